@@ -1,0 +1,1 @@
+"""The daemon on every host: runs containerised apps and reports to the registries."""
