@@ -1,0 +1,30 @@
+"""Addresses as people write them: HOST:PORT, with brackets around an IPv6 host."""
+
+import ipaddress
+
+LAST_PORT = 65535
+
+
+def listen_address(text: str) -> tuple[str, int]:
+    """Split ``HOST:PORT``; port 0 lets the system choose one.
+
+    Raises:
+        ValueError: the text is no such address; the message shows one that is.
+
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > LAST_PORT:
+        raise ValueError(f"`{text}` is no address; write HOST:PORT, such as 127.0.0.1:7655")
+    if host.startswith("[") and host.endswith("]"):
+        host = str(ipaddress.IPv6Address(host[1:-1]))
+    elif ":" in host:
+        raise ValueError(f"`{text}`: an IPv6 host needs brackets, such as [::1]:{port}")
+    return host, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether what is sent to this host stays on this machine."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,116 @@
+"""What can be set for the agent."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from config.address import LAST_PORT
+from config.server import Port, Seconds, Secret, ServerSettings, Settings
+
+
+class AgentKey(Secret, frozen=True, kw_only=True):
+    """A key, and what it may do: ``read`` is GET, ``write`` everything else."""
+
+    name: str
+    allow: Annotated[tuple[Literal["read", "write"], ...], msgspec.Meta(min_length=1)]
+
+
+class NodeSettings(Settings, frozen=True, kw_only=True):
+    """What the registries are told of this host.
+
+    Without ``hostname`` it is the system's own, fully qualified where that is known; without
+    ``advertise`` it is the hostname with the port that the agent listens on.
+    """
+
+    hostname: str | None = None
+    advertise: str | None = None
+    labels: tuple[str, ...] = ()
+    labels_dir: str = "/etc/rollcall/labels.d"
+    kv: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class ReportSettings(Settings, frozen=True, kw_only=True):
+    """A registry to report to. ``certificate`` and ``certificate_key`` are this host's own."""
+
+    url: str
+    key_file: str
+    ca: str | None = None
+    certificate: str | None = None
+    certificate_key: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no base address, and half a certificate."""
+        if not self.url.startswith(("http://", "https://")):
+            raise ValueError(f"`url` is `{self.url}`; write http://HOST:PORT or https://HOST:PORT")
+        if (self.certificate is None) != (self.certificate_key is None):
+            raise ValueError("`certificate` and `certificate_key` go together")
+
+
+class ImageRegistrySettings(Settings, frozen=True, kw_only=True):
+    """Who we are to a server of images, such as ``images.example.com:5000``."""
+
+    server: str
+    user: str
+    password_file: str
+
+
+class DockerSettings(Settings, frozen=True, kw_only=True):
+    """The engine: its socket, how long it may take to answer, and where images come from."""
+
+    url: str = "unix:///run/docker.sock"
+    timeout_seconds: Seconds = 30
+    registries: tuple[ImageRegistrySettings, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse all but a local socket: what travels there is as good as root."""
+        if not self.url.startswith("unix:///"):
+            raise ValueError(f"`url` is `{self.url}`; write unix:///PATH of the engine's socket")
+
+
+class AppsSettings(Settings, frozen=True, kw_only=True):
+    """Defaults and limits of apps.
+
+    ``cpu`` is in percent of one core, ``memory`` and ``log_mib`` in MiB. ``min_free_percent`` of
+    the engine's disk must be free to create, pull or rebuild.
+    """
+
+    cpu: Annotated[int, msgspec.Meta(ge=1)] = 100
+    memory: Annotated[int, msgspec.Meta(ge=6)] = 512
+    ports: str = "20000-29999"
+    bind: str = "0.0.0.0"
+    ssh_port: Port = 22
+    http_port: Port = 8000
+    data: str = "/srv"
+    ssh_user: str = "app"
+    stop_seconds: Annotated[int, msgspec.Meta(ge=0)] = 10
+    password_min: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 8
+    pids: Annotated[int, msgspec.Meta(ge=1)] = 512
+    log_mib: Annotated[int, msgspec.Meta(ge=1)] = 10
+    min_free_percent: Annotated[int, msgspec.Meta(ge=0, le=99)] = 5
+    no_new_privileges: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse what is no range of ports."""
+        self.port_range()
+
+    def port_range(self) -> range:
+        """Give the ports that the agent may pick from."""
+        first, _, last = self.ports.partition("-")
+        if not (
+            first.isdecimal() and last.isdecimal() and 1 <= int(first) <= int(last) <= LAST_PORT
+        ):
+            raise ValueError(f"`ports` is `{self.ports}`; write FIRST-LAST, such as 20000-29999")
+        return range(int(first), int(last) + 1)
+
+
+class AgentSettings(ServerSettings, frozen=True, kw_only=True):
+    """The whole of agent.yml."""
+
+    listen: str = "127.0.0.1:7656"
+    keys: tuple[AgentKey, ...] = ()
+    node: NodeSettings = NodeSettings()
+    registries: tuple[ReportSettings, ...] = ()
+    heartbeat_seconds: Seconds = 30
+    docker: DockerSettings = DockerSettings()
+    store: str = "sqlite:///var/lib/rollcall/agent.db"
+    apps: AppsSettings = AppsSettings()

@@ -1,0 +1,136 @@
+"""From a YAML file to one settings object, or to a refusal that names file, path and remedy."""
+
+import argparse
+import re
+from collections.abc import Hashable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+from msgspec import inspect
+
+from config import VERSION
+
+T = TypeVar("T")
+Kind = TypeVar("Kind", bound=inspect.Type)
+UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`")
+
+
+class ConfigError(Exception):
+    """The settings cannot be used; the text says where and what would be right."""
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's safe subset, without its habit of letting the last of two equal keys win."""
+
+
+def _unique(loader: _Loader, node: yaml.MappingNode) -> dict[Hashable, Any]:
+    seen: set[Hashable] = set()
+    for key_node, _ in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        if key in seen:
+            raise yaml.MarkedYAMLError(
+                problem=f"`{key}` is set twice", problem_mark=key_node.start_mark
+            )
+        seen.add(key)
+    return loader.construct_mapping(node, deep=True)
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique)
+
+
+def _document(data: bytes) -> Any:
+    loader = _Loader(data)
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
+
+
+def load(path: Path, settings: type[T]) -> T:
+    """Read the file into an object of the given class.
+
+    Raises:
+        ConfigError: it cannot be read, is no YAML, or sets something unknown or wrong.
+
+    """
+    try:
+        document = _document(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: is no YAML: {_one_line(error)}") from error
+    try:
+        return msgspec.convert({} if document is None else document, settings)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path}: {_explain(str(error), settings)}") from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _explain(problem: str, settings: type) -> str:
+    """Turn msgspec's message into one that leads with the path and ends with what is allowed."""
+    text, _, where = problem.partition(" - at `$")
+    where = where.rstrip("`").lstrip(".")
+    unknown = UNKNOWN_FIELD.fullmatch(text)
+    if unknown:
+        path = f"{where}.{unknown[1]}" if where else unknown[1]
+        return f"{path}: unknown setting; allowed here: {', '.join(_names(settings, where))}"
+    if text.startswith("Invalid enum value"):
+        return f"{where}: {text}; allowed here: {', '.join(_choices(settings, where))}"
+    return f"{where}: {text}" if where else text
+
+
+def _names(settings: type, where: str) -> Iterable[str]:
+    return [field.encode_name for field in _pick(_at(settings, where), inspect.StructType).fields]
+
+
+def _choices(settings: type, where: str) -> Iterable[str]:
+    return [str(value) for value in _pick(_at(settings, where), inspect.LiteralType).values]
+
+
+def _at(settings: type, where: str) -> inspect.Type:
+    """Give what is expected at a path such as ``keys[0].allow[0]`` or ``apps``."""
+    kind = inspect.type_info(settings)
+    for step in re.findall(r"[^.\[\]]+|\[[^\]]*\]", where):
+        kind = _inner(kind, step)
+    return kind
+
+
+def _inner(kind: inspect.Type, step: str) -> inspect.Type:
+    if step.startswith("["):
+        return _pick(kind, inspect.VarTupleType).item_type
+    fields = _pick(kind, inspect.StructType).fields
+    return next(field.type for field in fields if field.encode_name == step)
+
+
+def _pick(kind: inspect.Type, wanted: type[Kind]) -> Kind:
+    options = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
+    return next(option for option in options if isinstance(option, wanted))
+
+
+def command_line(
+    program: str, description: str, default: str
+) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
+    """Make the parser of a daemon's command line, and the options for its subcommands' parsers.
+
+    ``--config``, ``--check`` and ``--version`` are the same for both daemons.
+    """
+    parser = argparse.ArgumentParser(prog=program, description=description)
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        type=Path,
+        default=Path(default),
+        help="settings (default: %(default)s)",
+    )
+    parser.add_argument("--check", action="store_true", help="validate the settings and end")
+    parser.add_argument("--version", action="version", version=f"{program} {VERSION}")
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument(
+        "--config", metavar="FILE", type=Path, default=argparse.SUPPRESS, help=argparse.SUPPRESS
+    )
+    return parser, common

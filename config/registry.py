@@ -1,0 +1,57 @@
+"""What can be set for the registry."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from config.server import Port, Seconds, Secret, ServerSettings, Settings
+
+
+class RegistryKey(Secret, frozen=True, kw_only=True):
+    """A key, and what it may do: ``register`` is POST and DELETE of the nodes that match ``nodes``.
+
+    ``nodes`` are shell patterns over hostnames, such as ``web-*``.
+    """
+
+    name: str
+    allow: Annotated[tuple[Literal["read", "write", "register"], ...], msgspec.Meta(min_length=1)]
+    nodes: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] = ("*",)
+
+
+class NodesSettings(Settings, frozen=True, kw_only=True):
+    """When a node that is not heard of is stale, and when it is forgotten (0: never)."""
+
+    stale_after_seconds: Seconds = 90
+    expire_after_seconds: Annotated[int, msgspec.Meta(ge=0)] = 86_400
+
+    def __post_init__(self) -> None:
+        """Refuse to forget a node before it is stale."""
+        if 0 < self.expire_after_seconds < self.stale_after_seconds:
+            raise ValueError("`expire_after_seconds` must be 0 or at least `stale_after_seconds`")
+
+
+class PrometheusSettings(Settings, frozen=True, kw_only=True):
+    """How labels become scrape targets.
+
+    ``allow_labels`` names labels that a node may set although they are held back by default
+    (``job``, ``instance`` and those that begin with two underscores).
+    """
+
+    default_port: Port = 9100
+    ports: dict[str, Port] = msgspec.field(default_factory=dict)
+    targets: Literal["any", "own"] = "any"
+    allow_labels: tuple[str, ...] = ()
+
+
+class RegistrySettings(ServerSettings, frozen=True, kw_only=True):
+    """The whole of registry.yml.
+
+    Of several ``node_secret`` entries the first one makes new node keys; all of them are accepted.
+    """
+
+    listen: str = "127.0.0.1:7655"
+    keys: tuple[RegistryKey, ...] = ()
+    node_secret: Secret | tuple[Secret, ...] | None = None
+    store: str = "sqlite:///var/lib/rollcall/registry.db"
+    nodes: NodesSettings = NodesSettings()
+    prometheus: PrometheusSettings = PrometheusSettings()
