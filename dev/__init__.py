@@ -1,1 +1,1 @@
-"""What make run and make test stand on; never installed."""
+"""What ``make run`` and ``make test`` stand on; never installed."""

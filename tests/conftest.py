@@ -1,0 +1,154 @@
+"""The real parts that tests share, and what becomes of a test whose part is missing."""
+
+import os
+import secrets
+import shutil
+import socket
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import docker
+import docker.errors
+import pytest
+
+from dev import engine
+from dev.images import build_busybox, static_busybox
+from tests import prometheus as prometheus_server
+from tests.daemons import Daemons
+from tests.images import build_ssh, debian_tree, imported
+
+MUST_RUN = os.environ.get("CI") == "true"
+PAGE = "Hello from the roll call"
+
+FreePort: TypeAlias = Callable[[], int]
+StartPrometheus: TypeAlias = Callable[[Mapping[str, Any]], prometheus_server.Prometheus]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test whose mark names a program that is not here: ``@pytest.mark.real("etcd")``."""
+    for mark in item.iter_markers("real"):
+        for program in mark.args:
+            need(program)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Make a skip a failure where every test must run."""
+    del call
+    report = yield
+    if MUST_RUN and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} was skipped where all must run: {report.longrepr}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Make the skip of a whole module a failure where every test must run."""
+    report = yield
+    if MUST_RUN and report.skipped:
+        report.outcome = "failed"
+        report.longrepr = f"{collector.nodeid} was skipped where all must run: {report.longrepr}"
+    return report
+
+
+def need(program: str) -> None:
+    """Skip the test unless the program is here."""
+    if shutil.which(program) is None:
+        pytest.skip(f"needs {program}, which is not installed")
+
+
+@pytest.fixture(scope="session")
+def free_port() -> FreePort:
+    """Give a function that finds a TCP port of 127.0.0.1 that nobody listens on."""
+
+    def find() -> int:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+            return port
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def engine_url() -> str:
+    """Give the address of a real Docker Engine. Others may use it too: never expect it empty."""
+    url = engine.url(os.environ)
+    if not engine.answers(url):
+        pytest.skip(f"needs a Docker Engine, and none answers at {url}")
+    return url
+
+
+@pytest.fixture(scope="session")
+def docker_client(engine_url: str) -> Iterator[docker.APIClient]:
+    """Give docker-py's low-level client, to look behind the agent's back."""
+    client = docker.APIClient(base_url=engine_url, version="auto", timeout=120)
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="session")
+def busybox_image(docker_client: docker.APIClient) -> Iterator[str]:
+    """Give an image with a page on port 8000, sh and ps, but neither user `app` nor chpasswd."""
+    if static_busybox() is None:
+        pytest.skip("needs a static busybox (Debian: busybox-static), which is not installed")
+    with _tagged(docker_client, "rollcall-test-busybox") as tag:
+        build_busybox(docker_client, tag, page=PAGE)
+        yield tag
+
+
+@pytest.fixture(scope="session")
+def ssh_image(docker_client: docker.APIClient) -> Iterator[str]:
+    """Give an image with user `app`, chpasswd, an SSH server on 22 and a page on port 8000."""
+    if static_busybox() is None:
+        pytest.skip("needs a static busybox (Debian: busybox-static), which is not installed")
+    need("debootstrap")
+    if os.geteuid() != 0:
+        pytest.skip("needs root, for debootstrap")
+    with ExitStack() as stack:
+        base = f"rollcall-test-debian:{secrets.token_hex(4)}"
+        stack.enter_context(imported(docker_client, debian_tree("openssh-server"), base))
+        tag = stack.enter_context(_tagged(docker_client, "rollcall-test-ssh"))
+        build_ssh(docker_client, tag, base=base, page=PAGE)
+        yield tag
+
+
+@pytest.fixture
+def daemons(tmp_path: Path, free_port: FreePort) -> Iterator[Daemons]:
+    """Give what starts registries and agents as processes, and ends them after the test."""
+    with Daemons(folder=tmp_path / "daemons", free_port=free_port) as started:
+        yield started
+
+
+@pytest.fixture
+def prometheus(tmp_path: Path, free_port: FreePort) -> Iterator[StartPrometheus]:
+    """Give a function from the content of prometheus.yml to a running Prometheus."""
+    need("prometheus")
+    with ExitStack() as stack:
+
+        def start(settings: Mapping[str, Any]) -> prometheus_server.Prometheus:
+            port = free_port()
+            folder = tmp_path / f"prometheus-{port}"
+            return stack.enter_context(
+                prometheus_server.running(settings, folder=folder, port=port)
+            )
+
+        yield start
+
+
+@contextmanager
+def _tagged(client: docker.APIClient, repository: str) -> Iterator[str]:
+    """Give a tag that no other run uses, and take the image away afterwards."""
+    tag = f"{repository}:{secrets.token_hex(4)}"
+    try:
+        yield tag
+    finally:
+        with suppress(docker.errors.ImageNotFound):
+            client.remove_image(tag, force=True)
