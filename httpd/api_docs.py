@@ -1,0 +1,21 @@
+"""GET /swagger.json: the interface, as Swagger 2.0."""
+
+from typing import Any
+
+import msgspec
+import yaml
+from aiohttp import web
+
+from httpd.bodies import encoded
+
+
+class SwaggerPage:
+    """Serves the document that lies beside the daemon's api module, written in YAML."""
+
+    def __init__(self, document: str) -> None:
+        content: dict[str, Any] = yaml.safe_load(document)
+        self._body = msgspec.json.encode(content)
+
+    async def show(self, _request: web.Request) -> web.Response:
+        """Answer with the document; the address is the one that was asked."""
+        return encoded(self._body)

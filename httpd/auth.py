@@ -1,0 +1,68 @@
+"""Who asks: keys from the Authorization header, and what each may do."""
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from aiohttp import web
+
+SCHEMES = ("bearer", "token")
+READING = frozenset({"GET", "HEAD"})
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The owner of a key. ``allow`` is what it may do, ``nodes`` for which hosts (patterns)."""
+
+    name: str
+    allow: frozenset[str]
+    nodes: tuple[str, ...] = ("*",)
+
+
+CALLER = web.RequestKey("caller", Caller)
+Derived = Callable[[str], Caller | None]
+
+
+class Keyring:
+    """The keys that are valid now. Only their SHA-256 stays in memory.
+
+    Keys are looked up by that digest, so no comparison depends on a secret's own characters.
+    ``derived`` recognises keys that are computed rather than kept.
+    """
+
+    def __init__(
+        self, keys: Iterable[tuple[str, Caller]], *, derived: Derived | None = None
+    ) -> None:
+        self._callers: dict[bytes, Caller] = {}
+        self._derived: Derived | None = None
+        self.replace(keys, derived=derived)
+
+    def replace(
+        self, keys: Iterable[tuple[str, Caller]], *, derived: Derived | None = None
+    ) -> None:
+        """Take over other keys; those that are missing among them are void at once."""
+        self._callers = {_digest(text): caller for text, caller in keys}
+        self._derived = derived
+
+    def find(self, authorization: str) -> Caller | None:
+        """Give the caller that an Authorization header tells of: ``Bearer``, ``Token`` or bare."""
+        scheme, _, key = authorization.partition(" ")
+        key = key.strip() if scheme.lower() in SCHEMES else authorization
+        caller = self._callers.get(_digest(key))
+        if caller is None and self._derived is not None:
+            return self._derived(key)
+        return caller
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+
+
+def by_method(caller: Caller, request: web.Request) -> bool:
+    """Tell whether the key may do this, where ``read`` is GET and ``write`` everything else."""
+    return ("read" if request.method in READING else "write") in caller.allow
+
+
+def caller(request: web.Request) -> Caller:
+    """Give who asks; only for handlers behind a key."""
+    return request[CALLER]

@@ -1,0 +1,123 @@
+"""Bodies at the border: read within limits, decoded strictly, answered as JSON."""
+
+import asyncio
+import json
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from aiohttp import web
+from multidict import MultiMapping
+
+from httpd.errors import BadInput, BodyTooLarge, BodyTooSlow, CompressedBody
+
+T = TypeVar("T")
+LIMIT = 64 * 1024
+SECONDS = 10.0
+
+
+async def read(request: web.Request, *, limit: int = LIMIT, seconds: float = SECONDS) -> bytes:
+    """Read the whole body, of at most ``limit`` bytes, within ``seconds``.
+
+    Raises:
+        CompressedBody: it is encoded in any way.
+        BodyTooLarge: it is over the limit; known from its Content-Length at once.
+        BodyTooSlow: it did not come in time.
+        BadInput: its framing is broken.
+
+    """
+    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise CompressedBody("send the body as it is, without Content-Encoding")
+    if (request.content_length or 0) > limit:
+        raise BodyTooLarge(f"the body is larger than the limit of {limit} bytes")
+    content = request.content
+    if content.is_eof():
+        return content.read_nowait()
+    try:
+        async with asyncio.timeout(seconds):
+            return await _read(content.iter_any(), limit)
+    except TimeoutError as error:
+        raise BodyTooSlow(f"the body did not arrive within {seconds:g} seconds") from error
+    except (web.PayloadAccessError, web.RequestPayloadError, ConnectionError) as error:
+        raise BadInput("the body broke off or is framed wrongly") from error
+
+
+async def _read(chunks: Any, limit: int) -> bytes:
+    body = bytearray()
+    async for chunk in chunks:
+        body += chunk
+        if len(body) > limit:
+            raise BodyTooLarge(f"the body is larger than the limit of {limit} bytes")
+    return bytes(body)
+
+
+def decode(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    """Decode a JSON body; unknown fields, wrong types and repeated keys are refused.
+
+    Raises:
+        BadInput: the body is not what the decoder wants; the message names the field.
+
+    """
+    try:
+        value = decoder.decode(body)
+    except UnicodeDecodeError as error:
+        raise BadInput("the body is not UTF-8") from error
+    except msgspec.ValidationError as error:
+        raise BadInput(f"the body is not as expected: {error}") from error
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadInput(f"the body is no JSON: {error}") from error
+    _refuse_repeated_keys(body)
+    return value
+
+
+def _refuse_repeated_keys(body: bytes) -> None:
+    # The decoder lets the last of two equal keys win; somebody else's would let the first.
+    json.loads(body, object_pairs_hook=_without_repeats)
+
+
+def _without_repeats(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    pairs = list(pairs)
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise BadInput(f"the body is not as expected: the key {key!a} stands there twice")
+            seen.add(key)
+    return found
+
+
+def query(request: web.Request, allowed: Collection[str]) -> MultiMapping[str]:
+    """Give the query parameters, all of which must be known.
+
+    Raises:
+        BadInput: one is not.
+
+    """
+    parameters = request.query
+    for name in parameters:
+        if name not in allowed:
+            known = ", ".join(sorted(allowed)) or "none"
+            raise BadInput(f"unknown query parameter {name!a}; known here: {known}")
+    return parameters
+
+
+def answer(
+    value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    """Answer with the value as JSON."""
+    return encoded(msgspec.json.encode(value), status=status, headers=headers)
+
+
+def encoded(
+    body: bytes, *, status: int = 200, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    """Answer with JSON that is encoded already."""
+    return web.Response(body=body, status=status, headers=headers, content_type="application/json")
+
+
+def message(
+    text: str, *, status: int = 200, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    """Answer with a Message: ``{"message": text}``."""
+    return answer({"message": text}, status=status, headers=headers)

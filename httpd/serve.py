@@ -1,0 +1,156 @@
+"""Listening, and living until told to stop."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+from aiohttp import web
+from structlog.typing import FilteringBoundLogger
+
+from httpd.connection import Connection, Doors
+from httpd.metrics import RequestMetrics
+from httpd.systemd import Notifier
+from httpd.tls import ServerTls
+
+BACKLOG = 1024
+HANDSHAKE_SECONDS = 5.0
+
+
+class StartError(Exception):
+    """The daemon cannot start; the text says why and what would help."""
+
+
+class _Listener(web.BaseSite):
+    """A listening socket whose connections are ours (aiohttp's own sites offer no such choice)."""
+
+    def __init__(
+        self,
+        runner: web.AppRunner,
+        *,
+        address: tuple[str, int],
+        tls: ServerTls | None,
+        doors: Doors,
+    ) -> None:
+        super().__init__(runner, ssl_context=tls.context if tls else None, backlog=BACKLOG)
+        self._address = address
+        self._doors = doors
+
+    @property
+    def name(self) -> str:
+        """The address, for aiohttp's own messages."""
+        return f"{self._address[0]}:{self._address[1]}"
+
+    async def start(self) -> None:
+        """Listen."""
+        await super().start()
+        loop = asyncio.get_running_loop()
+        manager = self._runner.server
+        assert manager is not None
+        self._server = await loop.create_server(
+            lambda: Connection(manager, doors=self._doors, loop=loop),
+            *self._address,
+            ssl=self._ssl_context,
+            backlog=self._backlog,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS if self._ssl_context else None,
+        )
+
+
+@asynccontextmanager
+async def listening(
+    app: web.Application,
+    *,
+    address: tuple[str, int],
+    tls: ServerTls | None,
+    metrics: RequestMetrics,
+    max_connections: int,
+    drain_seconds: float,
+    log: FilteringBoundLogger,
+) -> AsyncIterator[tuple[str, int]]:
+    """Listen while the context is open; give the address (its port, where 0 was asked for).
+
+    At the end no connection is accepted any more, and requests under way have ``drain_seconds``
+    to be answered.
+
+    Raises:
+        StartError: the address is in use, or not one of this machine.
+
+    """
+    runner = web.AppRunner(app, shutdown_timeout=drain_seconds, access_log=None)
+    await runner.setup()
+    try:
+        doors = Doors(limit=max_connections, metrics=metrics)
+        try:
+            await _Listener(runner, address=address, tls=tls, doors=doors).start()
+        except OSError as error:
+            raise StartError(
+                f"cannot listen on {address[0]}:{address[1]}: {os.strerror(error.errno or 0)}"
+            ) from error
+        host, port = runner.addresses[0][:2]
+        log.info("listening", host=host, port=port, tls=tls is not None)
+        renewal = asyncio.create_task(tls.keep_renewing(log)) if tls else None
+        try:
+            yield host, port
+        finally:
+            if renewal is not None:
+                renewal.cancel()
+                with suppress(asyncio.CancelledError):
+                    await renewal
+    finally:
+        await runner.cleanup()
+
+
+class Signals:
+    """SIGTERM and SIGINT end ``until_stopped``; SIGHUP calls what is to be read again.
+
+    A signal that comes before there is anybody to heed it is kept, not lost.
+    """
+
+    def __init__(self, *, notifier: Notifier, log: FilteringBoundLogger) -> None:
+        self._notifier = notifier
+        self._log = log
+        self._stop = asyncio.Event()
+        self._hangup = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self._hangup.set)
+
+    async def until_stopped(self, reload: Callable[[], None]) -> None:
+        """Tell systemd that we are ready, and return when the end is asked for.
+
+        ``reload`` raises any exception whose text says what is wrong; what was in force stays so.
+        """
+        self._notifier.ready("answering")
+        tasks = [
+            asyncio.create_task(self._reload_on_hangup(reload)),
+            asyncio.create_task(self._feed_watchdog()),
+        ]
+        try:
+            await self._stop.wait()
+        finally:
+            self._notifier.stopping()
+            self._log.info("stopping")
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _reload_on_hangup(self, reload: Callable[[], None]) -> None:
+        while True:
+            await self._hangup.wait()
+            self._hangup.clear()
+            self._notifier.reloading()
+            try:
+                reload()
+            except Exception as error:
+                self._log.error("not reloaded, all stays as it was", reason=str(error))
+            else:
+                self._log.info("reloaded")
+            self._notifier.ready("answering")
+
+    async def _feed_watchdog(self) -> None:
+        # A loop that is stuck feeds nobody, and systemd starts us anew.
+        while self._notifier.watchdog_seconds:
+            self._notifier.alive()
+            await asyncio.sleep(self._notifier.watchdog_seconds / 3)

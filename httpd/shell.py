@@ -1,0 +1,110 @@
+"""What surrounds every handler: the key, the errors, the count and the log line."""
+
+import time
+from collections.abc import Callable, Collection
+from http import HTTPStatus
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+from structlog.typing import FilteringBoundLogger
+
+from httpd.access_log import AccessLog
+from httpd.auth import CALLER, Caller, Keyring
+from httpd.bodies import message
+from httpd.errors import NotAllowed, Statuses, retry_after
+from httpd.metrics import RequestMetrics
+
+Permits = Callable[[Caller, web.Request], bool]
+CHALLENGE = {"WWW-Authenticate": 'Bearer realm="rollcall"'}
+UNROUTED = {
+    HTTPStatus.NOT_FOUND: "there is no such path; GET /swagger.json tells those that exist",
+    HTTPStatus.METHOD_NOT_ALLOWED: "this path does not take this method; it takes: {allow}",
+}
+
+
+class Shell:
+    """The one middleware of both daemons.
+
+    A request without a good key learns nothing: the same 401 for every path and method. An
+    exception becomes the status that the daemon's table gives it, with its text as the Message; one
+    that is not in the table is a defect of ours: 500, with the traceback in the log alone.
+    """
+
+    def __init__(
+        self,
+        *,
+        keyring: Keyring,
+        permits: Permits,
+        open_paths: Collection[str],
+        statuses: Statuses,
+        metrics: RequestMetrics,
+        access_log: AccessLog,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._keyring = keyring
+        self._permits = permits
+        self._open_paths = open_paths
+        self._statuses = statuses
+        self._metrics = metrics
+        self._access_log = access_log
+        self._log = log
+
+    @web.middleware
+    async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Answer one request, whatever happens."""
+        started = time.perf_counter()
+        reason = None
+        try:
+            response = self._refusal(request) or await handler(request)
+        except web.HTTPException as error:
+            reason = _unrouted(error)
+            response = message(reason, status=error.status, headers=_allow(error))
+        except Exception as error:
+            reason, response = self._failure(request, error)
+        seconds = time.perf_counter() - started
+        resource = request.match_info.route.resource
+        route = resource.canonical if resource else "unmatched"
+        self._metrics.observe(route, request.method, response.status, seconds)
+        self._access_log.tell(request, response.status, seconds=seconds, reason=reason)
+        return response
+
+    def _refusal(self, request: web.Request) -> web.Response | None:
+        """Give the 401 for a request without a good key; raise where the key may not do this."""
+        if request.path in self._open_paths:
+            return None
+        header = request.headers.get("Authorization")
+        caller = self._keyring.find(header) if header else None
+        if caller is None:
+            return message(
+                "a valid key is needed: send the header `Authorization: Bearer KEY`",
+                status=HTTPStatus.UNAUTHORIZED,
+                headers=CHALLENGE,
+            )
+        request[CALLER] = caller
+        if request.match_info.http_exception is None and not self._permits(caller, request):
+            raise NotAllowed(f"the key `{caller.name}` may not {request.method} this path")
+        return None
+
+    def _failure(self, request: web.Request, error: Exception) -> tuple[str, web.Response]:
+        status = self._statuses.of(error)
+        if status is None:
+            self._log.error("defect", path=request.rel_url.raw_path[:512], exc_info=error)
+            reason = "an error of this service, which its log tells about"
+            return reason, message(reason, status=HTTPStatus.INTERNAL_SERVER_ERROR)
+        headers = None
+        if status == HTTPStatus.SERVICE_UNAVAILABLE:
+            headers = {"Retry-After": retry_after(error)}
+        response = message(str(error), status=status, headers=headers)
+        if not request.content.is_eof():
+            # What is left of the body would have to be read to keep the connection.
+            response.force_close()
+        return str(error), response
+
+
+def _unrouted(error: web.HTTPException) -> str:
+    text = UNROUTED.get(HTTPStatus(error.status), error.reason)
+    return text.format(allow=error.headers.get("Allow", ""))
+
+
+def _allow(error: web.HTTPException) -> dict[str, str] | None:
+    return {"Allow": error.headers["Allow"]} if "Allow" in error.headers else None
