@@ -4,18 +4,23 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Event
 
 import docker
 import docker.errors
 import requests
 
+from dev.ending import end
 from dev.waiting import TookTooLongError, until
 
-DEFAULT_URL = "unix:///var/run/docker.sock"
+SOCKET = Path("/var/run/docker.sock")
+PID_FILE = Path("/var/run/docker.pid")
+DEFAULT_URL = f"unix://{SOCKET}"
+SYSTEMD = Path("/run/systemd/system")  # is there where systemd is process 1
 START_SECONDS = 60.0
-STOP_SECONDS = 30.0
+STOP_SECONDS = 60.0
 
 
 class EngineError(Exception):
@@ -38,39 +43,46 @@ def answers(url: str) -> bool:
 
 
 @contextmanager
-def running(url: str, *, log: Path) -> Iterator[None]:
+def running(url: str, *, log: Path, stop: Event | None = None) -> Iterator[None]:
     """Have an engine at the address: the one that is there, else one for as long as this lasts.
+
+    Where systemd runs, the engine is its business: it is started there and left running.
 
     Args:
         url: the engine's address; only the default one can be started.
         log: the file that a started engine's words go to.
+        stop: set by whoever wants the start to be given up.
 
     Raises:
         EngineError: none is there and none can be started.
+        StopAskedError: ``stop`` was set before it answered.
 
     """
-    if answers(url):
-        yield
-        return
-    process = _start(url, log)
+    process = None if answers(url) else _start(url, log)
     try:
-        _wait(process, url, log)
+        if process:
+            _wait(process, url, log, stop)
         yield
     finally:
-        _end(process)
+        if process:
+            end(process, within=STOP_SECONDS)
 
 
 def _start(url: str, log: Path) -> subprocess.Popen[bytes]:
     if url != DEFAULT_URL:
         raise EngineError(f"no Docker Engine answers at {url}")
     if os.geteuid() != 0:
-        raise EngineError("no Docker Engine answers, and only root can start one")
-    program = shutil.which("dockerd", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
-    if program is None:
+        raise EngineError(_why_not(SOCKET))
+    if SYSTEMD.is_dir():
+        command = ["systemctl", "start", "docker.service"]
+    elif program := shutil.which("dockerd", path=f"{os.environ.get('PATH')}:/usr/sbin:/sbin"):
+        command = [program]
+        _forget_the_dead()
+    else:
         raise EngineError("no Docker Engine answers, and dockerd is not installed")
     with log.open("wb") as output:
         return subprocess.Popen(
-            [program],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -78,23 +90,28 @@ def _start(url: str, log: Path) -> subprocess.Popen[bytes]:
         )
 
 
-def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+def _why_not(socket: Path) -> str:
+    if socket.exists() and not os.access(socket, os.W_OK):
+        return f"this user may not use {socket} (be root, or join the group docker)"
+    return "no Docker Engine answers, and only root can start one"
+
+
+def _forget_the_dead() -> None:
+    """Take away the pid file of a killed engine: the number may be another program's by now."""
+    with suppress(OSError, ValueError):
+        pid = int(PID_FILE.read_text())
+        if Path(f"/proc/{pid}/comm").read_text().strip() != "dockerd":
+            PID_FILE.unlink()
+
+
+def _wait(process: subprocess.Popen[bytes], url: str, log: Path, stop: Event | None) -> None:
+    def settled() -> bool:
+        return answers(url) or bool(process.poll())
+
     try:
-        until(
-            lambda: process.poll() is not None or answers(url),
-            "the Docker Engine's first answer",
-            within=START_SECONDS,
-        )
+        until(settled, "the Docker Engine's first answer", within=START_SECONDS, stop=stop)
     except TookTooLongError as error:
         raise EngineError(f"{error}; see {log}") from error
-    if process.poll() is not None:
-        raise EngineError(f"dockerd ended with status {process.returncode}; see {log}")
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    if process.poll():
+        last = log.read_text(errors="replace").strip().rpartition("\n")[2]
+        raise EngineError(f"the Docker Engine did not start: {last or process.returncode} ({log})")

@@ -1,0 +1,59 @@
+# `make run` and `make test` do all their set-up themselves; `make help` lists the rest.
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help run test test-fast lint format bench lock install clean
+
+PYTHON := .venv/bin/python
+COMPILE := .venv/bin/pip-compile --quiet --generate-hashes --no-emit-index-url \
+	--no-emit-trusted-host --no-emit-find-links --strip-extras --allow-unsafe --no-header
+
+help: ## List these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: debian-run .venv/installed-run ## Run a registry and an agent on this machine until Ctrl-C (RUN="--help": options)
+	@$(PYTHON) -m dev.run $(RUN)
+
+test: debian-test .venv/installed-dev ## Run all tests, with the real parts (TEST="-k name": options of pytest)
+	@$(PYTHON) -m dev.test $(TEST)
+
+test-fast: debian-lint .venv/installed-dev ## Run the tests that need nothing but Python
+	@$(PYTHON) -m pytest -m "not real" $(TEST)
+
+lint: debian-lint .venv/installed-dev ## Check style, types and the arrows between packages
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+format: .venv/installed-dev ## Lay out the code, and mend what can be mended by machine
+	.venv/bin/ruff check --fix-only .
+	.venv/bin/ruff format .
+
+bench: debian-test .venv/installed-dev ## Measure: each bench/*_bench.py, one after the other
+	@for bench in bench/*_bench.py; do echo "== $$bench"; $(PYTHON) "$$bench" || exit 1; done
+
+lock: .venv/installed-dev ## Lock the dependencies anew, with their hashes and without addresses
+	$(COMPILE) $(LOCK) --output-file requirements.txt pyproject.toml
+	$(COMPILE) $(LOCK) --extra dev --constraint requirements.txt --output-file requirements-dev.txt pyproject.toml
+	$(COMPILE) $(LOCK) --only-build-deps --all-build-deps --output-file requirements-build.txt pyproject.toml
+
+install: ## Install both daemons and their units on this host (as root; DESTDIR for a package)
+	@sh systemd/install.sh
+
+clean: ## Remove what was made here: environment, state, caches
+	rm -rf .venv var build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: debian-run debian-test debian-lint
+debian-run debian-test debian-lint: debian-%:
+	@sh dev/debian.sh $*
+
+# The environment is made anew only where a lock or the project's own description changed.
+.venv/installed-run: requirements-build.txt requirements.txt pyproject.toml
+	@sh dev/venv.sh requirements-build.txt requirements.txt
+	@touch $@
+
+.venv/installed-dev: requirements-build.txt requirements-dev.txt pyproject.toml
+	@sh dev/venv.sh requirements-build.txt requirements-dev.txt
+	@touch $@ .venv/installed-run

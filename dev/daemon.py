@@ -1,0 +1,110 @@
+"""One of our daemons as a child of `make run`."""
+
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+
+import requests
+
+from config.address import listen_address
+from dev.ending import end
+from dev.waiting import TookTooLongError, until
+
+START_SECONDS = 30.0
+STOP_SECONDS = 60.0
+
+
+class DaemonError(Exception):
+    """A daemon cannot start or ended by itself; the text says which and why."""
+
+
+class Daemon:
+    """A running daemon, ``registry`` or ``agent``, and where it listens (HOST:PORT)."""
+
+    def __init__(self, *, name: str, listen: str, process: subprocess.Popen[bytes]) -> None:
+        self.name = name
+        self._listen = listen
+        self._process = process
+
+    def check(self) -> None:
+        """Raise DaemonError if it ended."""
+        if self._process.poll() is not None:
+            raise DaemonError(f"the {self.name} ended with status {self._process.returncode}")
+
+    def wait_until_healthy(self, stop: Event) -> None:
+        """Wait for its first answer.
+
+        Raises:
+            DaemonError: it ended, or did not answer in time.
+            StopAskedError: ``stop`` was set.
+
+        """
+        try:
+            until(self._healthy, "its first answer", within=START_SECONDS, stop=stop)
+        except TookTooLongError as error:
+            raise DaemonError(f"the {self.name} does not start: {error}") from error
+
+    def _healthy(self) -> bool:
+        self.check()
+        try:
+            return requests.get(f"http://{self._listen}/healthz", timeout=5).ok
+        except requests.RequestException:
+            return False
+
+
+@contextmanager
+def running(
+    name: str, *, settings: Path, listen: str, log: Callable[[str], None]
+) -> Iterator[Daemon]:
+    """Run a daemon from its console script for as long as this lasts.
+
+    Args:
+        name: ``registry`` or ``agent``.
+        settings: its settings file.
+        listen: where these make it listen, HOST:PORT.
+        log: called with each line that it writes.
+
+    Raises:
+        DaemonError: another program listens there.
+
+    """
+    _refuse_taken_address(name, listen, settings)
+    process = subprocess.Popen(
+        [Path(sys.executable).with_name(f"rollcall-{name}"), "--config", settings],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,  # Ctrl-C in the terminal is ours to pass on, in order
+    )
+    lines = Thread(target=_pass_on, args=[name, process, log])
+    lines.start()
+    try:
+        yield Daemon(name=name, listen=listen, process=process)
+    finally:
+        if not end(process, within=STOP_SECONDS):
+            log(f"{name:8} | killed: it did not end within {STOP_SECONDS:g} seconds")
+        lines.join()
+
+
+def _pass_on(name: str, process: subprocess.Popen[bytes], log: Callable[[str], None]) -> None:
+    assert process.stdout is not None
+    with process.stdout as output:
+        for line in output:
+            log(f"{name:8} | {line.decode(errors='replace').rstrip()}")
+
+
+def _refuse_taken_address(name: str, listen: str, settings: Path) -> None:
+    host, port = listen_address(listen)
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise DaemonError(
+                f"the {name} cannot listen on {listen}: {error.strerror} (`ss -ltnp` shows who"
+                f" does); end that, or set another `listen` in {settings}"
+            ) from error

@@ -1,0 +1,63 @@
+#!/bin/sh
+# Install from Debian what `make $1` needs and this machine lacks ($1: lint, run, test).
+# Not root, or not Debian: say it in one line and go on; what is missing then shows where it is used.
+set -eu
+
+missing=
+need() { missing="$missing $1"; }
+have() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1; }
+
+# The first file of a static busybox names no loader; Debian's dynamic one does.
+static_busybox() {
+    for file in /bin/busybox /bin/busybox.static; do
+        [ -f "$file" ] && ! head -c 4096 "$file" | grep -q '/ld-' && return
+    done
+    return 1
+}
+
+python3 -c 'import ensurepip, venv' 2>/dev/null || need python3-venv
+if [ "$1" != lint ]; then
+    have curl || need curl
+    [ -n "${DOCKER_HOST:-}" ] || [ -S /var/run/docker.sock ] || have dockerd || need docker.io
+    have iptables || need iptables
+    static_busybox || need busybox-static
+fi
+if [ "$1" = test ]; then
+    have prometheus || need prometheus
+    have debootstrap || need debootstrap
+    have docker-registry || need docker-registry
+    have systemd-analyze || need systemd
+fi
+[ -n "$missing" ] || exit 0
+
+if [ "$(id -u)" != 0 ] || ! have apt-get; then
+    echo "rollcall: missing here, so please install (these are Debian's names):$missing" >&2
+    exit 0
+fi
+
+# Services are not to start, now or at the next boot, just because a test wants their program.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+    trap 'rm -f "$policy"' EXIT
+    trap 'exit 130' INT TERM HUP
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod 755 "$policy"
+fi
+
+mkdir -p var
+echo "rollcall: installing$missing (log: var/apt.log)"
+export DEBIAN_FRONTEND=noninteractive
+if ! {
+    apt-get -q -o DPkg::Lock::Timeout=300 update &&
+        # shellcheck disable=SC2086 # a list of names
+        apt-get -q -y -o DPkg::Lock::Timeout=300 install --no-install-recommends $missing
+} >var/apt.log 2>&1 </dev/null; then
+    tail -n 5 var/apt.log >&2
+    echo "rollcall: apt-get could not install:$missing (all it said: var/apt.log)" >&2
+fi
+
+if [ -d /run/systemd/system ]; then
+    for name in $missing; do
+        case $name in prometheus | docker-registry) systemctl disable -q "$name" || true ;; esac
+    done
+fi

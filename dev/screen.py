@@ -1,0 +1,47 @@
+"""What `make run` shows."""
+
+import sys
+from contextlib import suppress
+from threading import Event, Lock
+
+
+class Screen:
+    """Prints whole lines from several threads; holds back the daemons' until their turn comes.
+
+    Args:
+        stop: is set when nobody reads any more.
+
+    """
+
+    def __init__(self, stop: Event) -> None:
+        self._stop = stop
+        self._lock = Lock()
+        self._held: list[str] | None = []
+
+    def say(self, text: str) -> None:
+        """Print at once."""
+        with self._lock:
+            self._print(text)
+
+    def log(self, line: str) -> None:
+        """Print a daemon's line, or hold it back until ``show_logs``."""
+        with self._lock:
+            if self._held is None:
+                self._print(line)
+            else:
+                self._held.append(line)
+
+    def show_logs(self) -> None:
+        """Print what was held back, and from now on each line as it comes."""
+        with self._lock:
+            for line in self._held or []:
+                self._print(line)
+            self._held = None
+
+    def _print(self, text: str) -> None:
+        try:
+            print(text, flush=True)
+        except OSError:  # `make run | head`: to end in order matters more than to be heard
+            self._stop.set()
+            with suppress(OSError):
+                sys.stdout.close()

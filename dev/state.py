@@ -1,0 +1,100 @@
+"""What `make run` keeps: keys made at random, settings, both databases. Made once, then found."""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from config.agent import AgentSettings
+from config.load import load
+from config.registry import RegistrySettings
+
+
+@dataclass(frozen=True)
+class State:
+    """The folder and what is in it.
+
+    Attributes:
+        folder: holds all the files below.
+        registry: where the registry listens, HOST:PORT, as its settings say.
+        agent: where the agent listens.
+
+    """
+
+    folder: Path
+    registry: str
+    agent: str
+
+    @property
+    def header(self) -> Path:
+        """The file with the header that carries the operator's key, for ``curl -H @FILE``."""
+        return self.folder / "ops.header"
+
+
+def prepare(folder: Path, *, registry: str, agent: str, engine: str) -> State:
+    """Make what is not there yet: settings that somebody edited stay as they are.
+
+    Raises:
+        ConfigError: settings that were there already are wrong.
+
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (folder / "labels.d").mkdir(exist_ok=True)
+    for name in ("ops", "scraper", "hosts"):
+        _write_once(folder / f"{name}.key", secrets.token_urlsafe(32) + "\n")
+    key = (folder / "ops.key").read_text().strip()
+    _write_once(folder / "ops.header", f"Authorization: Bearer {key}\n")
+    _write_once(folder / "registry.yml", _yaml(_registry(folder, registry)))
+    _write_once(folder / "agent.yml", _yaml(_agent(folder, agent, registry, engine)))
+    return State(
+        folder=folder,
+        registry=load(folder / "registry.yml", RegistrySettings).listen,
+        agent=load(folder / "agent.yml", AgentSettings).listen,
+    )
+
+
+def _write_once(path: Path, text: str) -> None:
+    if path.exists():
+        return
+    part = path.with_name(path.name + ".part")
+    part.unlink(missing_ok=True)
+    part.touch(mode=0o600)
+    part.write_text(text)
+    part.rename(path)
+
+
+def _yaml(settings: Mapping[str, Any]) -> str:
+    note = "# Made by `make run`, which leaves it alone from now on: edit it as you like.\n"
+    return note + yaml.safe_dump(dict(settings), sort_keys=False)
+
+
+def _registry(folder: Path, listen: str) -> Mapping[str, Any]:
+    return {
+        "listen": listen,
+        "keys": [
+            {"name": "ops", "file": "ops.key", "allow": ["read", "write"]},
+            {"name": "scraper", "file": "scraper.key", "allow": ["read"]},
+            {"name": "hosts", "file": "hosts.key", "allow": ["register"]},
+        ],
+        "store": f"sqlite:///{folder / 'registry.db'}",
+        "log": {"format": "console"},
+    }
+
+
+def _agent(folder: Path, listen: str, registry: str, engine: str) -> Mapping[str, Any]:
+    return {
+        "listen": listen,
+        "keys": [
+            {"name": "ops", "file": "ops.key", "allow": ["read", "write"]},
+            {"name": "scraper", "file": "scraper.key", "allow": ["read"]},
+        ],
+        "node": {"labels_dir": str(folder / "labels.d")},
+        "registries": [{"url": f"http://{registry}", "key_file": "hosts.key"}],
+        "docker": {"url": engine},
+        "store": f"sqlite:///{folder / 'agent.db'}",
+        "apps": {"bind": "127.0.0.1"},
+        "log": {"format": "console"},
+    }

@@ -1,0 +1,29 @@
+#!/bin/sh
+# Make .venv and install the given locks into it, then this project.
+# All that is downloaded has its hash in a lock: the build of the project downloads nothing.
+set -eu
+
+fail() {
+    echo "rollcall: $*" >&2
+    exit 1
+}
+
+if [ ! -x .venv/bin/pip ]; then
+    python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
+        fail "needs Python 3.11 or newer as python3"
+    rm -rf .venv
+    python3 -m venv .venv || {
+        rm -rf .venv
+        fail "python3 cannot make a virtual environment (Debian: apt-get install python3-venv)"
+    }
+fi
+
+echo "rollcall: installing the locked dependencies into .venv"
+locks=
+for lock in "$@"; do
+    locks="$locks -r $lock"
+done
+pip=".venv/bin/python -m pip --quiet --disable-pip-version-check --no-input install"
+# shellcheck disable=SC2086 # words, made above
+$pip --require-hashes $locks
+$pip --no-deps --no-build-isolation --no-index --editable .
