@@ -1,17 +1,17 @@
-"""What this host says of itself: its name, its labels and its key-values."""
+"""What this host says of itself: its labels and its key-values."""
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+
+from registry.heartbeat import MAX_LABELS, Heartbeat, label_fault
 
 
 @dataclass(frozen=True)
 class HostedApp:
     """An app as the roll call needs it.
 
-    Attributes:
-        name: The app's name, which is also its container's.
-        http_port: The host's TCP port that leads to the app's HTTP port.
-        labels: The app's own labels, in the order in which they were added.
-        running: Whether its container runs.
+    ``http_port`` is the host's TCP port that leads to the app's own; ``labels`` are the app's, in
+    the order in which they were added; ``running`` tells whether its container runs.
     """
 
     name: str
@@ -24,12 +24,103 @@ class HostedApp:
 class Hosting:
     """All apps on this host, and the engine under them.
 
-    Attributes:
-        apps: Every app, sorted by name; as last known where the engine does not answer.
-        docker_state: `running`, or `unreachable`.
-        docker_version: The engine's version, such as `20.10.24`; None until it has answered once.
+    ``apps`` is sorted by name, and as last known where the engine does not answer.
+    ``docker_state`` is ``running`` or ``unreachable``; ``docker_version`` is such as ``20.10.24``,
+    None until the engine has answered once.
     """
 
     apps: tuple[HostedApp, ...]
     docker_state: str
     docker_version: str | None
+
+
+class Host:
+    """The host as the registries are to know it.
+
+    ``labels`` are the configured ones, ``more_labels`` is asked at each heartbeat for those that
+    come and go; ``kv`` are the configured entries, ``facts`` those that the agent found out and
+    that win over them. ``port`` is where the agent's own /metrics is reached, ``tls`` whether by
+    HTTPS. ``complain`` is told, once, what had to be left out.
+    """
+
+    def __init__(
+        self,
+        *,
+        labels: Iterable[str],
+        more_labels: Callable[[], Iterable[str]],
+        kv: Mapping[str, str],
+        facts: Mapping[str, str],
+        port: int,
+        tls: bool,
+        complain: Callable[[str], None],
+    ) -> None:
+        self._labels = tuple(labels)
+        self._more_labels = more_labels
+        self._kv = {**kv, **facts}
+        self._own = [f"prometheus:rollcall:port:{port}"]
+        if tls:
+            self._own.append("prometheus:rollcall:__scheme__:https")
+        self._complain = complain
+        self._faults: set[str] = set()
+
+    def heartbeat(self, hosting: Hosting) -> Heartbeat:
+        """Give the message for the registries; equal as long as nothing has changed."""
+        labels = [*self._labels, *self._more_labels()]
+        for app in hosting.apps:
+            labels += app_labels(app)
+        kv = {**self._kv, **_counts(hosting)}
+        return Heartbeat(labels=[*self._legal(labels), *self._own], kv=kv)
+
+    def _legal(self, labels: list[str]) -> list[str]:
+        """Leave out what a registry would refuse, so that the rest is taken."""
+        faults = {f"label {label[:80]!a}: {fault}" for label, fault in _faulty(labels)}
+        legal = [label for label in dict.fromkeys(labels) if label_fault(label) is None]
+        room = MAX_LABELS - len(self._own)
+        if len(legal) > room:
+            faults.add(f"{len(legal)} labels, of which the first {room} are sent")
+        for fault in sorted(faults - self._faults):
+            self._complain(fault)
+        self._faults = faults
+        return legal[:room]
+
+
+def app_labels(app: HostedApp) -> Iterator[str]:
+    """Give what an app adds to its host's labels: its name, and a target group for each service.
+
+    An app's labels stay its own: ``prometheus:SERVICE:KEY:VALUE`` becomes
+    ``prometheus:SERVICE@APP:KEY:VALUE``, and no other label of an app is a label of the host.
+    """
+    yield f"app:{app.name}"
+    ports: dict[str, str | None] = {}
+    for label in app.labels:
+        kind, _, rest = label.partition(":")
+        service, *key_value = rest.split(":", 2)
+        if kind != "prometheus" or not service or len(key_value) == 1:
+            continue
+        instance = f"prometheus:{service}@{app.name}"
+        yield ":".join([instance, *key_value])
+        ports.setdefault(instance, f"{instance}:port:{app.http_port}")
+        if key_value and key_value[0] == "port":
+            ports[instance] = None
+    for instance, port in ports.items():
+        if port is not None:
+            yield port
+        yield f"{instance}:app:{app.name}"
+
+
+def _faulty(labels: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for label in labels:
+        fault = label_fault(label)
+        if fault is not None:
+            yield label, fault
+
+
+def _counts(hosting: Hosting) -> dict[str, str]:
+    counts = {
+        "docker.state": hosting.docker_state,
+        "apps.total": str(len(hosting.apps)),
+        "apps.running": str(sum(app.running for app in hosting.apps)),
+    }
+    if hosting.docker_version is not None:
+        counts["docker.version"] = hosting.docker_version
+    return counts

@@ -1,0 +1,31 @@
+"""How long to wait before the next attempt."""
+
+from random import Random
+
+FIRST_SECONDS = 1.0
+# With a factor of 2, all those that were refused one after the other come back at once.
+FACTOR = 3
+LONGEST_ASKED_SECONDS = 300.0
+
+
+class Backoff:
+    """Exponential back-off with full jitter: a pause is drawn from zero up to a growing bound.
+
+    A registry that asks for a pause gets it, up to five minutes, and the jitter on top, so that
+    those whom it asked at the same time do not come back at the same time.
+    """
+
+    def __init__(self, *, longest_seconds: float, random: Random) -> None:
+        self._longest = longest_seconds
+        self._random = random
+        self._bound = min(FIRST_SECONDS, longest_seconds)
+
+    def pause(self, asked_seconds: float | None = None) -> float:
+        """Give the seconds to wait after one more failure."""
+        jitter = self._random.uniform(0, self._bound)
+        self._bound = min(self._bound * FACTOR, self._longest)
+        return min(asked_seconds or 0.0, LONGEST_ASKED_SECONDS) + jitter
+
+    def reset(self) -> None:
+        """Forget the failures."""
+        self._bound = min(FIRST_SECONDS, self._longest)

@@ -1,0 +1,110 @@
+"""Who this host is, whatever it is called: made once, kept in the agent's state."""
+
+import hashlib
+import uuid
+from pathlib import Path
+
+import msgspec
+
+from agent.files import write_whole
+
+FILE = "identity.json"
+NODE_KEY = "rk1."
+
+
+class IdentityError(Exception):
+    """The identity cannot be read or kept; the text says where and why."""
+
+
+class _Record(msgspec.Struct, forbid_unknown_fields=True):
+    """What the file holds: ``names`` gives, by URL and hostname, the node key that goes with it."""
+
+    id: str
+    machine: str | None
+    names: dict[str, dict[str, str | None]] = {}
+
+
+class Identity:
+    """The host's ``agent.id``, and the names under which it made itself known to registries.
+
+    The identity belongs to one machine: state that was copied to another one, in an image that
+    machines are cloned from, is told by ``machine`` (the content of /etc/machine-id, None where
+    there is none) and gets an identity of its own, and no names. So does a damaged file, which is
+    set aside.
+    """
+
+    def __init__(self, *, directory: Path, machine: str | None) -> None:
+        self._file = directory / FILE
+        self._machine = None if machine is None else _fingerprint(machine)
+        self._record = self._read() or self._new()
+
+    @property
+    def id(self) -> str:
+        """The identity, a random UUID."""
+        return self._record.id
+
+    def other_names(self, url: str, hostname: str) -> list[str]:
+        """Give the names, other than this one, under which the registry may know this host."""
+        return [name for name in self._record.names.get(url, {}) if name != hostname]
+
+    def key_of(self, url: str, hostname: str) -> str | None:
+        """Give the node key that was used for this name, if it was one."""
+        return self._record.names.get(url, {}).get(hostname)
+
+    def claim(self, url: str, hostname: str, key: str) -> None:
+        """Write down, before it is used, that the registry gets to know this host by this name.
+
+        A node key is kept with it: once the host has another name and key, only the old one can
+        take the old name out.
+        """
+        names = self._record.names.setdefault(url, {})
+        kept = key if key.startswith(NODE_KEY) else None
+        if names.get(hostname, "") != kept:
+            names[hostname] = kept
+            self._write()
+
+    def release(self, url: str, hostname: str) -> None:
+        """Write down that the registry no longer knows this host by this name."""
+        if self._record.names.get(url, {}).pop(hostname, "") != "":
+            self._write()
+
+    def _read(self) -> _Record | None:
+        try:
+            record = msgspec.json.decode(self._file.read_bytes(), type=_Record)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise IdentityError(f"{self._file} cannot be read: {error.strerror}") from error
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            # The registries let the new identity have the name as soon as the old one is stale.
+            self._file.replace(self._file.with_suffix(".damaged"))
+            return None
+        return record if self._is_of_this_machine(record) else None
+
+    def _is_of_this_machine(self, record: _Record) -> bool:
+        return record.machine == self._machine or self._machine is None or record.machine is None
+
+    def _new(self) -> _Record:
+        self._record = _Record(id=str(uuid.uuid4()), machine=self._machine)
+        self._write()
+        return self._record
+
+    def _write(self) -> None:
+        try:
+            write_whole(self._file, msgspec.json.encode(self._record), durable=True)
+        except OSError as error:
+            raise IdentityError(f"{self._file} cannot be written: {error.strerror}") from error
+
+
+def machine_id(path: Path = Path("/etc/machine-id")) -> str | None:
+    """Give what systemd calls this machine, or None where it has not been called anything yet."""
+    try:
+        text = path.read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return text if text and text != "uninitialized" else None
+
+
+def _fingerprint(machine: str) -> str:
+    # The machine's own id is to be kept confidential: man machine-id.
+    return hashlib.sha256(f"rollcall agent {machine}".encode()).hexdigest()

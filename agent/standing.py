@@ -1,0 +1,129 @@
+"""How this host stands with one registry: for the log, the metrics and ``status``."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from structlog.typing import FilteringBoundLogger
+
+from registry.client import FAILURES, RegistryFailure
+
+TAKEN = "taken"
+DEFECT = "defect"
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+
+
+class Standing(msgspec.Struct, kw_only=True):
+    """What ``status`` is told of one registry. Times are Unix times in seconds.
+
+    ``state`` is ``taken``, the kind of the last failure, or None before the first heartbeat.
+    """
+
+    url: str
+    state: str | None = None
+    reason: str | None = None
+    tried_at: float | None = None
+    taken_at: float | None = None
+    failing_since: float | None = None
+
+
+class HeartbeatMetrics:
+    """What the agent counts of its heartbeats, by registry."""
+
+    def __init__(self, metrics: CollectorRegistry) -> None:
+        self.heartbeats = Counter(
+            "rollcall_agent_heartbeats_total",
+            "Heartbeats by outcome: taken, or the kind of the failure.",
+            ["registry", "outcome"],
+            registry=metrics,
+        )
+        self.up = Gauge(
+            "rollcall_agent_registry_up",
+            "Whether the registry took the last heartbeat.",
+            ["registry"],
+            registry=metrics,
+        )
+        self.taken_at = Gauge(
+            "rollcall_agent_heartbeat_last_taken_timestamp_seconds",
+            "When the registry last took a heartbeat.",
+            ["registry"],
+            registry=metrics,
+        )
+        self.durations = Histogram(
+            "rollcall_agent_heartbeat_duration_seconds",
+            "Time from a heartbeat's sending to its being taken.",
+            ["registry"],
+            buckets=BUCKETS,
+            registry=metrics,
+        )
+
+
+class Ledger:
+    """Keeps a registry's standing: one log line when it goes, one when it is back.
+
+    A reason that somebody has to act on (a wrong key, a bad certificate, ...) is told once more,
+    when it first shows during an outage; a registry that is merely away is not told twice.
+    """
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        metrics: HeartbeatMetrics,
+        clock: Callable[[], float],
+        changed: Callable[[], None],
+        log: FilteringBoundLogger,
+    ) -> None:
+        self.standing = Standing(url=url)
+        self._metrics = metrics
+        self._clock = clock
+        self._changed = changed
+        self._log = log.bind(registry=url)
+        self._told: set[str] = set()
+        for outcome in (TAKEN, DEFECT, *(failure.kind for failure in FAILURES)):
+            metrics.heartbeats.labels(url, outcome)
+        metrics.up.labels(url).set(0)
+
+    def taken(self, seconds: float) -> None:
+        """Note that a heartbeat was taken, after so many seconds."""
+        now = self._clock()
+        standing = self.standing
+        if standing.failing_since is not None:
+            self._log.info("registry back", away_seconds=round(now - standing.failing_since))
+        elif standing.taken_at is None:
+            self._log.info("registered")
+        self._told.clear()
+        self._metrics.up.labels(standing.url).set(1)
+        self._metrics.taken_at.labels(standing.url).set(now)
+        self._metrics.durations.labels(standing.url).observe(seconds)
+        standing.taken_at = now
+        standing.failing_since = None
+        self._note(TAKEN, None, now)
+
+    def failed(self, failure: RegistryFailure) -> None:
+        """Note that a heartbeat was not taken, and why."""
+        topic = "away" if failure.passing else failure.kind
+        self._fail(failure.kind, str(failure), topic)
+
+    def broken(self, error: Exception) -> None:
+        """Note that no heartbeat could be sent, by a defect of ours."""
+        self._fail(DEFECT, f"a defect of this agent: {error!r}", DEFECT, exc_info=error)
+
+    def _fail(self, kind: str, reason: str, topic: str, **more: Any) -> None:
+        now = self._clock()
+        new_outage = self.standing.failing_since is None
+        if new_outage:
+            self.standing.failing_since = now
+        if new_outage or (topic != "away" and topic not in self._told):
+            self._log.warning("heartbeat not taken", kind=kind, reason=reason, **more)
+        self._told.add(topic)
+        self._metrics.up.labels(self.standing.url).set(0)
+        self._note(kind, reason, now)
+
+    def _note(self, state: str, reason: str | None, now: float) -> None:
+        self._metrics.heartbeats.labels(self.standing.url, state).inc()
+        self.standing.state = state
+        self.standing.reason = reason
+        self.standing.tried_at = now
+        self._changed()

@@ -1,0 +1,128 @@
+"""How the host stands: kept by the daemon in a file, shown by ``rollcall-agent status``."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from agent.files import write_whole
+from agent.host import Hosting
+from agent.standing import TAKEN, Standing
+from registry.heartbeat import Heartbeat
+
+FILE = "status.json"
+MINUTE = 60
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+
+
+class Status(msgspec.Struct, kw_only=True):
+    """What the daemon wrote down last. Times are Unix times in seconds."""
+
+    version: str
+    started_at: float
+    facts: dict[str, str]
+    hosting: Hosting
+    registries: list[Standing]
+
+
+class StatusFile:
+    """The daemon's word to whoever asks on the host itself."""
+
+    def __init__(self, *, directory: Path) -> None:
+        self._file = directory / FILE
+
+    def write(self, status: Status) -> None:
+        """Put the status in place; a disk that is full keeps nobody from the roll call."""
+        with suppress(OSError):
+            write_whole(self._file, msgspec.json.encode(status), durable=False)
+
+    def read(self) -> Status | None:
+        """Give the last status, or None where there is none to be read."""
+        try:
+            return msgspec.json.decode(self._file.read_bytes(), type=Status)
+        except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+            return None
+
+
+class View(msgspec.Struct, kw_only=True):
+    """What ``status`` shows. ``pid`` is the running agent's, ``registries`` the configured ones."""
+
+    hostname: str
+    agent_id: str | None
+    pid: int | None
+    started_at: float | None
+    left: bool
+    heartbeat: Heartbeat
+    registries: list[Standing]
+
+
+def registered(view: View, *, now: float, fresh_seconds: float) -> bool:
+    """Tell whether an agent runs, and every registry took a heartbeat so recently."""
+    return (
+        view.pid is not None
+        and not view.left
+        and all(
+            standing.state == TAKEN and now - (standing.taken_at or 0) <= fresh_seconds
+            for standing in view.registries
+        )
+    )
+
+
+def in_words(view: View, *, now: float) -> Iterator[str]:
+    """Give the lines for a person."""
+    yield f"host        {view.hostname}"
+    yield f"identity    {view.agent_id or 'to be made at the first start'}"
+    yield f"agent       {_agent(view, now)}"
+    if view.left:
+        yield "            taken out by `deregister`: says nothing until it is started again"
+    yield "labels"
+    yield from (f"  {label}" for label in view.heartbeat.labels)
+    yield "kv"
+    yield from _table(view.heartbeat.kv)
+    yield "registries" if view.registries else "registries  none is configured"
+    for standing in view.registries:
+        yield f"  {standing.url}"
+        yield from (f"    {line}" for line in _standing(standing, now))
+
+
+def _agent(view: View, now: float) -> str:
+    if view.pid is None:
+        return "not running; this is what it would say, with the apps as it last knew them"
+    return f"running, pid {view.pid}, started {_ago(view.started_at, now)}"
+
+
+def _table(kv: Mapping[str, str]) -> Iterator[str]:
+    width = max(map(len, kv), default=0)
+    for key in sorted(kv):
+        yield f"  {key:{width}}  {kv[key]}"
+
+
+def _standing(standing: Standing, now: float) -> Iterator[str]:
+    if standing.state is None:
+        yield "not tried yet"
+        return
+    if standing.state == TAKEN:
+        yield f"taken {_ago(standing.taken_at, now)}"
+        return
+    yield f"NOT TAKEN ({standing.state}): {standing.reason}"
+    yield f"last taken {_ago(standing.taken_at, now)}"
+    yield f"last tried {_ago(standing.tried_at, now)}, failing since {_at(standing.failing_since)}"
+
+
+def _ago(then: float | None, now: float) -> str:
+    if then is None:
+        return "never"
+    seconds = max(0, round(now - then))
+    for unit, name in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min")):
+        if seconds >= 2 * unit:
+            return f"{seconds // unit} {name} ago ({_at(then)})"
+    return f"{seconds} s ago ({_at(then)})"
+
+
+def _at(then: float | None) -> str:
+    if then is None:
+        return "never"
+    return datetime.fromtimestamp(then, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
