@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,6 +14,7 @@ from httpd.errors import BadInput, BodyTooLarge, BodyTooSlow, CompressedBody
 T = TypeVar("T")
 LIMIT = 64 * 1024
 SECONDS = 10.0
+SERVER = {"Server": "rollcall"}  # instead of telling strangers which library, in which version
 
 
 async def read(request: web.Request, *, limit: int = LIMIT, seconds: float = SECONDS) -> bytes:
@@ -28,12 +29,13 @@ async def read(request: web.Request, *, limit: int = LIMIT, seconds: float = SEC
     """
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise CompressedBody("send the body as it is, without Content-Encoding")
-    if (request.content_length or 0) > limit:
-        raise BodyTooLarge(f"the body is larger than the limit of {limit} bytes")
+    _check_size(request.content_length or 0, limit)
     content = request.content
-    if content.is_eof():
-        return content.read_nowait()
     try:
+        if content.is_eof():  # all of it came with its headers, as small bodies do
+            body = content.read_nowait()
+            _check_size(len(body), limit)
+            return body
         async with asyncio.timeout(seconds):
             return await _read(content.iter_any(), limit)
     except TimeoutError as error:
@@ -42,13 +44,17 @@ async def read(request: web.Request, *, limit: int = LIMIT, seconds: float = SEC
         raise BadInput("the body broke off or is framed wrongly") from error
 
 
-async def _read(chunks: Any, limit: int) -> bytes:
+async def _read(chunks: AsyncIterator[bytes], limit: int) -> bytes:
     body = bytearray()
     async for chunk in chunks:
         body += chunk
-        if len(body) > limit:
-            raise BodyTooLarge(f"the body is larger than the limit of {limit} bytes")
+        _check_size(len(body), limit)
     return bytes(body)
+
+
+def _check_size(size: int, limit: int) -> None:
+    if size > limit:
+        raise BodyTooLarge(f"the body is larger than the limit of {limit} bytes")
 
 
 def decode(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:

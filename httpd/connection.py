@@ -1,13 +1,13 @@
 """One client's connection: its limits, and answers to what is no HTTP."""
 
 import asyncio
-import logging
 from dataclasses import dataclass
 from http import HTTPStatus
 
 from aiohttp import web
+from aiohttp.abc import AbstractAccessLogger
 
-from httpd.bodies import message
+from httpd.bodies import SERVER, message
 from httpd.metrics import RequestMetrics
 
 IDLE_SECONDS = 75.0  # longer than a heartbeat, so that agents keep their connection
@@ -18,7 +18,6 @@ FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
     b"Retry-After: 5\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s"
 ) % (len(FULL_BODY), FULL_BODY)
-SILENT = logging.Logger("silent", level=logging.CRITICAL)  # the shell has its own access log
 
 
 @dataclass
@@ -44,6 +43,17 @@ class Doors:
         self.metrics.connections.set(self.connected)
 
 
+class _NoAccessLog(AbstractAccessLogger):
+    """The shell has a log of its own."""
+
+    @property
+    def enabled(self) -> bool:
+        return False
+
+    def log(self, request: web.BaseRequest, response: web.StreamResponse, time: float) -> None:
+        """Write nothing."""
+
+
 class Connection(web.RequestHandler):
     """aiohttp's connection, with three more limits.
 
@@ -59,7 +69,8 @@ class Connection(web.RequestHandler):
             loop=loop,
             keepalive_timeout=IDLE_SECONDS,
             lingering_time=LINGER_SECONDS,
-            access_log=SILENT,
+            access_log_class=_NoAccessLog,
+            auto_decompress=False,  # compressed bodies are refused, so nothing unpacks them
         )
         self._doors = doors
         self._entered = False
@@ -111,6 +122,6 @@ class Connection(web.RequestHandler):
 def _malformed(status: int) -> web.Response:
     known = status < HTTPStatus.INTERNAL_SERVER_ERROR
     text = "this is no well-formed HTTP/1.1 request" if known else "an error of this service"
-    response = message(text, status=status)
+    response = message(text, status=status, headers=SERVER)
     response.force_close()
     return response

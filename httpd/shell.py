@@ -10,7 +10,7 @@ from structlog.typing import FilteringBoundLogger
 
 from httpd.access_log import AccessLog
 from httpd.auth import CALLER, Caller, Keyring
-from httpd.bodies import message
+from httpd.bodies import SERVER, message
 from httpd.errors import NotAllowed, Statuses, retry_after
 from httpd.metrics import RequestMetrics
 
@@ -61,6 +61,8 @@ class Shell:
             response = message(reason, status=error.status, headers=_allow(error))
         except Exception as error:
             reason, response = self._failure(request, error)
+        if not response.prepared:
+            response.headers.update(SERVER)
         seconds = time.perf_counter() - started
         resource = request.match_info.route.resource
         route = resource.canonical if resource else "unmatched"

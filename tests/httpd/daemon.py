@@ -1,0 +1,116 @@
+"""A small daemon in the shell, on a real port."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from httpd.app import build_app
+from httpd.auth import Caller, Keyring
+from httpd.bodies import answer, decode, query, read
+from httpd.metrics import RequestMetrics, new_metrics
+from httpd.serve import listening
+from httpd.tls import ServerTls
+
+READER = "reader-key-0123456789"
+WRITER = "writer-key-0123456789"
+SWAGGER = "swagger: '2.0'\ninfo: {title: t, version: '1'}\npaths: {}\n"
+
+
+class Thing(msgspec.Struct, forbid_unknown_fields=True):
+    """A body."""
+
+    port: int
+    tags: dict[str, str]
+
+
+class Gone(Exception):
+    """Is in the table."""
+
+
+class Away(Exception):
+    """Is in the table as 503."""
+
+    retry_after_seconds = 17
+
+
+class Things:
+    """Echoes what it understood."""
+
+    def __init__(self) -> None:
+        self._decoder = msgspec.json.Decoder(Thing)
+        self._begun = 0
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.get("/things/{name}", self.show),
+            web.post("/things", self.add),
+            web.get("/broken/{how}", self.fail),
+            web.get("/slow", self.dawdle),
+            web.get("/slow/begun", self.begun),
+        ]
+
+    async def show(self, request: web.Request) -> web.Response:
+        return answer({"name": request.match_info["name"], "q": dict(query(request, {"q"}))})
+
+    async def add(self, request: web.Request) -> web.Response:
+        body = await read(request, limit=1000, seconds=1.0)
+        return answer(decode(body, self._decoder), status=201)
+
+    async def dawdle(self, _request: web.Request) -> web.Response:
+        self._begun += 1
+        await asyncio.sleep(0.2)
+        return answer("done")
+
+    async def begun(self, _request: web.Request) -> web.Response:
+        return answer(self._begun)
+
+    async def fail(self, request: web.Request) -> web.Response:
+        errors: dict[str, Exception] = {
+            "gone": Gone("there is no such thing"),
+            "away": Away("the store is away"),
+        }
+        raise errors.get(request.match_info["how"], RuntimeError("with the secret in it"))
+
+
+@asynccontextmanager
+async def daemon(
+    *,
+    port: int = 0,
+    tls: ServerTls | None = None,
+    max_connections: int = 100,
+    drain_seconds: float = 5.0,
+) -> AsyncIterator[tuple[str, int]]:
+    """Run it while the context is open; gives host and port."""
+    metrics = new_metrics()
+    request_metrics = RequestMetrics(metrics)
+    log = structlog.wrap_logger(
+        structlog.PrintLogger(), wrapper_class=structlog.make_filtering_bound_logger("info")
+    )
+    app = build_app(
+        routes=Things().routes(),
+        keyring=Keyring(
+            [
+                (READER, Caller("reader", frozenset({"read"}))),
+                (WRITER, Caller("writer", frozenset({"read", "write"}))),
+            ]
+        ),
+        statuses={Gone: 404, Away: 503},
+        metrics=metrics,
+        request_metrics=request_metrics,
+        swagger=SWAGGER,
+        log=log,
+    )
+    async with listening(
+        app,
+        address=("127.0.0.1", port),
+        tls=tls,
+        metrics=request_metrics,
+        max_connections=max_connections,
+        drain_seconds=drain_seconds,
+        log=log,
+    ) as address:
+        yield address
