@@ -60,7 +60,7 @@ async def test_a_change_is_one_line_with_who_and_what() -> None:
             "caller": "ops",
             "remote": lines[0]["remote"],
             "method": "POST",
-            "path": "/nodes/a%0aFAKE",
+            "path": "/nodes/a%0AFAKE",
             "status": 200,
             "milliseconds": 4.2,
         }

@@ -1,0 +1,193 @@
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from config.agent import AgentSettings
+from config.load import ConfigError, load
+from config.registry import RegistrySettings
+from config.server import ServerSettings
+
+CONFIG = Path(__file__).parents[2] / "config"
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"), [("agent", AgentSettings), ("registry", RegistrySettings)]
+)
+def test_the_shipped_file_gives_exactly_the_defaults(
+    name: str, settings: type[ServerSettings]
+) -> None:
+    assert load(CONFIG / f"{name}.yml", settings) == msgspec.convert({}, settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"), [("agent", AgentSettings), ("registry", RegistrySettings)]
+)
+def test_the_shipped_file_names_every_setting(name: str, settings: type[ServerSettings]) -> None:
+    text = (CONFIG / f"{name}.yml").read_text()
+    missing = [field for field in settings.__struct_fields__ if f"{field}:" not in text]
+    assert missing == []
+
+
+AGENT = """
+listen: "[::1]:7656"
+tls: {certificate: a.crt, key: a.key, client_ca: ca.crt}
+keys:
+  - {name: ops, file: ops.key, allow: [read, write]}
+node:
+  hostname: web-1.example.com
+  advertise: http://web-1.example.com:7656
+  labels: [service:web]
+  labels_dir: /etc/rollcall/labels.d
+  kv: {rack: r12}
+registries:
+  - {url: https://registry:7655, key_file: k, ca: c}
+heartbeat_seconds: 30
+docker: {url: unix:///run/docker.sock, timeout_seconds: 30}
+store: sqlite:///var/lib/rollcall/agent.db
+apps: {cpu: 100, memory: 512, ports: 20000-29999,
+       bind: 0.0.0.0, ssh_port: 22, http_port: 8000,
+       data: /srv, ssh_user: app, stop_seconds: 10,
+       password_min: 8, pids: 512, log_mib: 10}
+open_metrics: false
+log: {level: info, format: auto}
+"""
+REGISTRY = """
+listen: 127.0.0.1:7655
+tls: {certificate: a.crt, key: a.key, client_ca: ca.crt}
+keys:
+  - {name: ops, file: F, allow: [read, write]}
+  - {name: scraper, value: K, allow: [read]}
+  - {name: hosts, file: F, allow: [register],
+     nodes: ["web-*"]}
+node_secret: {file: F}
+store: sqlite:///var/lib/rollcall/registry.db
+nodes: {stale_after_seconds: 90,
+        expire_after_seconds: 86400}
+prometheus: {default_port: 9100,
+             ports: {postgres: 9187}}
+open_metrics: false
+log: {level: info, format: auto}
+"""
+
+
+def write(folder: Path, text: str | bytes) -> Path:
+    path = folder / "settings.yml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_every_agent_setting_of_the_interface_is_known(tmp_path: Path) -> None:
+    settings = load(write(tmp_path, AGENT), AgentSettings)
+    assert settings.node.kv == {"rack": "r12"}
+    assert settings.apps.port_range() == range(20000, 30000)
+    assert settings.tls is not None
+    assert settings.tls.client_ca == "ca.crt"
+
+
+def test_every_registry_setting_of_the_interface_is_known(tmp_path: Path) -> None:
+    settings = load(write(tmp_path, REGISTRY), RegistrySettings)
+    assert [key.name for key in settings.keys] == ["ops", "scraper", "hosts"]
+    assert [key.nodes for key in settings.keys] == [("*",), ("*",), ("web-*",)]
+    assert settings.prometheus.ports == {"postgres": 9187}
+
+
+def test_an_empty_file_gives_the_defaults(tmp_path: Path) -> None:
+    assert load(write(tmp_path, "# nothing\n"), AgentSettings) == AgentSettings()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("lisen: 1", "lisen: unknown setting; allowed here: listen, tls,"),
+        ("nodes: {stale: 1}", "nodes.stale: unknown setting; allowed here: stale_after_seconds,"),
+        ("keys: [{nam: a}]", "keys[0].nam: unknown setting; allowed here: value, file, name,"),
+        ("node_secret: [{fil: a}]", "node_secret[0].fil: unknown setting; allowed here: value,"),
+        (
+            "keys: [{name: a, value: b, allow: [reed]}]",
+            "keys[0].allow[0]: Invalid enum value 'reed'",
+        ),
+        ("log: {level: loud}", "allowed here: debug, error, info, warning"),
+        ("keys: [{name: a, value: b, allow: []}]", "keys[0].allow: Expected"),
+        ("keys: [{name: a, value: b, file: c, allow: [read]}]", "keys[0]: give either"),
+        ("keys: [{name: a, allow: [read]}]", "keys[0]: give either `value` or `file`"),
+        ("nodes: {stale_after_seconds: '90'}", "nodes.stale_after_seconds: Expected `int`"),
+        ("nodes: {stale_after_seconds: 1.5}", "nodes.stale_after_seconds: Expected `int`"),
+        ("nodes: {stale_after_seconds: 0}", "nodes.stale_after_seconds: Expected `int` >= 1"),
+        ("nodes: {expire_after_seconds: 5}", "at least `stale_after_seconds`"),
+        ("prometheus: {ports: {a: 65536}}", "<= 65535"),
+        ("listen: nowhere", "`listen`: `nowhere` is no address; write HOST:PORT"),
+        ("listen: ':80'", "write HOST:PORT"),
+        ("listen: 127.0.0.1:65536", "write HOST:PORT"),
+        ("listen: 127.0.0.1:\u0661", "write HOST:PORT"),
+        ("listen: ::1:80", "needs brackets"),
+        ("listen: 7655", "Expected `str`"),
+        ("listen: a:1\nlisten: b:2", "`listen` is set twice"),
+        ("[1, 2]", "Expected `object`, got `array`"),
+        ("{", "is no YAML"),
+        ("a: &a [*a]", "is no YAML"),
+        ("!!python/object/apply:os.getcwd []", "is no YAML"),
+        (b"\xff\xfe\x00", "is no YAML"),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_its_path_and_what_is_right(
+    tmp_path: Path, text: str | bytes, problem: str
+) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(ConfigError) as refusal:
+        load(path, RegistrySettings)
+    assert str(refusal.value).startswith(f"{path}: ")
+    assert problem in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("docker: {url: 'tcp://10.0.0.1:2375'}", "write unix:///PATH"),
+        ("apps: {ports: 9-5}", "write FIRST-LAST"),
+        ("apps: {ports: 0-5}", "write FIRST-LAST"),
+        ("apps: {memory: 5}", "apps.memory: Expected `int` >= 6"),
+        ("registries: [{url: 'registry:7655', key_file: k}]", "registries[0]: `url` is"),
+        ("registries: [{url: 'http://a', key_file: k, certificate: c}]", "go together"),
+        ("registries: [{url: 'http://a'}]", "missing required field `key_file`"),
+        ("keys: [{name: a, value: b, allow: [register]}]", "allowed here: read, write"),
+    ],
+)
+def test_a_wrong_agent_setting_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        load(write(tmp_path, text), AgentSettings)
+    assert problem in str(refusal.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.yml: cannot be read: No such file"):
+        load(tmp_path / "none.yml", AgentSettings)
+
+
+yaml_text = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from([*RegistrySettings.__struct_fields__, "name", "value", "allow", "x"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+).map(repr)
+
+
+@given(text=yaml_text | st.text(max_size=60))
+def test_whatever_the_file_holds_it_is_settings_or_a_clear_refusal(
+    tmp_path_factory: pytest.TempPathFactory, text: str
+) -> None:
+    path = write(tmp_path_factory.mktemp("any"), text.encode("utf-8", "surrogatepass"))
+    try:
+        outcome: RegistrySettings | str = load(path, RegistrySettings)
+    except ConfigError as refusal:
+        outcome = str(refusal)
+    refused = isinstance(outcome, str) and outcome.startswith(f"{path}: ") and "\n" not in outcome
+    assert refused or isinstance(outcome, RegistrySettings)

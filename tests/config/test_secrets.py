@@ -1,0 +1,74 @@
+from pathlib import Path
+
+import pytest
+
+from config.load import ConfigError
+from config.registry import RegistryKey
+from config.secrets import Secrets
+
+GOOD = "0123456789abcdef"
+
+
+def key(name: str, *, value: str | None = None, file: str | None = None) -> RegistryKey:
+    return RegistryKey(name=name, value=value, file=file, allow=("read",))
+
+
+@pytest.fixture
+def secrets(tmp_path: Path) -> Secrets:
+    return Secrets(settings_file=tmp_path / "registry.yml", environ={})
+
+
+def test_a_key_file_lies_beside_the_settings_and_loses_its_line_end(
+    secrets: Secrets, tmp_path: Path
+) -> None:
+    (tmp_path / "ops.key").write_text(f"{GOOD}\n")
+    assert secrets.keys([key("ops", file="ops.key"), key("b", value=GOOD * 2)]) == [GOOD, GOOD * 2]
+
+
+def test_a_credential_of_systemd_comes_first(tmp_path: Path) -> None:
+    credentials = tmp_path / "credentials"
+    credentials.mkdir()
+    (tmp_path / "ops.key").write_text("the-other-one-0123")
+    (credentials / "ops.key").write_text(GOOD)
+    secrets = Secrets(
+        settings_file=tmp_path / "registry.yml",
+        environ={"CREDENTIALS_DIRECTORY": str(credentials)},
+    )
+    assert secrets.keys([key("ops", file="ops.key")]) == [GOOD]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"short", "fewer than 16 characters; make one with: openssl rand -hex 32"),
+        (b"", "fewer than 16 characters"),
+        (b"0123456789 abcdef", "holds white space"),
+        (b"0123456789\nabcdef", "holds white space"),
+        ("0123456789abcdef\u00e9".encode(), "more than ASCII"),
+    ],
+)
+def test_an_unusable_key_is_refused_without_showing_it(
+    secrets: Secrets, tmp_path: Path, content: bytes, problem: str
+) -> None:
+    (tmp_path / "ops.key").write_bytes(content)
+    with pytest.raises(ConfigError) as refusal:
+        secrets.keys([key("ops", file="ops.key")])
+    assert problem in str(refusal.value)
+    assert "keys[0].file" in str(refusal.value)
+    assert not content or content.decode() not in str(refusal.value)
+
+
+def test_a_missing_file_is_named(secrets: Secrets, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        secrets.keys([key("ops", file="gone.key")])
+    assert f"keys[0].file: {tmp_path}/gone.key cannot be read: No such file" in str(refusal.value)
+
+
+def test_no_key_at_all_is_refused_with_how_to_make_one(secrets: Secrets) -> None:
+    with pytest.raises(ConfigError, match="make one with: openssl rand -hex 32"):
+        secrets.keys([])
+
+
+def test_the_same_key_for_two_owners_is_refused(secrets: Secrets) -> None:
+    with pytest.raises(ConfigError, match=r"keys\[1\]: is the same as an earlier key"):
+        secrets.keys([key("a", value=GOOD), key("b", value=GOOD)])
