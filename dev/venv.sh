@@ -23,7 +23,7 @@ locks=
 for lock in "$@"; do
     locks="$locks -r $lock"
 done
-pip=".venv/bin/python -m pip --quiet --disable-pip-version-check --no-input install"
+pip=".venv/bin/python -m pip --quiet --quiet --disable-pip-version-check --no-input install"
 # shellcheck disable=SC2086 # words, made above
 $pip --require-hashes $locks
 $pip --no-deps --no-build-isolation --no-index --editable .

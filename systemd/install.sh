@@ -1,0 +1,73 @@
+#!/bin/sh
+# Install both daemons under /opt/rollcall, their units and settings to start from. Run as root,
+# from the top of a clone; run again, it renews the program and the units and leaves settings and
+# keys alone. With DESTDIR it only lays out the files there, for a package or an image.
+set -eu
+
+dest=${DESTDIR:-}
+opt=/opt/rollcall
+etc=$dest/etc/rollcall
+venv=$dest$opt/venv
+python=${PYTHON:-/usr/bin/python3} # the system's: one in somebody's home is out of the daemons' reach
+units="rollcall-agent.service rollcall-registry.service"
+
+if [ -z "$dest" ] && [ "$(id -u)" != 0 ]; then
+    echo "rollcall: be root to install on this host, or set DESTDIR" >&2
+    exit 1
+fi
+
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
+    echo "rollcall: needs Python 3.11 or newer; name one with PYTHON=/path/of/python3" >&2
+    exit 1
+}
+
+# One more copy of it all, moved into place at the end: a running daemon never sees half of it.
+mkdir -p "$dest$opt/share" "$etc/labels.d"
+rm -rf "$venv.new"
+"$python" -m venv "$venv.new" || {
+    echo "rollcall: $python cannot make a virtual environment (Debian: python3-venv)" >&2
+    exit 1
+}
+pip="$venv.new/bin/python -m pip --quiet --quiet --disable-pip-version-check --no-input"
+$pip install --require-hashes -r requirements-build.txt -r requirements.txt
+source=$(mktemp -d)
+trap 'rm -rf "$source"' EXIT
+cp -R pyproject.toml README.md agent config httpd registry "$source" # the build leaves files behind
+$pip install --no-deps --no-build-isolation --no-index "$source"
+find "$venv.new" -name __pycache__ -type d -prune -exec rm -rf {} +
+grep -rlI --exclude-dir=site-packages "$venv.new" "$venv.new" |
+    while read -r file; do sed -i "s|$venv.new|$opt/venv|g" "$file"; done
+rm -rf "$venv.old"
+[ ! -e "$venv" ] || mv "$venv" "$venv.old"
+mv "$venv.new" "$venv"
+rm -rf "$venv.old"
+[ -n "$dest" ] || "$venv/bin/python" -m compileall -q "$venv"
+cp systemd/README.md "$dest$opt/share/README.md"
+
+install -D -m 644 systemd/sysusers.conf "$dest/usr/lib/sysusers.d/rollcall.conf"
+for unit in $units; do
+    install -D -m 644 "systemd/$unit" "$dest/etc/systemd/system/$unit"
+done
+
+# Settings hold no secret unless somebody writes one into them: then only its daemon may read it.
+if [ -z "$dest" ]; then
+    systemd-sysusers /usr/lib/sysusers.d/rollcall.conf
+fi
+for name in agent registry; do
+    [ -e "$etc/$name.yml" ] || install -m 640 "config/$name.yml" "$etc/$name.yml"
+    [ -n "$dest" ] || chgrp "rollcall-$name" "$etc/$name.yml"
+done
+
+# systemd hands these to the daemons as credentials: root alone reads the files.
+umask 077
+for name in ops.key scraper.key hosts.key node.secret; do
+    [ -n "$dest" ] || [ -s "$etc/$name" ] || od -An -N32 -tx1 /dev/urandom | tr -d ' \n' >"$etc/$name"
+done
+[ -n "$dest" ] || [ -e "$etc/node.key" ] || : >"$etc/node.key"
+
+if [ -z "$dest" ] && [ -d /run/systemd/system ]; then
+    systemctl daemon-reload
+    # shellcheck disable=SC2086 # a list of names
+    systemctl try-restart $units
+fi
+echo "rollcall: installed in ${dest:-}$opt; next: $dest$opt/share/README.md"

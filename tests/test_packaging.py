@@ -1,0 +1,68 @@
+"""What is installed is what the tree holds, and nobody else's."""
+
+import subprocess
+import sys
+import tomllib
+import zipfile
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from shutil import copytree, ignore_patterns
+
+import pytest
+
+TOP = Path(__file__).parents[1]
+PROJECT = tomllib.loads((TOP / "pyproject.toml").read_text())
+FOLDERS = sorted({name.partition(".")[0] for name in PROJECT["tool"]["setuptools"]["packages"]})
+LOCKS = sorted(TOP.glob("requirements*.txt"))
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_no_other_distribution_ships_a_folder_of_our_name(folder: str) -> None:
+    assert set(packages_distributions()[folder]) == {"rollcalld"}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Give the names of the files in a wheel, built from a copy: a build leaves files behind."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    source.mkdir()
+    for name in ("pyproject.toml", "README.md"):
+        (source / name).write_bytes((TOP / name).read_bytes())
+    for name in FOLDERS:
+        copytree(TOP / name, source / name, ignore=ignore_patterns("__pycache__"))
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", folder, source],
+        check=True,
+        capture_output=True,
+    )
+    (built,) = folder.glob("*.whl")
+    return zipfile.ZipFile(built).namelist()
+
+
+def test_the_wheel_holds_each_file_that_the_daemons_read(wheel: list[str]) -> None:
+    in_tree = {
+        str(path.relative_to(TOP))
+        for folder in FOLDERS
+        for kind in ("*.py", "*.yml")
+        for path in (TOP / folder).rglob(kind)
+    }
+    assert {"agent/swagger.yml", "registry/swagger.yml"} <= in_tree
+    assert {"config/agent.yml", "config/registry.yml"} <= in_tree
+    assert in_tree <= set(wheel)
+
+
+def test_the_wheel_holds_nothing_but_the_daemons(wheel: list[str]) -> None:
+    folders = {name.partition("/")[0] for name in wheel}
+    assert {name for name in folders if not name.endswith(".dist-info")} == set(FOLDERS)
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
+def test_a_lock_pins_each_package_with_its_hash_and_without_an_address(lock: Path) -> None:
+    text = lock.read_text()
+    lines = text.replace("\\\n", "").splitlines()
+    entries = [line for line in lines if line and not line.lstrip().startswith("#")]
+    assert entries
+    assert all("==" in entry and "--hash=sha256:" in entry for entry in entries)
+    assert "://" not in text
