@@ -25,7 +25,7 @@ class AccessLog:
     def __init__(
         self, log: FilteringBoundLogger, *, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        self._log = log
+        self._log = log.bind()  # a lazy logger would look itself up for each line
         self._monotonic = monotonic
         self._verbose = log.is_enabled_for(logging.DEBUG)
         self._windows: dict[int, _Window] = {}
@@ -34,8 +34,8 @@ class AccessLog:
         self, request: web.Request, status: int, *, seconds: float, reason: str | None
     ) -> None:
         """Write the line of an answered request; ``reason`` is why it was refused."""
-        write = self._writer(request, status)
-        if write is None:
+        quiet = status < HTTPStatus.BAD_REQUEST and (request.method in READING or QUIET in request)
+        if quiet and not self._verbose:
             return
         window = self._windows.setdefault(status, _Window())
         if not window.admits(self._monotonic()):
@@ -55,16 +55,12 @@ class AccessLog:
         suppressed = window.take_suppressed()
         if suppressed:
             details["suppressed"] = suppressed
-        write("request", **details)
+        self._level(status, quiet=quiet)("request", **details)
 
-    def _writer(self, request: web.Request, status: int) -> Callable[..., None] | None:
+    def _level(self, status: int, *, quiet: bool) -> Callable[..., None]:
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return self._log.warning
-        if status >= HTTPStatus.BAD_REQUEST or (
-            request.method not in READING and QUIET not in request
-        ):
-            return self._log.info
-        return self._log.debug if self._verbose else None
+        return self._log.debug if quiet else self._log.info
 
 
 class _Window:

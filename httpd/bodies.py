@@ -14,7 +14,7 @@ from httpd.errors import BadInput, BodyTooLarge, BodyTooSlow, CompressedBody
 T = TypeVar("T")
 LIMIT = 64 * 1024
 SECONDS = 10.0
-SERVER = {"Server": "rollcall"}  # instead of telling strangers which library, in which version
+SERVER = "rollcall"  # instead of telling strangers which library, in which version
 
 
 async def read(request: web.Request, *, limit: int = LIMIT, seconds: float = SECONDS) -> bytes:
@@ -72,13 +72,9 @@ def decode(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
         raise BadInput(f"the body is not as expected: {error}") from error
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadInput(f"the body is no JSON: {error}") from error
-    _refuse_repeated_keys(body)
+    # That decoder lets the last of two equal keys win; somebody else's would let the first.
+    REPEATS.decode(body.decode())
     return value
-
-
-def _refuse_repeated_keys(body: bytes) -> None:
-    # The decoder lets the last of two equal keys win; somebody else's would let the first.
-    json.loads(body, object_pairs_hook=_without_repeats)
 
 
 def _without_repeats(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
@@ -91,6 +87,9 @@ def _without_repeats(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
                 raise BadInput(f"the body is not as expected: the key {key!a} stands there twice")
             seen.add(key)
     return found
+
+
+REPEATS = json.JSONDecoder(object_pairs_hook=_without_repeats)
 
 
 def query(request: web.Request, allowed: Collection[str]) -> MultiMapping[str]:

@@ -122,6 +122,6 @@ class Connection(web.RequestHandler):
 def _malformed(status: int) -> web.Response:
     known = status < HTTPStatus.INTERNAL_SERVER_ERROR
     text = "this is no well-formed HTTP/1.1 request" if known else "an error of this service"
-    response = message(text, status=status, headers=SERVER)
+    response = message(text, status=status, headers={"Server": SERVER})
     response.force_close()
     return response

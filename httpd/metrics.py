@@ -1,6 +1,5 @@
 """What the shell counts of requests, and GET /metrics."""
 
-from collections.abc import Callable
 from http import HTTPStatus
 
 from aiohttp import web
@@ -9,14 +8,14 @@ from prometheus_client import (
     Counter,
     Gauge,
     GCCollector,
-    Histogram,
     PlatformCollector,
     ProcessCollector,
 )
 from prometheus_client.exposition import choose_encoder
 
+from httpd.durations import Durations, RequestDurations
+
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE"})
-BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 def new_metrics() -> CollectorRegistry:
@@ -32,13 +31,8 @@ class RequestMetrics:
     """Durations by route, method and status; refusals by reason; connections."""
 
     def __init__(self, metrics: CollectorRegistry) -> None:
-        self._durations = Histogram(
-            "rollcall_http_request_duration_seconds",
-            "Time from a request's headers to its answer.",
-            ["route", "method", "status"],
-            buckets=BUCKETS,
-            registry=metrics,
-        )
+        self._durations = RequestDurations()
+        metrics.register(self._durations)
         self.refusals = Counter(
             "rollcall_http_refusals_total",
             "Requests answered with a 4xx, by status.",
@@ -51,22 +45,28 @@ class RequestMetrics:
             "Connections closed at once since there were too many.",
             registry=metrics,
         )
-        self._observers: dict[tuple[str, str, int], Callable[[float], None]] = {}
+        self._known: dict[tuple[web.AbstractResource | None, str, int], Durations] = {}
 
-    def observe(self, route: str, method: str, status: int, seconds: float) -> None:
-        """Count one answered request."""
-        key = (route, method, status)
-        observer = self._observers.get(key)
-        if observer is None:
-            observer = self._observer(route, method if method in METHODS else "other", status)
-            if method in METHODS:
-                self._observers[key] = observer
-        observer(seconds)
+    def observe(
+        self, resource: web.AbstractResource | None, method: str, status: int, seconds: float
+    ) -> None:
+        """Count one answered request; a resource of None is a path that does not exist."""
+        durations = self._known.get((resource, method, status))
+        if durations is None:
+            durations = self._get_known(resource, method, status)
+        durations.observe(seconds)
         if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
             self.refusals.labels(str(status)).inc()
 
-    def _observer(self, route: str, method: str, status: int) -> Callable[[float], None]:
-        return self._durations.labels(route, method, str(status)).observe
+    def _get_known(
+        self, resource: web.AbstractResource | None, method: str, status: int
+    ) -> Durations:
+        route = resource.canonical if resource else "unmatched"
+        if method not in METHODS:  # strangers may invent as many as they like
+            return self._durations.series(route, "other", status)
+        durations = self._durations.series(route, method, status)
+        self._known[resource, method, status] = durations
+        return durations
 
 
 class MetricsPage:

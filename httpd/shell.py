@@ -62,11 +62,10 @@ class Shell:
         except Exception as error:
             reason, response = self._failure(request, error)
         if not response.prepared:
-            response.headers.update(SERVER)
+            response.headers["Server"] = SERVER
         seconds = time.perf_counter() - started
         resource = request.match_info.route.resource
-        route = resource.canonical if resource else "unmatched"
-        self._metrics.observe(route, request.method, response.status, seconds)
+        self._metrics.observe(resource, request.method, response.status, seconds)
         self._access_log.tell(request, response.status, seconds=seconds, reason=reason)
         return response
 
