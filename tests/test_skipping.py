@@ -31,7 +31,7 @@ def test_a_missing_program_is_a_failure_where_all_must_run(tmp_path: Path) -> No
 def _pytest(folder: Path, *, must_run: str) -> subprocess.CompletedProcess[str]:
     for name, text in MODULES.items():
         (folder / f"test_{name}.py").write_text(f"import pytest\n\n{text}\n")
-    options = ["-p", "tests.conftest", "-p", "no:cacheprovider", "--rootdir", folder]
+    options = ["-p", "tests.conftest", "-p", "no:cacheprovider", "--rootdir", str(folder)]
     return subprocess.run(
         [sys.executable, "-m", "pytest", *options, "--continue-on-collection-errors", folder],
         env=os.environ | {"CI": must_run, "PYTHONPATH": str(TOP), "PYTEST_ADDOPTS": "-ra"},

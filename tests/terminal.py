@@ -1,0 +1,74 @@
+"""A terminal with a program in it, to press keys in and to read from."""
+
+import os
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Thread
+
+from dev.waiting import until
+
+CTRL_C = b"\x03"
+END_SECONDS = 150.0
+
+
+class Terminal:
+    """A program that runs in a terminal of its own."""
+
+    def __init__(self, *, process: subprocess.Popen[bytes], keyboard: int) -> None:
+        self._process = process
+        self._keyboard = keyboard
+        self._seen = bytearray()
+
+    def read(self) -> None:
+        """Take in what the program writes, to its end."""
+        with suppress(OSError):  # EIO: the program's side is closed
+            while data := os.read(self._keyboard, 65536):
+                self._seen += data
+
+    def text(self) -> str:
+        """Give all that was written so far."""
+        return self._seen.decode(errors="replace").replace("\r\n", "\n")
+
+    def wait_for(self, words: str, *, within: float) -> str:
+        """Wait until the words were written; give all that was."""
+
+        def seen() -> str | None:
+            text = self.text()
+            assert words in text or self._process.poll() is None, f"it ended:\n{text}"
+            return text if words in text else None
+
+        return until(seen, f"{words!r} in {self}", within=within)
+
+    def press_ctrl_c(self) -> int:
+        """Press Ctrl-C and wait for the end; give the exit status."""
+        os.write(self._keyboard, CTRL_C)
+        return self._process.wait(END_SECONDS)
+
+
+@contextmanager
+def terminal(
+    command: Sequence[str], *, folder: Path, environment: Mapping[str, str]
+) -> Iterator[Terminal]:
+    """Run a command in a terminal that it controls, as a login shell would."""
+    keyboard, screen = os.openpty()
+    process = subprocess.Popen(
+        ["setsid", "--ctty", *command],
+        stdin=screen,
+        stdout=screen,
+        stderr=screen,
+        cwd=folder,
+        env=dict(environment),
+    )
+    os.close(screen)
+    opened = Terminal(process=process, keyboard=keyboard)
+    reader = Thread(target=opened.read)
+    reader.start()
+    try:
+        yield opened
+    finally:
+        if process.poll() is None:
+            opened.press_ctrl_c()
+        reader.join()
+        os.close(keyboard)
