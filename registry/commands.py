@@ -1,0 +1,46 @@
+"""What an operator does beside running the daemon: keys of hosts, backups, checks."""
+
+import sys
+from pathlib import Path
+
+from config.load import ConfigError
+from registry.heartbeat import normalise_hostname
+from registry.settings import Configuration
+from registry.store import sqlite_backup
+
+
+def node_key(configuration: Configuration, hostname: str) -> None:
+    """Print the key that is good for this host alone."""
+    keys = configuration.node_keys()
+    if keys is None:
+        raise ConfigError(
+            f"{configuration.file}: node_secret: is not set, so hosts have no keys of their own"
+        )
+    _tell(keys.make(normalise_hostname(hostname)))
+
+
+def backup(configuration: Configuration, file: Path) -> None:
+    """Copy the store, which may be in use."""
+    nodes = sqlite_backup.copy(configuration.store_file(), file)
+    _tell(f"{file}: {nodes} nodes")
+
+
+def restore(configuration: Configuration, file: Path) -> None:
+    """Put a backup in the place of the store."""
+    path = configuration.store_file()
+    nodes = sqlite_backup.restore(file, path)
+    _tell(f"{path}: {nodes} nodes; what was there before is {path}.before-restore")
+
+
+def check(configuration: Configuration) -> None:
+    """Check the settings, the keys, and each row of the store."""
+    configuration.validate()
+    path = configuration.store_file()
+    if path.exists():
+        _tell(f"{path}: {sqlite_backup.check(path)} nodes, all is well")
+    else:
+        _tell(f"{path}: does not exist yet, the first start makes it")
+
+
+def _tell(text: str) -> None:
+    sys.stdout.write(f"{text}\n")

@@ -1,0 +1,154 @@
+"""Wiring: open the store, build the rules, listen, read the nodes, and live until told to stop."""
+
+import asyncio
+import os
+import time
+from contextlib import AsyncExitStack, suppress
+from importlib.resources import files
+
+from structlog.typing import FilteringBoundLogger
+
+from config.address import listen_address
+from httpd.app import build_app
+from httpd.auth import Keyring
+from httpd.metrics import RequestMetrics, new_metrics
+from httpd.serve import Signals, listening
+from httpd.systemd import Notifier
+from registry.access import permits
+from registry.api import STATUSES, NodesApi, PrometheusApi
+from registry.changes import Source
+from registry.consumers import Consumers
+from registry.directory import Directory
+from registry.freshness import Freshness
+from registry.metrics import NodesCollector, StoreMetrics
+from registry.nodes import Nodes
+from registry.scrape_index import ScrapeIndex
+from registry.settings import Configuration
+from registry.store.sqlite import SqliteStore
+
+# What is promised to be durable within a second is written twice in one.
+FLUSH_SECONDS = 0.5
+DRAIN_SECONDS = 8.0
+
+
+async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
+    """Run the registry until SIGTERM or SIGINT.
+
+    Raises ConfigError, StartError of the store and of the shell, TlsError.
+    """
+    settings = configuration.settings
+    metrics = new_metrics()
+    keyring = Keyring(configuration.callers(), derived=configuration.derived())
+    tls = configuration.tls()
+    async with AsyncExitStack() as stack:
+        store = SqliteStore(
+            path=configuration.store_file(),
+            monotonic=time.monotonic,
+            observe=StoreMetrics(metrics).observe,
+        )
+        stack.push_async_callback(store.close)
+        directory = Directory()
+        rules = configuration.rules()
+        index = ScrapeIndex(directory=directory, rules=rules)
+        nodes = Nodes(
+            store=store,
+            directory=directory,
+            index=index,
+            freshness=Freshness(
+                stale_after=settings.nodes.stale_after_seconds,
+                expire_after=settings.nodes.expire_after_seconds,
+                started=time.monotonic(),
+            ),
+            clock=time.time,
+            monotonic=time.monotonic,
+            audit=AuditLog(log).tell,
+        )
+        consumers = Consumers(monotonic=time.monotonic)
+        metrics.register(
+            NodesCollector(nodes=nodes, directory=directory, index=index, consumers=consumers)
+        )
+        apis = (
+            NodesApi(nodes=nodes),
+            PrometheusApi(nodes=nodes, index=index, rules=rules, consumers=consumers),
+        )
+        request_metrics = RequestMetrics(metrics)
+        app = build_app(
+            routes=[route for api in apis for route in api.routes()],
+            keyring=keyring,
+            permits=permits,
+            statuses=STATUSES,
+            metrics=metrics,
+            request_metrics=request_metrics,
+            swagger=files("registry").joinpath("swagger.yml").read_text("utf-8"),
+            trouble=lambda: nodes.trouble,
+            open_metrics=settings.open_metrics,
+            open_swagger=settings.open_swagger,
+            log=log,
+        )
+        signals = Signals(notifier=Notifier(os.environ), log=log)
+        stack.push_async_callback(nodes.flush)
+        await stack.enter_async_context(
+            listening(
+                app,
+                address=listen_address(settings.listen),
+                tls=tls,
+                metrics=request_metrics,
+                max_connections=settings.max_connections,
+                drain_seconds=DRAIN_SECONDS,
+                log=log,
+            )
+        )
+        await nodes.load()
+        log.info("loaded", nodes=len(directory))
+        await stack.enter_async_context(Ticking(nodes=nodes, index=index, log=log))
+        await signals.until_stopped(Reload(configuration, keyring))
+
+
+class Ticking:
+    """While it is open, makes durable and reads what has changed, twice a second."""
+
+    def __init__(self, *, nodes: Nodes, index: ScrapeIndex, log: FilteringBoundLogger) -> None:
+        self._nodes = nodes
+        self._index = index
+        self._log = log
+
+    async def __aenter__(self) -> None:
+        self._task = asyncio.create_task(self._tick())
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(FLUSH_SECONDS)
+            try:
+                await self._nodes.flush()
+                await self._index.settle()
+            except Exception as error:
+                self._log.error("defect", exc_info=error)
+
+
+class AuditLog:
+    """One line for each change of the roll."""
+
+    def __init__(self, log: FilteringBoundLogger) -> None:
+        self._log = log
+
+    def tell(self, what: str, hostname: str, source: Source) -> None:
+        """Write the line."""
+        self._log.info(f"node {what}", node=hostname, caller=source.caller, remote=source.address)
+
+
+class Reload:
+    """Reads the keys again. Raises ConfigError; then the old ones stay."""
+
+    def __init__(self, configuration: Configuration, keyring: Keyring) -> None:
+        self._configuration = configuration
+        self._keyring = keyring
+
+    def __call__(self) -> None:
+        """Take over what the settings file and the key files say now."""
+        fresh = Configuration(self._configuration.file)
+        self._keyring.replace(fresh.callers(), derived=fresh.derived())

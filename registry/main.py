@@ -1,0 +1,77 @@
+"""rollcall-registry: the daemon and its commands."""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from config import logs
+from config.load import ConfigError, command_line
+from httpd import serve
+from httpd.tls import TlsError
+from registry import commands, daemon
+from registry.heartbeat import HostnameInvalid
+from registry.settings import Configuration
+from registry.store import StartError
+
+DEFAULT = "/etc/rollcall/registry.yml"
+WRONG_SETTINGS = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the command line asks for; give the exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        configuration = Configuration(options.config)
+        if options.check:
+            configuration.validate()
+            return 0
+        _run(options, configuration)
+    except (ConfigError, HostnameInvalid) as error:
+        sys.stderr.write(f"rollcall-registry: {error}\n")
+        return WRONG_SETTINGS
+    except (StartError, serve.StartError, TlsError) as error:
+        sys.stderr.write(f"rollcall-registry: {error}\n")
+        return 1
+    return 0
+
+
+def _run(options: argparse.Namespace, configuration: Configuration) -> None:
+    match options.command:
+        case "node-key":
+            commands.node_key(configuration, options.host)
+        case "backup":
+            commands.backup(configuration, options.file)
+        case "restore":
+            commands.restore(configuration, options.file)
+        case "check":
+            commands.check(configuration)
+        case _:
+            log = configuration.settings.log
+            asyncio.run(daemon.run(configuration, logs.set_up(level=log.level, style=log.format)))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser, common = command_line("rollcall-registry", "Who is out there.", DEFAULT)
+    parser.set_defaults(command=None)
+    subparsers = parser.add_subparsers(title="commands (without one, the registry runs)")
+
+    def command(name: str, text: str) -> argparse.ArgumentParser:
+        made = subparsers.add_parser(name, parents=[common], help=text, description=text)
+        made.set_defaults(command=name)
+        return made
+
+    command("node-key", "print the key that is good for one host alone").add_argument("host")
+    command("backup", "copy the store to a new file, also while the registry runs").add_argument(
+        "file", type=Path
+    )
+    command("restore", "put a backup in the store's place, while no registry runs").add_argument(
+        "file", type=Path
+    )
+    command("check", "check the settings and each row of the store")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

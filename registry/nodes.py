@@ -1,0 +1,307 @@
+"""The rules of the roll: who is taken in, who is still there, who is forgotten."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+
+from msgspec import UNSET
+
+from registry.changes import REGISTRY, Audit, Counts, Source
+from registry.directory import Directory, Entry, Listing, document_of
+from registry.filters import Filters
+from registry.freshness import Freshness
+from registry.heartbeat import Heartbeat, normalise_hostname
+from registry.scrape_index import ScrapeIndex
+from registry.store import Heard, NodeStore, Row, StoreFull, StoreUnavailable
+
+AGENT_ID = "agent.id"
+
+
+class NodeUnknown(Exception):
+    """No such host is known."""
+
+
+class HostnameDiffers(Exception):
+    """The body speaks of another host than the path."""
+
+
+class HostnameTaken(Exception):
+    """Another machine, alive, goes by this hostname."""
+
+
+class NotLoaded(Exception):
+    """The nodes are still being read from the store."""
+
+    retry_after_seconds = 1
+
+
+class Nodes:
+    """All nodes, as their hosts and operators know them.
+
+    `clock` gives Unix time, and is shown; `monotonic` decides on ages. `audit` is told of each
+    change once it is durable: what was done, to which host, by whom.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: NodeStore,
+        directory: Directory,
+        index: ScrapeIndex,
+        freshness: Freshness,
+        clock: Callable[[], float],
+        monotonic: Callable[[], float],
+        audit: Audit,
+    ) -> None:
+        self._store = store
+        self._directory = directory
+        self._index = index
+        self._freshness = freshness
+        self._clock = clock
+        self._monotonic = monotonic
+        self._audit = audit
+        self._trouble: Exception | None = NotLoaded("the nodes are still being read; ask again")
+        self._pending: dict[str, Entry | None] = {}
+        self._touched: dict[str, None] = {}
+        self.counts = Counts()
+
+    async def load(self) -> None:
+        """Read the store; until then every question is answered with NotLoaded.
+
+        Raises StartError.
+        """
+        rows = await self._store.load()
+        entries = await asyncio.to_thread(self._entries, rows)
+        self._directory.fill(entries)
+        for entry in entries:
+            self._index.outdate(entry)
+        self._trouble = None
+
+    def _entries(self, rows: Sequence[Row]) -> list[Entry]:
+        now = self._monotonic()
+        return [
+            Entry(
+                hostname=row.hostname,
+                document=row.document,
+                last_update=row.last_update,
+                heard=now - row.age,
+                address=row.address,
+            )
+            for row in rows
+        ]
+
+    @property
+    def trouble(self) -> str | None:
+        """Tell why heartbeats are not taken at present, if so."""
+        return str(self._trouble) if self._trouble else None
+
+    def refresh(self, hostname: str, body: bytes, source: Source) -> bytes | None:
+        """Take a heartbeat that is, byte for byte, the last one of a known host.
+
+        Give the answer, or None for any other heartbeat: that one is to be recorded.
+        """
+        entry = self._directory.get(hostname)
+        if (
+            entry is None
+            or entry.address != source.address
+            or hostname in self._pending
+            or entry.digest != _digest(body)
+        ):
+            return None
+        self._heard(entry)
+        return b"[%b]" % entry.encoded()
+
+    async def record(
+        self, hostname: str, heartbeat: Heartbeat, body: bytes, source: Source
+    ) -> bytes:
+        """Take a heartbeat; what it changes is durable when this returns the answer.
+
+        Raises HostnameDiffers, HostnameTaken, StoreUnavailable, NotLoaded.
+        """
+        self._require_loaded()
+        if heartbeat.hostname is not UNSET and normalise_hostname(heartbeat.hostname) != hostname:
+            raise HostnameDiffers(
+                f"the body is of {heartbeat.hostname!a}, the path of {hostname!a}; send the"
+                " hostname of the path, or none"
+            )
+        entry = Entry(
+            hostname=hostname,
+            document=document_of(heartbeat),
+            last_update=int(self._clock()),
+            heard=self._monotonic(),
+            address=source.address,
+            digest=_digest(body),
+        )
+        known = self._pending.get(hostname) or self._directory.get(hostname)
+        if known is not None:
+            self._refuse_clone(known, heartbeat)
+        if known is not None and known.head == entry.head and hostname not in self._pending:
+            self._move(known, entry)
+            self._heard(known)
+            return b"[%b]" % known.encoded()
+        await self._put(entry, source)
+        return b"[%b]" % entry.encoded()
+
+    def get(self, hostname: str) -> bytes:
+        """Give one node, as an array. Raises NodeUnknown, StoreUnavailable, NotLoaded."""
+        return b"[%b]" % self.entry(hostname).encoded()
+
+    def entry(self, hostname: str) -> Entry:
+        """Give what is known of a host. Raises NodeUnknown, StoreUnavailable, NotLoaded."""
+        self.readable()
+        entry = self._directory.get(hostname)
+        if entry is None:
+            raise NodeUnknown(f"no node {hostname} is known")
+        return entry
+
+    def list(self, filters: Filters) -> Listing:
+        """Give the nodes asked for, sorted. Raises StoreUnavailable, NotLoaded."""
+        self.readable()
+        if not filters:
+            return self._directory.listing()
+        return self._directory.select(filters.test(self._monotonic()))
+
+    def readable(self) -> None:
+        """See to it that what is read now is the truth. Raises StoreUnavailable, NotLoaded."""
+        # With a full disk, what is in memory is still the whole truth.
+        if self._trouble is not None and not isinstance(self._trouble, StoreFull):
+            raise self._trouble
+        self._drop_expired()
+
+    async def delete(self, hostname: str, source: Source) -> None:
+        """Forget a host. Raises NodeUnknown, StoreUnavailable, NotLoaded."""
+        self._require_loaded()
+        if hostname in self._pending:
+            known = self._pending[hostname]
+        else:
+            known = self._directory.get(hostname)
+        if known is None:
+            raise NodeUnknown(f"no node {hostname} is known")
+        self._pending[hostname] = None
+        await asyncio.shield(
+            self._store.delete(hostname, lambda error: self._deleted(hostname, source, error))
+        )
+
+    async def flush(self) -> None:
+        """Make durable who was heard of since the last time; try again what failed then."""
+        self._drop_expired()
+        if isinstance(self._trouble, NotLoaded) or not (self._touched or self._trouble):
+            return
+        touched, self._touched = self._touched, {}
+        entries = [entry for name in touched if (entry := self._directory.get(name)) is not None]
+        rows = [Heard(entry.hostname, entry.last_update, entry.address) for entry in entries]
+        try:
+            await asyncio.shield(self._store.touch(rows, self._outcome))
+        except StoreUnavailable:
+            self._touched = touched | self._touched
+
+    def stale(self) -> int:
+        """Count the nodes that were not heard of for too long."""
+        now = self._monotonic()
+        count = 0
+        for entry in self._directory:
+            if not self._freshness.is_stale(entry.heard, now):
+                break
+            count += 1
+        return count
+
+    def _require_loaded(self) -> None:
+        if isinstance(self._trouble, NotLoaded):
+            raise NotLoaded(*self._trouble.args)
+
+    def _refuse_clone(self, known: Entry, heartbeat: Heartbeat) -> None:
+        claimed = heartbeat.kv.get(AGENT_ID)
+        held = known.agent_id()
+        now = self._monotonic()
+        if claimed is None or held is None or claimed == held:
+            return
+        if not self._freshness.is_stale(known.heard, now):
+            self.counts.clones += 1
+            raise HostnameTaken(
+                f"{known.hostname} is the host with {AGENT_ID} {held!a}, heard of"
+                f" {now - known.heard:.0f} s ago from {known.address}; this one has {claimed!a}."
+                " Give one of them another hostname; if the first is gone, wait until it is stale"
+                " or delete it"
+            )
+
+    def _move(self, known: Entry, entry: Entry) -> None:
+        known.digest = entry.digest
+        if known.address != entry.address:
+            known.address = entry.address
+            self._index.moved(known)
+
+    def _heard(self, entry: Entry) -> None:
+        self.counts.unchanged += 1
+        self._touched[entry.hostname] = None
+        self._directory.heard(entry, last_update=int(self._clock()), heard=self._monotonic())
+        if self._trouble is not None:
+            # The host is alive and counts as such, but this cannot be made durable.
+            raise self._trouble
+
+    async def _put(self, entry: Entry, source: Source) -> None:
+        self._pending[entry.hostname] = entry
+        row = Row(*entry.row())
+        await asyncio.shield(
+            self._store.put(row, lambda error: self._recorded(entry, source, error))
+        )
+
+    def _recorded(self, entry: Entry, source: Source, error: Exception | None) -> None:
+        if self._pending.get(entry.hostname) is entry:
+            del self._pending[entry.hostname]
+        self._outcome(error)
+        if error is not None:
+            return
+        if self._directory.put(entry, heard=self._monotonic()):
+            self.counts.added += 1
+            what = "added"
+        else:
+            self.counts.changed += 1
+            what = "changed"
+        self._index.outdate(entry)
+        self._audit(what, entry.hostname, source)
+
+    def _deleted(self, hostname: str, source: Source, error: Exception | None) -> None:
+        if self._pending.get(hostname, hostname) is None:
+            del self._pending[hostname]
+        self._outcome(error)
+        if error is None:
+            self._forget(hostname)
+            self.counts.deleted += 1
+            self._audit("deleted", hostname, source)
+
+    def _forget(self, hostname: str) -> None:
+        entry = self._directory.remove(hostname)
+        self._touched.pop(hostname, None)
+        if entry is not None:
+            self._index.outdate(entry)
+
+    def _drop_expired(self) -> None:
+        now = self._monotonic()
+        expired = []
+        for entry in self._directory:
+            if not self._freshness.is_expired(entry.heard, now):
+                break
+            if entry.hostname not in self._pending:
+                expired.append(entry.hostname)
+        for hostname in expired:
+            self._forget(hostname)
+            self.counts.expired += 1
+            self._audit("expired", hostname, REGISTRY)
+            # Should this fail, it is read again at the next start, and expires again.
+            self._store.delete(hostname, self._outcome).add_done_callback(_retrieved)
+
+    def _outcome(self, error: Exception | None) -> None:
+        if error is None:
+            self._trouble = None
+        elif isinstance(error, StoreUnavailable):
+            self.counts.store_failures += 1
+            self._trouble = error
+
+
+def _retrieved(future: asyncio.Future[None]) -> None:
+    if not future.cancelled():
+        future.exception()
+
+
+def _digest(body: bytes) -> bytes:
+    return blake2b(body, digest_size=16).digest()

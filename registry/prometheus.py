@@ -1,0 +1,172 @@
+"""From a node's labels to what Prometheus scrapes: pure, and never more than one node's fault."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from registry.heartbeat import Node
+from registry.label_names import fold, held_back, mend
+from registry.scrape_address import NoTarget, address, split
+
+PREFIX = "prometheus:"
+
+
+class TargetGroup(msgspec.Struct, frozen=True):
+    """What a scraper reads: addresses that share labels."""
+
+    targets: list[str]
+    labels: dict[str, str]
+
+
+class Remark(msgspec.Struct, frozen=True):
+    """What was not taken as it was given: `reason` is a word, `text` says it whole.
+
+    The reasons `host`, `port` and `foreign` left a target out; `held_back` and `empty` a label;
+    `mended` changed a label's name.
+    """
+
+    reason: str
+    text: str
+
+
+class Scrape(NamedTuple):
+    """What one node offers of one service."""
+
+    groups: list[TargetGroup]
+    remarks: list[Remark]
+
+
+class Rules(NamedTuple):
+    """How labels are read.
+
+    `own_only`: a node may name only its hostname and the address that it posts from.
+    """
+
+    default_port: int = 9100
+    ports: Mapping[str, int] = {}
+    own_only: bool = False
+    allow_labels: Collection[str] = ()
+
+
+class Item(NamedTuple):
+    """A label `prometheus:SERVICE[@INSTANCE][:KEY:VALUE]`, taken apart; a bare one has key None."""
+
+    service: str
+    instance: str
+    key: str | None
+    value: str
+
+
+def items(labels: Iterable[str]) -> list[Item]:
+    """Take apart those labels that speak of services; a KEY without a VALUE says nothing."""
+    found = []
+    for label in labels:
+        if not label.startswith(PREFIX):
+            continue
+        service, colon, setting = label[len(PREFIX) :].partition(":")
+        key, second_colon, value = setting.partition(":")
+        name, _, instance = service.partition("@")
+        if name and not colon:
+            found.append(Item(name, instance, None, ""))
+        elif name and second_colon:
+            found.append(Item(name, instance, key, value))
+    return found
+
+
+def scrapes(node: Node, *, posted_from: str, rules: Rules) -> dict[str, Scrape]:
+    """Give what the node offers, by service; each has one group for each instance."""
+    by_service: dict[str, dict[str, list[Item]]] = {}
+    for item in items(node.labels):
+        by_service.setdefault(item.service, {}).setdefault(item.instance, []).append(item)
+    own = _own_hosts(node.hostname, posted_from) if rules.own_only else None
+    return {
+        service: _scrape(
+            instances,
+            hostname=node.hostname,
+            port=str(rules.ports.get(service, rules.default_port)),
+            own=own,
+            allow_labels=rules.allow_labels,
+        )
+        for service, instances in by_service.items()
+    }
+
+
+def _own_hosts(hostname: str, posted_from: str) -> tuple[str, str]:
+    return hostname, f"[{posted_from}]" if ":" in posted_from else posted_from
+
+
+def _scrape(
+    instances: Mapping[str, list[Item]],
+    *,
+    hostname: str,
+    port: str,
+    own: tuple[str, str] | None,
+    allow_labels: Collection[str],
+) -> Scrape:
+    found = Scrape([], [])
+    for _, given in sorted(instances.items()):
+        hosts = [item.value for item in given if item.key == "host"] or [hostname]
+        ports = [port, *(item.value for item in given if item.key == "port")]
+        targets = _targets(hosts, ports[-1], own, found.remarks)
+        labels = _labels(given, allow_labels, found.remarks)
+        if targets:
+            found.groups.append(TargetGroup(targets, labels))
+    return found
+
+
+def _targets(
+    hosts: list[str], port: str, own: tuple[str, str] | None, remarks: list[Remark]
+) -> list[str]:
+    found: dict[str, None] = {}
+    for host in hosts:
+        try:
+            found[_target(host, port, own)] = None
+        except NoTarget as error:
+            remarks.append(Remark(error.reason, f"target left out: {error}"))
+    return list(found)
+
+
+def _target(host: str, port: str, own: tuple[str, str] | None) -> str:
+    if own is not None and split(host)[0].lower().removesuffix(".") not in own:
+        raise NoTarget(
+            "foreign",
+            f"{host!a} is neither {own[0]} nor {own[1]}, where its heartbeat came from",
+        )
+    return address(host, port)
+
+
+def _labels(
+    given: list[Item], allow_labels: Collection[str], remarks: list[Remark]
+) -> dict[str, str]:
+    kept = []
+    for item in given:
+        if item.key is None or item.key in {"host", "port"}:
+            continue
+        name = mend(item.key)
+        if not name:
+            remarks.append(Remark("empty", f"label without a name left out: {item.value!a}"))
+        elif held_back(name, allow_labels):
+            remarks.append(Remark("held_back", f"label {item.key!a} is not for a node to set"))
+        else:
+            if name != item.key:
+                remarks.append(Remark("mended", f"label {item.key!a} is shown as {name}"))
+            kept.append((item.key, item.value))
+    return fold(kept)
+
+
+def meta(node: Node) -> dict[str, str]:
+    """Give the labels for relabelling: hostname, and every `key:value` label and kv of the node.
+
+    The values of several labels with one key are joined with commas, in their order.
+    """
+    values: dict[str, list[str]] = {}
+    for label in node.labels:
+        key, colon, value = label.partition(":")
+        if colon and key:
+            values.setdefault(mend(f"__meta_rollcall_label_{key}"), []).append(value)
+    return {
+        "__meta_rollcall_hostname": node.hostname,
+        **{name: ",".join(values[name]) for name in sorted(values)},
+        **fold((f"__meta_rollcall_kv_{key}", node.kv[key]) for key in sorted(node.kv)),
+    }

@@ -1,0 +1,72 @@
+"""Answers that a client may have already, or wants compressed."""
+
+import asyncio
+import gzip
+from collections.abc import Callable
+from http import HTTPStatus
+
+import zstandard
+from aiohttp import web
+
+GZIP_LEVEL = 3
+ZSTD_LEVEL = 3
+# Less is compressed on the spot: handing it to a thread would cost more.
+INLINE_BYTES = 32 * 1024
+
+ENCODERS: dict[str, Callable[[bytes], bytes]] = {
+    "zstd": lambda body: zstandard.ZstdCompressor(level=ZSTD_LEVEL).compress(body),
+    # Without a time stamp, the same body gives the same bytes.
+    "gzip": lambda body: gzip.compress(body, GZIP_LEVEL, mtime=0),
+}
+
+
+async def represent(
+    request: web.Request, *, digest: bytes, body: Callable[[], bytes], vary: str
+) -> web.Response:
+    """Answer with a JSON body, as the client asks for it, or with 304 if it has it already.
+
+    `digest` identifies the body; `body` makes it, when it is needed.
+    """
+    headers = request.headers
+    coding = _coding(headers["Accept-Encoding"]) if "Accept-Encoding" in headers else None
+    etag = f'"{digest.hex()}-{coding}"' if coding else f'"{digest.hex()}"'
+    answer = {"ETag": etag, "Vary": vary}
+    if "If-None-Match" in headers and _has(headers.getall("If-None-Match"), etag):
+        return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=answer)
+    answer["Content-Type"] = "application/json"
+    content = body()
+    if coding is not None:
+        answer["Content-Encoding"] = coding
+        content = await _encoded(content, ENCODERS[coding])
+    return web.Response(body=content, headers=answer)
+
+
+async def _encoded(content: bytes, encode: Callable[[bytes], bytes]) -> bytes:
+    if len(content) <= INLINE_BYTES:
+        return encode(content)
+    return await asyncio.to_thread(encode, content)
+
+
+def _coding(accepted: str) -> str | None:
+    """Choose the coding that the client likes best of ours; only one that it names."""
+    weights: dict[str, float] = {}
+    for part in accepted.lower().split(","):
+        name, _, parameters = part.partition(";")
+        weights[name.strip()] = _weight(parameters)
+    best = max(ENCODERS, key=lambda name: weights.get(name, 0.0))
+    return best if weights.get(best, 0.0) > 0 else None
+
+
+def _weight(parameters: str) -> float:
+    name, _, value = parameters.partition("=")
+    if name.strip() != "q":
+        return 1.0
+    try:
+        return float(value)
+    except ValueError:
+        return 0.0
+
+
+def _has(given: list[str], etag: str) -> bool:
+    tags = [tag.strip().removeprefix("W/") for line in given for tag in line.split(",")]
+    return "*" in tags or etag in tags

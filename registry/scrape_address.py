@@ -1,0 +1,59 @@
+"""From the host and port that a node names to the `host:port` that a scraper can use."""
+
+import ipaddress
+import re
+
+LAST_PORT = 65535
+NO_PORT = "-"
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,253}")
+_BRACKETED = re.compile(r"\[([^\[\]]*)\](?::(.*))?", re.DOTALL)
+
+
+class NoTarget(Exception):
+    """Not a target: `reason` is a word for metrics, the text an explanation."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+def address(host: str, port: str) -> str:
+    """Join a host, which may hold a port of its own, with the port for those that hold none.
+
+    `port` may be `-`: none at all. IPv6 comes out in brackets. Raises NoTarget.
+    """
+    name, own_port = split(host)
+    number = port if own_port is None else own_port
+    if number == NO_PORT and own_port is None:
+        return name
+    return f"{name}:{_port(number)}"
+
+
+def split(host: str) -> tuple[str, str | None]:
+    """Give the host as it is shown, and the port that it holds. Raises NoTarget."""
+    if (bracketed := _BRACKETED.fullmatch(host)) is not None:
+        return _ipv6(bracketed[1]), bracketed[2]
+    if host.count(":") > 1:
+        return _ipv6(host), None
+    name, colon, port = host.partition(":")
+    if _NAME.fullmatch(name) is None:
+        raise NoTarget("host", f"{host!a} is no host name and no address")
+    return name, port if colon else None
+
+
+def _ipv6(text: str) -> str:
+    try:
+        if "%" in text:  # a zone means something on one machine alone
+            raise NoTarget("host", f"{text!a} is an address with a zone")
+        return f"[{ipaddress.IPv6Address(text)}]"
+    except ValueError as error:
+        raise NoTarget("host", f"{text!a} is no IPv6 address") from error
+
+
+def _port(text: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) <= len(str(LAST_PORT)):
+        number = int(text)
+        if 1 <= number <= LAST_PORT:
+            return number
+    raise NoTarget("port", f"{text!a} is no port; a port is 1 to {LAST_PORT}")
