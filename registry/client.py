@@ -10,6 +10,7 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 
+from registry.diagnosis import no_answer, refusal, was_cut
 from registry.failures import (
     FAILURES,
     BadCertificate,
@@ -26,9 +27,6 @@ from registry.failures import (
     TooSlow,
     Unreachable,
     WrongKey,
-    no_answer,
-    refusal,
-    tls_error,
 )
 from registry.heartbeat import Heartbeat, Node
 from registry.trust import Trust
@@ -176,11 +174,12 @@ class RegistryClient:
                 return await self._request(method, path, parameters, body, headers)
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
                 # The registry may have closed the kept connection just as we used it.
-                if isinstance(error, aiohttp.ClientConnectorError) or tls_error(error):
+                if not was_cut(error):
                     raise
                 return await self._request(method, path, parameters, body, headers)
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise no_answer(error, self._timeout_seconds) from error
+            tls = self._url.startswith("https:")
+            raise no_answer(error, limit=self._timeout_seconds, tls=tls) from error
 
     async def _request(
         self,

@@ -1,12 +1,6 @@
 """Why a registry did not take or answer a request: one class for each thing an operator can do."""
 
-import ssl
-from http.client import BAD_REQUEST, INTERNAL_SERVER_ERROR, MULTIPLE_CHOICES
 from typing import ClassVar
-
-import aiohttp
-
-NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNEXPECTED_EOF", "RECORD_LAYER_FAILURE")
 
 
 class RegistryFailure(Exception):
@@ -121,78 +115,3 @@ FAILURES: tuple[type[RegistryFailure], ...] = (
     NotFound,
     Redirected,
 )
-
-STATUSES: dict[int, type[RegistryFailure]] = {
-    400: Rejected,
-    401: WrongKey,
-    403: Forbidden,
-    404: NotFound,
-    405: Garbage,
-    408: Busy,
-    409: CloneRefused,
-    413: Rejected,
-    415: Rejected,
-    429: Busy,
-    507: Busy,
-}
-
-
-def refusal(
-    status: int, message: str, *, location: str | None, retry_after_seconds: float | None
-) -> RegistryFailure:
-    """Give the failure that an answer's status stands for."""
-    if MULTIPLE_CHOICES <= status < BAD_REQUEST:
-        return Redirected(
-            f"it answers {status} and points to {location or 'nowhere'}; "
-            "redirects are not followed: write the registry's own address as the URL"
-        )
-    failure = STATUSES.get(status, Busy if status >= INTERNAL_SERVER_ERROR else Garbage)
-    return failure(f"{status}: {message}", retry_after_seconds=retry_after_seconds)
-
-
-def no_answer(error: aiohttp.ClientError | TimeoutError, limit: float) -> RegistryFailure:
-    """Give the failure that stands for an exception of the HTTP library."""
-    if isinstance(error, TimeoutError):
-        return TooSlow(f"no answer within {limit:g} s")
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return BadCertificate(f"its certificate is not to be trusted: {_reason(error)}")
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return Unreachable(f"its name {error.host} cannot be resolved")
-    tls = tls_error(error)
-    if tls is not None:
-        return _tls_failure(tls)
-    if isinstance(error, aiohttp.ClientConnectionError):
-        return Unreachable(_words(error))
-    return Garbage(f"it does not speak HTTP as a registry does: {_words(error)}")
-
-
-def tls_error(error: BaseException) -> ssl.SSLError | None:
-    """Find the TLS library's own error among an exception's causes."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, ssl.SSLError):
-            return seen
-        seen = seen.__cause__ or seen.__context__
-    return None
-
-
-def _tls_failure(error: ssl.SSLError) -> RegistryFailure:
-    reason = error.reason or _words(error)
-    if "ALERT" in reason and "PROTOCOL_VERSION" not in reason:
-        return CertificateRefused(
-            f"it does not accept this host's client certificate ({reason}); "
-            "set `certificate` and `certificate_key` to one of the CA that it trusts"
-        )
-    if any(sign in reason for sign in NO_TLS):
-        return BadCertificate(f"what listens there does not speak TLS ({reason})")
-    return BadCertificate(f"no TLS connection: {reason}")
-
-
-def _reason(error: aiohttp.ClientConnectorCertificateError) -> str:
-    cause = error.certificate_error
-    return getattr(cause, "verify_message", None) or _words(cause)
-
-
-def _words(error: BaseException) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text[:300]
