@@ -1,0 +1,83 @@
+import os
+from pathlib import Path
+
+from agent.labels import LARGEST_FILE, LabelFiles
+
+
+def files(folder: Path, faults: list[str] | None = None) -> LabelFiles:
+    return LabelFiles(directory=folder, complain=[].append if faults is None else faults.append)
+
+
+def test_each_line_of_each_file_is_a_label_by_file_name(tmp_path: Path) -> None:
+    (tmp_path / "b").write_text("rack:r12\n")
+    (tmp_path / "a").write_text("\n# where\n  site:north  \r\nsite:south\n\n")
+
+    assert files(tmp_path).read() == ["site:north", "site:south", "rack:r12"]
+
+
+def test_files_that_come_change_and_go_are_seen_at_the_next_reading(tmp_path: Path) -> None:
+    labels = files(tmp_path)
+
+    assert labels.read() == []
+    (tmp_path / "a").write_text("one:1")
+    assert labels.read() == ["one:1"]
+    (tmp_path / "a").write_text("two:2")
+    assert labels.read() == ["two:2"]
+    (tmp_path / "a").unlink()
+    assert labels.read() == []
+
+
+def test_no_directory_is_no_labels_and_no_fault(tmp_path: Path) -> None:
+    faults: list[str] = []
+
+    assert files(tmp_path / "labels.d", faults).read() == []
+    assert faults == []
+
+
+def test_what_is_no_file_or_an_editors_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / ".a.swp").write_text("no:1")
+    (tmp_path / "a~").write_text("no:2")
+    (tmp_path / "a").write_text("yes:1")
+
+    assert files(tmp_path).read() == ["yes:1"]
+
+
+def test_a_bad_line_costs_no_other_and_is_told_once_with_its_place(tmp_path: Path) -> None:
+    faults: list[str] = []
+    (tmp_path / "a").write_text(f"good:1\n{'x' * 1025}\nbell:\x07\ngood:2\n")
+    labels = files(tmp_path, faults)
+
+    for _ in range(3):
+        assert labels.read() == ["good:1", "good:2"]
+    assert [fault.rpartition(": ")[0] for fault in faults] == [
+        f"{tmp_path / 'a'}, line 2",
+        f"{tmp_path / 'a'}, line 3",
+    ]
+
+
+def test_a_file_that_cannot_be_read_for_a_while_keeps_its_labels(tmp_path: Path) -> None:
+    faults: list[str] = []
+    (tmp_path / "a").write_text("good:1")
+    labels = files(tmp_path, faults)
+    labels.read()
+
+    (tmp_path / "a").write_bytes(b"\xff\xfe")
+    assert labels.read() == ["good:1"]
+    (tmp_path / "a").write_bytes(b"x" * (LARGEST_FILE + 1))
+    assert labels.read() == ["good:1"]
+    (tmp_path / "a").write_text("good:2")
+    assert labels.read() == ["good:2"]
+    assert len(faults) == 2
+
+
+def test_a_fault_that_comes_back_is_told_again(tmp_path: Path) -> None:
+    faults: list[str] = []
+    labels = files(tmp_path, faults)
+
+    for content in (b"\xff", b"good:1", b"\xff"):
+        (tmp_path / "a").write_bytes(content)
+        labels.read()
+
+    assert len(faults) == 2
