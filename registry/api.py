@@ -77,11 +77,11 @@ class NodesApi:
         return encoded(await self._nodes.record(hostname, heartbeat, body, source))
 
     async def forget(self, request: web.Request) -> web.Response:
-        """Take a node off the roll."""
-        query(request, ())
+        """Take a node off the roll; with `agent_id` only where that identity holds the name."""
+        agent_id = _one(query(request, {"agent_id"}), "agent_id")
         request[QUIET] = True
         hostname = _hostname(request)
-        await self._nodes.delete(hostname, _source(request))
+        await self._nodes.delete(hostname, _source(request), agent_id=agent_id)
         return message(f"{hostname} is forgotten")
 
 

@@ -168,8 +168,11 @@ class Nodes:
             raise self._trouble
         self._drop_expired()
 
-    async def delete(self, hostname: str, source: Source) -> None:
-        """Forget a host. Raises NodeUnknown, StoreUnavailable, NotLoaded."""
+    async def delete(self, hostname: str, source: Source, *, agent_id: str | None = None) -> None:
+        """Forget a host; where `agent_id` is given, only if no other identity holds the name.
+
+        Raises NodeUnknown, HostnameTaken, StoreUnavailable, NotLoaded.
+        """
         self._require_loaded()
         if hostname in self._pending:
             known = self._pending[hostname]
@@ -177,6 +180,9 @@ class Nodes:
             known = self._directory.get(hostname)
         if known is None:
             raise NodeUnknown(f"no node {hostname} is known")
+        held = known.agent_id()
+        if agent_id is not None and held is not None and held != agent_id:
+            raise HostnameTaken(f"{hostname} is the host with {AGENT_ID} {held!a} by now")
         self._pending[hostname] = None
         await asyncio.shield(
             self._store.delete(hostname, lambda error: self._deleted(hostname, source, error))
