@@ -83,7 +83,7 @@ class Shell:
             )
         request[CALLER] = caller
         if request.match_info.http_exception is None and not self._permits(caller, request):
-            raise NotAllowed(f"the key `{caller.name}` may not {request.method} this path")
+            raise NotAllowed(f"{_means(caller)}, which is not enough to {request.method} this path")
         return None
 
     def _failure(self, request: web.Request, error: Exception) -> tuple[str, web.Response]:
@@ -100,6 +100,11 @@ class Shell:
             # What is left of the body would have to be read to keep the connection.
             response.force_close()
         return str(error), response
+
+
+def _means(caller: Caller) -> str:
+    means = f"the key `{caller.name}` allows {', '.join(sorted(caller.allow))}"
+    return means if caller.nodes == ("*",) else f"{means} of the nodes {', '.join(caller.nodes)}"
 
 
 def _unrouted(error: web.HTTPException) -> str:

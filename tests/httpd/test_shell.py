@@ -70,7 +70,13 @@ async def test_without_a_good_key_every_path_gives_the_same_answer(
 @pytest.mark.parametrize(
     ("method", "path", "secret", "status", "text"),
     [
-        ("POST", "/things", READER, 403, "the key `reader` may not POST this path"),
+        (
+            "POST",
+            "/things",
+            READER,
+            403,
+            "the key `reader` allows read, which is not enough to POST this path",
+        ),
         (
             "GET",
             "/nothing",
