@@ -1,0 +1,64 @@
+"""Reading apps back from their containers, after the agent's own database was lost."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from agent.apps.marks import APP, SPEC, Spec
+from agent.apps.spec import NAME, App
+from agent.apps.workbench import UP, Workbench
+from agent.containers import Container, InspectedContainer, NotThere
+
+
+class Adoption:
+    """Finds the containers that an agent made, and the apps in them. Nothing is changed."""
+
+    def __init__(self, bench: Workbench) -> None:
+        self._bench = bench
+
+    async def adopt(self) -> None:
+        """Take over, once for each new database, the apps that containers tell of."""
+        found: dict[str, App] = {}
+        for container in self._in_order(await self._bench.engine.containers(label=APP)):
+            name = container.labels[APP]
+            if name not in found and self._bench.roster.find(name) is None:
+                app = await self._read(container)
+                if app is not None:
+                    found[name] = app
+        await self._bench.roster.adopt(list(found.values()))
+        for name in found:
+            self._bench.log.warning("app read back from its container", app=name)
+
+    @staticmethod
+    def _in_order(containers: Iterable[Container]) -> list[Container]:
+        # Of two for one app, the one that runs; else the one that has the app's name.
+        return sorted(
+            containers, key=lambda each: (each.state not in UP, each.name != each.labels[APP])
+        )
+
+    async def _read(self, container: Container) -> App | None:
+        name = container.labels[APP]
+        try:
+            spec = msgspec.json.decode(container.labels.get(SPEC, ""), type=Spec)
+            seen = await self._bench.engine.inspect(container.id)
+        except (msgspec.MsgspecError, NotThere):
+            return None
+        if not NAME.fullmatch(name):
+            return None
+        return await self._app(name, spec, seen)
+
+    async def _app(self, name: str, spec: Spec, seen: InspectedContainer) -> App:
+        return App(
+            name=name,
+            image=spec.image,
+            ssh_port=spec.ssh_port,
+            http_port=spec.http_port,
+            cpu=seen.cpu or self._bench.defaults.cpu,
+            memory=seen.memory or self._bench.defaults.memory,
+            created_at=spec.created_at,
+            env={key: seen.env[key] for key in spec.env if key in seen.env},
+            labels=spec.labels,
+            desired="running" if seen.state in UP else "stopped",
+            container_id=seen.id,
+            password=await self._bench.passwords.read_back(seen),
+        )

@@ -1,0 +1,84 @@
+"""An app's labels and its password."""
+
+import msgspec
+
+from agent.apps.errors import AppNotRunning, InvalidApp, LabelNotFound, NoSuchUser
+from agent.apps.passwords import check_password, crypt
+from agent.apps.spec import MOST_LABELS, App, Change, check_label, shown
+from agent.apps.turns import Turn
+from agent.apps.workbench import Workbench
+from agent.containers import EngineConflict, NotThere
+
+
+class Belongings:
+    """Changes what the agent keeps of an app besides its container."""
+
+    def __init__(self, bench: Workbench) -> None:
+        self._bench = bench
+
+    async def add_label(self, name: str, label: str) -> None:
+        """Add a label; fine if the app has it. InvalidLabel."""
+        check_label(label)
+        app = self._bench.roster.get(name)
+        if label in app.labels:
+            return
+        if len(app.labels) >= MOST_LABELS:
+            raise InvalidApp(f"app `{name}` has {MOST_LABELS} labels, and may have no more")
+        await self._bench.roster.put(msgspec.structs.replace(app, labels=(*app.labels, label)))
+
+    async def remove_label(self, name: str, label: str) -> None:
+        """Remove a label. InvalidLabel, LabelNotFound."""
+        check_label(label)
+        app = self._bench.roster.get(name)
+        if label not in app.labels:
+            raise LabelNotFound(f"app `{name}` has no label {shown(label)}")
+        left = tuple(each for each in app.labels if each != label)
+        await self._bench.roster.put(msgspec.structs.replace(app, labels=left))
+
+    async def set_password(self, turn: Turn, name: str, password: str) -> None:
+        """Set the password of the app's user: now, or when a stopped app starts.
+
+        Raises:
+            InvalidPassword: it is none.
+            NoSuchUser: the image has no such user, or nothing that sets passwords.
+            AppNotRunning: the app is paused, or between two starts.
+
+        """
+        bench, app = self._bench, self._bench.roster.get(name)
+        check_password(password, shortest=bench.defaults.password_min)
+        container = await bench.current(app)
+        if container is not None and container.state in ("paused", "restarting"):
+            raise AppNotRunning(
+                f"app `{name}` is {container.state}; start or stop it, then set the password"
+            )
+        running = container is not None and container.state == "running"
+        if container is not None and not running:
+            await bench.passwords.check_possible(container)
+        target = msgspec.structs.replace(
+            app, password=await crypt(password), password_pending=not running
+        )
+        change = await bench.roster.begin(bench.change(turn, before=app, target=target))
+        turn.accepted.set()
+        await self.settle_password(change)
+
+    async def settle_password(self, change: Change) -> None:
+        """Set the password where the app runs; else it stays for the next start."""
+        assert change.target is not None
+        try:
+            target = await self._apply(change.target)
+        except NoSuchUser:
+            await self._bench.roster.finish(change, change.before)
+            raise
+        await self._bench.roster.finish(change, target)
+
+    async def _apply(self, app: App) -> App:
+        container = await self._bench.current(app)
+        pending = True
+        if container is not None and container.state == "running":
+            assert app.password is not None
+            try:
+                await self._bench.passwords.apply(container, app.password)
+                pending = False
+            except (EngineConflict, NotThere):
+                pending = True  # it ended meanwhile
+        return msgspec.structs.replace(app, password_pending=pending)

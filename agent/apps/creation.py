@@ -1,0 +1,132 @@
+"""Creating an app: all of it, or nothing of it."""
+
+import msgspec
+
+from agent.apps.errors import AppError, AppExists, NameTaken
+from agent.apps.marks import APP, volume_marks, volume_name
+from agent.apps.runner import Runner
+from agent.apps.spec import App, Change, NewApp, check_fits, check_new
+from agent.apps.turns import Turn
+from agent.apps.workbench import UP, Workbench
+from agent.containers import Container, EngineError, EngineUnavailable, NameInUse
+
+
+class Creation:
+    """Creates apps, and settles creations that broke off."""
+
+    def __init__(self, bench: Workbench, runner: Runner) -> None:
+        self._bench = bench
+        self._runner = runner
+
+    async def create(self, turn: Turn, wanted: NewApp) -> None:
+        """Create an app and see it run.
+
+        Raises:
+            InvalidApp, AppExists, NameTaken, PortInUse, NoFreePort, DiskFull, ImageUnavailable,
+            StartFailed: nothing is left of the attempt, unless it goes on behind a promise; then
+                the app is kept as failed, with the reason.
+
+        """
+        bench = self._bench
+        check_new(wanted)
+        if bench.roster.find(wanted.name) is not None:
+            raise AppExists(f"there is an app `{wanted.name}` already; choose another name")
+        host = await bench.engine.info()
+        bench.room.check(host.root)
+        published = await bench.ports.published()
+        _check_name(wanted.name, published)
+        app = self._app(wanted, published)
+        check_fits(app, host)
+        change = await bench.roster.begin(bench.change(turn, before=None, target=app))
+        turn.accepted.set()
+        await self._carry_out(turn, change)
+
+    def _app(self, wanted: NewApp, published: list[Container]) -> App:
+        defaults, ports = self._bench.defaults, self._bench.ports
+        asked = [port for port in (wanted.ssh_port, wanted.http_port) if port]
+        for port in asked:
+            ports.check(wanted.name, port, published, None)
+        ssh_port = wanted.ssh_port or ports.pick(wanted.name, published, asked)
+        http_port = wanted.http_port or ports.pick(wanted.name, published, [*asked, ssh_port])
+        return App(
+            name=wanted.name,
+            image=wanted.image,
+            ssh_port=ssh_port,
+            http_port=http_port,
+            cpu=defaults.cpu if wanted.cpu is msgspec.UNSET else wanted.cpu,
+            memory=defaults.memory if wanted.memory is msgspec.UNSET else wanted.memory,
+            env=wanted.env,
+            created_at=self._bench.now(),
+        )
+
+    async def _carry_out(self, turn: Turn, change: Change) -> None:
+        try:
+            app = await self._bring_up(turn, change)
+        except EngineUnavailable:
+            raise  # what happened is not known; it is settled when the engine is back
+        except (AppError, EngineError) as error:
+            await self.undo(change, error)
+            raise
+        await self._bench.roster.finish(change, app)
+
+    async def _bring_up(self, turn: Turn, change: Change) -> App:
+        bench, app = self._bench, change.target
+        assert app is not None
+        image = await bench.fetch(turn, app.image, fresh=False)
+        await self._have_volume(change)
+        try:
+            container_id = await bench.make(change, image, name=app.name)
+        except NameInUse as error:
+            raise _name_taken(app.name) from error
+        return await self._runner.start(app, container_id, password=True)
+
+    async def _have_volume(self, change: Change) -> None:
+        bench, name = self._bench, volume_name(change.app)
+        labels = await bench.engine.volume_labels(name)
+        if labels is None:
+            noted = msgspec.structs.replace(change, new_volume=True)
+            await bench.roster.advance(noted)
+            await bench.engine.create_volume(name, volume_marks(change.app))
+        elif labels.get(APP) != change.app:
+            raise NameTaken(f"there is a volume `{name}` that is not the agent's; rename it")
+
+    async def undo(self, change: Change, error: Exception) -> None:
+        """Take away all that the creation has made."""
+        bench = self._bench
+        change = bench.roster.change(change.app) or change
+        await bench.discard_made_by(change)
+        if change.new_volume:
+            await bench.engine.remove_volume(volume_name(change.app))
+        kept = None
+        if change.promised and change.target is not None:
+            kept = msgspec.structs.replace(change.target, failed=True, message=str(error))
+        await bench.roster.finish(change, kept)
+
+    async def settle(self, turn: Turn, change: Change) -> None:
+        """End a creation that broke off: well if its container runs, else it never was.
+
+        One that was promised is begun anew instead.
+        """
+        made = await self._bench.made_by(change)
+        running = [each for each in made if each.state in UP]
+        if running and change.target is not None:
+            app = await self._runner.start(change.target, running[0].id, password=True)
+            await self._bench.roster.finish(change, app)
+        elif change.promised:
+            await self._bench.discard_made_by(change)
+            turn.accepted.set()
+            await self._carry_out(turn, change)
+        else:
+            await self.undo(change, EngineUnavailable("the creation broke off"))
+
+
+def _check_name(name: str, containers: list[Container]) -> None:
+    if any(each.name == name for each in containers):
+        raise _name_taken(name)
+
+
+def _name_taken(name: str) -> NameTaken:
+    return NameTaken(
+        f"there is a container `{name}` that is not the agent's; it is left alone, so choose"
+        " another name"
+    )

@@ -1,0 +1,82 @@
+"""Having an image on this host: one pull for it, however many ask at once."""
+
+import asyncio
+from collections.abc import Callable
+
+from structlog.typing import FilteringBoundLogger
+
+from agent.containers import Engine, Image, ImageUnavailable, PullProgress
+
+
+class _Fetching:
+    """A pull under way, and who wants to know how far it is."""
+
+    def __init__(self) -> None:
+        self.watchers: list[Callable[[PullProgress], None]] = []
+        self.task: asyncio.Task[None] | None = None
+
+    def tell(self, progress: PullProgress) -> None:
+        for watcher in self.watchers:
+            watcher(progress)
+
+
+class Images:
+    """The images that apps are made of."""
+
+    def __init__(self, *, engine: Engine, log: FilteringBoundLogger) -> None:
+        self._engine = engine
+        self._log = log
+        self._fetching: dict[str, _Fetching] = {}
+
+    async def fetch(
+        self, reference: str, *, fresh: bool, progress: Callable[[PullProgress], None]
+    ) -> Image:
+        """Pull the image; one that came from no registry is used as it is.
+
+        Where the pull fails and not ``fresh``, an image that is here already will do.
+
+        Raises:
+            ImageUnavailable: it cannot be had; the engine's words say why.
+            DiskFull: there is no room for it.
+
+        """
+        here = await self._engine.image(reference)
+        if here is not None and (here.local or reference.startswith("sha256:")):
+            return here
+        try:
+            await self._pull(reference, progress)
+        except ImageUnavailable as error:
+            if here is None or fresh:
+                raise ImageUnavailable(f"the image `{reference}` cannot be had: {error}") from error
+            self._log.warning("image not pulled, the one that is here is used", image=reference)
+            return here
+        return await self.present(reference)
+
+    async def present(self, reference: str) -> Image:
+        """Give an image that is on this host; ImageUnavailable when it is not."""
+        image = await self._engine.image(reference)
+        if image is None:
+            raise ImageUnavailable(f"the image `{reference}` is not on this host")
+        return image
+
+    async def _pull(self, reference: str, progress: Callable[[PullProgress], None]) -> None:
+        fetching = self._fetching.get(reference)
+        if fetching is None:
+            fetching = self._fetching[reference] = _Fetching()
+            fetching.task = asyncio.create_task(self._run(reference, fetching))
+        fetching.watchers.append(progress)
+        assert fetching.task is not None
+        await asyncio.shield(fetching.task)
+
+    async def _run(self, reference: str, fetching: _Fetching) -> None:
+        try:
+            await self._engine.pull(reference, fetching.tell)
+        finally:
+            del self._fetching[reference]
+
+    async def close(self) -> None:
+        """Give up the pulls under way."""
+        tasks = [each.task for each in self._fetching.values() if each.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,119 @@
+"""Starting, stopping and deleting an app."""
+
+import msgspec
+
+from agent.apps.alteration import Alteration
+from agent.apps.errors import AppError
+from agent.apps.marks import APP, volume_name
+from agent.apps.runner import Runner
+from agent.apps.spec import App, Change
+from agent.apps.turns import Turn
+from agent.apps.workbench import UP, Workbench
+from agent.containers import EngineError, EngineUnavailable, InspectedContainer
+
+
+class Lifecycle:
+    """Changes whether an app runs, and whether it is there at all."""
+
+    def __init__(self, bench: Workbench, runner: Runner, alteration: Alteration) -> None:
+        self._bench = bench
+        self._runner = runner
+        self._alteration = alteration
+
+    async def start(self, turn: Turn, name: str) -> None:
+        """Let an app run; one whose container is gone gets another.
+
+        Raises:
+            StartFailed, PortInUse, NoSuchUser: it is stopped, as it was.
+
+        """
+        bench, app = self._bench, self._bench.roster.get(name)
+        container = await bench.current(app)
+        if container is None:
+            await self._alteration.recreate(turn, app)
+        elif container.state not in UP:
+            target = msgspec.structs.replace(app, desired="running")
+            change = await bench.roster.begin(bench.change(turn, before=app, target=target))
+            turn.accepted.set()
+            await self._start(change, container)
+        else:
+            if container.state == "paused":
+                await bench.engine.unpause(container.id)
+            if app.desired != "running":
+                await bench.roster.put(msgspec.structs.replace(app, desired="running"))
+
+    async def _start(self, change: Change, container: InspectedContainer) -> None:
+        bench, before, target = self._bench, change.before, change.target
+        assert before is not None
+        assert target is not None
+        try:
+            started = await self._runner.start(
+                target, container.id, password=target.password_pending
+            )
+        except EngineUnavailable:
+            raise
+        except (AppError, EngineError) as error:
+            await bench.stop(container)  # or the engine would go on trying
+            kept = msgspec.structs.replace(before, message=str(error))
+            await bench.roster.finish(change, kept)
+            raise
+        await bench.roster.finish(change, started)
+
+    async def settle_start(self, change: Change) -> None:
+        """End a start that broke off by doing it."""
+        assert change.target is not None
+        container = await self._bench.current(change.target)
+        if container is None:
+            await self._bench.roster.finish(change, change.before)
+        else:
+            await self._start(change, container)
+
+    async def stop(self, turn: Turn, name: str) -> None:
+        """Let an app end, in the time that it has for that."""
+        bench, app = self._bench, self._bench.roster.get(name)
+        target = msgspec.structs.replace(app, desired="stopped")
+        container = await bench.current(app)
+        if container is not None and container.state in UP:
+            change = await bench.roster.begin(bench.change(turn, before=app, target=target))
+            turn.accepted.set()
+            await self.settle_stop(change)
+        elif app.desired != "stopped":
+            await bench.roster.put(target)
+
+    async def settle_stop(self, change: Change) -> None:
+        """Stop what is to be stopped."""
+        assert change.target is not None
+        container = await self._bench.current(change.target)
+        if container is not None:
+            await self._bench.stop(container)
+        await self._bench.roster.finish(change, change.target)
+
+    async def delete(self, turn: Turn, name: str, *, keep_data: bool) -> None:
+        """Remove an app's container, and its volume unless that is to be kept."""
+        bench, app = self._bench, self._bench.roster.get(name)
+        change = bench.change(turn, before=app, target=None, keep_data=keep_data)
+        await bench.engine.info()  # it is not begun where the engine is away
+        await bench.roster.begin(change)
+        turn.accepted.set()
+        await self.settle_delete(change)
+
+    async def settle_delete(self, change: Change) -> None:
+        """Remove what is to be removed."""
+        assert change.before is not None
+        await self._remove_container(change.before)
+        if not change.keep_data:
+            await self._remove_volume(change.app)
+        await self._bench.roster.finish(change, None)
+
+    async def _remove_container(self, app: App) -> None:
+        container = await self._bench.current(app)
+        if container is not None:
+            if container.state in UP:
+                await self._bench.stop(container)
+            await self._bench.remove(container.id)
+
+    async def _remove_volume(self, app: str) -> None:
+        name = volume_name(app)
+        labels = await self._bench.engine.volume_labels(name)
+        if labels is not None and labels.get(APP) == app:
+            await self._bench.engine.remove_volume(name)

@@ -1,0 +1,132 @@
+"""What the agent writes on its containers and volumes, and reads from images."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from agent.apps.defaults import AppDefaults
+from agent.apps.spec import LAST_PORT, App, Change
+from agent.containers import ContainerPlan, EngineInfo, Image
+
+APP = "rollcall.app"
+AGENT = "rollcall.agent"
+CHANGE = "rollcall.change"
+SPEC = "rollcall.spec"
+SSH_PORT = "rollcall.ssh_port"
+HTTP_PORT = "rollcall.http_port"
+DATA = "rollcall.data"
+USER = "rollcall.user"
+
+USER_NAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
+PATH = re.compile(r"(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*){1,16}")
+LONGEST_PATH = 256
+FORBIDDEN_ROOTS = ("dev", "etc", "proc", "sys")
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True):
+    """An app as its container carries it; the values of ``env`` are in the container's own.
+
+    The engine publishes labels in its events, so nothing secret is among these.
+    """
+
+    image: str
+    ssh_port: int
+    http_port: int
+    created_at: str
+    labels: tuple[str, ...]
+    env: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageWishes:
+    """What an image asks for by its labels; what it says badly is as if it said nothing."""
+
+    ssh_port: int
+    http_port: int
+    data: str
+
+
+def volume_name(app: str) -> str:
+    """Name the app's volume."""
+    return f"rollcall-{app}"
+
+
+def volume_marks(app: str) -> dict[str, str]:
+    """Give the labels by which a volume is known as ours."""
+    return {APP: app}
+
+
+def password_user(labels: Mapping[str, str], default: str) -> str:
+    """Name the user whose password is set, from the labels that a container has of its image."""
+    user = labels.get(USER, "")
+    return user if USER_NAME.fullmatch(user) else default
+
+
+def wishes(image: Image, defaults: AppDefaults) -> ImageWishes:
+    """Read an image's labels, and its one exposed port other than the SSH port."""
+    ssh_port = _port(image.labels.get(SSH_PORT)) or defaults.ssh_port
+    exposed = image.tcp_ports - {ssh_port}
+    (only,) = exposed if len(exposed) == 1 else (None,)
+    return ImageWishes(
+        ssh_port=ssh_port,
+        http_port=_port(image.labels.get(HTTP_PORT)) or only or defaults.http_port,
+        data=_path(image.labels.get(DATA)) or defaults.data,
+    )
+
+
+def _port(text: str | None) -> int | None:
+    if text is None or not re.fullmatch(r"[0-9]{1,5}", text):
+        return None
+    return int(text) if 1 <= int(text) <= LAST_PORT else None
+
+
+def _path(text: str | None) -> str | None:
+    if text is None or len(text) > LONGEST_PATH or not PATH.fullmatch(text):
+        return None
+    return None if text.split("/")[1] in FORBIDDEN_ROOTS else text
+
+
+def plan(
+    app: App,
+    change: Change,
+    *,
+    name: str,
+    image: Image,
+    host: EngineInfo,
+    agent: str,
+    defaults: AppDefaults,
+) -> ContainerPlan:
+    """Plan the container of an app, from what was asked for and nothing else."""
+    wanted = wishes(image, defaults)
+    spec = Spec(
+        image=app.image,
+        ssh_port=app.ssh_port,
+        http_port=app.http_port,
+        created_at=app.created_at,
+        labels=app.labels,
+        env=tuple(app.env),
+    )
+    return ContainerPlan(
+        name=name,
+        image=app.image,
+        labels={
+            APP: app.name,
+            AGENT: agent,
+            CHANGE: change.id,
+            SPEC: msgspec.json.encode(spec).decode(),
+        },
+        env=app.env,
+        ports=((wanted.ssh_port, app.ssh_port), (wanted.http_port, app.http_port)),
+        bind=defaults.bind,
+        cpu=app.cpu,
+        memory=app.memory,
+        pids=defaults.pids,
+        log_mib=defaults.log_mib,
+        stop_seconds=defaults.stop_seconds,
+        volume=volume_name(app.name),
+        data=wanted.data,
+        init=host.init,
+        no_new_privileges=defaults.no_new_privileges,
+    )

@@ -1,0 +1,86 @@
+"""The password of an app's user: kept as a crypt hash, set again wherever a container begins."""
+
+import asyncio
+import re
+
+from passlib.hash import sha512_crypt
+
+from agent.apps.errors import InvalidPassword, NoSuchUser
+from agent.apps.marks import password_user
+from agent.containers import Container, Engine, EngineConflict, NotThere
+
+LONGEST = 1024
+# About 70 ms here to make, and as long in the app at each login.
+ROUNDS = 100_000
+PUBLIC_KEY = re.compile(r"\s*(ssh-|ecdsa-|sk-|-----BEGIN |---- BEGIN SSH2)")
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+NOT_FOUND = (126, 127)
+
+
+def check_password(password: str, *, shortest: int) -> None:
+    """Refuse what is no password; InvalidPassword, without a word of it in the message."""
+    if PUBLIC_KEY.match(password):
+        raise InvalidPassword(
+            "this looks like an SSH public key; this call sets a password, and wants that"
+        )
+    if not shortest <= len(password) <= LONGEST:
+        raise InvalidPassword(f"a password has {shortest} to {LONGEST} characters")
+    if CONTROL.search(password):
+        raise InvalidPassword("a password holds no control characters")
+
+
+async def crypt(password: str) -> str:
+    """Hash a password as the app's own system does, in a thread: it takes its time."""
+    hasher = sha512_crypt.using(rounds=ROUNDS)
+    return str(await asyncio.to_thread(hasher.hash, password))
+
+
+class Passwords:
+    """Sets and reads the password hash of the user in a container."""
+
+    def __init__(self, *, engine: Engine, default_user: str) -> None:
+        self._engine = engine
+        self._default_user = default_user
+
+    def user(self, container: Container) -> str:
+        """Name the user whose password it is."""
+        return password_user(container.labels, self._default_user)
+
+    async def apply(self, container: Container, password: str) -> None:
+        """Set it in a running container, by way of the input, which nobody publishes.
+
+        Raises:
+            NoSuchUser: the image has no such user, or no chpasswd.
+            EngineConflict: the container does not run.
+
+        """
+        user = self.user(container)
+        line = f"{user}:{password}\n".encode()
+        done = await self._engine.execute(container.id, ["chpasswd", "-e"], stdin=line)
+        if done.exit_code in NOT_FOUND:
+            raise NoSuchUser("the app's image has no `chpasswd`, so no password can be set")
+        if done.exit_code != 0:
+            raise NoSuchUser(f"the app's image has no user `{user}` whose password could be set")
+
+    async def check_possible(self, container: Container) -> None:
+        """Refuse a password for a stopped app whose image has no such user; NoSuchUser."""
+        user = self.user(container)
+        try:
+            known = await self._engine.read_file(container.id, "/etc/passwd")
+        except (NotThere, EngineConflict):
+            known = b""
+        if not any(line.startswith(f"{user}:".encode()) for line in known.splitlines()):
+            raise NoSuchUser(f"the app's image has no user `{user}` whose password could be set")
+
+    async def read_back(self, container: Container) -> str | None:
+        """Give the hash that the container holds, None when there is none."""
+        try:
+            shadow = await self._engine.read_file(container.id, "/etc/shadow")
+        except (NotThere, EngineConflict):
+            return None
+        for line in shadow.decode("utf-8", "replace").splitlines():
+            user, _, rest = line.partition(":")
+            held = rest.partition(":")[0]
+            if user == self.user(container) and held.startswith("$"):
+                return held
+        return None

@@ -1,0 +1,138 @@
+"""Looking at apps: always at the engine, never at what was once known."""
+
+import time
+from collections.abc import AsyncGenerator, Collection
+
+import msgspec
+
+from agent.apps import records
+from agent.apps.errors import AppNotRunning
+from agent.apps.marks import APP
+from agent.apps.records import Record
+from agent.apps.roster import Roster
+from agent.apps.spec import App
+from agent.apps.turns import Turns
+from agent.containers import Container, Engine, EngineConflict, NotThere, Process, Sample
+
+# An average over longer than this says nothing about now.
+OLDEST_SAMPLE_SECONDS = 300.0
+
+
+class Stats(msgspec.Struct, frozen=True, kw_only=True):
+    """What a container uses. ``cpu_percent`` is of one core, since the reading before."""
+
+    cpu_percent: float | None
+    memory_bytes: int
+    memory_limit_bytes: int
+    network_rx_bytes: int
+    network_tx_bytes: int
+    block_read_bytes: int
+    block_write_bytes: int
+    pids: int
+
+
+class Readings:
+    """Answers questions about apps."""
+
+    def __init__(self, *, engine: Engine, roster: Roster, turns: Turns) -> None:
+        self._engine = engine
+        self._roster = roster
+        self._turns = turns
+        self._samples: dict[str, tuple[float, Sample]] = {}
+
+    async def all(
+        self, *, labels: Collection[str] = (), states: Collection[str] = ()
+    ) -> list[Record]:
+        """List apps by name: those with all of the labels, in any of the states."""
+        containers = await self.containers()
+        found = [
+            self._brief(app, containers.get(app.container_id or ""))
+            for app in self._roster.all()
+            if all(label in app.labels for label in labels)
+        ]
+        return [record for record in found if not states or record.state in states]
+
+    async def containers(self, *, seconds: float | None = None) -> dict[str, Container]:
+        """Give our containers by their id."""
+        listed = await self._engine.containers(label=APP, seconds=seconds)
+        return {container.id: container for container in listed}
+
+    def _brief(self, app: App, container: Container | None) -> Record:
+        turn = self._turns.current(app.name)
+        return records.brief(app, container, turn, since(turn.since) if turn else "")
+
+    async def one(self, name: str) -> Record:
+        """Give one app; AppNotFound."""
+        app = self._roster.get(name)
+        try:
+            container = await self._engine.inspect(app.container_id) if app.container_id else None
+        except NotThere:
+            container = None
+        turn = self._turns.current(name)
+        return records.full(app, container, turn, since(turn.since) if turn else "")
+
+    async def processes(self, name: str) -> list[Process]:
+        """List an app's processes, none when it does not run."""
+        app = self._roster.get(name)
+        if app.container_id is None:
+            return []
+        try:
+            return await self._engine.processes(app.container_id)
+        except (EngineConflict, NotThere):
+            return []
+
+    async def stats(self, name: str) -> Stats:
+        """Measure an app; AppNotRunning."""
+        app = self._roster.get(name)
+        sample = None
+        try:
+            if app.container_id is not None:
+                sample = await self._engine.sample(app.container_id)
+        except (EngineConflict, NotThere):
+            sample = None
+        if sample is None or app.container_id is None:
+            raise AppNotRunning(f"app `{name}` does not run, so there is nothing to measure")
+        return self._stats(app.container_id, sample)
+
+    def _stats(self, container_id: str, sample: Sample) -> Stats:
+        now = time.monotonic()
+        before, previous = self._samples.pop(container_id, (now, sample))
+        self._samples[container_id] = (now, sample)
+        fresh = now - before <= OLDEST_SAMPLE_SECONDS
+        return Stats(
+            cpu_percent=cpu_percent(previous, sample) if fresh else None,
+            memory_bytes=sample.memory_bytes,
+            memory_limit_bytes=sample.memory_limit_bytes,
+            network_rx_bytes=sample.network_rx_bytes,
+            network_tx_bytes=sample.network_tx_bytes,
+            block_read_bytes=sample.block_read_bytes,
+            block_write_bytes=sample.block_write_bytes,
+            pids=sample.pids,
+        )
+
+    def forget_samples(self, existing: Collection[str]) -> None:
+        """Let go of the samples of containers that are gone."""
+        for container_id in self._samples.keys() - existing:
+            del self._samples[container_id]
+
+    async def logs(
+        self, name: str, *, tail: int | None, since: float | None, follow: bool
+    ) -> AsyncGenerator[bytes]:
+        """Give what an app wrote, in its own bytes; AppNotFound, AppNotRunning."""
+        app = self._roster.get(name)
+        if app.container_id is None:
+            raise AppNotRunning(f"app `{name}` has no container, so there is no log")
+        return self._engine.logs(app.container_id, tail=tail, since=since, follow=follow)
+
+
+def cpu_percent(previous: Sample, sample: Sample) -> float | None:
+    """Give percent of one core between two samples, None where they do not follow each other."""
+    used, passed = sample.cpu_ns - previous.cpu_ns, sample.system_ns - previous.system_ns
+    if passed <= 0 or used < 0:
+        return None
+    return round(used / passed * sample.cpus * 100, 2)
+
+
+def since(moment: float) -> str:
+    """Give a Unix time as RFC 3339 in UTC."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))

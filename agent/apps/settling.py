@@ -1,0 +1,81 @@
+"""Ending changes that broke off, because the agent or the engine went away under them."""
+
+from agent.apps.adoption import Adoption
+from agent.apps.alteration import Alteration
+from agent.apps.belongings import Belongings
+from agent.apps.creation import Creation
+from agent.apps.lifecycle import Lifecycle
+from agent.apps.marks import AGENT, APP
+from agent.apps.spec import Change
+from agent.apps.turns import Turn, Turns
+from agent.apps.workbench import Workbench
+
+
+class Settling:
+    """Finishes or undoes each row that is left in the journal, and removes what nobody needs."""
+
+    def __init__(
+        self,
+        *,
+        bench: Workbench,
+        turns: Turns,
+        creation: Creation,
+        alteration: Alteration,
+        lifecycle: Lifecycle,
+        belongings: Belongings,
+        adoption: Adoption,
+    ) -> None:
+        self._bench = bench
+        self._turns = turns
+        self._creation = creation
+        self._alteration = alteration
+        self._lifecycle = lifecycle
+        self._belongings = belongings
+        self._adoption = adoption
+
+    async def settle(self, turn: Turn, change: Change) -> None:
+        """End one change that broke off."""
+        self._bench.log.warning(
+            "settling a change that broke off", app=change.app, operation=change.operation
+        )
+        match change.operation:
+            case "create":
+                await self._creation.settle(turn, change)
+            case "update" | "rebuild":
+                await self._alteration.settle(change)
+            case "start":
+                await self._settle_start(change)
+            case "stop":
+                await self._lifecycle.settle_stop(change)
+            case "delete":
+                await self._lifecycle.settle_delete(change)
+            case "keys" | "label":
+                await self._belongings.settle_password(change)
+
+    async def _settle_start(self, change: Change) -> None:
+        # The start of an app without a container is a replacement of none by one.
+        replaces = change.before is not None and change.before.container_id is None
+        if replaces or change.swapped or await self._bench.made_by(change):
+            await self._alteration.settle(change)
+        else:
+            await self._lifecycle.settle_start(change)
+
+    async def sweep(self) -> None:
+        """Remove containers that we made and that belong to no app and no change.
+
+        Such a one is left when the engine does what it was asked to after we gave up on it.
+        """
+        listed = await self._bench.engine.containers(label=APP)
+        for container in listed:
+            name = container.labels[APP]
+            idle = self._turns.current(name) is None and self._bench.roster.change(name) is None
+            app = self._bench.roster.find(name)
+            known = app is not None and app.container_id == container.id
+            if container.labels.get(AGENT) == self._bench.roster.agent and idle and not known:
+                self._bench.log.warning("removing a container that no app has", app=name)
+                await self._bench.remove(container.id)
+
+    async def adopt(self) -> None:
+        """Read apps back from their containers, where the database is new."""
+        if not self._bench.roster.adopted:
+            await self._adoption.adopt()

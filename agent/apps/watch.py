@@ -1,0 +1,139 @@
+"""Keeping up with the engine: its events, its going away, its coming back."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing, suppress
+
+from structlog.typing import FilteringBoundLogger
+
+from agent.apps.errors import AppBusy
+from agent.apps.marks import APP
+from agent.apps.readings import Readings
+from agent.apps.roster import Roster
+from agent.apps.settling import Settling
+from agent.apps.spec import Change
+from agent.apps.turns import Asker, Turns
+from agent.containers import Engine, EngineError, EngineInfo
+
+FIRST_PAUSE_SECONDS = 0.2
+LONGEST_PAUSE_SECONDS = 3.0
+RESYNC_SECONDS = 60.0
+
+
+class Watch:
+    """Tells of changes that happen behind the agent's back, and settles what broke off.
+
+    Events are a hint: some get lost, and the stream of them ends without a word when the engine
+    goes. So all is looked at anew after each connection, and once a minute.
+    """
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        roster: Roster,
+        turns: Turns,
+        settling: Settling,
+        readings: Readings,
+        on_change: Callable[[], None],
+        clock: Callable[[], float],
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._engine = engine
+        self._roster = roster
+        self._turns = turns
+        self._settling = settling
+        self._readings = readings
+        self._on_change = on_change
+        self._clock = clock
+        self._log = log
+        self._info: EngineInfo | None = None
+        self._reachable: bool | None = None
+        self._wake = asyncio.Event()
+        self._resynced = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def version(self) -> str | None:
+        """The engine's version, once it has answered."""
+        return self._info.version if self._info else None
+
+    async def open(self, patience_seconds: float) -> None:
+        """Begin; wait for the first look at the engine, but only so long."""
+        self._tasks = [
+            asyncio.create_task(self._follow(), name="engine events"),
+            asyncio.create_task(self._resync_when_needed(), name="engine resync"),
+        ]
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._resynced.wait(), patience_seconds)
+
+    async def close(self) -> None:
+        """End."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def wake(self) -> None:
+        """Look at everything anew, soon."""
+        self._wake.set()
+
+    async def _follow(self) -> None:
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            since = self._clock()
+            try:
+                self._info = await self._engine.info()
+                self._tell(reachable=True)
+                self.wake()
+                async with aclosing(self._engine.events(APP, since=since)) as events:
+                    async for _ in events:
+                        pause = FIRST_PAUSE_SECONDS
+                        self._on_change()
+            except EngineError as error:
+                self._tell(reachable=False, reason=str(error))
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    def _tell(self, *, reachable: bool, reason: str | None = None) -> None:
+        if reachable == self._reachable:
+            return
+        if reachable:
+            self._log.info("container engine found", version=self.version)
+        else:
+            self._resynced.set()  # there is nothing to wait for
+            self._log.warning("container engine unreachable", reason=reason)
+        self._reachable = reachable
+        self._on_change()
+
+    async def _resync_when_needed(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), RESYNC_SECONDS)
+            self._wake.clear()
+            try:
+                await self._resync()
+            except EngineError:
+                await asyncio.sleep(LONGEST_PAUSE_SECONDS)
+                self._wake.set()
+
+    async def _resync(self) -> None:
+        await self._settling.adopt()
+        left = [change for change in self._roster.changes() if self._is_left(change)]
+        for change in left:
+            await self._settle(change)
+        await self._settling.sweep()
+        self._readings.forget_samples((await self._readings.containers()).keys())
+        self._resynced.set()
+        self._on_change()
+
+    def _is_left(self, change: Change) -> bool:
+        return self._turns.current(change.app) is None
+
+    async def _settle(self, change: Change) -> None:
+        asker = Asker(name=change.by, wait_seconds=0, respond_async=change.promised)
+        try:
+            turn = await self._turns.take(change.app, change.operation, asker)
+        except AppBusy:
+            return
+        with suppress(Exception):  # the turn has told the log, and the row is still there
+            await self._turns.run(turn, self._settling.settle(turn, change))

@@ -1,0 +1,164 @@
+"""Clients for the engine's socket: found when it is there, each call within its time."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+import docker
+
+from agent.containers import EngineTooOld, EngineUnavailable
+from agent.engine.translation import translated
+
+# The stubs of docker-py lack some methods and mistype others.
+Client: TypeAlias = Any
+T = TypeVar("T")
+OLDEST = (1, 41)  # Docker Engine 20.10
+TESTED = (1, 47)  # Docker Engine 27 to 29
+WORKERS = 8
+# The answer must be out within the time that the operator set.
+SHARE = 0.9
+
+
+@dataclass(frozen=True)
+class Found:
+    """An engine that answered: its own version, and that of the interface spoken with it."""
+
+    version: str
+    api_version: str
+    generation: int
+
+
+class Connection:
+    """Calls into docker-py, each in a thread of a private, bounded pool and within its time.
+
+    A client is made for each thread, since docker-py promises no thread safety, and made anew
+    when the engine was away in between: it may come back as another version.
+    """
+
+    def __init__(self, *, url: str, timeout_seconds: float) -> None:
+        self._url = url
+        self.timeout_seconds = timeout_seconds * SHARE
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._found: Found | None = None
+        self._generation = 0
+        # What takes long, such as stopping, must not stand in the way of reading.
+        self._quick = ThreadPoolExecutor(WORKERS, thread_name_prefix="engine-quick")
+        self._slow = ThreadPoolExecutor(2 * WORKERS, thread_name_prefix="engine-slow")
+
+    async def call(
+        self,
+        work: Callable[[Client], T],
+        *,
+        seconds: float | None = None,
+        slow: bool = False,
+    ) -> T:
+        """Run ``work`` with a client in a thread.
+
+        Raises:
+            EngineUnavailable: it did not end within ``seconds``, or the engine is not there.
+            EngineError: the engine refused; one of its subclasses where the reason is known.
+
+        """
+        limit = self.timeout_seconds if seconds is None else seconds
+        deadline = time.monotonic() + limit
+        pool = self._slow if slow else self._quick
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(limit):
+                return await loop.run_in_executor(pool, self._run, work, deadline)
+        except TimeoutError as error:
+            raise EngineUnavailable("the container engine does not answer in time") from error
+
+    def _run(self, work: Callable[[Client], T], deadline: float) -> T:
+        with translated():
+            try:
+                client = self._thread_client(max(0.1, deadline - time.monotonic()))
+                return work(client)
+            except OSError:  # requests' errors are of this kind too
+                self._forget()
+                raise
+
+    def fresh_client(self) -> Client:
+        """Make a client for one caller, who closes it; finding the engine is all that it waits for.
+
+        Raises:
+            EngineUnavailable: the engine is not there.
+
+        """
+        with translated():
+            found = self._find(self.timeout_seconds)
+            return docker.APIClient(base_url=self._url, version=found.api_version)
+
+    def _thread_client(self, seconds: float) -> Client:
+        found = self._find(seconds)
+        mine = getattr(self._local, "mine", None)
+        if mine is None or mine[0] != found.generation:
+            if mine is not None:
+                mine[1].close()
+            mine = (
+                found.generation,
+                docker.APIClient(base_url=self._url, version=found.api_version),
+            )
+            self._local.mine = mine
+        mine[1].timeout = seconds
+        return mine[1]
+
+    def _find(self, seconds: float) -> Found:
+        found = self._found
+        if found is None:
+            said = self._ask(seconds)
+            with self._lock:
+                self._generation += 1
+                found = Found(said["Version"], spoken_version(said), self._generation)
+                self._found = found
+        return found
+
+    def _ask(self, seconds: float) -> dict[str, Any]:
+        scout: Client = docker.APIClient(base_url=self._url, version=dotted(OLDEST))
+        scout.timeout = seconds  # the stubs know whole seconds only
+        try:
+            return dict(scout.version(api_version=False))
+        finally:
+            scout.close()
+
+    def _forget(self) -> None:
+        self._found = None
+
+    def close(self) -> None:
+        """Take no more calls."""
+        self._quick.shutdown(wait=False, cancel_futures=True)
+        self._slow.shutdown(wait=False, cancel_futures=True)
+
+
+def spoken_version(said: dict[str, Any]) -> str:
+    """Choose the interface's version: the engine's newest, but none newer than was tested.
+
+    Raises:
+        EngineTooOld: there is none that both sides can speak.
+
+    """
+    newest = numbers(said["ApiVersion"])
+    oldest = numbers(said.get("MinAPIVersion", "1.12"))
+    chosen = min(newest, TESTED)
+    if chosen < OLDEST or chosen < oldest:
+        raise EngineTooOld(
+            f"the container engine {said.get('Version', '')} speaks versions {dotted(oldest)} to"
+            f" {dotted(newest)} of its interface; this agent needs one of {dotted(OLDEST)} to"
+            f" {dotted(TESTED)}"
+        )
+    return dotted(chosen)
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Give ``1.41`` as (1, 41)."""
+    return tuple(int(part) for part in version.split("."))
+
+
+def dotted(version: tuple[int, ...]) -> str:
+    """Give (1, 41) as ``1.41``."""
+    return ".".join(map(str, version))

@@ -1,0 +1,287 @@
+"""Docker Engine behind our protocol."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+
+import msgspec
+import requests
+from docker.utils import parse_repository_tag
+
+from agent.containers import (
+    Container,
+    ContainerPlan,
+    EngineConflict,
+    EngineError,
+    EngineInfo,
+    EngineUnavailable,
+    Event,
+    Executed,
+    Image,
+    ImageUnavailable,
+    InspectedContainer,
+    NotThere,
+    Process,
+    PullProgress,
+    Sample,
+)
+from agent.engine import shapes
+from agent.engine.connection import Client, Connection
+from agent.engine.pulls import Pull, pull_failure, pull_parameters
+from agent.engine.raw_calls import checked, execute, read_file, url
+from agent.engine.registry_logins import RegistryLogin, login_header
+from agent.engine.streams import Streams, frames, json_lines
+
+ACTIONS = ["create", "start", "die", "pause", "unpause", "destroy", "rename", "oom", "update"]
+PULL_IDLE_SECONDS = 120.0
+POLL_SECONDS = 0.1
+
+
+class DockerEngine:
+    """The Docker Engine at a local socket, through docker-py's low-level client."""
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        timeout_seconds: float,
+        logins: Sequence[RegistryLogin] = (),
+        pull_idle_seconds: float = PULL_IDLE_SECONDS,
+    ) -> None:
+        self._connection = Connection(url=url, timeout_seconds=timeout_seconds)
+        self._logins = tuple(logins)
+        self._pull_idle_seconds = pull_idle_seconds
+        self._streams = Streams(self._connection.fresh_client)
+
+    async def info(self) -> EngineInfo:
+        """Say what engine this is."""
+        said = await self._connection.call(lambda client: client.info())
+        return EngineInfo(
+            version=said["ServerVersion"],
+            cpus=said["NCPU"],
+            memory=said["MemTotal"] // shapes.MIB,
+            root=said["DockerRootDir"],
+            init=bool(said.get("InitBinary")),
+        )
+
+    async def containers(
+        self, *, label: str | None = None, seconds: float | None = None
+    ) -> list[Container]:
+        """List containers in one call, however many there are."""
+        filters = {"label": [label]} if label else {}
+        entries = await self._connection.call(
+            lambda client: client.containers(all=True, filters=filters), seconds=seconds
+        )
+        return [shapes.from_listing(entry) for entry in entries]
+
+    async def inspect(self, container_id: str) -> InspectedContainer:
+        """Look at one container."""
+        return shapes.from_inspect(
+            await self._connection.call(lambda client: client.inspect_container(container_id))
+        )
+
+    async def create(self, plan: ContainerPlan) -> str:
+        """Make a container from the plan and nothing else."""
+
+        def work(client: Client) -> str:
+            created = client.create_container(
+                image=plan.image,
+                name=plan.name,
+                labels=dict(plan.labels),
+                environment=dict(plan.env),
+                ports=sorted({inside for inside, _ in plan.ports}),
+                stop_timeout=plan.stop_seconds,
+                host_config=client.create_host_config(**shapes.host_options(plan)),
+            )
+            return str(created["Id"])
+
+        return await self._connection.call(work, slow=True)
+
+    async def start(self, container_id: str) -> None:
+        """Start it."""
+        await self._connection.call(lambda client: client.start(container_id), slow=True)
+
+    async def stop(self, container_id: str, seconds: int) -> None:
+        """Stop it; the engine kills it after ``seconds``."""
+        await self._connection.call(
+            lambda client: client.stop(container_id, timeout=seconds),
+            seconds=seconds + self._connection.timeout_seconds,
+            slow=True,
+        )
+
+    async def unpause(self, container_id: str) -> None:
+        """Let it go on."""
+        await self._connection.call(lambda client: client.unpause(container_id))
+
+    async def remove(self, container_id: str) -> None:
+        """Remove it, and wait until it is gone where somebody else is removing it."""
+        deadline = time.monotonic() + self._connection.timeout_seconds
+        try:
+            while time.monotonic() < deadline:
+                try:
+                    await self._connection.call(
+                        lambda client: client.remove_container(container_id, v=True, force=True),
+                        slow=True,
+                    )
+                except EngineConflict:
+                    await asyncio.sleep(POLL_SECONDS)
+        except NotThere:
+            return
+        raise EngineUnavailable("the container engine does not get done with a removal")
+
+    async def rename(self, container_id: str, name: str) -> None:
+        """Give it another name."""
+        await self._connection.call(lambda client: client.rename(container_id, name))
+
+    async def limit(self, container_id: str, *, cpu: int, memory: int) -> None:
+        """Set other limits; swap always goes with memory, or the engine refuses."""
+        await self._connection.call(
+            lambda client: client.update_container(
+                container_id,
+                cpu_period=shapes.PERIOD,
+                cpu_quota=cpu * shapes.PERIOD // 100,
+                mem_limit=memory * shapes.MIB,
+                memswap_limit=memory * shapes.MIB,
+            ),
+            slow=True,
+        )
+
+    async def image(self, reference: str) -> Image | None:
+        """Look for an image on this host."""
+        try:
+            entry = await self._connection.call(lambda client: client.inspect_image(reference))
+        except ImageUnavailable:
+            return None
+        return shapes.from_image(entry)
+
+    async def pull(self, reference: str, progress: Callable[[PullProgress], None]) -> None:
+        """Fetch an image; one that makes no progress for two minutes is given up."""
+        parameters = pull_parameters(reference)
+        repository, _ = parse_repository_tag(reference)
+
+        def request(client: Client) -> requests.Response:
+            return checked(
+                client.post(
+                    url(client, "/images/create"),
+                    params=parameters,
+                    headers=login_header(repository, self._logins),
+                    stream=True,
+                    timeout=(self._connection.timeout_seconds, self._pull_idle_seconds),
+                )
+            )
+
+        pull = Pull(progress)
+        try:
+            async with aclosing(self._streams.read(request, json_lines)) as report:
+                async for entry in report:
+                    pull.take(entry)
+        except EngineUnavailable:
+            raise
+        except EngineError as error:
+            raise pull_failure(str(error)) from error
+
+    async def volume_labels(self, name: str) -> Mapping[str, str] | None:
+        """Give a volume's labels, None if there is no such volume."""
+        try:
+            volume = await self._connection.call(lambda client: client.inspect_volume(name))
+        except NotThere:
+            return None
+        return dict(volume.get("Labels") or {})
+
+    async def create_volume(self, name: str, labels: Mapping[str, str]) -> None:
+        """Make a volume with the engine's own driver and no options."""
+        await self._connection.call(lambda client: client.create_volume(name, labels=dict(labels)))
+
+    async def remove_volume(self, name: str) -> None:
+        """Remove a volume and what is in it."""
+        try:
+            await self._connection.call(lambda client: client.remove_volume(name), slow=True)
+        except NotThere:
+            return
+
+    async def processes(self, container_id: str) -> list[Process]:
+        """List its processes by the host's ps."""
+        told = await self._connection.call(
+            lambda client: client.top(container_id, ps_args=shapes.PS_COLUMNS)
+        )
+        return shapes.from_top(told["Processes"] or [])
+
+    async def sample(self, container_id: str) -> Sample | None:
+        """Measure it at once, without the engine's second of waiting."""
+        return shapes.from_stats(
+            await self._connection.call(
+                lambda client: client.stats(container_id, stream=False, one_shot=True)
+            )
+        )
+
+    def logs(
+        self, container_id: str, *, tail: int | None, since: float | None, follow: bool
+    ) -> AsyncGenerator[bytes]:
+        """Give what it wrote to its output and its errors, in the order of writing."""
+        parameters = {
+            "stdout": "1",
+            "stderr": "1",
+            "tail": "all" if tail is None else str(tail),
+            "since": "0" if since is None else f"{since:.9f}",
+            "follow": "1" if follow else "0",
+        }
+        idle = None if follow else self._connection.timeout_seconds
+
+        def request(client: Client) -> requests.Response:
+            return checked(
+                client.get(
+                    url(client, f"/containers/{container_id}/logs"),
+                    params=parameters,
+                    stream=True,
+                    timeout=(self._connection.timeout_seconds, idle),
+                )
+            )
+
+        return self._streams.read(request, frames)
+
+    async def execute(
+        self, container_id: str, command: list[str], *, stdin: bytes = b""
+    ) -> Executed:
+        """Run a command as root, with its input closed behind ``stdin``."""
+        return await self._connection.call(
+            lambda client: execute(
+                client, container_id, command, stdin, self._connection.timeout_seconds
+            ),
+            slow=True,
+        )
+
+    async def read_file(self, container_id: str, path: str) -> bytes:
+        """Read a small regular file; a link is not followed."""
+        return await self._connection.call(lambda client: read_file(client, container_id, path))
+
+    async def events(self, label: str, *, since: float) -> AsyncGenerator[Event]:
+        """Tell what happens to containers with the label, of the actions that change them."""
+        filters = {"type": ["container"], "label": [label], "event": ACTIONS}
+
+        def request(client: Client) -> requests.Response:
+            return checked(
+                client.get(
+                    url(client, "/events"),
+                    params={
+                        "filters": msgspec.json.encode(filters).decode(),
+                        "since": f"{since:.9f}",
+                    },
+                    stream=True,
+                    timeout=(self._connection.timeout_seconds, None),
+                )
+            )
+
+        async with aclosing(self._streams.read(request, json_lines)) as entries:
+            async for entry in entries:
+                actor = entry["Actor"]
+                yield Event(
+                    action=entry["Action"],
+                    container_id=actor["ID"],
+                    app=actor["Attributes"].get(label, ""),
+                )
+
+    async def close(self) -> None:
+        """End all streams, and take no more calls."""
+        self._streams.close()
+        self._connection.close()

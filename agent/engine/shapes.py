@@ -1,0 +1,170 @@
+"""Between the engine's JSON and our values, both ways."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from agent.containers import Container, ContainerPlan, Image, InspectedContainer, Process, Sample
+
+MIB = 1 << 20
+PERIOD = 100_000  # microseconds; CpuQuota is what a container may use of them
+NEVER = "0001-01-01T00:00:00Z"
+# Of the engine's default set, what neither a web application nor an SSH server needs: making
+# device files, forging packets, and giving files capabilities that outlive the process.
+DROPPED = ["MKNOD", "NET_RAW", "SETFCAP"]
+# Every column but the last is free of blanks, whatever a process calls itself.
+PS_COLUMNS = "-eo pid,ppid,user:32,pcpu,rss,etimes,args"
+COLUMNS = 7
+
+
+def from_listing(entry: Mapping[str, Any]) -> Container:
+    """Read one entry of the list of containers."""
+    names = [name.removeprefix("/") for name in entry.get("Names") or ()]
+    return Container(
+        id=entry["Id"],
+        name=next((name for name in names if "/" not in name), ""),
+        image=entry["Image"],
+        image_id=entry["ImageID"],
+        state=entry["State"],
+        labels=entry.get("Labels") or {},
+        ports=frozenset(
+            port["PublicPort"] for port in entry.get("Ports") or () if port.get("PublicPort")
+        ),
+    )
+
+
+def from_inspect(entry: Mapping[str, Any]) -> InspectedContainer:
+    """Read what an inspect tells of a container."""
+    state, config, host = entry["State"], entry["Config"], entry["HostConfig"]
+    published = _published(host.get("PortBindings") or {})
+    return InspectedContainer(
+        id=entry["Id"],
+        name=entry["Name"].removeprefix("/"),
+        image=config["Image"],
+        image_id=entry["Image"],
+        state=state["Status"],
+        labels=config.get("Labels") or {},
+        ports=frozenset(published.values()),
+        started_at=_time(state["StartedAt"]),
+        finished_at=_time(state["FinishedAt"]),
+        exit_code=None if _time(state["FinishedAt"]) is None else state["ExitCode"],
+        restarts=entry["RestartCount"],
+        oom_killed=state["OOMKilled"],
+        error=state.get("Error", ""),
+        env=environment(config.get("Env")),
+        cpu=host.get("CpuQuota", 0) * 100 // PERIOD,
+        memory=host.get("Memory", 0) // MIB,
+        created_at=_time(entry["Created"]),
+        published=published,
+    )
+
+
+def _published(bindings: Mapping[str, Any]) -> dict[int, int]:
+    return {
+        int(inside.partition("/")[0]): int(outside[0]["HostPort"])
+        for inside, outside in bindings.items()
+        if outside and outside[0].get("HostPort", "").isdecimal()
+    }
+
+
+def _time(text: str) -> str | None:
+    return None if text in ("", NEVER) else text
+
+
+def environment(pairs: list[str] | None) -> dict[str, str]:
+    """Read a list of ``KEY=VALUE``."""
+    return {key: value for key, _, value in (pair.partition("=") for pair in pairs or ())}
+
+
+def from_image(entry: Mapping[str, Any]) -> Image:
+    """Read what an inspect tells of an image."""
+    config = entry.get("Config") or {}
+    exposed = config.get("ExposedPorts") or {}
+    return Image(
+        id=entry["Id"],
+        labels=config.get("Labels") or {},
+        tcp_ports=frozenset(
+            int(port.partition("/")[0]) for port in exposed if port.endswith("/tcp")
+        ),
+        env=environment(config.get("Env")),
+        local=not entry.get("RepoDigests"),
+    )
+
+
+def host_options(plan: ContainerPlan) -> dict[str, Any]:
+    """Give the arguments of docker-py's create_host_config; nothing in them but the plan's."""
+    return {
+        "port_bindings": _bindings(plan),
+        "cpu_period": PERIOD,
+        "cpu_quota": plan.cpu * PERIOD // 100,
+        "mem_limit": plan.memory * MIB,
+        "memswap_limit": plan.memory * MIB,
+        "pids_limit": plan.pids,
+        "restart_policy": {"Name": "unless-stopped"},
+        "init": plan.init,
+        "cap_drop": DROPPED,
+        "security_opt": ["no-new-privileges:true"] if plan.no_new_privileges else [],
+        # Two files of half the size each, so that a rotation keeps the last lines.
+        "log_config": {
+            "Type": "json-file",
+            "Config": {"max-size": f"{plan.log_mib * 512}k", "max-file": "2"},
+        },
+        "mounts": [{"Type": "volume", "Source": plan.volume, "Target": plan.data}],
+    }
+
+
+def _bindings(plan: ContainerPlan) -> dict[int, list[tuple[str, int]]]:
+    # One port of the container may answer on two of the host.
+    bindings: dict[int, list[tuple[str, int]]] = {}
+    for inside, outside in plan.ports:
+        bindings.setdefault(inside, []).append((plan.bind, outside))
+    return bindings
+
+
+def from_top(rows: list[list[str]]) -> list[Process]:
+    """Read the rows of the host's ps."""
+    return [_process(row) for row in rows if len(row) >= COLUMNS]
+
+
+def _process(row: list[str]) -> Process:
+    pid, ppid, user, cpu, resident, elapsed, *command = row
+    return Process(
+        pid=int(pid),
+        ppid=int(ppid),
+        user=user,
+        cpu_percent=float(cpu),
+        memory_bytes=int(resident) * 1024,
+        elapsed_seconds=int(elapsed),
+        command=" ".join(command),
+    )
+
+
+def from_stats(entry: Mapping[str, Any]) -> Sample | None:
+    """Read a sample; the engine gives an empty one for a container that does not run."""
+    memory, cpu = entry.get("memory_stats") or {}, entry.get("cpu_stats") or {}
+    if "system_cpu_usage" not in cpu or "usage" not in memory:
+        return None
+    networks = (entry.get("networks") or {}).values()
+    blocks = (entry.get("blkio_stats") or {}).get("io_service_bytes_recursive") or []
+    return Sample(
+        cpu_ns=cpu["cpu_usage"]["total_usage"],
+        system_ns=cpu["system_cpu_usage"],
+        cpus=cpu.get("online_cpus") or 1,
+        memory_bytes=_used(memory),
+        memory_limit_bytes=memory["limit"],
+        network_rx_bytes=sum(each["rx_bytes"] for each in networks),
+        network_tx_bytes=sum(each["tx_bytes"] for each in networks),
+        block_read_bytes=_blocks(blocks, "read"),
+        block_write_bytes=_blocks(blocks, "write"),
+        pids=(entry.get("pids_stats") or {}).get("current", 0),
+    )
+
+
+def _used(memory: Mapping[str, Any]) -> int:
+    # What the kernel would give back at once is no use of memory: total_ in cgroup v1.
+    details = memory.get("stats") or {}
+    cached = details.get("total_inactive_file", details.get("inactive_file", 0))
+    return max(0, int(memory["usage"]) - int(cached))
+
+
+def _blocks(entries: list[Mapping[str, Any]], operation: str) -> int:
+    return sum(entry["value"] for entry in entries if entry["op"].lower() == operation)

@@ -1,0 +1,67 @@
+"""From docker-py's errors to ours, once, where it is called."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import requests
+import urllib3
+from docker.errors import APIError, DockerException
+
+from agent.containers import (
+    DiskFull,
+    EngineConflict,
+    EngineError,
+    EngineUnavailable,
+    ImageUnavailable,
+    NameInUse,
+    NotThere,
+    PortTaken,
+)
+
+NO_PORT = re.compile(r"port is already allocated|address already in use", re.IGNORECASE)
+NO_ROOM = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
+NO_IMAGE = re.compile(r"no such image|manifest unknown|pull access denied", re.IGNORECASE)
+NAME_TAKEN = re.compile(r"the container name .* is already in use", re.IGNORECASE)
+BY_STATUS = {404: NotThere, 409: EngineConflict}
+FAILURES = (
+    EngineError,
+    DockerException,
+    requests.RequestException,
+    urllib3.exceptions.HTTPError,
+    OSError,
+)
+
+
+def refusal(text: str, status: int = 500) -> EngineError:
+    """Tell what an answer of the engine means, by its words where its status is of no help."""
+    if NO_ROOM.search(text):
+        return DiskFull(text)
+    if NO_PORT.search(text):
+        return PortTaken(text)
+    if NO_IMAGE.search(text):
+        return ImageUnavailable(text)
+    if NAME_TAKEN.search(text):
+        return NameInUse(text)
+    return BY_STATUS.get(status, EngineError)(text)
+
+
+def translate(error: Exception) -> EngineError:
+    """Give our error for one of docker-py or of the transport under it."""
+    if isinstance(error, EngineError):
+        return error
+    if isinstance(error, APIError):
+        words = str(error.explanation or error)
+        return refusal(" ".join(words.split()), error.status_code or 500)
+    if isinstance(error, TimeoutError | requests.Timeout):
+        return EngineUnavailable("the container engine does not answer in time")
+    return EngineUnavailable("the container engine cannot be reached")
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise our errors for those of docker-py and the transport."""
+    try:
+        yield
+    except FAILURES as error:
+        raise translate(error) from error

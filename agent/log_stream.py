@@ -1,0 +1,76 @@
+"""A log on its way to a reader, who may be slow, or gone."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+
+from aiohttp import web
+from aiohttp.client_exceptions import ClientConnectionResetError
+
+from agent.containers import EngineError
+
+LOOK_SECONDS = 1.0
+HEADERS = {"Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options": "nosniff"}
+
+
+class LogStreams:
+    """Sends logs; at most a few chunks wait for a slow reader, then the engine has to wait."""
+
+    def __init__(self) -> None:
+        self._ended = False
+
+    def end(self) -> None:
+        """Let all streams end soon."""
+        self._ended = True
+
+    async def send(self, request: web.Request, chunks: AsyncGenerator[bytes]) -> web.StreamResponse:
+        """Send the chunks as they come, until there are no more or nobody reads.
+
+        Raises:
+            EngineError: the log cannot be had, and nothing was sent yet.
+
+        """
+        response = web.StreamResponse(headers=HEADERS)
+        async with aclosing(chunks):
+            with suppress(ConnectionResetError, ClientConnectionResetError):
+                await self._pump(request, response, chunks)
+        return response
+
+    async def _pump(
+        self, request: web.Request, response: web.StreamResponse, chunks: AsyncGenerator[bytes]
+    ) -> None:
+        coming = asyncio.create_task(_next(chunks))
+        try:
+            while not self._ended and not _gone(request):
+                # The first look may end in an error, which needs a status of its own.
+                await asyncio.wait({coming}, timeout=LOOK_SECONDS)
+                chunk = _chunk(coming, response)
+                if not response.prepared:
+                    await response.prepare(request)
+                if chunk is None and coming.done():
+                    return
+                if chunk is not None:
+                    await response.write(chunk)
+                    coming = asyncio.create_task(_next(chunks))
+        finally:
+            coming.cancel()
+            await asyncio.wait({coming})
+
+
+def _chunk(coming: asyncio.Task[bytes | None], response: web.StreamResponse) -> bytes | None:
+    if not coming.done():
+        return None
+    try:
+        return coming.result()
+    except EngineError:
+        if not response.prepared:
+            raise
+        return None  # the engine went away in the middle; what was sent is all there is
+
+
+async def _next(chunks: AsyncGenerator[bytes]) -> bytes | None:
+    return await anext(chunks, None)
+
+
+def _gone(request: web.Request) -> bool:
+    return request.transport is None or request.transport.is_closing()

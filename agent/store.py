@@ -1,0 +1,217 @@
+"""What was asked for, and what is being done about it, in SQLite."""
+
+import asyncio
+import os
+import secrets
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from agent.apps.spec import App, Change
+from agent.containers import DiskFull
+
+T = TypeVar("T")
+APPLICATION = 0x526F_4C41  # "RoLA"
+VERSION = 1
+SCHEMA = f"""
+BEGIN IMMEDIATE;
+CREATE TABLE apps (name TEXT PRIMARY KEY, app BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE changes (app TEXT PRIMARY KEY, change BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE reserve (room BLOB);
+PRAGMA application_id = {APPLICATION};
+PRAGMA user_version = {VERSION};
+COMMIT;
+"""
+# Pages that are written once and then free, in the file and in its log, so that a stop or a
+# delete can still be written down when the disk is full.
+RESERVE = 256 * 1024
+FULL = {sqlite3.SQLITE_FULL}
+
+
+class StoreError(Exception):
+    """The database did not take it, or did not give it."""
+
+
+class StoreUnusable(Exception):
+    """The database cannot be used; it is left as it is. The text says what would help."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """All that the database holds.
+
+    ``adopted`` tells whether containers of an earlier database, now lost, were looked for.
+    """
+
+    agent: str
+    adopted: bool
+    apps: list[App]
+    changes: list[Change]
+
+
+class Store:
+    """One database, opened by one agent at a time, with one connection in one thread.
+
+    A method that has returned has put its work on the disk.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
+        self._connection: sqlite3.Connection | None = None
+
+    async def open(self) -> Kept:
+        """Open the database, or make it where there is none.
+
+        Raises:
+            StoreUnusable: it is not ours, of a newer version, corrupt, in use, or out of reach.
+
+        """
+        return await self._in_thread(self._open)
+
+    def _open(self) -> Kept:
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+            self._connection = sqlite3.connect(self._path, isolation_level=None, timeout=1)
+            self._prepare(self._connection)
+            return self._read(self._connection)
+        except OSError as error:
+            raise StoreUnusable(
+                f"{self._path}: cannot be opened: {error.strerror}; it must belong to the agent"
+            ) from error
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
+                raise StoreUnusable(f"{self._path}: another agent has it open") from error
+            raise self._corrupt(error) from error
+        except (sqlite3.DatabaseError, msgspec.MsgspecError) as error:
+            raise self._corrupt(error) from error
+
+    def _corrupt(self, error: Exception) -> StoreUnusable:
+        return StoreUnusable(
+            f"{self._path}: is damaged or no database ({error}); it was left as it is. Move it"
+            " away to start without it: the apps are then read back from their containers"
+        )
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if application != APPLICATION and (application or version or tables):
+            raise StoreUnusable(f"{self._path}: is some other program's database; name another")
+        if version > VERSION:
+            raise StoreUnusable(f"{self._path}: was made by a newer agent; use that one")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        if not tables:
+            connection.executescript(SCHEMA)
+            connection.executemany(
+                "INSERT INTO facts VALUES (?, ?)",
+                [("agent", secrets.token_hex(8)), ("adopted", "no")],
+            )
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("COMMIT")
+        if connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+            raise sqlite3.DatabaseError("its pages contradict each other")
+        self._reserve(connection)
+
+    def _reserve(self, connection: sqlite3.Connection) -> None:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("INSERT INTO reserve VALUES (zeroblob(?))", (RESERVE,))
+            connection.execute("DELETE FROM reserve")
+            connection.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            # A disk that is full already is no reason not to start.
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            if error.sqlite_errorcode not in FULL:
+                raise
+
+    def _read(self, connection: sqlite3.Connection) -> Kept:
+        facts = dict(connection.execute("SELECT name, value FROM facts"))
+        apps = connection.execute("SELECT app FROM apps ORDER BY name")
+        changes = connection.execute("SELECT change FROM changes ORDER BY app")
+        try:
+            return Kept(
+                agent=facts["agent"],
+                adopted=facts["adopted"] == "yes",
+                apps=[msgspec.json.decode(row[0], type=App) for row in apps],
+                changes=[msgspec.json.decode(row[0], type=Change) for row in changes],
+            )
+        except KeyError as error:
+            raise sqlite3.DatabaseError("a fact is missing in it") from error
+
+    async def begin(self, change: Change) -> None:
+        """Write a change down, or how far it is."""
+        await self._write([_change_row(change)])
+
+    async def finish(self, change: Change, app: App | None) -> None:
+        """Close a change, and put the app as it now is, or take it out."""
+        await self._write(
+            [_app_row(change.app, app), ("DELETE FROM changes WHERE app = ?", (change.app,))]
+        )
+
+    async def put(self, app: App) -> None:
+        """Put an app as it now is."""
+        await self._write([_app_row(app.name, app)])
+
+    async def adopt(self, apps: list[App]) -> None:
+        """Put apps that were read back from their containers; this is done once."""
+        rows = [_app_row(app.name, app) for app in apps]
+        await self._write([*rows, ("UPDATE facts SET value = 'yes' WHERE name = 'adopted'", ())])
+
+    async def _write(self, statements: list[tuple[str, tuple[object, ...]]]) -> None:
+        def work() -> None:
+            connection = self._connection
+            if connection is None:
+                raise StoreError("the agent's database is closed")
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                for statement, values in statements:
+                    connection.execute(statement, values)
+                connection.execute("COMMIT")
+            except sqlite3.Error as error:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise _refusal(error) from error
+
+        await self._in_thread(work)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        # What has begun is waited for even when the asker is gone: the next one relies on it.
+        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, work))
+
+    async def close(self) -> None:
+        """Close the database."""
+
+        def work() -> None:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+        await self._in_thread(work)
+        self._thread.shutdown()
+
+
+def _change_row(change: Change) -> tuple[str, tuple[object, ...]]:
+    return "REPLACE INTO changes VALUES (?, ?)", (change.app, msgspec.json.encode(change))
+
+
+def _app_row(name: str, app: App | None) -> tuple[str, tuple[object, ...]]:
+    if app is None:
+        return "DELETE FROM apps WHERE name = ?", (name,)
+    return "REPLACE INTO apps VALUES (?, ?)", (name, msgspec.json.encode(app))
+
+
+def _refusal(error: sqlite3.Error) -> Exception:
+    if error.sqlite_errorcode in FULL:
+        return DiskFull("the disk that holds the agent's database is full")
+    return StoreError(f"the agent's database cannot be written: {error}")
