@@ -4,23 +4,18 @@ import asyncio
 import os
 import time
 from contextlib import AsyncExitStack, suppress
-from importlib.resources import files
 
 from structlog.typing import FilteringBoundLogger
 
 from config.address import listen_address
-from httpd.app import build_app
 from httpd.auth import Keyring
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.serve import Signals, listening
 from httpd.systemd import Notifier
-from registry.access import permits
-from registry.api import STATUSES, NodesApi, PrometheusApi
+from registry.assembly import application, assemble
 from registry.changes import Source
-from registry.consumers import Consumers
-from registry.directory import Directory
 from registry.freshness import Freshness
-from registry.metrics import NodesCollector, StoreMetrics
+from registry.metrics import StoreMetrics
 from registry.nodes import Nodes
 from registry.scrape_index import ScrapeIndex
 from registry.settings import Configuration
@@ -36,8 +31,8 @@ async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
 
     Raises ConfigError, StartError of the store and of the shell, TlsError.
     """
-    settings = configuration.settings
-    metrics = new_metrics()
+    settings, metrics = configuration.settings, new_metrics()
+    request_metrics = RequestMetrics(metrics)
     keyring = Keyring(configuration.callers(), derived=configuration.derived())
     tls = configuration.tls()
     async with AsyncExitStack() as stack:
@@ -47,46 +42,25 @@ async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
             observe=StoreMetrics(metrics).observe,
         )
         stack.push_async_callback(store.close)
-        directory = Directory()
-        rules = configuration.rules()
-        index = ScrapeIndex(directory=directory, rules=rules)
-        nodes = Nodes(
+        registry = assemble(
             store=store,
-            directory=directory,
-            index=index,
-            freshness=Freshness(
-                stale_after=settings.nodes.stale_after_seconds,
-                expire_after=settings.nodes.expire_after_seconds,
-                started=time.monotonic(),
-            ),
+            rules=configuration.rules(),
+            freshness=_freshness(configuration),
             clock=time.time,
             monotonic=time.monotonic,
             audit=AuditLog(log).tell,
         )
-        consumers = Consumers(monotonic=time.monotonic)
-        metrics.register(
-            NodesCollector(nodes=nodes, directory=directory, index=index, consumers=consumers)
-        )
-        apis = (
-            NodesApi(nodes=nodes),
-            PrometheusApi(nodes=nodes, index=index, rules=rules, consumers=consumers),
-        )
-        request_metrics = RequestMetrics(metrics)
-        app = build_app(
-            routes=[route for api in apis for route in api.routes()],
+        app = application(
+            registry,
             keyring=keyring,
-            permits=permits,
-            statuses=STATUSES,
             metrics=metrics,
             request_metrics=request_metrics,
-            swagger=files("registry").joinpath("swagger.yml").read_text("utf-8"),
-            trouble=lambda: nodes.trouble,
             open_metrics=settings.open_metrics,
             open_swagger=settings.open_swagger,
             log=log,
         )
         signals = Signals(notifier=Notifier(os.environ), log=log)
-        stack.push_async_callback(nodes.flush)
+        stack.push_async_callback(registry.nodes.flush)
         await stack.enter_async_context(
             listening(
                 app,
@@ -98,10 +72,21 @@ async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
                 log=log,
             )
         )
-        await nodes.load()
-        log.info("loaded", nodes=len(directory))
-        await stack.enter_async_context(Ticking(nodes=nodes, index=index, log=log))
+        await registry.nodes.load()
+        log.info("loaded", nodes=len(registry.directory))
+        await stack.enter_async_context(
+            Ticking(nodes=registry.nodes, index=registry.index, log=log)
+        )
         await signals.until_stopped(Reload(configuration, keyring))
+
+
+def _freshness(configuration: Configuration) -> Freshness:
+    nodes = configuration.settings.nodes
+    return Freshness(
+        stale_after=nodes.stale_after_seconds,
+        expire_after=nodes.expire_after_seconds,
+        started=time.monotonic(),
+    )
 
 
 class Ticking:

@@ -1,0 +1,335 @@
+"""POST /nodes/{hostname}."""
+
+import asyncio
+from io import BytesIO
+from typing import Any
+
+import pytest
+
+from registry.store import StoreFull, StoreUnavailable
+from tests.registry.service import OPS, WALL, MemoryStore, Service, serving
+
+
+async def test_a_new_node_is_answered_as_an_array_of_it_and_is_in_the_store(
+    service: Service,
+) -> None:
+    answer = await service.post("web-1", ["service:web"], {"rack": "r12"})
+
+    assert answer.status == 200
+    assert answer.headers["Content-Type"] == "application/json"
+    assert answer.json() == [
+        {
+            "hostname": "web-1",
+            "labels": ["service:web"],
+            "kv": {"rack": "r12"},
+            "last_update": WALL,
+        }
+    ]
+    assert service.store.rows["web-1"].document == b'{"labels":["service:web"],"kv":{"rack":"r12"}}'
+
+
+async def test_a_known_node_is_replaced_whole(service: Service) -> None:
+    await service.post("web-1", ["a", "b"], {"x": "1", "y": "2"})
+    service.clock.pass_seconds(7)
+
+    answer = await service.post("web-1", ["c"], {"z": "3"})
+
+    expected = {"hostname": "web-1", "labels": ["c"], "kv": {"z": "3"}, "last_update": WALL + 7}
+    assert answer.json() == [expected]
+    assert await service.get("/nodes/web-1") == [expected]
+
+
+async def test_what_was_read_can_be_sent_back(service: Service) -> None:
+    await service.post("web-1", ["a"], {"x": "1"})
+    (node,) = await service.get("/nodes/web-1")
+
+    answer = await service.ask("POST", "/nodes/web-1", json=node | {"labels": ["b"]})
+
+    assert answer.status == 200
+    assert answer.json()[0]["labels"] == ["b"]
+
+
+async def test_the_last_update_that_is_sent_is_ignored(service: Service) -> None:
+    body = {"labels": [], "kv": {}, "last_update": 5}
+
+    answer = await service.ask("POST", "/nodes/web-1", json=body)
+
+    assert answer.json()[0]["last_update"] == WALL
+
+
+async def test_a_body_of_another_host_than_the_path_is_refused(service: Service) -> None:
+    body = {"labels": [], "kv": {}, "hostname": "web-2"}
+
+    answer = await service.ask("POST", "/nodes/web-1", json=body)
+
+    assert answer.status == 400
+    assert "web-2" in answer.json()["message"]
+    assert await service.get("/nodes") == []
+
+
+async def test_the_hostname_in_the_body_may_be_spelt_otherwise(service: Service) -> None:
+    body = {"labels": [], "kv": {}, "hostname": "WEB-1."}
+
+    assert (await service.ask("POST", "/nodes/web-1", json=body)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"), [("WEB-1.Example.COM", "web-1.example.com"), ("web-1.", "web-1")]
+)
+async def test_a_hostname_has_one_spelling(service: Service, given: str, kept: str) -> None:
+    answer = await service.post(given)
+
+    assert answer.json()[0]["hostname"] == kept
+    assert (await service.get(f"/nodes/{given}"))[0]["hostname"] == kept
+
+
+@pytest.mark.parametrize("hostname", ["a", "a_b", "1", "-", "a" * 253, "a" * 253 + "."])
+async def test_a_usual_hostname_is_taken(service: Service, hostname: str) -> None:
+    assert (await service.post(hostname)).status == 200
+
+
+@pytest.mark.parametrize(
+    "hostname",
+    [
+        "a" * 254, "a%20b", "a%0a", "a%00b", "..%2fetc", "%2e%2e", "a..b", ".a", "a%2Fb", ".",
+        "%e2%84%aa", "w%C3%A9b", "a:b", "a,b", "%5B::1%5D", "a%25", "%ff",
+    ],
+)  # fmt: skip
+async def test_an_odd_hostname_is_refused(service: Service, hostname: str) -> None:
+    for method in ("GET", "POST", "DELETE"):
+        answer = await service.ask(method, f"/nodes/{hostname}", json={"labels": [], "kv": {}})
+
+        assert answer.status in {400, 404}, method
+        assert set(answer.json()) == {"message"}
+    assert await service.get("/nodes") == []
+
+
+async def test_labels_keep_their_order_and_lose_their_duplicates(service: Service) -> None:
+    answer = await service.post("web-1", ["b", "a", "b", "c", "a"])
+
+    assert answer.json()[0]["labels"] == ["b", "a", "c"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"labels": ["x" * 1024], "kv": {}},
+        {"labels": [f"l{i}" for i in range(4096)], "kv": {}},
+        {"labels": [], "kv": {"k" * 256: "v" * 16_384}},
+        {"labels": [], "kv": {f"k{i}": "" for i in range(1024)}},
+        {"labels": ["grüße 😀 \u2028"], "kv": {"ключ": "\n\t\x00"}},
+    ],
+    ids=["long label", "many labels", "long kv", "many kv", "any language"],
+)
+async def test_what_is_within_the_limits_is_taken(service: Service, body: Any) -> None:
+    answer = await service.ask("POST", "/nodes/web-1", json=body)
+
+    assert answer.status == 200
+    assert answer.json()[0] == body | {"hostname": "web-1", "last_update": WALL}
+
+
+MALFORMED = {
+    "empty body": (b"", "JSON"),
+    "truncated": (b'{"labels":[],', "JSON"),
+    "an array": (b"[]", "object"),
+    "null": (b"null", "object"),
+    "trailing text": (b'{"labels":[],"kv":{}} x', "JSON"),
+    "not UTF-8": (b'{"labels":["\xff"],"kv":{}}', "UTF-8"),
+    "lone surrogate": (b'{"labels":["\\ud800"],"kv":{}}', ""),
+    "byte order mark": (b'\xef\xbb\xbf{"labels":[],"kv":{}}', "JSON"),
+    "no labels": (b'{"kv":{}}', "labels"),
+    "no kv": (b'{"labels":[]}', "kv"),
+    "unknown field": (b'{"labels":[],"kv":{},"colour":"red"}', "colour"),
+    "labels a string": (b'{"labels":"a","kv":{}}', "labels"),
+    "a label a number": (b'{"labels":[1],"kv":{}}', "labels"),
+    "a label null": (b'{"labels":[null],"kv":{}}', "labels"),
+    "an empty label": (b'{"labels":[""],"kv":{}}', "labels"),
+    "a long label": (b'{"labels":["%b"],"kv":{}}' % (b"x" * 1025), "labels"),
+    "too many labels": (b'{"labels":[%b],"kv":{}}' % b",".join([b'"x"'] * 4097), "labels"),
+    "a label with a line break": (b'{"labels":["a\\nb"],"kv":{}}', "labels"),
+    "a label with DEL": (b'{"labels":["a\x7fb"],"kv":{}}', "labels"),
+    "a label with C1": (b'{"labels":["a\xc2\x85b"],"kv":{}}', "labels"),
+    "kv an array": (b'{"labels":[],"kv":[]}', "kv"),
+    "a value a number": (b'{"labels":[],"kv":{"a":1}}', "kv"),
+    "a value true": (b'{"labels":[],"kv":{"a":true}}', "kv"),
+    "an empty key": (b'{"labels":[],"kv":{"":"a"}}', "kv"),
+    "a long key": (b'{"labels":[],"kv":{"%b":"a"}}' % (b"k" * 257), "kv"),
+    "a long value": (b'{"labels":[],"kv":{"a":"%b"}}' % (b"v" * 16_385), "kv"),
+    "a key twice": (b'{"labels":[],"kv":{"a":"1","a":"2"}}', "'a'"),
+    "a field twice": (b'{"labels":[],"kv":{},"kv":{}}', "'kv'"),
+    "a key twice, escaped": (b'{"labels":[],"kv":{"a":"1","\\u0061":"2"}}', "'a'"),
+    "NaN": (b'{"labels":[],"kv":{},"last_update":NaN}', "JSON"),
+    "a huge number": (b'{"labels":[],"kv":{},"last_update":%b}' % (b"9" * 5000), ""),
+    "a float": (b'{"labels":[],"kv":{},"last_update":1.5}', "last_update"),
+    "deep": (b'{"labels":%b' % (b"[" * 100_000), ""),
+    "deep object": (b'{"kv":%b' % (b'{"a":' * 30_000), ""),
+    "wide": (b'{"labels":[],"kv":{%b}}' % b",".join(b'"%d":""' % i for i in range(1025)), "kv"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+async def test_a_malformed_body_is_400_says_where_and_changes_nothing(
+    service: Service, case: str
+) -> None:
+    body, named = MALFORMED[case]
+    await service.post("web-1", ["before"])
+
+    answer = await service.ask("POST", "/nodes/web-1", data=body)
+
+    assert answer.status == 400, answer.body
+    assert named in answer.json()["message"]
+    assert len(answer.body) < 400
+    assert (await service.get("/nodes/web-1"))[0]["labels"] == ["before"]
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
+async def test_the_content_type_does_not_matter(service: Service, kind: str) -> None:
+    answer = await service.ask(
+        "POST", "/nodes/web-1", data=b'{"labels":[],"kv":{}}', headers={"Content-Type": kind}
+    )
+
+    assert answer.status == 200
+
+
+async def test_a_body_of_one_mebibyte_is_read_and_one_byte_more_is_413(service: Service) -> None:
+    body = b'{"labels":[],"kv":{}}'
+    largest = body + b" " * (1024 * 1024 - len(body))
+
+    assert (await service.ask("POST", "/nodes/web-1", data=BytesIO(largest))).status == 200
+    assert (await service.ask("POST", "/nodes/web-1", data=BytesIO(largest + b" "))).status == 413
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "zstd", "br"])
+async def test_a_compressed_body_is_415(service: Service, coding: str) -> None:
+    answer = await service.ask(
+        "POST", "/nodes/web-1", data=b"anything", headers={"Content-Encoding": coding}
+    )
+
+    assert answer.status == 415
+
+
+async def test_an_unchanged_heartbeat_moves_last_update_at_once_and_is_durable_after_a_flush(
+    service: Service,
+) -> None:
+    await service.post("web-1", ["a"], {"x": "1", "y": "2"})
+    service.clock.pass_seconds(30)
+
+    answer = await service.post("web-1", ["a"], {"x": "1", "y": "2"})
+
+    assert answer.json()[0]["last_update"] == WALL + 30
+    assert (await service.get("/nodes"))[0]["last_update"] == WALL + 30
+    assert service.registry.nodes.counts.changed == 0
+    await service.registry.nodes.flush()
+    assert service.store.rows["web-1"].last_update == WALL + 30
+
+
+async def test_the_order_of_the_kv_makes_no_difference(service: Service) -> None:
+    await service.post("web-1", [], {"x": "1", "y": "2"})
+
+    await service.post("web-1", [], {"y": "2", "x": "1"})
+
+    assert service.registry.nodes.counts.unchanged == 1
+
+
+async def test_the_order_of_the_labels_does(service: Service) -> None:
+    await service.post("web-1", ["a", "b"])
+
+    answer = await service.post("web-1", ["b", "a"])
+
+    assert answer.json()[0]["labels"] == ["b", "a"]
+    assert service.registry.nodes.counts.changed == 1
+
+
+async def test_two_changes_at_once_leave_the_one_that_came_last(service: Service) -> None:
+    answers = await asyncio.gather(*[service.post("web-1", [f"l{i}"]) for i in range(50)])
+
+    assert [answer.status for answer in answers] == [200] * 50
+    (node,) = await service.get("/nodes/web-1")
+    stored = service.store.rows["web-1"].document
+    assert f'"{node["labels"][0]}"'.encode() in stored
+
+
+async def test_while_a_change_waits_for_the_disk_reads_show_what_was_before(
+    service: Service,
+) -> None:
+    await service.post("web-1", ["before"])
+    service.store.failure = StoreFull("full")
+
+    answer = await service.post("web-1", ["after"])
+
+    assert answer.status == 503
+    assert answer.headers["Retry-After"] == "5"
+    assert answer.json() == {"message": "full"}
+    assert (await service.get("/nodes/web-1"))[0]["labels"] == ["before"]
+    service.store.failure = None
+    assert (await service.post("web-1", ["after"])).status == 200
+
+
+async def test_a_heartbeat_that_cannot_be_made_durable_counts_as_heard_but_is_503(
+    service: Service,
+) -> None:
+    await service.post("web-1", ["a"])
+    service.store.failure = StoreFull("full")
+    await service.post("web-2", ["new"])  # by which the trouble is known
+    service.clock.pass_seconds(30)
+
+    answer = await service.post("web-1", ["a"])
+
+    assert answer.status == 503
+    assert (await service.get("/nodes/web-1"))[0]["last_update"] == WALL + 30
+    service.store.failure = None
+    await service.registry.nodes.flush()
+    assert (await service.post("web-1", ["a"])).status == 200
+    assert service.store.rows["web-1"].last_update == WALL + 30
+
+
+@pytest.mark.parametrize("path", ["/nodes", "/nodes/web-1", "/prometheus/web"])
+async def test_when_the_store_has_failed_reads_are_503_and_recover(
+    service: Service, path: str
+) -> None:
+    await service.post("web-1", ["prometheus:web"])
+    service.store.failure = StoreUnavailable("the disk is gone")
+    await service.post("web-2")
+
+    answer = await service.ask("GET", path)
+
+    assert answer.status == 503
+    assert answer.json() == {"message": "the disk is gone"}
+    assert (await service.ask("GET", "/healthz", key=None)).status == 503
+    service.store.failure = None
+    await service.registry.nodes.flush()
+    assert (await service.ask("GET", path)).status == 200
+
+
+async def test_until_the_store_is_loaded_everything_is_503() -> None:
+    store = MemoryStore()
+    store.loaded.clear()
+    async with serving(store=store, load=False) as service:
+        for method, path in [
+            ("GET", "/nodes"),
+            ("GET", "/nodes/web-1"),
+            ("GET", "/prometheus/web"),
+            ("DELETE", "/nodes/web-1"),
+        ]:
+            answer = await service.ask(method, path)
+            assert answer.status == 503, path
+            assert "Retry-After" in answer.headers
+        assert (await service.post("web-1")).status == 503
+        store.loaded.set()
+        await service.registry.nodes.load()
+        assert (await service.post("web-1")).status == 200
+
+
+async def test_each_change_is_told_to_the_audit_log_and_heartbeats_are_not(
+    service: Service,
+) -> None:
+    await service.post("web-1", ["a"])
+    await service.post("web-1", ["a"])
+    await service.post("web-1", ["b"])
+    await service.ask("DELETE", "/nodes/web-1", key=OPS)
+
+    assert service.audit == [
+        ("added", "web-1", ("ops", "127.0.0.1")),
+        ("changed", "web-1", ("ops", "127.0.0.1")),
+        ("deleted", "web-1", ("ops", "127.0.0.1")),
+    ]
