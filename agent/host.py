@@ -5,6 +5,23 @@ from dataclasses import dataclass
 
 from registry.heartbeat import MAX_LABELS, Heartbeat, label_fault
 
+OWN_ENTRIES = frozenset(
+    {
+        "agent.id",
+        "agent.url",
+        "agent.version",
+        "apps.running",
+        "apps.total",
+        "docker.state",
+        "docker.version",
+        "host.arch",
+        "host.cpus",
+        "host.kernel",
+        "host.memory_mib",
+        "host.os",
+    }
+)
+
 
 @dataclass(frozen=True)
 class HostedApp:
@@ -38,8 +55,8 @@ class Host:
     """The host as the registries are to know it.
 
     ``labels`` are the configured ones, ``more_labels`` is asked at each heartbeat for those that
-    come and go; ``kv`` are the configured entries, ``facts`` those that the agent found out and
-    that win over them. ``port`` is where the agent's own /metrics is reached, ``tls`` whether by
+    come and go; ``kv`` are the configured entries (none of OWN_ENTRIES), ``facts`` those that the
+    agent found out. ``port`` is where the agent's own /metrics is reached, ``tls`` whether by
     HTTPS. ``complain`` is told, once, what had to be left out.
     """
 

@@ -25,9 +25,13 @@ class Registry(Protocol):
 
     async def report(self, hostname: str, heartbeat: Heartbeat) -> Node:
         """Say what a host is."""
+        ...
 
-    async def forget(self, hostname: str, *, agent_id: str | None, key: str | None) -> None:
-        """Take a host out, unless another identity holds the name."""
+    async def forget(
+        self, hostname: str, *, agent_id: str | None = None, key: str | None = None
+    ) -> None:
+        """Take a host out; with ``agent_id`` only where no other identity holds the name."""
+        ...
 
 
 class Reporter:
@@ -71,8 +75,12 @@ class Reporter:
         self._given_up: set[str] = set()
         self._silent = False
 
-    async def call(self) -> None:
-        """Ask for a report: the time has come, or something has changed."""
+    def call(self) -> None:
+        """Ask for a report, since something has changed."""
+        self._called.set()
+
+    async def tick(self) -> None:
+        """Ask for a report, since the time has come."""
         self._called.set()
 
     async def run(self) -> None:

@@ -21,9 +21,8 @@ DAY = 24 * HOUR
 class Status(msgspec.Struct, kw_only=True):
     """What the daemon wrote down last. Times are Unix times in seconds."""
 
-    version: str
+    agent_id: str
     started_at: float
-    facts: dict[str, str]
     hosting: Hosting
     registries: list[Standing]
 
@@ -48,7 +47,10 @@ class StatusFile:
 
 
 class View(msgspec.Struct, kw_only=True):
-    """What ``status`` shows. ``pid`` is the running agent's, ``registries`` the configured ones."""
+    """What ``status`` shows.
+
+    ``pid`` is the running agent's, ``left_out`` tells what cannot be sent and why.
+    """
 
     hostname: str
     agent_id: str | None
@@ -56,6 +58,7 @@ class View(msgspec.Struct, kw_only=True):
     started_at: float | None
     left: bool
     heartbeat: Heartbeat
+    left_out: list[str]
     registries: list[Standing]
 
 
@@ -82,6 +85,7 @@ def in_words(view: View, *, now: float) -> Iterator[str]:
     yield from (f"  {label}" for label in view.heartbeat.labels)
     yield "kv"
     yield from _table(view.heartbeat.kv)
+    yield from (f"left out    {fault}" for fault in view.left_out)
     yield "registries" if view.registries else "registries  none is configured"
     for standing in view.registries:
         yield f"  {standing.url}"

@@ -1,0 +1,173 @@
+"""The running agent: open, build, serve, schedule."""
+
+import os
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from datetime import UTC, datetime, timedelta
+from importlib.resources import files
+from random import SystemRandom
+from time import time
+
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from prometheus_client import CollectorRegistry
+from structlog.typing import FilteringBoundLogger
+
+from agent.api import STATUSES, AppsApi
+from agent.apps import Apps
+from agent.engine import DockerEngine
+from agent.host import Host
+from agent.identity import Identity, machine_id
+from agent.lock import only_agent
+from agent.presence import Presence
+from agent.registries import in_the_clear
+from agent.reporter import Reporter
+from agent.reporting import Reporting
+from agent.roll_call import RollCall, Words
+from agent.settings import Configuration
+from agent.status import StatusFile
+from agent.store import Store
+from config.address import listen_address
+from httpd.app import build_app
+from httpd.auth import Keyring
+from httpd.metrics import RequestMetrics, new_metrics
+from httpd.serve import Signals, listening
+from httpd.systemd import Notifier
+
+DRAIN_SECONDS = 10.0
+
+
+async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
+    """Run the agent until SIGTERM or SIGINT: listen, tell systemd, and only then report.
+
+    Raises:
+        StateInUse: another agent works with the same state.
+        StartError: it cannot listen where it is to.
+        StoreUnusable: the database cannot be used.
+        IdentityError: the identity cannot be kept.
+
+    """
+    state = configuration.state
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    async with AsyncExitStack() as stack:
+        stack.enter_context(only_agent(state))
+        identity = Identity(directory=state, machine=machine_id())
+        signals = Signals(notifier=Notifier(os.environ), log=log)
+        metrics, keyring, roll_call = new_metrics(), Keyring(configuration.callers), RollCall()
+        apps = await stack.enter_async_context(_apps(configuration, roll_call.call, log))
+        port = await stack.enter_async_context(
+            _listening(configuration, apps, keyring=keyring, metrics=metrics, log=log)
+        )
+
+        def host(of: Configuration) -> Host:
+            return of.host(agent_id=identity.id, complain=_complain(log), port=port)
+
+        words = Words(host=host(configuration), hosting=apps.hosting)
+        reporting = Reporting(
+            words=words,
+            hostname=configuration.address.hostname,
+            interval_seconds=configuration.settings.heartbeat_seconds,
+            identity=identity,
+            presence=_joined(configuration, log),
+            status_file=StatusFile(directory=state),
+            metrics=metrics,
+            log=log,
+        )
+        reporters = await stack.enter_async_context(reporting.reporters(configuration.lines))
+        stack.enter_context(_schedule(reporters, configuration.settings.heartbeat_seconds))
+        await stack.enter_async_context(roll_call.going_on(reporters))
+
+        def reload() -> None:
+            fresh = Configuration(configuration.file)
+            words.host = host(fresh)
+            keyring.replace(fresh.callers)
+            roll_call.call()
+
+        await signals.until_stopped(reload)
+
+
+@asynccontextmanager
+async def _apps(
+    configuration: Configuration, on_change: Callable[[], None], log: FilteringBoundLogger
+) -> AsyncIterator[Apps]:
+    docker = configuration.settings.docker
+    apps = Apps(
+        store=Store(configuration.database),
+        engine=DockerEngine(
+            url=docker.url,
+            timeout_seconds=docker.timeout_seconds,
+            logins=configuration.logins(),
+        ),
+        defaults=configuration.app_defaults(),
+        log=log,
+        on_change=on_change,
+        clock=time,
+    )
+    await apps.open()
+    try:
+        yield apps
+    finally:
+        await apps.close()
+
+
+@asynccontextmanager
+async def _listening(
+    configuration: Configuration,
+    apps: Apps,
+    *,
+    keyring: Keyring,
+    metrics: CollectorRegistry,
+    log: FilteringBoundLogger,
+) -> AsyncIterator[int]:
+    """Serve while the context is open; give the port."""
+    settings, request_metrics = configuration.settings, RequestMetrics(metrics)
+    app = build_app(
+        routes=AppsApi(apps=apps).routes(),
+        keyring=keyring,
+        statuses=STATUSES,
+        metrics=metrics,
+        request_metrics=request_metrics,
+        swagger=files("agent").joinpath("swagger.yml").read_text("utf-8"),
+        open_metrics=settings.open_metrics,
+        open_swagger=settings.open_swagger,
+        log=log,
+    )
+    async with listening(
+        app,
+        address=listen_address(settings.listen),
+        tls=configuration.tls,
+        metrics=request_metrics,
+        max_connections=settings.max_connections,
+        drain_seconds=DRAIN_SECONDS,
+        log=log,
+    ) as (_, port):
+        yield port
+
+
+@contextmanager
+def _schedule(reporters: Iterable[Reporter], seconds: int) -> Iterator[None]:
+    """Call each reporter at every heartbeat, at a phase of its own that is drawn once."""
+    scheduler = AsyncIOScheduler(
+        timezone=UTC,
+        # A beat that comes late is still due, and late ones become one.
+        job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1},
+    )
+    for reporter in reporters:
+        first = datetime.now(UTC) + timedelta(seconds=SystemRandom().uniform(0, seconds))
+        scheduler.add_job(reporter.tick, "interval", seconds=seconds, start_date=first)
+    scheduler.start()
+    try:
+        yield
+    finally:
+        scheduler.shutdown(wait=False)
+
+
+def _joined(configuration: Configuration, log: FilteringBoundLogger) -> Presence:
+    presence = Presence(directory=configuration.state)
+    presence.join()
+    for url in in_the_clear(configuration.settings):
+        log.warning("the key for this registry travels unencrypted: use https", registry=url)
+    return presence
+
+
+def _complain(log: FilteringBoundLogger) -> Callable[[str], None]:
+    return lambda fault: log.warning("not told to the registries", reason=fault)

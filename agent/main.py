@@ -1,0 +1,75 @@
+"""rollcall-agent: the daemon and its commands."""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+
+from agent import commands, daemon
+from agent.identity import IdentityError
+from agent.lock import StateInUse
+from agent.settings import Configuration
+from agent.store import StoreUnusable
+from config import logs
+from config.load import ConfigError, command_line
+from httpd.serve import StartError
+from httpd.tls import TlsError
+
+DEFAULT = "/etc/rollcall/agent.yml"
+WRONG_SETTINGS = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the command line asks for; give the exit status.
+
+    0 is success, 1 a failure that standard error tells about, 2 wrong settings or arguments.
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        configuration = Configuration(options.config)
+        return 0 if options.check else _run(options, configuration)
+    except (ConfigError, TlsError) as error:
+        sys.stderr.write(f"rollcall-agent: {error}\n")
+        return WRONG_SETTINGS
+    except (StartError, StateInUse, StoreUnusable, IdentityError) as error:
+        sys.stderr.write(f"rollcall-agent: {error}\n")
+    except PermissionError as error:
+        sys.stderr.write(f"rollcall-agent: {error.filename}: {error.strerror}; try it as root\n")
+    return 1
+
+
+def _run(options: argparse.Namespace, configuration: Configuration) -> int:
+    match options.command:
+        case "status":
+            return commands.show_status(configuration, as_json=options.json)
+        case "deregister":
+            return asyncio.run(commands.deregister(configuration, force=options.force))
+        case _:
+            log = configuration.settings.log
+            asyncio.run(daemon.run(configuration, logs.set_up(level=log.level, style=log.format)))
+            return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser, common = command_line(
+        "rollcall-agent", "Runs this host's apps and answers the roll call.", DEFAULT
+    )
+    parser.set_defaults(command=None)
+    subparsers = parser.add_subparsers(title="commands (without one, the agent runs)")
+
+    def command(name: str, text: str) -> argparse.ArgumentParser:
+        made = subparsers.add_parser(name, parents=[common], help=text, description=text)
+        made.set_defaults(command=name)
+        return made
+
+    command(
+        "status", "show what the registries are told, when they last took it, and why not"
+    ).add_argument("--json", action="store_true", help="for programs")
+    command("deregister", "take this host out of the registries for good").add_argument(
+        "--force", action="store_true", help="even where another identity holds the name"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

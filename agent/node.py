@@ -1,0 +1,98 @@
+"""From the settings under ``node`` to the host that the registries are told of."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from agent.host import OWN_ENTRIES, Host
+from agent.labels import LabelFiles
+from config.address import listen_address
+from config.agent import AgentSettings
+from registry.heartbeat import Heartbeat, HostnameInvalid, label_fault, normalise_hostname
+
+PORTS = {"http": 80, "https": 443}
+
+
+class NodeInvalid(Exception):
+    """The settings describe no node that a registry would take; the text begins with the path."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where this host is reached: its name, and the agent's URL and port."""
+
+    hostname: str
+    url: str
+    port: int
+    tls: bool
+
+
+def address(settings: AgentSettings, *, system_hostname: str, port: int | None = None) -> Address:
+    """Find out where this host is reached; ``port`` is the one listened on, once that is known.
+
+    Raises:
+        NodeInvalid: the hostname or the advertised address cannot be used.
+
+    """
+    try:
+        hostname = normalise_hostname(settings.node.hostname or system_hostname)
+    except HostnameInvalid as error:
+        given = settings.node.hostname or f"not set, and the system calls itself {system_hostname}"
+        raise NodeInvalid(f"node.hostname: is `{given}`; {error}") from error
+    port = port or listen_address(settings.listen)[1]
+    scheme = "https" if settings.tls else "http"
+    return _advertised(settings.node.advertise or f"{scheme}://{hostname}:{port}", hostname)
+
+
+def _advertised(url: str, hostname: str) -> Address:
+    try:
+        parts = urlsplit(url)
+        port = parts.port or PORTS.get(parts.scheme, 0)
+    except ValueError as error:
+        raise NodeInvalid(f"node.advertise: `{url}`: {error}") from error
+    if not port or not parts.hostname or parts.username or parts.query or parts.fragment:
+        raise NodeInvalid(
+            f"node.advertise: `{url}` is no address of an agent; "
+            f"write http://HOST:PORT, such as http://{hostname}:7656"
+        )
+    return Address(hostname, url, port, tls=parts.scheme == "https")
+
+
+def check(settings: AgentSettings) -> None:
+    """Raise NodeInvalid where a registry would refuse the labels or the kv."""
+    for index, label in enumerate(settings.node.labels):
+        fault = label_fault(label)
+        if fault is not None:
+            raise NodeInvalid(f"node.labels[{index}]: {fault}")
+    for key in settings.node.kv:
+        if key in OWN_ENTRIES:
+            raise NodeInvalid(f"node.kv: `{key}` is told by the agent itself; choose another key")
+    kv = {**settings.node.kv, **dict.fromkeys(OWN_ENTRIES, "")}
+    try:
+        msgspec.convert({"labels": settings.node.labels, "kv": kv}, Heartbeat)
+        msgspec.json.encode([settings.node.labels, settings.node.kv])
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
+        raise NodeInvalid(f"node: {error}") from error
+
+
+def build(
+    settings: AgentSettings,
+    *,
+    at: Address,
+    labels_dir: Path,
+    facts: Mapping[str, str],
+    complain: Callable[[str], None],
+) -> Host:
+    """Make the host, with ``facts`` beside the configured kv."""
+    return Host(
+        labels=settings.node.labels,
+        more_labels=LabelFiles(directory=labels_dir, complain=complain).read,
+        kv=settings.node.kv,
+        facts={**facts, "agent.url": at.url},
+        port=at.port,
+        tls=at.tls,
+        complain=complain,
+    )

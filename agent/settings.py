@@ -1,0 +1,116 @@
+"""From the settings to the values and collaborators that they stand for."""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from agent import node, registries
+from agent.apps import AppDefaults
+from agent.engine import RegistryLogin
+from agent.facts import host_facts, system_hostname
+from agent.host import Host
+from config import VERSION
+from config.agent import AgentSettings
+from config.load import ConfigError, load
+from config.secrets import Secrets
+from httpd.auth import Caller
+from httpd.tls import ServerTls, TlsFiles
+
+SQLITE = "sqlite:///"
+
+
+class Configuration:
+    """One settings file, read, with all that it names, and found to make sense.
+
+    Raises:
+        ConfigError: something is missing or wrong; the text gives file, path and remedy.
+        TlsError: the listener's certificate cannot be used.
+
+    """
+
+    def __init__(self, file: Path, environ: Mapping[str, str] = os.environ) -> None:
+        self.file = file
+        self.settings = load(file, AgentSettings)
+        self._secrets = Secrets(settings_file=file, environ=environ)
+        self.callers = self._callers()
+        self.database = self._database()
+        self.tls = self._tls()
+        try:
+            node.check(self.settings)
+            self.address = node.address(self.settings, system_hostname=system_hostname())
+            self.lines = registries.lines(
+                self.settings, secrets=self._secrets, user_agent=f"rollcall-agent/{VERSION}"
+            )
+        except (node.NodeInvalid, registries.RegistriesInvalid) as error:
+            raise ConfigError(f"{file}: {error}") from error
+
+    @property
+    def state(self) -> Path:
+        """The directory that holds all that must outlive the process."""
+        return self.database.parent
+
+    def _callers(self) -> list[tuple[str, Caller]]:
+        keys = self.settings.keys
+        return [
+            (text, Caller(key.name, frozenset(key.allow)))
+            for text, key in zip(self._secrets.keys(keys), keys, strict=True)
+        ]
+
+    def _database(self) -> Path:
+        path = self.settings.store.removeprefix(SQLITE)
+        if path == self.settings.store or not path.strip("/"):
+            raise ConfigError(
+                f"{self.file}: store: `{self.settings.store}` names no database; "
+                "write sqlite:///PATH, such as sqlite:///var/lib/rollcall/agent.db"
+            )
+        return Path("/", path.lstrip("/"))
+
+    def _tls(self) -> ServerTls | None:
+        tls, path = self.settings.tls, self._secrets.path
+        if tls is None:
+            return None
+        client_ca = path(tls.client_ca) if tls.client_ca else None
+        return ServerTls(TlsFiles(path(tls.certificate), path(tls.key), client_ca))
+
+    def host(
+        self, *, agent_id: str, complain: Callable[[str], None], port: int | None = None
+    ) -> Host:
+        """Make the host that the registries are told of; ``port`` is the one listened on."""
+        return node.build(
+            self.settings,
+            at=node.address(self.settings, system_hostname=self.address.hostname, port=port),
+            labels_dir=self._secrets.path(self.settings.node.labels_dir),
+            facts={**host_facts(), "agent.id": agent_id, "agent.version": VERSION},
+            complain=complain,
+        )
+
+    def logins(self) -> list[RegistryLogin]:
+        """Give the logins at servers of images."""
+        return [
+            RegistryLogin(
+                server=login.server,
+                user=login.user,
+                password_file=self._secrets.path(login.password_file),
+            )
+            for login in self.settings.docker.registries
+        ]
+
+    def app_defaults(self) -> AppDefaults:
+        """Give what apps get where they do not say otherwise."""
+        apps = self.settings.apps
+        return AppDefaults(
+            cpu=apps.cpu,
+            memory=apps.memory,
+            ports=apps.port_range(),
+            bind=apps.bind,
+            ssh_port=apps.ssh_port,
+            http_port=apps.http_port,
+            data=apps.data,
+            ssh_user=apps.ssh_user,
+            stop_seconds=apps.stop_seconds,
+            password_min=apps.password_min,
+            pids=apps.pids,
+            log_mib=apps.log_mib,
+            min_free_percent=apps.min_free_percent,
+            no_new_privileges=apps.no_new_privileges,
+        )
