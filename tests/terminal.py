@@ -9,7 +9,7 @@ from threading import Thread
 
 from dev.waiting import until
 
-CTRL_C = b"\x03"
+CTRL_C = "\x03"
 END_SECONDS = 150.0
 
 
@@ -41,10 +41,30 @@ class Terminal:
 
         return until(seen, f"{words!r} in {self}", within=within)
 
+    def press(self, keys: str) -> None:
+        """Press keys, such as ``CTRL_C``."""
+        os.write(self._keyboard, keys.encode())
+
     def press_ctrl_c(self) -> int:
         """Press Ctrl-C and wait for the end; give the exit status."""
-        os.write(self._keyboard, CTRL_C)
+        self.press(CTRL_C)
         return self._process.wait(END_SECONDS)
+
+    @property
+    def pid(self) -> int:
+        """The process id of the program."""
+        return self._process.pid
+
+    def leave(self) -> None:
+        """Have the program ended, by force if need be."""
+        if self._process.poll() is None:
+            self.press(f"{CTRL_C}exit\n")  # the latter is for a shell
+            try:
+                self._process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+                raise AssertionError(f"Ctrl-C did not end it:\n{self.text()}") from None
 
 
 @contextmanager
@@ -68,7 +88,6 @@ def terminal(
     try:
         yield opened
     finally:
-        if process.poll() is None:
-            opened.press_ctrl_c()
+        opened.leave()
         reader.join()
         os.close(keyboard)

@@ -1,32 +1,25 @@
 """`make run`, as somebody at a terminal sees it."""
 
-import os
 import re
 import secrets
-import shlex
 import socket
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import docker
 import docker.errors
-import msgspec
 import pytest
 import requests
 
 from dev.waiting import until
 from tests.conftest import FreePort
-from tests.terminal import Terminal, terminal
+from tests.make_run import READY_SECONDS, Run, running
 
-TOP = Path(__file__).parents[2]
-READY = "Ctrl-C ends it all"
-READY_SECONDS = 120.0
 SOON = 10.0
 
-OpenTerminal: TypeAlias = Callable[[], AbstractContextManager[Terminal]]
+TypeMakeRun: TypeAlias = Callable[[], AbstractContextManager[Run]]
 
 
 @pytest.fixture
@@ -35,14 +28,15 @@ def app() -> str:
 
 
 @pytest.fixture
-def make_run(tmp_path: Path, free_port: FreePort, app: str) -> OpenTerminal:
-    """Give what starts `make run`, each time over the same state."""
-    options = [
-        *("--var", str(tmp_path / "var"), "--app", app),
-        *("--registry", f"127.0.0.1:{free_port()}", "--agent", f"127.0.0.1:{free_port()}"),
-    ]
-    command = ["make", "--no-print-directory", "run", f"RUN={shlex.join(options)}"]
-    return lambda: terminal(command, folder=TOP, environment=os.environ)
+def var(tmp_path: Path) -> Path:
+    return tmp_path / "var"
+
+
+@pytest.fixture
+def make_run(var: Path, free_port: FreePort, app: str) -> TypeMakeRun:
+    """Give what types `make run`, each time over the same state."""
+    ports = {"registry_port": str(free_port()), "agent_port": str(free_port())}
+    return lambda: running(var, app=app, **ports)
 
 
 @pytest.fixture
@@ -57,69 +51,62 @@ def leftovers(docker_client: docker.APIClient, app: str) -> Iterator[None]:
         docker_client.remove_image(f"rollcall-{app}", force=True)
 
 
-@pytest.mark.real
-@pytest.mark.usefixtures("engine_url", "leftovers")
+pytestmark = [pytest.mark.real("make", "setsid"), pytest.mark.usefixtures("leftovers")]
+
+
 def test_its_curl_lines_work_when_pasted_and_a_second_run_finds_the_state(
-    make_run: OpenTerminal, tmp_path: Path, app: str
+    make_run: TypeMakeRun, var: Path, app: str
 ) -> None:
-    with make_run() as screen:
-        nodes, targets, create, listing, delete = _curl_lines(screen)
-        (node,) = until(lambda: _paste(nodes), "the node", within=SOON)
-        assert _paste(targets)[0]["targets"]
-        created = _paste(create)
+    with make_run() as run:
+        run.wait_until_ready()
+        nodes, targets, create, listing, delete = run.curl_lines()
+        (node,) = until(lambda: run.paste(nodes), "the node", within=SOON)
+        assert run.paste(targets)[0]["targets"]
+        created = run.paste(create)
         assert created["state"] == "running"
         page = f"http://127.0.0.1:{created['http_port']}/"
         assert "Hello" in until(lambda: _text(page), page, within=SOON)
-        assert app in [record["name"] for record in _paste(listing)]
-        assert screen.press_ctrl_c() == 0
-    _assert_ended_in_order(screen.text())
-    with make_run() as screen:
-        assert _curl_lines(screen) == [nodes, targets, create, listing, delete]
-        assert [again["hostname"] for again in _paste(nodes)] == [node["hostname"]]
-        records = {record["name"]: record for record in _paste(listing)}
+        assert app in [record["name"] for record in run.paste(listing)]
+        assert run.screen.press_ctrl_c() == 0
+    ends = re.findall(r"^(agent|registry) .*stopping", run.screen.text(), re.MULTILINE)
+    assert ends == ["agent", "registry"]
+    with make_run() as run:
+        run.wait_until_ready()
+        assert run.curl_lines() == [nodes, targets, create, listing, delete]
+        assert [again["hostname"] for again in run.paste(nodes)] == [node["hostname"]]
+        records = {record["name"]: record for record in run.paste(listing)}
         assert records[app]["container_id"] == created["container_id"]
-        _paste(delete)
-        assert app not in [record["name"] for record in _paste(listing)]
-        assert screen.press_ctrl_c() == 0
-    for secret in (tmp_path / "var").glob("*.key"):
-        assert secret.stat().st_mode & 0o777 == 0o600
-        assert secret.read_text().strip() not in screen.text()
+        run.paste(delete)
+        assert app not in [record["name"] for record in run.paste(listing)]
+        assert run.screen.press_ctrl_c() == 0
+    _assert_secrets_are_kept(var, run.screen.text())
 
 
-def test_an_address_in_use_is_said_and_ends_the_rest(
-    make_run: OpenTerminal, tmp_path: Path
+def test_what_prevents_a_start_is_said_and_the_rest_is_ended(
+    make_run: TypeMakeRun, var: Path
 ) -> None:
-    with make_run() as screen:
-        _curl_lines(screen)
-        assert screen.press_ctrl_c() == 0
-    listen = re.search(r"listen: 127.0.0.1:(\d+)", (tmp_path / "var/agent.yml").read_text())
-    assert listen is not None
-    with socket.create_server(("127.0.0.1", int(listen[1]))), make_run() as screen:
-        text = screen.wait_for("Error 1", within=READY_SECONDS)
-    assert f"the agent cannot listen on 127.0.0.1:{listen[1]}: Address already in use" in text
-    _assert_closed(tmp_path / "var/registry.yml")
-
-
-def test_wrong_settings_are_said_and_end_the_rest(make_run: OpenTerminal, tmp_path: Path) -> None:
-    with make_run() as screen:
-        _curl_lines(screen)
-        assert screen.press_ctrl_c() == 0
-    settings = tmp_path / "var/agent.yml"
+    with make_run() as run:
+        run.wait_until_ready()
+        assert run.screen.press_ctrl_c() == 0
+    port = _port(var / "agent.yml")
+    with socket.create_server(("127.0.0.1", port)), make_run() as run:
+        text = run.screen.wait_for("Error 1", within=READY_SECONDS)
+        assert f"the agent cannot listen on 127.0.0.1:{port}: Address already in use" in text
+    _assert_nobody_listens(_port(var / "registry.yml"))
+    settings = var / "agent.yml"
     settings.write_text(settings.read_text() + "heartbeat: 30\n")
-    with make_run() as screen:
-        text = screen.wait_for("Error 1", within=READY_SECONDS)
-    assert f"{settings}: heartbeat: unknown setting" in text
-    _assert_closed(tmp_path / "var/registry.yml")
+    with make_run() as run:
+        text = run.screen.wait_for("Error 1", within=READY_SECONDS)
+        assert f"{settings}: heartbeat: unknown setting" in text
+    _assert_nobody_listens(_port(var / "registry.yml"))
 
 
-def _curl_lines(screen: Terminal) -> list[str]:
-    text = screen.wait_for(READY, within=READY_SECONDS)
-    return re.findall(r"^\s+(curl .*)$", text, re.MULTILINE)
-
-
-def _paste(line: str) -> Any:
-    done = subprocess.run(["bash", "-c", line], capture_output=True, check=True, cwd="/")
-    return msgspec.json.decode(done.stdout)
+def _assert_secrets_are_kept(var: Path, text: str) -> None:
+    kept = sorted(var.glob("*.key"))
+    assert len(kept) == 3
+    for secret in (*kept, var / "ops.header"):
+        assert secret.stat().st_mode & 0o777 == 0o600
+        assert secret.read_text().split()[-1] not in text
 
 
 def _text(url: str) -> str | None:
@@ -129,13 +116,12 @@ def _text(url: str) -> str | None:
         return None
 
 
-def _assert_ended_in_order(text: str) -> None:
-    ends = re.findall(r"^(agent|registry) .*stopping", text, re.MULTILINE)
-    assert ends == ["agent", "registry"]
-
-
-def _assert_closed(settings: Path) -> None:
+def _port(settings: Path) -> int:
     listen = re.search(r"listen: 127.0.0.1:(\d+)", settings.read_text())
     assert listen is not None
+    return int(listen[1])
+
+
+def _assert_nobody_listens(port: int) -> None:
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", int(listen[1])), timeout=5)
+        socket.create_connection(("127.0.0.1", port), timeout=5)

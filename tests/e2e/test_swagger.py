@@ -1,0 +1,65 @@
+"""Both Swagger documents tell the truth: a program that reads them finds no answer unannounced."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import docker
+import pytest
+
+from dev.images import build_busybox
+from tests.conftest import PAGE
+from tests.daemons import Daemon, Daemons
+from tests.engines import offline_engine
+
+CHECKS = (
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_schema_conformance",
+    "ignored_auth",
+)
+EXAMPLES = 20  # for each operation, in each phase
+
+
+def test_the_registry_answers_as_its_document_says(daemons: Daemons, tmp_path: Path) -> None:
+    registry = daemons.registry()
+    body = {"labels": ["prometheus:node", "service:web"], "kv": {"rack": "r12"}}
+    assert registry.ask("POST", "/nodes/web-1.example.com", json=body).ok
+    _drive(registry, tmp_path)
+
+
+@pytest.mark.real("dockerd", "unshare", "ip")
+def test_the_agent_answers_as_its_document_says(daemons: Daemons, tmp_path: Path) -> None:
+    with offline_engine(tmp_path) as url:
+        _build(url)
+        agent = daemons.agent(engine=url)
+        app = {"name": "web", "image": "rollcall-test-busybox"}
+        assert agent.ask("POST", "/v1/apps", json=app).status_code == 201
+        _drive(agent, tmp_path)
+
+
+def _build(url: str) -> None:
+    client = docker.APIClient(base_url=url, version="auto", timeout=60)
+    build_busybox(client, "rollcall-test-busybox", page=PAGE)
+    client.close()
+
+
+def _drive(daemon: Daemon, folder: Path) -> None:
+    """Let schemathesis read the document from the daemon and try all operations in it."""
+    done = subprocess.run(
+        [
+            *(Path(sys.executable).with_name("schemathesis"), "run"),
+            *("--header", f"Authorization: Bearer {daemon.key}"),
+            *("--checks", ",".join(CHECKS), "--max-examples", str(EXAMPLES)),
+            *("--phases", "examples,coverage,fuzzing,stateful"),
+            *("--generation-deterministic", "--no-color", "--request-timeout", "60"),
+            f"{daemon.base_url}/swagger.json",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+    )
+    assert done.returncode == 0, f"{done.stdout[-8000:]}{done.stderr[-2000:]}"
+    assert "Traceback" not in daemon.log()
