@@ -91,7 +91,11 @@ def _agent(folder: Path, listen: str, registry: str, engine: str) -> Mapping[str
             {"name": "ops", "file": "ops.key", "allow": ["read", "write"]},
             {"name": "scraper", "file": "scraper.key", "allow": ["read"]},
         ],
-        "node": {"labels_dir": str(folder / "labels.d")},
+        "node": {
+            # Here all is on the loopback interface; a host's own name leads elsewhere on many.
+            "labels": ["prometheus:rollcall:host:127.0.0.1"],
+            "labels_dir": str(folder / "labels.d"),
+        },
         "registries": [{"url": f"http://{registry}", "key_file": "hosts.key"}],
         "docker": {"url": engine},
         "store": f"sqlite:///{folder / 'agent.db'}",
