@@ -112,13 +112,13 @@ def _standing(standing: Standing, now: float) -> Iterator[str]:
         yield f"taken {_ago(standing.taken_at, now)}"
         return
     yield f"NOT TAKEN ({standing.state}): {standing.reason}"
-    yield f"last taken {_ago(standing.taken_at, now)}"
+    yield f"last taken {_ago(standing.taken_at, now)}" if standing.taken_at else "never taken"
     yield f"last tried {_ago(standing.tried_at, now)}, failing since {_at(standing.failing_since)}"
 
 
 def _ago(then: float | None, now: float) -> str:
     if then is None:
-        return "never"
+        return "at an unknown time"
     seconds = max(0, round(now - then))
     for unit, name in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min")):
         if seconds >= 2 * unit:
@@ -128,5 +128,5 @@ def _ago(then: float | None, now: float) -> str:
 
 def _at(then: float | None) -> str:
     if then is None:
-        return "never"
+        return "an unknown time"
     return datetime.fromtimestamp(then, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -5,6 +5,8 @@ from fnmatch import fnmatchcase
 from aiohttp import web
 
 from httpd.auth import READING, Caller
+from httpd.errors import NotAllowed
+from registry.certificates import certificate_names
 from registry.heartbeat import HostnameInvalid, normalise_hostname
 from registry.keys import NodeKeys
 
@@ -14,17 +16,41 @@ REGISTERING = frozenset({"POST", "DELETE"})
 def permits(caller: Caller, request: web.Request) -> bool:
     """Tell whether a key may do this: `read` is GET, `write` everything else.
 
-    `register` is POST and DELETE of the nodes that match the key's patterns.
+    `register` is POST and DELETE of the nodes that match the key's patterns. Where clients show
+    certificates, a host speaks under a name in its certificate only: raises NotAllowed.
     """
     method = request.method
     if method in READING:
         return "read" in caller.allow
+    hostname = request.match_info.get("hostname")
+    if not _allows(caller, method, hostname):
+        return False
+    if hostname is not None:
+        _check_certificate(caller, request, hostname)
+    return True
+
+
+def _allows(caller: Caller, method: str, hostname: str | None) -> bool:
     if "write" in caller.allow:
         return True
-    hostname = request.match_info.get("hostname")
     if "register" not in caller.allow or method not in REGISTERING or hostname is None:
         return False
     return _matches(hostname, caller.nodes)
+
+
+def _check_certificate(caller: Caller, request: web.Request, text: str) -> None:
+    names = certificate_names(request)
+    if names is None or text.removesuffix(".").lower() in names:
+        return
+    # An operator may take out any node, and a host with a key of its own what that key is for:
+    # the name that it had before it got another, and another certificate.
+    own_key = caller.nodes == (text.removesuffix(".").lower(),)
+    if request.method == "DELETE" and ("write" in caller.allow or own_key):
+        return
+    raise NotAllowed(
+        f"the client certificate is for {', '.join(sorted(names)) or 'no name'}; "
+        "a host can speak only for a name in its certificate"
+    )
 
 
 def _matches(text: str, patterns: tuple[str, ...]) -> bool:

@@ -224,6 +224,8 @@ async def _refused(response: aiohttp.ClientResponse) -> RegistryFailure:
         message = msgspec.json.decode(body, type=_Message).message
     except (msgspec.DecodeError, UnicodeDecodeError):
         message = response.reason or ""
+        if response.status == HTTPStatus.NOT_FOUND:
+            return Garbage("it answers 404, and not as a registry does; is the URL right?")
     return refusal(
         response.status,
         printable(message),

@@ -172,6 +172,15 @@ async def test_each_refusal_is_told_apart(status: int, kind: type[RegistryFailur
     assert type(failure) is kind
 
 
+async def test_a_404_that_is_not_a_registrys_does_not_mean_that_a_node_is_unknown() -> None:
+    async def handler(_request: web.Request) -> web.Response:
+        return web.Response(status=404, text="<h1>Not Found</h1>")
+
+    async with answering(handler) as url, client(url) as registry:
+        with pytest.raises(Garbage, match="is the URL right"):
+            await registry.forget("web-1")
+
+
 async def test_the_registrys_own_words_are_told_without_what_harms_a_terminal() -> None:
     async def handler(_request: web.Request) -> web.Response:
         return web.json_response({"message": "no\x1b[2J\nsuch key" + "x" * 5000}, status=401)

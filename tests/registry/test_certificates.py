@@ -1,0 +1,21 @@
+from registry.certificates import names_in
+
+
+def test_the_alternative_names_count_in_any_case() -> None:
+    certificate = {
+        "subject": ((("commonName", "other"),),),
+        "subjectAltName": (
+            ("DNS", "Web-1.Example.com"),
+            ("IP Address", "10.0.0.1"),
+            ("URI", "spiffe://x"),
+        ),
+    }
+
+    assert names_in(certificate) == {"web-1.example.com", "10.0.0.1"}
+
+
+def test_the_common_name_counts_only_where_there_is_no_alternative() -> None:
+    subject = ((("countryName", "DE"),), (("commonName", "web-1"),))
+
+    assert names_in({"subject": subject}) == {"web-1"}
+    assert names_in({"subject": subject, "subjectAltName": (("URI", "spiffe://x"),)}) == frozenset()
