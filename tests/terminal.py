@@ -10,7 +10,7 @@ from threading import Thread
 from dev.waiting import until
 
 CTRL_C = "\x03"
-END_SECONDS = 150.0
+END_SECONDS = 90.0
 
 
 class Terminal:
@@ -58,7 +58,7 @@ class Terminal:
     def leave(self) -> None:
         """Have the program ended, by force if need be."""
         if self._process.poll() is None:
-            self.press(f"{CTRL_C}exit\n")  # the latter is for a shell
+            self.press(f"{CTRL_C}\nexit\n")  # the latter is for a shell
             try:
                 self._process.wait(END_SECONDS)
             except subprocess.TimeoutExpired:

@@ -12,7 +12,7 @@ from tests.make_run import READY, READY_SECONDS, TOP, Run
 from tests.terminal import CTRL_C, terminal
 
 pytestmark = pytest.mark.real("make", "setsid", "unshare", "nsenter", "ip", "dockerd", "iptables")
-SHELL = ["unshare", "--mount", "--net", "bash", "--noprofile", "--norc"]
+SHELL = ["unshare", "--mount", "--net", "bash", "--noprofile", "--norc", "--noediting"]
 # No engine's socket, pid or data are seen from there, and no network but itself.
 APART = "mount --make-rprivate / && mount -t tmpfs tmpfs /run && mkdir /run/lock &&"
 APART += " mount -t tmpfs tmpfs /var/lib/docker && ip link set lo up && echo ap''art"
@@ -53,7 +53,7 @@ def alone() -> Iterator[Alone]:
         pytest.skip("needs root, for a machine of its own")
     with terminal(SHELL, folder=TOP, environment=os.environ) as screen:
         screen.press(f"{APART}\n")
-        screen.wait_for("\napart", within=SOON)
+        screen.wait_for("apart", within=SOON)
         yield Alone(screen)
 
 
