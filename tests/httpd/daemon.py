@@ -57,7 +57,7 @@ class Things:
         return answer({"name": request.match_info["name"], "q": dict(query(request, {"q"}))})
 
     async def add(self, request: web.Request) -> web.Response:
-        body = await read(request, limit=1000, seconds=1.0)
+        body = await read(request, limit=1000, seconds=0.2)
         return answer(decode(body, self._decoder), status=201)
 
     async def dawdle(self, _request: web.Request) -> web.Response:

@@ -65,7 +65,7 @@ async def test_a_body_that_drips_is_refused_in_time() -> None:
             + b"\r\nContent-Length: 100\r\n\r\n{",
         )
     assert answer.startswith(b"HTTP/1.1 408")
-    assert message(answer) == "the body did not arrive within 1 seconds"
+    assert message(answer) == "the body did not arrive within 0.2 seconds"
 
 
 async def test_one_connection_too_many_is_told_so_and_a_free_place_is_given_again() -> None:
