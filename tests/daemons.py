@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import requests
 import yaml
@@ -16,6 +16,8 @@ from dev.waiting import until
 START_SECONDS = 30.0
 STOP_SECONDS = 40.0
 REQUEST_SECONDS = 60.0
+# The CA to believe, and the certificate and key to show (None: none is asked for).
+Trust: TypeAlias = tuple[str, tuple[str, str] | None]
 NO_ENGINE = "unix:///nonexistent/docker.sock"
 
 
@@ -42,10 +44,16 @@ class Daemon:
     """
 
     def __init__(
-        self, *, program: str, folder: Path, port: int, settings: Mapping[str, Any]
+        self,
+        *,
+        program: str,
+        folder: Path,
+        port: int,
+        settings: Mapping[str, Any],
+        trust: Trust | None = None,
     ) -> None:
         folder.mkdir(parents=True)
-        self.base_url = f"http://127.0.0.1:{port}"
+        self.base_url = f"{'https' if 'tls' in settings else 'http'}://127.0.0.1:{port}"
         self.key = secrets.token_urlsafe(32)
         self.key_path = folder / "ops.key"
         self.config_path = folder / "config.yml"
@@ -53,6 +61,8 @@ class Daemon:
         self._program = Path(sys.executable).with_name(program)
         self._process: subprocess.Popen[bytes] | None = None
         self._session = requests.Session()
+        if trust is not None:
+            self._session.verify, self._session.cert = trust
         self.key_path.touch(mode=0o600)
         self.key_path.write_text(self.key)
         own = {
@@ -131,7 +141,7 @@ class Daemon:
             self._process = None
             raise AssertionError(f"{self._program.name} ended with {status}:\n{self.log()}")
         try:
-            return requests.get(f"{self.base_url}/healthz", timeout=5).ok
+            return self._session.get(f"{self.base_url}/healthz", timeout=5).ok
         except requests.RequestException:
             return False
 
@@ -144,12 +154,20 @@ class Daemons:
         self._free_port = free_port
         self._started: list[Daemon] = []
 
-    def registry(self, **settings: Any) -> Daemon:
-        """Start a registry; ``settings`` are laid over those of the tests."""
-        return self._start("rollcall-registry", settings)
+    def registry(self, *, trust: Trust | None = None, **settings: Any) -> Daemon:
+        """Start a registry; ``settings`` are laid over those of the tests.
+
+        With ``tls`` among them, ``trust`` is how the test then talks to it.
+        """
+        return self._start("rollcall-registry", settings, trust)
 
     def agent(
-        self, *, registries: Sequence[Daemon] = (), engine: str = NO_ENGINE, **settings: Any
+        self,
+        *,
+        registries: Sequence[Daemon] = (),
+        engine: str = NO_ENGINE,
+        trust: Trust | None = None,
+        **settings: Any,
     ) -> Daemon:
         """Start an agent that reports to these registries; without ``engine`` it has none."""
         base = {
@@ -161,11 +179,17 @@ class Daemons:
             "docker": {"url": engine},
             "apps": {"bind": "127.0.0.1"},
         }
-        return self._start("rollcall-agent", merged(base, settings))
+        return self._start("rollcall-agent", merged(base, settings), trust)
 
-    def _start(self, program: str, settings: Mapping[str, Any]) -> Daemon:
+    def _start(self, program: str, settings: Mapping[str, Any], trust: Trust | None) -> Daemon:
         folder = self._folder / f"{program}-{len(self._started)}"
-        daemon = Daemon(program=program, folder=folder, port=self._free_port(), settings=settings)
+        daemon = Daemon(
+            program=program,
+            folder=folder,
+            port=self._free_port(),
+            settings=settings,
+            trust=trust,
+        )
         self._started.append(daemon)
         daemon.start()
         return daemon
