@@ -27,6 +27,7 @@ if [ "$1" = test ]; then
     have debootstrap || need debootstrap
     have docker-registry || need docker-registry
     have systemd-analyze || need systemd
+    have ip || need iproute2
 fi
 [ -n "$missing" ] || exit 0
 

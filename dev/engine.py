@@ -2,15 +2,14 @@
 
 import os
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from threading import Event
-
-import docker
-import docker.errors
-import requests
 
 from dev.ending import end
 from dev.waiting import TookTooLongError, until
@@ -19,6 +18,7 @@ SOCKET = Path("/var/run/docker.sock")
 PID_FILE = Path("/var/run/docker.pid")
 DEFAULT_URL = f"unix://{SOCKET}"
 SYSTEMD = Path("/run/systemd/system")  # is there where systemd is process 1
+PING_SECONDS = 5.0
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0
 
@@ -27,19 +27,34 @@ class EngineError(Exception):
     """There is no engine; the text says why."""
 
 
+class _UnixConnection(HTTPConnection):
+    """HTTP over a socket of this machine."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=PING_SECONDS)
+        self._path = path
+
+    def connect(self) -> None:
+        """Connect."""
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
 def url(environ: Mapping[str, str]) -> str:
-    """Give the address of the engine that this user's docker would talk to."""
-    return environ.get("DOCKER_HOST") or DEFAULT_URL
+    """Give the address of the engine that this user's docker would talk to, if that is local."""
+    chosen = environ.get("DOCKER_HOST", "")
+    return chosen if chosen.startswith("unix:///") else DEFAULT_URL
 
 
 def answers(url: str) -> bool:
-    """Tell whether an engine answers there."""
-    try:
-        client = docker.APIClient(base_url=url, version="auto", timeout=5)
-    except (docker.errors.DockerException, requests.RequestException):
-        return False
-    client.close()
-    return True
+    """Tell whether an engine answers at ``unix:///PATH``."""
+    with closing(_UnixConnection(url.removeprefix("unix://"))) as connection:
+        try:
+            connection.request("GET", "/_ping")
+            return connection.getresponse().status == HTTPStatus.OK
+        except (OSError, HTTPException):
+            return False
 
 
 @contextmanager
