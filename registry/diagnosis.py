@@ -1,5 +1,6 @@
 """What a status, or an exception of the HTTP library, says about a registry."""
 
+import os
 import ssl
 from http.client import BAD_REQUEST, INTERNAL_SERVER_ERROR, MULTIPLE_CHOICES
 
@@ -81,7 +82,10 @@ def _no_connection(error: aiohttp.ClientConnectionError, *, tls: bool) -> Regist
             "it hung up right after the TLS handshake, as a registry with `client_ca` does to a "
             f"host whose certificate it does not accept; {OWN_CERTIFICATE}"
         )
-    return Unreachable(_words(error))
+    if isinstance(error, aiohttp.ClientConnectorError):
+        reason = os.strerror(error.errno) if error.errno else _words(error.os_error)
+        return Unreachable(f"no connection to {error.host}:{error.port}: {reason}")
+    return Unreachable(f"it cut the connection: {_words(error)}")
 
 
 def was_cut(error: BaseException) -> bool:

@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from aiohttp import web
 
@@ -31,10 +31,10 @@ async def talking(talk: Talk) -> AsyncIterator[str]:
     """Accept connections on 127.0.0.1 and do as told with each; give the URL."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
+        # asyncio's streams would tell of a cancelled talk as of an error.
+        with suppress(asyncio.CancelledError):
             await talk(reader, writer)
-        finally:
-            writer.close()
+        writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:

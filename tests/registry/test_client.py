@@ -304,6 +304,7 @@ async def test_a_registry_that_is_not_there_is_unreachable(unused_tcp_port: int)
     failure = await failure_of(f"http://127.0.0.1:{unused_tcp_port}")
 
     assert isinstance(failure, Unreachable)
+    assert str(failure) == f"no connection to 127.0.0.1:{unused_tcp_port}: Connection refused"
 
 
 async def test_a_name_that_nobody_knows_is_unreachable() -> None:
