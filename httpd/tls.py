@@ -35,10 +35,7 @@ class ServerTls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            context.load_cert_chain(self._files.certificate, self._files.key)
-            if self._files.client_ca is not None:
-                context.verify_mode = ssl.CERT_REQUIRED
-                context.load_verify_locations(self._files.client_ca)
+            self._fill(context)
         except OSError as error:
             raise TlsError(
                 f"TLS: {self._files.certificate}, {self._files.key} or the client CA"
@@ -46,14 +43,22 @@ class ServerTls:
             ) from error
         return context
 
+    def _fill(self, context: ssl.SSLContext) -> None:
+        context.load_cert_chain(self._files.certificate, self._files.key)
+        if self._files.client_ca is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(self._files.client_ca)
+
     def _stamps(self) -> list[tuple[int, int]]:
-        stats = [
-            path.stat() for path in (self._files.certificate, self._files.key) if path.exists()
-        ]
+        files = (self._files.certificate, self._files.key, self._files.client_ca)
+        stats = [path.stat() for path in files if path is not None and path.exists()]
         return [(stat.st_mtime_ns, stat.st_ino) for stat in stats]
 
     def renew(self) -> bool:
         """Take over changed files; False when they are as they were.
+
+        A client CA that is new in its file is trusted from now on; one that is gone from it is
+        trusted until the next start.
 
         Raises:
             TlsError: the new files cannot be used; the old ones stay in use.
@@ -64,7 +69,7 @@ class ServerTls:
             return False
         self._load()
         # The listener holds this context: new handshakes get the new certificate from it.
-        self.context.load_cert_chain(self._files.certificate, self._files.key)
+        self._fill(self.context)
         self._seen = stamps
         return True
 

@@ -104,6 +104,21 @@ async def test_with_a_client_ca_a_client_needs_a_certificate_of_it(tmp_path: Pat
         assert await health(port, context) == 200
 
 
+async def test_a_client_ca_that_is_added_to_the_file_is_trusted(tmp_path: Path) -> None:
+    crt, key = certificate(tmp_path, "server", "localhost")
+    old_ca, _ = certificate(tmp_path, "old", "web-1")
+    new_crt, new_key = certificate(tmp_path, "new", "web-2")
+    tls = ServerTls(TlsFiles(crt, key, client_ca=old_ca))
+    context = trusting(crt)
+    context.load_cert_chain(new_crt, new_key)
+    async with daemon(tls=tls) as (_, port):
+        with pytest.raises(aiohttp.ClientError):
+            await health(port, context)
+        old_ca.write_text(old_ca.read_text() + new_crt.read_text())
+        assert tls.renew() is True
+        assert await health(port, context) == 200
+
+
 def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     crt, _ = certificate(tmp_path, "server", "localhost")
     with pytest.raises(TlsError, match=r"missing\.key"):
