@@ -23,6 +23,7 @@ from agent.containers import (
 LAST_LINES = 20
 LAST_BYTES = 2048
 POLL_SECONDS = 0.1
+ENDING_SECONDS = 3.0
 STAYING = frozenset({"running", "paused"})
 PORT = re.compile(r":([0-9]{1,5})(?:\b[^0-9]|$)")
 
@@ -89,10 +90,19 @@ class Runner:
             await asyncio.sleep(POLL_SECONDS)
 
     async def _failure(self, app: App, seen: InspectedContainer) -> StartFailed:
+        seen = await self._ended(seen)
         why = f"app `{app.name}` does not stay up: it ended with exit code {seen.exit_code}"
         if seen.oom_killed:
             why += f", for want of memory (it has {app.memory} MiB)"
         return StartFailed(why, said=await self._last_lines(seen.id))
+
+    async def _ended(self, seen: InspectedContainer) -> InspectedContainer:
+        # The engine may have started it once more, and then knows no exit code until it has ended.
+        deadline = time.monotonic() + ENDING_SECONDS
+        while seen.exit_code is None and time.monotonic() < deadline:
+            await asyncio.sleep(POLL_SECONDS / 2)
+            seen = await self._bench.engine.inspect(seen.id)
+        return seen
 
     async def _last_lines(self, container_id: str) -> str:
         kept = b""

@@ -46,7 +46,7 @@ def from_inspect(entry: Mapping[str, Any]) -> InspectedContainer:
         ports=frozenset(published.values()),
         started_at=_time(state["StartedAt"]),
         finished_at=_time(state["FinishedAt"]),
-        exit_code=None if _time(state["FinishedAt"]) is None else state["ExitCode"],
+        exit_code=_exit_code(state),
         restarts=entry["RestartCount"],
         oom_killed=state["OOMKilled"],
         error=state.get("Error", ""),
@@ -56,6 +56,12 @@ def from_inspect(entry: Mapping[str, Any]) -> InspectedContainer:
         created_at=_time(entry["Created"]),
         published=published,
     )
+
+
+def _exit_code(state: Mapping[str, Any]) -> int | None:
+    # While it runs again, the engine says 0.
+    unknown = state["Status"] in ("running", "paused") or _time(state["FinishedAt"]) is None
+    return None if unknown else int(state["ExitCode"])
 
 
 def _published(bindings: Mapping[str, Any]) -> dict[int, int]:

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -95,6 +95,13 @@ class Rig:
             assert time.monotonic() < deadline, f"{record} never became {wanted}"
             await asyncio.sleep(0.05)
 
+    async def until_busy(self, name: str) -> None:
+        """Wait until a change of the app is under way."""
+        await eventually(lambda: self._busy(name))
+
+    async def _busy(self, name: str) -> bool:
+        return (await self.get(name))["progress"] is not None
+
     async def page(self, record: Mapping[str, Any]) -> str:
         """Read the app's page over its HTTP port, once it answers."""
         deadline = time.monotonic() + 30
@@ -105,6 +112,16 @@ class Rig:
             except OSError:
                 assert time.monotonic() < deadline, "the app's page never answered"
                 await asyncio.sleep(0.02)
+
+
+async def eventually(holds: Callable[[], Awaitable[bool]], within: float = 30) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + within
+    while True:
+        if await holds():
+            return
+        assert time.monotonic() < deadline, "it never came to that"
+        await asyncio.sleep(0.02)
 
 
 @asynccontextmanager
