@@ -33,8 +33,17 @@ def _pytest(folder: Path, *, must_run: str) -> subprocess.CompletedProcess[str]:
         (folder / f"test_{name}.py").write_text(f"import pytest\n\n{text}\n")
     options = ["-p", "tests.conftest", "-p", "no:cacheprovider", "--rootdir", str(folder)]
     return subprocess.run(
-        [sys.executable, "-m", "pytest", *options, "--continue-on-collection-errors", folder],
-        env=os.environ | {"CI": must_run, "PYTHONPATH": str(TOP), "PYTEST_ADDOPTS": "-ra"},
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            *options,
+            "-ra",
+            "--continue-on-collection-errors",
+            folder,
+        ],
+        env=os.environ
+        | {"CI": must_run, "PYTHONPATH": str(TOP), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         cwd=folder,
         capture_output=True,
         text=True,

@@ -19,7 +19,7 @@ CHECKS = (
     "response_schema_conformance",
     "ignored_auth",
 )
-EXAMPLES = 20  # for each operation, in each phase
+EXAMPLES = 10  # for each operation, in each phase
 
 
 def test_the_registry_answers_as_its_document_says(daemons: Daemons, tmp_path: Path) -> None:
