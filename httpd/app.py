@@ -12,6 +12,7 @@ from httpd.api_docs import SwaggerPage
 from httpd.auth import Keyring, by_method
 from httpd.bodies import LIMIT, message
 from httpd.errors import Statuses
+from httpd.express import Express
 from httpd.metrics import MetricsPage, RequestMetrics
 from httpd.shell import Permits, Shell
 
@@ -33,12 +34,13 @@ def build_app(
     trouble: Callable[[], str | None] = lambda: None,
     open_metrics: bool = False,
     open_swagger: bool = False,
+    express: Express | None = None,
 ) -> web.Application:
     """Make the application: the daemon's routes, and those that every daemon has.
 
     ``statuses`` gives each of the daemon's exceptions its status. ``trouble`` tells why the daemon
     cannot serve at present (GET /healthz is 503 then), or None. ``swagger`` is the text of the
-    interface's document, in YAML.
+    interface's document, in YAML. ``express`` learns the routes that it is for.
     """
     open_paths = {HEALTH}
     open_paths |= {METRICS} if open_metrics else set()
@@ -61,6 +63,8 @@ def build_app(
             web.get(SWAGGER, SwaggerPage(swagger).show),
         ]
     )
+    if express is not None:
+        express.connect(app, shell.__call__)
     return app
 
 

@@ -101,6 +101,11 @@ class Connection(web.RequestHandler):
         elif self._header_timer is None:
             self._header_timer = self._loop.call_later(HEADER_SECONDS, self.force_close)
 
+    def resume_reading(self, *args: bool, **options: bool) -> None:
+        """Resume what was paused: aiohttp asks for it twice for each body, and would parse anew."""
+        if self._reading_paused:
+            super().resume_reading(*args, **options)
+
     def _stop_header_timer(self) -> None:
         if self._header_timer is not None:
             self._header_timer.cancel()

@@ -10,6 +10,7 @@ from aiohttp import web
 from structlog.typing import FilteringBoundLogger
 
 from httpd.connection import Connection, Doors
+from httpd.express import Express
 from httpd.metrics import RequestMetrics
 from httpd.systemd import Notifier
 from httpd.tls import ServerTls
@@ -67,6 +68,7 @@ async def listening(
     max_connections: int,
     drain_seconds: float,
     log: FilteringBoundLogger,
+    express: Express | None = None,
 ) -> AsyncIterator[tuple[str, int]]:
     """Listen while the context is open; give the address (its port, where 0 was asked for).
 
@@ -79,6 +81,8 @@ async def listening(
     """
     runner = web.AppRunner(app, shutdown_timeout=drain_seconds, access_log=None)
     await runner.setup()
+    if express is not None and runner.server is not None:
+        express.install(runner.server)
     try:
         doors = Doors(limit=max_connections, metrics=metrics)
         try:

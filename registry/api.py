@@ -16,7 +16,13 @@ from registry.changes import Source
 from registry.consumers import Consumers
 from registry.explain import explain
 from registry.filters import Filters
-from registry.heartbeat import MAX_BODY_BYTES, Heartbeat, HostnameInvalid, normalise_hostname
+from registry.heartbeat import (
+    MAX_BODY_BYTES,
+    Heartbeat,
+    HostnameInvalid,
+    normalise_hostname,
+    surely_unique,
+)
 from registry.nodes import HostnameDiffers, HostnameTaken, Nodes, NodeUnknown, NotLoaded
 from registry.prometheus import Rules
 from registry.representation import represent
@@ -32,6 +38,8 @@ STATUSES: Mapping[type[Exception], int] = {
     StoreUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 SCRAPER = "X-Prometheus-Refresh-Interval-Seconds"
+# The routes that a fleet of hosts, and scrapers, ask all the time.
+BUSY = (("POST", "/nodes/{hostname}"), ("GET", "/prometheus/{service}"))
 FORMATS: Mapping[str, Shape] = {"http_sd": "flat", "nested": "nested"}
 
 
@@ -73,7 +81,7 @@ class NodesApi:
         refreshed = self._nodes.refresh(hostname, body, source)
         if refreshed is not None:
             return encoded(refreshed)
-        heartbeat = decode(body, self._heartbeats)
+        heartbeat = decode(body, self._heartbeats, unique=surely_unique)
         return encoded(await self._nodes.record(hostname, heartbeat, body, source))
 
     async def forget(self, request: web.Request) -> web.Response:

@@ -10,6 +10,7 @@ from structlog.typing import FilteringBoundLogger
 
 from httpd.app import build_app
 from httpd.auth import Keyring
+from httpd.express import Express
 from httpd.metrics import RequestMetrics
 from registry.access import permits
 from registry.api import STATUSES, NodesApi, PrometheusApi
@@ -73,6 +74,7 @@ def application(
     request_metrics: RequestMetrics,
     open_metrics: bool,
     open_swagger: bool,
+    express: Express,
     log: FilteringBoundLogger,
 ) -> web.Application:
     """Put the rules behind HTTP."""
@@ -92,5 +94,6 @@ def application(
         trouble=lambda: nodes.trouble,
         open_metrics=open_metrics,
         open_swagger=open_swagger,
+        express=express,
         log=log,
     )

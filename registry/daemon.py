@@ -9,11 +9,13 @@ from structlog.typing import FilteringBoundLogger
 
 from config.address import listen_address
 from httpd.auth import Keyring
+from httpd.express import Express
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.serve import Signals, listening
 from httpd.systemd import Notifier
+from registry.api import BUSY
 from registry.assembly import application, assemble
-from registry.changes import Source
+from registry.audit import AuditLog
 from registry.freshness import Freshness
 from registry.metrics import StoreMetrics
 from registry.nodes import Nodes
@@ -50,6 +52,7 @@ async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
             monotonic=time.monotonic,
             audit=AuditLog(log).tell,
         )
+        express = Express(BUSY)
         app = application(
             registry,
             keyring=keyring,
@@ -57,6 +60,7 @@ async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
             request_metrics=request_metrics,
             open_metrics=settings.open_metrics,
             open_swagger=settings.open_swagger,
+            express=express,
             log=log,
         )
         signals = Signals(notifier=Notifier(os.environ), log=log)
@@ -70,6 +74,7 @@ async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
                 max_connections=settings.max_connections,
                 drain_seconds=DRAIN_SECONDS,
                 log=log,
+                express=express,
             )
         )
         await registry.nodes.load()
@@ -113,17 +118,6 @@ class Ticking:
                 await self._index.settle()
             except Exception as error:
                 self._log.error("defect", exc_info=error)
-
-
-class AuditLog:
-    """One line for each change of the roll."""
-
-    def __init__(self, log: FilteringBoundLogger) -> None:
-        self._log = log
-
-    def tell(self, what: str, hostname: str, source: Source) -> None:
-        """Write the line."""
-        self._log.info(f"node {what}", node=hostname, caller=source.caller, remote=source.address)
 
 
 class Reload:

@@ -3,6 +3,7 @@
 import asyncio
 from bisect import bisect_left, insort
 from collections import Counter, OrderedDict
+from collections.abc import Iterator
 from hashlib import blake2b
 from itertools import islice
 from typing import Literal
@@ -31,6 +32,9 @@ class Answer:
         self.digest = blake2b(body, digest_size=16).digest()
 
 
+NOTHING = Answer(b"[]")
+
+
 class Answers:
     """The answers given last, up to so many bytes of them."""
 
@@ -45,7 +49,9 @@ class Answers:
 
     def keep(self, service: str, shape: Shape, answer: Answer) -> None:
         """Keep an answer, instead of the oldest ones if there are too many."""
+        before = self._answers.pop((service, shape), NOTHING)
         self._answers[service, shape] = answer
+        self._size -= 0 if before is NOTHING else len(before.body)
         self._size += len(answer.body)
         while self._size > self._limit:
             _, dropped = self._answers.popitem(last=False)
@@ -65,22 +71,21 @@ SHAPES: tuple[Shape, ...] = ("flat", "nested")
 class Offer:
     """What one node adds to a service's answers.
 
-    The labels for relabelling are the same bytes for all that the node offers: it may offer
-    thousands of services, and may have a mebibyte of labels.
+    The labels for relabelling are not part of it: they are the same for all that the node offers,
+    which may be thousands of services, and may be a mebibyte.
     """
 
-    __slots__ = ("_groups", "_meta", "reasons")
+    __slots__ = ("_groups", "reasons")
 
-    def __init__(self, scrape: Scrape, meta: bytes) -> None:
+    def __init__(self, scrape: Scrape) -> None:
         self._groups = [(_encode(group.targets), _encode(group.labels)) for group in scrape.groups]
-        self._meta = meta
         self.reasons = tuple(remark.reason for remark in scrape.remarks)
 
-    def flat(self) -> list[bytes]:
-        """Give the groups as http_sd has them."""
+    def flat(self, meta: bytes) -> list[bytes]:
+        """Give the groups as http_sd has them, with the labels for relabelling."""
         return [
             b'{"targets":%b,"labels":%b%b%b}'
-            % (targets, labels[:-1], b"," if len(labels) > len(b"{}") else b"", self._meta[1:])
+            % (targets, labels[:-1], b"," if len(labels) > len(b"{}") else b"", meta[1:])
             for targets, labels in self._groups
         ]
 
@@ -113,16 +118,9 @@ class Service:
         del self._hostnames[bisect_left(self._hostnames, hostname)]
         return self._offers.pop(hostname)
 
-    def body(self, shape: Shape) -> bytes:
-        """Give the whole answer."""
-        parts: list[bytes] = []
-        for hostname in self._hostnames:
-            offer = self._offers[hostname]
-            parts += offer.flat() if shape == "flat" else offer.nested()
-        return b"[%b]" % b",".join(parts)
-
-
-NOTHING = Answer(b"[]")
+    def offers(self) -> Iterator[tuple[str, Offer]]:
+        """Give what each node offers, by hostname."""
+        return ((hostname, self._offers[hostname]) for hostname in self._hostnames)
 
 
 class ScrapeIndex:
@@ -136,6 +134,7 @@ class ScrapeIndex:
         self._rules = rules
         self._services: dict[str, Service] = {}
         self._offered: dict[str, frozenset[str]] = {}
+        self._metas: dict[str, bytes] = {}
         self._outdated: dict[str, None] = {}
         self._answers = Answers()
         self.remarks: Counter[str] = Counter()
@@ -154,14 +153,38 @@ class ScrapeIndex:
         """Give the answer for all nodes that offer the service."""
         if self._outdated:
             await self.settle()
+        answer = self._answers.get(service, shape)
+        if answer is not None:
+            return answer
         found = self._services.get(service)
         if found is None:
             return NOTHING
-        answer = self._answers.get(service, shape)
-        if answer is None:
-            answer = Answer(found.body(shape))
-            self._answers.keep(service, shape, answer)
+        if shape == "flat":
+            await self._describe(found)
+        answer = Answer(b"[%b]" % b",".join(self._parts(found, shape)))
+        self._answers.keep(service, shape, answer)
         return answer
+
+    async def _describe(self, service: Service) -> None:
+        """Make the labels for relabelling of all nodes; others get their turns meanwhile."""
+        lacking = [name for name, _ in service.offers() if name not in self._metas]
+        for start in range(0, len(lacking), AT_ONCE):
+            for hostname in lacking[start : start + AT_ONCE]:
+                self._meta(hostname)
+            await asyncio.sleep(0)
+
+    def _parts(self, service: Service, shape: Shape) -> list[bytes]:
+        if shape == "nested":
+            return [part for _, offer in service.offers() for part in offer.nested()]
+        return [part for name, offer in service.offers() for part in offer.flat(self._meta(name))]
+
+    def _meta(self, hostname: str) -> bytes:
+        found = self._metas.get(hostname)
+        if found is None:
+            entry = self._directory.get(hostname)
+            found = _encode(meta(entry.node())) if entry is not None else b"{}"
+            self._metas[hostname] = found
+        return found
 
     async def settle(self) -> None:
         """Read all nodes that changed; others get their turns meanwhile."""
@@ -176,14 +199,14 @@ class ScrapeIndex:
             self._read(hostname)
 
     def _read(self, hostname: str) -> None:
+        self._metas.pop(hostname, None)
         entry = self._directory.get(hostname)
         offered: dict[str, Scrape] = {}
         if entry is not None and MARK in entry.head:
             node = entry.node()
             offered = scrapes(node, posted_from=entry.address, rules=self._rules)
-            labels = _encode(meta(node)) if offered else b""
             for name, scrape in offered.items():
-                self._set(name, hostname, Offer(scrape, labels))
+                self._set(name, hostname, Offer(scrape))
         for name in self._offered.pop(hostname, frozenset()) - offered.keys():
             self._drop(name, hostname)
         if offered:
