@@ -71,6 +71,12 @@ class Belongings:
             raise
         await self._bench.roster.finish(change, target)
 
+    async def supply_password(self, name: str) -> None:
+        """Set the password that waits for the app to run."""
+        app = self._bench.roster.get(name)
+        if app.password_pending:
+            await self._bench.roster.put(await self._apply(app))
+
     async def _apply(self, app: App) -> App:
         container = await self._bench.current(app)
         pending = True

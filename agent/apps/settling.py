@@ -75,6 +75,10 @@ class Settling:
                 self._bench.log.warning("removing a container that no app has", app=name)
                 await self._bench.remove(container.id)
 
+    async def supply_password(self, name: str) -> None:
+        """Set the password of an app that somebody else started."""
+        await self._belongings.supply_password(name)
+
     async def adopt(self) -> None:
         """Read apps back from their containers, where the database is new."""
         if not self._bench.roster.adopted:

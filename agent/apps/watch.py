@@ -1,19 +1,19 @@
 """Keeping up with the engine: its events, its going away, its coming back."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import aclosing, suppress
 
 from structlog.typing import FilteringBoundLogger
 
-from agent.apps.errors import AppBusy
+from agent.apps.errors import AppBusy, AppError
 from agent.apps.marks import APP
 from agent.apps.readings import Readings
 from agent.apps.roster import Roster
 from agent.apps.settling import Settling
 from agent.apps.spec import Change
 from agent.apps.turns import Asker, Turns
-from agent.containers import Engine, EngineError, EngineInfo
+from agent.containers import Container, Engine, EngineError, EngineInfo
 
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 3.0
@@ -86,8 +86,10 @@ class Watch:
                 self._tell(reachable=True)
                 self.wake()
                 async with aclosing(self._engine.events(APP, since=since)) as events:
-                    async for _ in events:
+                    async for event in events:
                         pause = FIRST_PAUSE_SECONDS
+                        if event.action == "start":
+                            self.wake()  # a password may wait for it
                         self._on_change()
             except EngineError as error:
                 self._tell(reachable=False, reason=str(error))
@@ -122,12 +124,26 @@ class Watch:
         for change in left:
             await self._settle(change)
         await self._settling.sweep()
-        self._readings.forget_samples((await self._readings.containers()).keys())
+        containers = await self._readings.containers()
+        self._readings.forget_samples(containers.keys())
+        await self._supply_passwords(containers)
         self._resynced.set()
         self._on_change()
 
     def _is_left(self, change: Change) -> bool:
         return self._turns.current(change.app) is None
+
+    async def _supply_passwords(self, containers: Mapping[str, Container]) -> None:
+        for app in self._roster.existing():
+            container = containers.get(app.container_id or "")
+            if app.password_pending and container is not None and container.state == "running":
+                await self._supply_password(app.name)
+
+    async def _supply_password(self, name: str) -> None:
+        asker = Asker(name="agent", wait_seconds=0)
+        with suppress(AppError, EngineError):  # it stays pending, and the log has been told
+            turn = await self._turns.take(name, "keys", asker)
+            await self._turns.run(turn, self._settling.supply_password(name))
 
     async def _settle(self, change: Change) -> None:
         asker = Asker(name=change.by, wait_seconds=0, respond_async=change.promised)

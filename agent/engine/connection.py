@@ -45,6 +45,7 @@ class Connection:
         self._local = threading.local()
         self._lock = threading.Lock()
         self._found: Found | None = None
+        self._clients: list[Client] = []
         self._generation = 0
         # What takes long, such as stopping, must not stand in the way of reading.
         self._quick = ThreadPoolExecutor(WORKERS, thread_name_prefix="engine-quick")
@@ -99,12 +100,14 @@ class Connection:
         mine = getattr(self._local, "mine", None)
         if mine is None or mine[0] != found.generation:
             if mine is not None:
-                mine[1].close()
+                self._drop(mine[1])
             mine = (
                 found.generation,
                 docker.APIClient(base_url=self._url, version=found.api_version),
             )
             self._local.mine = mine
+            with self._lock:
+                self._clients.append(mine[1])
         mine[1].timeout = seconds
         return mine[1]
 
@@ -126,13 +129,20 @@ class Connection:
         finally:
             scout.close()
 
+    def _drop(self, client: Client) -> None:
+        with self._lock:
+            self._clients.remove(client)
+        client.close()
+
     def _forget(self) -> None:
         self._found = None
 
     def close(self) -> None:
-        """Take no more calls."""
+        """Take no more calls, and hang up."""
         self._quick.shutdown(wait=False, cancel_futures=True)
         self._slow.shutdown(wait=False, cancel_futures=True)
+        for client in list(self._clients):
+            self._drop(client)
 
 
 def spoken_version(said: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ import socket
 import tarfile
 import threading
 import time
+from contextlib import closing
 
 import requests
 from docker.errors import APIError, create_api_error_from_http_exception
@@ -44,8 +45,9 @@ def execute(
         if "executable file not found" in str(error) or "no such file" in str(error):
             return Executed(exit_code=NOT_RUNNABLE, output="")
         raise
-    with stream:
-        output = _converse(getattr(stream, "_sock", stream), stdin, deadline)
+    connection = getattr(stream, "_sock", stream)
+    with closing(stream), closing(connection):
+        output = _converse(connection, stdin, deadline)
     return Executed(exit_code=_exit_code(client, made["Id"], deadline), output=output)
 
 
@@ -78,6 +80,7 @@ def read_file(client: Client, container_id: str, path: str) -> bytes:
         client.get(
             url(client, f"/containers/{container_id}/archive"),
             params={"path": path},
+            headers={"Accept-Encoding": "identity"},
             stream=True,
             timeout=client.timeout,
         )
