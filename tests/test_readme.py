@@ -13,9 +13,10 @@ import docker
 import docker.errors
 import msgspec
 import pytest
+import yaml
 
 from dev.waiting import until
-from tests.conftest import FreePort
+from tests.conftest import FreePort, StartPrometheus
 from tests.make_run import running
 
 TOP = Path(__file__).parents[1]
@@ -33,9 +34,13 @@ class Example:
     answer: str | None
 
 
-def examples(section: str) -> list[Example]:
-    """Give the examples of one section of the README."""
-    text = re.split(r"^## ", README.partition(f"\n## {section}\n")[2], flags=re.MULTILINE)[0]
+def section(title: str) -> str:
+    """Give one section of the README."""
+    return re.split(r"^## ", README.partition(f"\n## {title}\n")[2], flags=re.MULTILINE)[0]
+
+
+def examples(text: str) -> list[Example]:
+    """Give the examples in a section."""
     blocks = re.findall(r"```sh\n(.*?)```(?:\n+```json\n(.*?)```)?", text, re.DOTALL)
     return [Example(commands, answer or None) for commands, answer in blocks]
 
@@ -55,7 +60,7 @@ def app(docker_client: docker.APIClient) -> Iterator[str]:
 
 @pytest.mark.real
 def test_each_example_of_the_api_works(tmp_path: Path, free_port: FreePort, app: str) -> None:
-    found = examples("The API by example")
+    found = examples(section("The API by example"))
     assert len(found) > 2
     ports = {port: str(free_port()) for port in ("7655", "7656", "20080")}
     with running(
@@ -68,6 +73,23 @@ def test_each_example_of_the_api_works(tmp_path: Path, free_port: FreePort, app:
             if example.answer:
                 actual = msgspec.json.decode(output.strip().rpartition("\n")[2])
                 _assert_alike(msgspec.json.decode(example.answer), actual, "$")
+
+
+@pytest.mark.real
+def test_a_prometheus_pointed_at_it_as_told_scrapes_the_agent(
+    tmp_path: Path, free_port: FreePort, app: str, prometheus: StartPrometheus
+) -> None:
+    (told,) = re.findall(r"```yaml\n(.*?)```", section("Pointing a Prometheus at it"), re.DOTALL)
+    registry, agent = str(free_port()), str(free_port())
+    var = tmp_path / "var"
+    with running(var, app=app, registry_port=registry, agent_port=agent) as run:
+        run.wait_until_ready()
+        told = told.replace("127.0.0.1:7655", f"127.0.0.1:{registry}").replace("30s", "1s")
+        told = told.replace("/etc/prometheus/rollcall.key", str(var / "scraper.key"))
+        server = prometheus({"global": {"scrape_interval": "1s"}} | yaml.safe_load(told))
+        up = until(lambda: server.query("up == 1"), "up == 1", within=60.0)
+        assert [sample["metric"]["job"] for sample in up] == ["rollcall"]
+        assert run.screen.press_ctrl_c() == 0
 
 
 def _elsewhere(commands: str, ports: dict[str, str], app: str) -> str:
