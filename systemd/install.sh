@@ -54,7 +54,11 @@ if [ -z "$dest" ]; then
     systemd-sysusers /usr/lib/sysusers.d/rollcall.conf
 fi
 for name in agent registry; do
-    [ -e "$etc/$name.yml" ] || install -m 640 "config/$name.yml" "$etc/$name.yml"
+    if [ ! -e "$etc/$name.yml" ]; then
+        # Each unit has a state directory of its own, so that neither user can touch the other's.
+        sed "s|///var/lib/rollcall/|///var/lib/rollcall-$name/|" "config/$name.yml" >"$source/$name.yml"
+        install -m 640 "$source/$name.yml" "$etc/$name.yml"
+    fi
     [ -n "$dest" ] || chgrp "rollcall-$name" "$etc/$name.yml"
 done
 

@@ -49,9 +49,9 @@ def test_make_install_lays_out_the_daemons_the_units_and_settings(tmp_path: Path
         assert f"rollcall-{name}" in _output(venv / "bin/python", script, "--version")
         unit = tmp_path / f"etc/systemd/system/rollcall-{name}.service"
         assert f"{INSTALLED}rollcall-{name}" in unit.read_text()
-        assert (tmp_path / f"etc/rollcall/{name}.yml").read_bytes() == (
-            TOP / f"config/{name}.yml"
-        ).read_bytes()
+        settings = (tmp_path / f"etc/rollcall/{name}.yml").read_text()
+        assert f"\nstore: sqlite:///var/lib/rollcall-{name}/{name}.db\n" in settings
+        assert f"\nStateDirectory=rollcall-{name}\n" in unit.read_text()
     assert not list(tmp_path.glob("etc/rollcall/*.key")), "keys belong to a host, not to a package"
 
 
