@@ -30,7 +30,7 @@ format: .venv/installed-dev ## Lay out the code, and mend what can be mended by 
 	.venv/bin/ruff check --fix-only .
 	.venv/bin/ruff format .
 
-bench: debian-test .venv/installed-dev ## Measure: each bench/*_bench.py, one after the other
+bench: debian-bench .venv/installed-dev ## Measure: each bench/*_bench.py, one after the other
 	@for bench in bench/*_bench.py; do echo "== $$bench"; $(PYTHON) "$$bench" || exit 1; done
 
 lock: .venv/installed-dev ## Lock the dependencies anew, with their hashes and without addresses
@@ -45,8 +45,8 @@ clean: ## Remove what was made here: environment, state, caches
 	rm -rf .venv var build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: debian-run debian-test debian-lint
-debian-run debian-test debian-lint: debian-%:
+.PHONY: debian-lint debian-run debian-test debian-bench
+debian-lint debian-run debian-test debian-bench: debian-%:
 	@sh dev/debian.sh $*
 
 # The environment is made anew only where a lock or the project's own description changed.

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Install from Debian what `make $1` needs and this machine lacks ($1: lint, run, test).
+# Install from Debian what `make $1` needs and this machine lacks ($1: lint, run, test, bench).
 # Not root, or not Debian: say it in one line and go on; what is missing then shows where it is used.
 set -eu
 
@@ -22,7 +22,11 @@ if [ "$1" != lint ]; then
     have iptables || need iptables
     static_busybox || need busybox-static
 fi
-if [ "$1" = test ]; then
+if [ "$1" = bench ]; then
+    have wrk || need wrk
+    have etcd || need etcd-server
+fi
+if [ "$1" = test ] || [ "$1" = bench ]; then
     have prometheus || need prometheus
     have debootstrap || need debootstrap
     have docker-registry || need docker-registry
@@ -59,6 +63,6 @@ fi
 
 if [ -d /run/systemd/system ]; then
     for name in $missing; do
-        case $name in prometheus | docker-registry) systemctl disable -q "$name" || true ;; esac
+        case $name in prometheus | docker-registry | etcd-server) systemctl disable -q "$name" || true ;; esac
     done
 fi
