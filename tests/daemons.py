@@ -61,6 +61,7 @@ class Daemon:
         self._program = Path(sys.executable).with_name(program)
         self._process: subprocess.Popen[bytes] | None = None
         self._session = requests.Session()
+        self._session.trust_env = False  # REQUESTS_CA_BUNDLE would win over ``trust``
         if trust is not None:
             self._session.verify, self._session.cert = trust
         self.key_path.touch(mode=0o600)
