@@ -63,6 +63,8 @@ fi
 
 if [ -d /run/systemd/system ]; then
     for name in $missing; do
-        case $name in prometheus | docker-registry | etcd-server) systemctl disable -q "$name" || true ;; esac
+        case $name in prometheus | docker-registry | etcd-server)
+            systemctl disable -q "${name%-server}" || true ;;
+        esac
     done
 fi

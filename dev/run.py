@@ -96,7 +96,7 @@ def _have_engine(
         with _client(url) as client:
             images.build_busybox(client, image, page="Hello from the roll call\n")
     except engine.EngineError as error:
-        screen.say(f"rollcall: {error}; until one does, apps answer 503")
+        screen.say(f"rollcall: {error}; until an engine answers, apps answer 503")
     except (images.ImageError, docker.errors.DockerException, requests.RequestException) as error:
         screen.say(f"rollcall: the image {image} could not be built: {error}")
 
