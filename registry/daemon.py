@@ -4,6 +4,7 @@ import asyncio
 import os
 import time
 from contextlib import AsyncExitStack, suppress
+from itertools import count
 
 from structlog.typing import FilteringBoundLogger
 
@@ -25,6 +26,8 @@ from registry.store.sqlite import SqliteStore
 
 # What is promised to be durable within a second is written twice in one.
 FLUSH_SECONDS = 0.5
+# Who asks for targets has changed nodes read at once; else they are read now and then, together.
+FLUSHES_TO_SETTLE = 4
 DRAIN_SECONDS = 8.0
 
 
@@ -111,11 +114,12 @@ class Ticking:
             await self._task
 
     async def _tick(self) -> None:
-        while True:
+        for tick in count():
             await asyncio.sleep(FLUSH_SECONDS)
             try:
                 await self._nodes.flush()
-                await self._index.settle()
+                if tick % FLUSHES_TO_SETTLE == 0:
+                    await self._index.settle()
             except Exception as error:
                 self._log.error("defect", exc_info=error)
 

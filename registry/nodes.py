@@ -184,9 +184,7 @@ class Nodes:
         if agent_id is not None and held is not None and held != agent_id:
             raise HostnameTaken(f"{hostname} is the host with {AGENT_ID} {held!a} by now")
         self._pending[hostname] = None
-        await asyncio.shield(
-            self._store.delete(hostname, lambda error: self._deleted(hostname, source, error))
-        )
+        await self._store.delete(hostname, lambda error: self._deleted(hostname, source, error))
 
     async def flush(self) -> None:
         """Make durable who was heard of since the last time; try again what failed then."""
@@ -197,7 +195,7 @@ class Nodes:
         entries = [entry for name in touched if (entry := self._directory.get(name)) is not None]
         rows = [Heard(entry.hostname, entry.last_update, entry.address) for entry in entries]
         try:
-            await asyncio.shield(self._store.touch(rows, self._outcome))
+            await self._store.touch(rows, self._outcome)
         except StoreUnavailable:
             self._touched = touched | self._touched
 
@@ -247,9 +245,7 @@ class Nodes:
     async def _put(self, entry: Entry, source: Source) -> None:
         self._pending[entry.hostname] = entry
         row = Row(*entry.row())
-        await asyncio.shield(
-            self._store.put(row, lambda error: self._recorded(entry, source, error))
-        )
+        await self._store.put(row, lambda error: self._recorded(entry, source, error))
 
     def _recorded(self, entry: Entry, source: Source, error: Exception | None) -> None:
         if self._pending.get(entry.hostname) is entry:

@@ -22,7 +22,7 @@ async def test_each_form_of_the_header_works(service: Service, form: str) -> Non
         headers = {"Authorization": form.format(key)}
         assert (await service.ask("GET", "/nodes", key=None, headers=headers)).status == 200
     headers = {"Authorization": form.format(node_key("h1"))}
-    body = {"labels": [], "kv": {}}
+    body: dict[str, object] = {"labels": [], "kv": {}}
     answer = await service.ask("POST", "/nodes/h1", key=None, headers=headers, json=body)
     assert answer.status == 200
 
@@ -56,15 +56,16 @@ MAY: dict[str, list[tuple[str, str]]] = {
     SCRAPER: [("GET", "/nodes"), ("HEAD", "/nodes"), ("GET", "/prometheus/x"), ("GET", "/metrics"),
               ("GET", "/swagger.json")],
     WEB_HOSTS: [("POST", "/nodes/web-1"), ("POST", "/nodes/WEB-1."), ("DELETE", "/nodes/web-1")],
-    node_key("db-1"): [("POST", "/nodes/db-1"), ("POST", "/nodes/DB-1."), ("DELETE", "/nodes/db-1")],
+    node_key("db-1"): [("POST", "/nodes/db-1"), ("POST", "/nodes/DB-1."),
+                       ("DELETE", "/nodes/db-1")],
 }  # fmt: skip
 MAY_NOT: dict[str, list[tuple[str, str]]] = {
     SCRAPER: [("POST", "/nodes/db-1"), ("DELETE", "/nodes/db-1")],
     WEB_HOSTS: [("GET", "/nodes"), ("GET", "/nodes/web-1"), ("POST", "/nodes/db-1"),
                 ("POST", "/nodes/xweb-1"), ("DELETE", "/nodes/db-1"), ("GET", "/metrics"),
                 ("GET", "/prometheus/x"), ("GET", "/swagger.json"), ("POST", "/nodes/db-1%00web-")],
-    node_key("db-1"): [("POST", "/nodes/db-2"), ("POST", "/nodes/db-1.x"), ("DELETE", "/nodes/web-1"),
-                       ("GET", "/nodes/db-1"), ("GET", "/nodes"), ("GET", "/metrics"),
+    node_key("db-1"): [("POST", "/nodes/db-2"), ("POST", "/nodes/db-1.x"),
+                       ("DELETE", "/nodes/web-1"), ("GET", "/nodes/db-1"), ("GET", "/nodes"), ("GET", "/metrics"),
                        ("POST", "/nodes/db-1%00"), ("POST", "/nodes/db%2D1%2Fx")],
 }  # fmt: skip
 

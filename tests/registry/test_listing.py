@@ -1,6 +1,7 @@
 """GET /nodes and GET /nodes/{hostname}."""
 
 import gzip
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -166,6 +167,13 @@ async def test_what_the_client_has_not_is_sent(fleet: Service, form: str) -> Non
     assert answer.status == 200
 
 
+UNPACK: dict[str | None, Callable[[bytes], bytes]] = {
+    "gzip": gzip.decompress,
+    "zstd": zstandard.ZstdDecompressor().decompress,
+    None: bytes,
+}
+
+
 @pytest.mark.parametrize(
     ("accepted", "coding"),
     [
@@ -190,12 +198,7 @@ async def test_an_answer_is_compressed_as_the_client_asks(
     answer = await fleet.ask("GET", "/nodes", headers={"Accept-Encoding": accepted})
 
     assert answer.headers.get("Content-Encoding") == coding
-    unpacked = {
-        "gzip": gzip.decompress,
-        "zstd": zstandard.ZstdDecompressor().decompress,
-        None: bytes,
-    }[coding](answer.body)
-    assert unpacked == plain.body
+    assert UNPACK[coding](answer.body) == plain.body
     assert (answer.headers["ETag"] == plain.headers["ETag"]) == (coding is None)
 
 
