@@ -88,6 +88,7 @@ class RegistryClient:
         user_agent: str = "rollcall-client",
     ) -> None:
         self._url = url.rstrip("/")
+        self._tls = url.startswith("https:")
         self._key = key
         self._trust = trust or Trust()
         self._timeout_seconds = timeout_seconds
@@ -178,8 +179,7 @@ class RegistryClient:
                     raise
                 return await self._request(method, path, parameters, body, headers)
         except (aiohttp.ClientError, TimeoutError) as error:
-            tls = self._url.startswith("https:")
-            raise no_answer(error, limit=self._timeout_seconds, tls=tls) from error
+            raise no_answer(error, limit=self._timeout_seconds, tls=self._tls) from error
 
     async def _request(
         self,
@@ -197,7 +197,7 @@ class RegistryClient:
             data=body,
             headers=headers,
             allow_redirects=False,
-            ssl=self._trust.context(),
+            ssl=self._trust.context() if self._tls else True,
         ) as response:
             if response.status == HTTPStatus.OK:
                 return await _read(response, LONGEST_ANSWER)

@@ -1,0 +1,220 @@
+"""A fleet of simulated agents against a real registry, with a real Prometheus beside it.
+
+Each agent is the real reporter, back-off and client over a connection of its own; only the host
+under it is made up. All traffic stays on 127.0.0.1, and the run ends by itself.
+
+    python bench/fleet.py --nodes 10000 --interval 30 --seconds 120 --kill-for 2 --prometheus
+"""
+
+import argparse
+import asyncio
+import functools
+import os
+import random
+import resource
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import requests
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from simulated import Fleet, Tally
+
+from dev.waiting import until
+from tests import prometheus
+
+KEY = secrets.token_urlsafe(32)
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def unused_port() -> int:
+    """Give a TCP port of 127.0.0.1 that none of ten thousand connections can have by chance."""
+    for port in random.sample(range(20000, 30000), 100):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise SystemExit("no free port between 20000 and 30000")
+
+
+class Registry:
+    """The registry under test: a process of its own over SQLite on a real disk."""
+
+    def __init__(self, folder: Path) -> None:
+        port = unused_port()
+        self.url = f"http://127.0.0.1:{port}"
+        self._config = folder / "registry.yml"
+        key = {"name": "bench", "value": KEY, "allow": ["read", "write"]}
+        settings = {"listen": f"127.0.0.1:{port}", "keys": [key]}
+        settings["store"] = f"sqlite:///{folder}/registry.db"
+        self._config.write_text(yaml.safe_dump(settings | {"log": {"level": "warning"}}))
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it takes heartbeats."""
+        program = Path(sys.executable).with_name("rollcall-registry")
+        self.process = subprocess.Popen([program, "--config", self._config])
+        until(self._healthy, "the registry", within=60)
+
+    def _healthy(self) -> bool:
+        try:
+            return requests.get(f"{self.url}/healthz", timeout=5).ok
+        except requests.RequestException:
+            return False
+
+    def kill(self) -> None:
+        """End it as a crash does."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def cpu_seconds(self) -> float:
+        """Give the CPU time that it took so far."""
+        assert self.process is not None
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def memory_mib(self) -> float:
+        """Give the memory that it has now."""
+        assert self.process is not None
+        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(text.partition("VmRSS:")[2].split()[0]) / 1024
+
+    def fresh(self, seconds: float) -> int:
+        """Count the nodes that were heard of in the last so many seconds."""
+        header = {"Authorization": f"Bearer {KEY}"}
+        asked = {"max_age": f"{seconds:g}"}
+        answer = requests.get(f"{self.url}/nodes", params=asked, headers=header, timeout=60)
+        return len(answer.json())
+
+
+class Watcher:
+    """Asks Prometheus every second how many targets it has."""
+
+    def __init__(self, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}/metrics"
+        self.least: int | None = None
+
+    def targets(self) -> int:
+        """Give how many targets Prometheus has."""
+        for line in requests.get(self.url, timeout=30).text.splitlines():
+            if line.startswith('prometheus_target_scrape_pool_targets{scrape_job="fleet"}'):
+                return int(float(line.rpartition(" ")[2]))
+        return 0
+
+    def has(self, targets: int) -> bool:
+        """Tell whether Prometheus has so many targets."""
+        return self.targets() >= targets
+
+    async def watch(self) -> None:
+        """Ask until cancelled."""
+        while True:
+            found = await asyncio.to_thread(self.targets)
+            self.least = found if self.least is None else min(self.least, found)
+            await asyncio.sleep(1)
+
+
+async def steady(options: argparse.Namespace, registry: Registry, tally: Tally) -> None:
+    """Measure the fleet while nothing is wrong."""
+    cpu, began = registry.cpu_seconds(), time.monotonic()
+    await asyncio.sleep(options.seconds)
+    ended = time.monotonic()
+    share = (registry.cpu_seconds() - cpu) / (ended - began)
+    print(f"steady for {ended - began:.0f} s")
+    tally.report(began, ended, interval=options.interval, nodes=options.nodes)
+    print(f"  the registry          {share:.1%} of a core, {registry.memory_mib():.0f} MiB")
+    fresh = await asyncio.to_thread(registry.fresh, options.interval * 1.2)
+    print(f"  fresh                 {fresh} of {options.nodes}")
+
+
+async def killed(
+    options: argparse.Namespace, registry: Registry, fleet: Fleet, tally: Tally
+) -> None:
+    """Kill the registry, start it again, and measure until every host is fresh."""
+    began = time.monotonic()
+    registry.kill()
+    await asyncio.sleep(options.kill_for)
+    await asyncio.to_thread(registry.start)
+    back = time.monotonic()
+    waiting = [agent.ledger for agent in fleet.agents]
+    while waiting and time.monotonic() - back < 10 * options.interval:
+        await asyncio.sleep(0.1)
+        waiting = [ledger for ledger in waiting if ledger.taken_at < back]
+    ended = time.monotonic()
+    print(f"killed, away for {back - began:.1f} s")
+    print(f"  did not come back     {len(waiting)}")
+    print(f"  all fresh again       {ended - back:.1f} s after its first answer")
+    tally.report(back, ended + 1, interval=options.interval, nodes=options.nodes)
+
+
+def scraping(registry: Registry) -> dict[str, object]:
+    """Give the settings of a Prometheus that discovers the fleet and hardly ever scrapes it."""
+    discovery = {
+        "url": f"{registry.url}/prometheus/fleet",
+        "refresh_interval": "1s",
+        "authorization": {"credentials": KEY},
+    }
+    job = {"job_name": "fleet", "scrape_interval": "30m", "http_sd_configs": [discovery]}
+    return {"scrape_configs": [job]}
+
+
+async def run(options: argparse.Namespace, folder: Path) -> None:
+    """Do the whole run."""
+    registry, tally = Registry(folder), Tally()
+    await asyncio.to_thread(registry.start)
+    fleet = Fleet(options, tally, registry.url, KEY)
+    await fleet.arrive()
+    await asyncio.sleep(3)
+    restless = asyncio.create_task(fleet.be_restless())
+    with ExitStack() as stack:
+        watcher = None
+        if options.prometheus:
+            port = unused_port()
+            stack.enter_context(
+                prometheus.running(scraping(registry), folder=folder / "prometheus", port=port)
+            )
+            watcher = Watcher(port)
+            everybody = functools.partial(watcher.has, options.nodes)
+            await asyncio.to_thread(until, everybody, "all targets in Prometheus", within=120)
+            watching = asyncio.create_task(watcher.watch())
+        tally.latencies.clear()
+        await steady(options, registry, tally)
+        if options.kill_for is not None:
+            await killed(options, registry, fleet, tally)
+            await steady(options, registry, tally)
+        if watcher is not None:
+            watching.cancel()
+            print(f"Prometheus: never fewer than {watcher.least} of {options.nodes} targets")
+    restless.cancel()
+    await fleet.leave()
+    registry.kill()
+
+
+def main() -> None:
+    """Read the command line and run."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--nodes", type=int, default=10_000)
+    parser.add_argument("--interval", type=float, default=30)
+    parser.add_argument("--seconds", type=float, default=60, help="of each steady phase")
+    parser.add_argument("--restarts", type=float, default=1, help="hosts a second")
+    parser.add_argument("--changes", type=float, default=2, help="hosts a second")
+    parser.add_argument("--skew", type=float, default=0.01, help="of the hosts' clocks")
+    parser.add_argument("--kill-for", type=float, help="kill the registry for so many seconds")
+    parser.add_argument("--prometheus", action="store_true", help="put a real one beside it")
+    options = parser.parse_args()
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(run(options, Path(folder)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""Simulated hosts: the real reporter, back-off and client of each; only the host is made up."""
+
+import argparse
+import asyncio
+import random
+import secrets
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import structlog
+
+from agent.backoff import Backoff
+from agent.reporter import Reporter
+from registry.client import RegistryClient, RegistryFailure
+from registry.heartbeat import Heartbeat
+
+
+class Tally:
+    """What happened, by second: attempts, what was taken and how fast, and what failed."""
+
+    def __init__(self) -> None:
+        self.attempts: Counter[int] = Counter()
+        self.taken: Counter[int] = Counter()
+        self.failures: Counter[str] = Counter()
+        self.latencies: list[float] = []
+        self.longest_silence = 0.0
+
+    def report(self, since: float, until: float, *, interval: float, nodes: int) -> None:
+        """Print what happened between two monotonic times."""
+        seconds = range(int(since), int(until))
+        steady = nodes / interval
+        peak = max((self.attempts[second] for second in seconds), default=0)
+        print(f"  heartbeats taken      {sum(self.taken[s] for s in seconds)}")
+        print(f"  failed attempts       {dict(self.failures) or 'none'}")
+        print(f"  attempts a second     peak {peak}, {peak / steady:.2f} x the steady {steady:.0f}")
+        if self.latencies:
+            ordered = sorted(self.latencies)
+            shown = {p: ordered[int(len(ordered) * p / 100) - 1] * 1000 for p in (50, 90, 99, 100)}
+            print("  answer in ms          " + ", ".join(f"p{p} {v:.1f}" for p, v in shown.items()))
+        print(f"  longest silence       {self.longest_silence:.1f} s between a host's heartbeats")
+        self.failures.clear()
+        self.latencies.clear()
+        self.longest_silence = 0.0
+
+
+class Ledger:
+    """Stands in for an agent's ledger, and keeps the fleet's tally."""
+
+    def __init__(self, tally: Tally) -> None:
+        self.tally = tally
+        self.taken_at = 0.0
+
+    def taken(self, seconds: float) -> None:
+        """Count a heartbeat that was taken."""
+        now = time.monotonic()
+        self.tally.taken[int(now)] += 1
+        self.tally.attempts[int(now)] += 1
+        self.tally.latencies.append(seconds)
+        if self.taken_at:
+            self.tally.longest_silence = max(self.tally.longest_silence, now - self.taken_at)
+        self.taken_at = now
+
+    def failed(self, failure: RegistryFailure) -> None:
+        """Count one that was not."""
+        self.tally.attempts[int(time.monotonic())] += 1
+        self.tally.failures[failure.kind] += 1
+
+    def broken(self, error: Exception) -> None:
+        """End the run."""
+        raise error
+
+
+class Nameless:
+    """Stands in for identity and presence, which are files of a real host."""
+
+    def claim(self, *_: str) -> None:
+        """Forget it."""
+
+    def other_names(self, *_: str) -> list[str]:
+        """Give none."""
+        return []
+
+    @contextmanager
+    def speaking(self) -> Iterator[bool]:
+        """Let it speak."""
+        yield True
+
+
+class Agent:
+    """One simulated host. ``rate`` is how fast its clock runs; its phase is drawn once a life."""
+
+    def __init__(
+        self, number: int, options: argparse.Namespace, tally: Tally, url: str, key: str
+    ) -> None:
+        self.number = number
+        self.changes = 0
+        self.ledger = Ledger(tally)
+        self._options = options
+        self._url = url
+        self._key = key
+        self._rate = random.uniform(1 - options.skew, 1 + options.skew)
+        self._id = secrets.token_hex(16)
+        self._reporter: Reporter | None = None
+
+    async def heartbeat(self) -> Heartbeat:
+        """Say about as much as a real host with two apps does."""
+        address = f"127.0.{self.number // 250}.{self.number % 250 + 1}"
+        labels = ["service:web", f"rack:r{self.number % 40}", f"release:{self.changes}"]
+        labels += ["prometheus:fleet:port:9", f"prometheus:fleet:host:{address}"]
+        for app in ("shop", "blog"):
+            labels += [
+                f"app:{app}",
+                f"prometheus:http@{app}:port:2000",
+                f"prometheus:http@{app}:app:{app}",
+            ]
+        kv = {"agent.id": self._id, "agent.url": f"http://{address}:7656", "agent.version": "0"}
+        kv |= {"host.os": "Debian GNU/Linux 12 (bookworm)", "host.kernel": "6.1.0-18-amd64"}
+        kv |= {"host.arch": "x86_64", "host.cpus": "2", "host.memory_mib": "3935"}
+        kv |= {"docker.version": "20.10.24", "docker.state": "running", "apps.total": "2"}
+        return Heartbeat(labels=labels, kv=kv | {"apps.running": "2"})
+
+    def change(self) -> None:
+        """Get another label, and say so."""
+        self.changes += 1
+        if self._reporter is not None:
+            self._reporter.call()
+
+    async def live(self) -> None:
+        """Report from now on, until cancelled."""
+        interval = self._options.interval / self._rate
+        async with RegistryClient(
+            url=self._url, key=lambda: self._key, timeout_seconds=10
+        ) as client:
+            self._reporter = self._made(client, interval)
+            run = asyncio.create_task(self._reporter.run())
+            try:
+                due = time.monotonic() + random.uniform(0, interval)
+                while True:
+                    await asyncio.sleep(max(0, due - time.monotonic()))
+                    self._reporter.call()
+                    due += interval
+            finally:
+                run.cancel()
+                with suppress(asyncio.CancelledError):
+                    await run
+
+    def _made(self, client: RegistryClient, interval: float) -> Reporter:
+        return Reporter(
+            url=self._url,
+            registry=client,
+            hostname=f"node-{self.number:06}.fleet.test",
+            heartbeat=self.heartbeat,
+            key=lambda: self._key,
+            interval_seconds=interval,
+            backoff=Backoff(longest_seconds=self._options.interval, random=random.SystemRandom()),
+            identity=Nameless(),
+            presence=Nameless(),
+            ledger=self.ledger,
+            monotonic=time.monotonic,
+            log=structlog.get_logger(),
+        )
+
+
+class Fleet:
+    """All simulated hosts, some of which restart or change now and then."""
+
+    def __init__(self, options: argparse.Namespace, tally: Tally, url: str, key: str) -> None:
+        self.agents = [Agent(number, options, tally, url, key) for number in range(options.nodes)]
+        self._lives: list[asyncio.Task[None]] = []
+        self._options = options
+
+    async def arrive(self) -> None:
+        """Start all hosts, spread over one heartbeat."""
+        for agent in self.agents:
+            self._lives.append(asyncio.create_task(agent.live()))
+            await asyncio.sleep(self._options.interval / len(self.agents))
+
+    async def be_restless(self) -> None:
+        """Restart and change hosts at random until cancelled."""
+        while True:
+            await asyncio.sleep(1)
+            for _ in range(round(self._options.restarts)):
+                number = random.randrange(len(self.agents))
+                self._lives[number].cancel()
+                self._lives[number] = asyncio.create_task(self.agents[number].live())
+            for _ in range(round(self._options.changes)):
+                random.choice(self.agents).change()
+
+    async def leave(self) -> None:
+        """End all hosts."""
+        for life in self._lives:
+            life.cancel()
+        await asyncio.gather(*self._lives, return_exceptions=True)
