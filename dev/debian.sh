@@ -20,6 +20,7 @@ if [ "$1" != lint ]; then
     have curl || need curl
     [ -n "${DOCKER_HOST:-}" ] || [ -S /var/run/docker.sock ] || have dockerd || need docker.io
     have iptables || need iptables
+    have ps || need procps # the engine asks it for the processes of an app
     static_busybox || need busybox-static
 fi
 if [ "$1" = bench ]; then
