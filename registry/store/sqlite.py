@@ -17,6 +17,7 @@ from registry.store.sqlite_file import (
     check_header,
     check_version,
     connect,
+    connect_locked,
     create,
     migrate,
     read_rows,
@@ -87,7 +88,7 @@ class SqliteStore:
 
     def _load(self) -> list[Row]:
         try:
-            with closing(connect(self._path, mode="ro")) as connection:
+            with closing(connect_locked(self._path)) as connection:
                 self._check(connection)
                 rows = self._rows(connection) if self._version == len(self._migrations) else None
             self._connection = self._open()
@@ -109,6 +110,14 @@ class SqliteStore:
 
     def _open(self) -> sqlite3.Connection:
         connection = connect(self._path, mode="rw")
+        try:
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
@@ -124,7 +133,6 @@ class SqliteStore:
         connection.execute(
             "DELETE FROM heard WHERE hostname NOT IN (SELECT hostname FROM node)"
         ).close()
-        return connection
 
     def _close(self) -> None:
         assert self._connection is not None

@@ -67,8 +67,18 @@ class Lock:
 
 def connect(path: Path, *, mode: str) -> sqlite3.Connection:
     """Open a file that exists; `mode` is ro or rw. The caller handles sqlite3.Error."""
+    return _connect(f"file:{quote(str(path))}?mode={mode}")
+
+
+def connect_locked(path: Path) -> sqlite3.Connection:
+    """Open a file, for reading, that we hold the lock of, without leaving anything beside it."""
+    has_log = path.with_name(path.name + "-wal").exists()
+    return _connect(f"file:{quote(str(path))}?mode=ro{'' if has_log else '&immutable=1'}")
+
+
+def _connect(uri: str) -> sqlite3.Connection:
     return sqlite3.connect(
-        f"file:{quote(str(path))}?mode={mode}",
+        uri,
         uri=True,
         timeout=2.0,
         isolation_level=None,

@@ -65,7 +65,8 @@ MAY_NOT: dict[str, list[tuple[str, str]]] = {
                 ("POST", "/nodes/xweb-1"), ("DELETE", "/nodes/db-1"), ("GET", "/metrics"),
                 ("GET", "/prometheus/x"), ("GET", "/swagger.json"), ("POST", "/nodes/db-1%00web-")],
     node_key("db-1"): [("POST", "/nodes/db-2"), ("POST", "/nodes/db-1.x"),
-                       ("DELETE", "/nodes/web-1"), ("GET", "/nodes/db-1"), ("GET", "/nodes"), ("GET", "/metrics"),
+                       ("DELETE", "/nodes/web-1"), ("GET", "/nodes/db-1"), ("GET", "/nodes"),
+                       ("GET", "/metrics"),
                        ("POST", "/nodes/db-1%00"), ("POST", "/nodes/db%2D1%2Fx")],
 }  # fmt: skip
 
