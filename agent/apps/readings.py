@@ -11,7 +11,7 @@ from agent.apps.marks import APP
 from agent.apps.records import Record
 from agent.apps.roster import Roster
 from agent.apps.spec import App
-from agent.apps.turns import Turns
+from agent.apps.turns import Turn, Turns
 from agent.containers import Container, Engine, EngineConflict, NotThere, Process, Sample
 
 # An average over longer than this says nothing about now.
@@ -58,7 +58,7 @@ class Readings:
         return {container.id: container for container in listed}
 
     def _brief(self, app: App, container: Container | None) -> Record:
-        turn = self._turns.current(app.name)
+        turn = self._under_way(app.name)
         return records.brief(app, container, turn, since(turn.since) if turn else "")
 
     async def one(self, name: str) -> Record:
@@ -68,8 +68,22 @@ class Readings:
             container = await self._engine.inspect(app.container_id) if app.container_id else None
         except NotThere:
             container = None
-        turn = self._turns.current(name)
+        turn = self._under_way(name)
         return records.full(app, container, turn, since(turn.since) if turn else "")
+
+    def _under_way(self, name: str) -> Turn | None:
+        """Give the change of an app under way, or the one that broke off and is not settled yet."""
+        turn, left = self._turns.current(name), self._roster.change(name)
+        if turn is None and left is not None:
+            return Turn(
+                app=name,
+                operation=left.operation,
+                by=left.by,
+                since=left.since,
+                promised=left.promised,
+                step="waiting for the engine",
+            )
+        return turn
 
     async def processes(self, name: str) -> list[Process]:
         """List an app's processes, none when it does not run."""

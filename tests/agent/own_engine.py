@@ -1,0 +1,107 @@
+"""A Docker Engine that a test may stop, kill and freeze."""
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import docker
+
+from dev import engine
+from dev.ending import end
+from dev.images import build_busybox
+from dev.waiting import until
+
+START_SECONDS = 30.0
+STOP_SECONDS = 60.0
+IMAGE = "rollcall-test-busybox"
+
+
+class OwnEngine:
+    """A ``dockerd`` in a network namespace of its own, with its files in a folder of its own."""
+
+    def __init__(self) -> None:
+        # Not pytest's: the paths of the sockets below it would be too long.
+        self._folder = Path(tempfile.mkdtemp(prefix="rollcall-"))
+        folder = self._folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = f"unix://{folder / 'docker.sock'}"
+
+    def start(self) -> None:
+        """Start it, or start it again, and wait until it answers."""
+        place = self._folder
+        self._forget_the_dead()
+        dockerd = (
+            f"dockerd --host {self.url} --data-root {place / 'data'} --exec-root {place / 'exec'}"
+            f" --pidfile {place / 'pid'}"
+        )
+        with (place / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                ["unshare", "--net", "sh", "-c", f"ip link set lo up && exec {dockerd}"],
+                stdout=log,
+                stderr=log,
+            )
+        until(lambda: engine.answers(self.url), "the test's own engine", within=START_SECONDS)
+
+    def _forget_the_dead(self) -> None:
+        """Take away what one that was killed has left; its containerd would be waited for."""
+        containerd = self._folder / "exec/containerd/containerd.pid"
+        with suppress(FileNotFoundError, ProcessLookupError, ValueError):
+            os.kill(int(containerd.read_text()), signal.SIGKILL)
+        containerd.unlink(missing_ok=True)
+        (self._folder / "pid").unlink(missing_ok=True)
+
+    def stop(self) -> None:
+        """End it in order."""
+        end(self._running(), within=STOP_SECONDS)
+        self._process = None
+
+    def kill(self) -> None:
+        """Let it crash."""
+        self._running().kill()
+        self._running().wait()
+        self._process = None
+
+    def freeze(self) -> None:
+        """Let it hang: it accepts connections and never answers."""
+        self._running().send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._running().send_signal(signal.SIGCONT)
+
+    def client(self) -> docker.APIClient:
+        """Give docker-py's low-level client for it."""
+        return docker.APIClient(base_url=self.url, version="auto", timeout=60)
+
+    def build(self) -> None:
+        """Build the image that its apps are made of."""
+        client = self.client()
+        build_busybox(client, IMAGE, page="Hello")
+        client.close()
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "the engine does not run"
+        return self._process
+
+    def __enter__(self) -> Self:
+        """Give itself; it is not started yet."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End it and what it left."""
+        if self._process is not None:
+            self.thaw()
+            self.stop()
+        self._forget_the_dead()
+        shutil.rmtree(self._folder, ignore_errors=True)
