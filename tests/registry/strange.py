@@ -31,8 +31,8 @@ async def talking(talk: Talk) -> AsyncIterator[str]:
     """Accept connections on 127.0.0.1 and do as told with each; give the URL."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # asyncio's streams would tell of a cancelled talk as of an error.
-        with suppress(asyncio.CancelledError):
+        # asyncio's streams would tell of a cancelled talk, or of a caller who left, as of an error.
+        with suppress(asyncio.CancelledError, EOFError, ConnectionError):
             await talk(reader, writer)
         writer.close()
 
