@@ -33,8 +33,7 @@ def restore(configuration: Configuration, file: Path) -> None:
 
 
 def check(configuration: Configuration) -> None:
-    """Check the settings, the keys, and each row of the store."""
-    configuration.validate()
+    """Check each row of the store."""
     path = configuration.store_file()
     if path.exists():
         _tell(f"{path}: {sqlite_backup.check(path)} nodes, all is well")

@@ -24,8 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         configuration = Configuration(options.config)
+        configuration.validate()
         if options.check:
-            configuration.validate()
             return 0
         _run(options, configuration)
     except (ConfigError, HostnameInvalid) as error:
