@@ -1,0 +1,63 @@
+"""Small disks of a test's own: a file with a file system in it, and memory."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+def need_root() -> None:
+    """Skip a test that mounts, unless root runs it."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to mount a disk of its own")
+
+
+class Disk:
+    """An ext4 file system in a file."""
+
+    def __init__(self, image: Path, mount_point: Path) -> None:
+        self.image = image
+        self.mount_point = mount_point
+
+    @contextmanager
+    def mounted(self) -> Iterator[Path]:
+        """Mount it while the context is open."""
+        self.mount_point.mkdir()
+        subprocess.run(["mount", "-o", "loop", self.image, self.mount_point], check=True)
+        try:
+            yield self.mount_point
+        finally:
+            subprocess.run(["umount", self.mount_point], check=True)
+
+    def after_power_cut(self) -> "Disk":
+        """Give the disk as it would be found, had the power failed now.
+
+        What was written but not synced is in the file system's cache, not yet in the file.
+        """
+        copy = self.image.with_name("copy.img")
+        shutil.copyfile(self.image, copy)
+        return Disk(copy, self.mount_point.with_name("after"))
+
+
+def new_disk(folder: Path, *, mebibytes: int = 64) -> Disk:
+    """Make a file system."""
+    image = folder / "disk.img"
+    with image.open("wb") as file:
+        file.truncate(mebibytes * 1024 * 1024)
+    subprocess.run(["mkfs.ext4", "-q", image], check=True)
+    return Disk(image, folder / "disk")
+
+
+@contextmanager
+def memory_disk(mount_point: Path, *, size: str) -> Iterator[Path]:
+    """Mount a disk in memory, of a size such as 4m."""
+    mount_point.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", mount_point], check=True)
+    try:
+        yield mount_point
+    finally:
+        subprocess.run(["umount", mount_point], check=True)
