@@ -16,10 +16,17 @@ def listen_address(text: str) -> tuple[str, int]:
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > LAST_PORT:
         raise ValueError(f"`{text}` is no address; write HOST:PORT, such as 127.0.0.1:7655")
     if host.startswith("[") and host.endswith("]"):
-        host = str(ipaddress.IPv6Address(host[1:-1]))
+        host = _ipv6(host[1:-1], text)
     elif ":" in host:
         raise ValueError(f"`{text}`: an IPv6 host needs brackets, such as [::1]:{port}")
     return host, int(port)
+
+
+def _ipv6(host: str, text: str) -> str:
+    try:
+        return str(ipaddress.IPv6Address(host))
+    except ValueError as error:
+        raise ValueError(f"`{text}`: {host} is no IPv6 address") from error
 
 
 def is_loopback(host: str) -> bool:

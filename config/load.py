@@ -60,15 +60,21 @@ def load(path: Path, settings: type[T]) -> T:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: is no YAML: {_one_line(error)}") from error
+        raise ConfigError(f"{path}: is no YAML: {_place(error)}") from error
     try:
         return msgspec.convert({} if document is None else document, settings)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{path}: {_explain(str(error), settings)}") from error
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+def _place(error: Exception) -> str:
+    """Tell what is wrong and where, without the lines around it: they may hold a secret."""
+    if isinstance(error, yaml.MarkedYAMLError):
+        parts = [part for part in (error.context, error.problem) if part]
+        mark = error.problem_mark or error.context_mark
+        place = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        return f"{' '.join(parts)}{place}"
+    return f"a value in it cannot be read ({type(error).__name__})"
 
 
 def _explain(problem: str, settings: type) -> str:

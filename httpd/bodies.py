@@ -10,6 +10,7 @@ from aiohttp import web
 from multidict import MultiMapping
 
 from httpd.errors import BadInput, BodyTooLarge, BodyTooSlow, CompressedBody
+from httpd.expectation import invite
 
 T = TypeVar("T")
 LIMIT = 64 * 1024
@@ -36,6 +37,7 @@ async def read(request: web.Request, *, limit: int = LIMIT, seconds: float = SEC
             body = content.read_nowait()
             _check_size(len(body), limit)
             return body
+        await invite(request)
         async with asyncio.timeout(seconds):
             return await _read(content.iter_any(), limit)
     except TimeoutError as error:

@@ -10,14 +10,26 @@ from aiohttp.abc import AbstractAccessLogger
 from httpd.bodies import SERVER, message
 from httpd.metrics import RequestMetrics
 
-IDLE_SECONDS = 75.0  # longer than a heartbeat, so that agents keep their connection
-HEADER_SECONDS = 10.0
-LINGER_SECONDS = 2.0
 FULL_BODY = b'{"message":"too many connections"}'
 FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
     b"Retry-After: 5\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s"
 ) % (len(FULL_BODY), FULL_BODY)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long a client may take, in seconds.
+
+    ``idle`` is for the next request to begin (longer than a heartbeat, so that agents keep their
+    connection), ``header`` for its headers to be complete, ``stall`` for it to take anything of an
+    answer, ``linger`` for the rest of a body that was refused.
+    """
+
+    idle: float = 75.0
+    header: float = 10.0
+    stall: float = 30.0
+    linger: float = 2.0
 
 
 @dataclass
@@ -26,6 +38,7 @@ class Doors:
 
     limit: int
     metrics: RequestMetrics
+    limits: Limits
     connected: int = 0
 
     def enter(self) -> bool:
@@ -55,10 +68,12 @@ class _NoAccessLog(AbstractAccessLogger):
 
 
 class Connection(web.RequestHandler):
-    """aiohttp's connection, with three more limits.
+    """aiohttp's connection, with more limits.
 
-    A request's headers must be complete ten seconds after their first byte; there are at most so
-    many connections; what is malformed gets a Message like every other error.
+    A request's headers must be complete ten seconds after their first byte; a client that takes
+    nothing of its answer for thirty is cut off; there are at most so many connections. At the end
+    the body of a request under way may still come. What is malformed gets a Message like every
+    other error.
     """
 
     def __init__(
@@ -67,14 +82,15 @@ class Connection(web.RequestHandler):
         super().__init__(
             manager,
             loop=loop,
-            keepalive_timeout=IDLE_SECONDS,
-            lingering_time=LINGER_SECONDS,
+            keepalive_timeout=doors.limits.idle,
+            lingering_time=doors.limits.linger,
             access_log_class=_NoAccessLog,
             auto_decompress=False,  # compressed bodies are refused, so nothing unpacks them
         )
         self._doors = doors
         self._entered = False
         self._header_timer: asyncio.TimerHandle | None = None
+        self._writer_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin, unless there are too many already."""
@@ -90,21 +106,59 @@ class Connection(web.RequestHandler):
             self._entered = False
             self._doors.leave()
         self._stop_header_timer()
+        self._stop_writer_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Parse; what is left waiting for the end of its headers waits for a limited time."""
+        if (self._close or self._force_close) and self._request_in_progress:
+            self._feed_last(data)
+            return
         super().data_received(data)
         waiting = self._waiter is not None and not self._waiter.done()
         if not waiting:
             self._stop_header_timer()
         elif self._header_timer is None:
-            self._header_timer = self._loop.call_later(HEADER_SECONDS, self.force_close)
+            self._header_timer = self._loop.call_later(self._doors.limits.header, self.force_close)
 
     def resume_reading(self, *args: bool, **options: bool) -> None:
         """Resume what was paused: aiohttp asks for it twice for each body, and would parse anew."""
         if self._reading_paused:
             super().resume_reading(*args, **options)
+
+    def _feed_last(self, data: bytes) -> None:
+        # The end has begun: no request is taken any more, but the one under way gets its body.
+        ending = self._close, self._force_close
+        self._close = self._force_close = False
+        super().data_received(data)
+        self._close, self._force_close = ending
+
+    def pause_writing(self) -> None:
+        """Look from now on whether the client takes anything."""
+        super().pause_writing()
+        self._watch_writer(unsent=None)
+
+    def resume_writing(self) -> None:
+        """Stop looking."""
+        self._stop_writer_timer()
+        super().resume_writing()
+
+    def _watch_writer(self, unsent: int | None) -> None:
+        transport = self.transport
+        if transport is None:
+            return
+        left = transport.get_write_buffer_size()
+        if left == unsent:
+            transport.abort()
+            return
+        self._writer_timer = self._loop.call_later(
+            self._doors.limits.stall, self._watch_writer, left
+        )
+
+    def _stop_writer_timer(self) -> None:
+        if self._writer_timer is not None:
+            self._writer_timer.cancel()
+            self._writer_timer = None
 
     def _stop_header_timer(self) -> None:
         if self._header_timer is not None:
@@ -119,6 +173,7 @@ class Connection(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """Answer what never reached the shell: malformed HTTP, for the most part."""
+        self._doors.metrics.observe(None, "other", status, 0.0)
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             self.log_exception("unhandled", exc_info=exc)
         return _malformed(status)

@@ -4,12 +4,14 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from aiohttp import web
 from structlog.typing import FilteringBoundLogger
 
-from httpd.connection import Connection, Doors
+from httpd.connection import Connection, Doors, Limits
+from httpd.descriptors import connections_possible
+from httpd.expectation import Expectation
 from httpd.express import Express
 from httpd.metrics import RequestMetrics
 from httpd.systemd import Notifier
@@ -17,6 +19,7 @@ from httpd.tls import ServerTls
 
 BACKLOG = 1024
 HANDSHAKE_SECONDS = 5.0
+DEFAULT_LIMITS = Limits()
 
 
 class StartError(Exception):
@@ -69,6 +72,7 @@ async def listening(
     drain_seconds: float,
     log: FilteringBoundLogger,
     express: Express | None = None,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> AsyncIterator[tuple[str, int]]:
     """Listen while the context is open; give the address (its port, where 0 was asked for).
 
@@ -81,10 +85,14 @@ async def listening(
     """
     runner = web.AppRunner(app, shutdown_timeout=drain_seconds, access_log=None)
     await runner.setup()
-    if express is not None and runner.server is not None:
+    assert runner.server is not None
+    Expectation(runner.server)
+    if express is not None:
         express.install(runner.server)
-    try:
-        doors = Doors(limit=max_connections, metrics=metrics)
+    possible = connections_possible(max_connections, log)
+    doors = Doors(limit=possible, metrics=metrics, limits=limits)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(runner.cleanup)
         try:
             await _Listener(runner, address=address, tls=tls, doors=doors).start()
         except OSError as error:
@@ -93,16 +101,15 @@ async def listening(
             ) from error
         host, port = runner.addresses[0][:2]
         log.info("listening", host=host, port=port, tls=tls is not None)
-        renewal = asyncio.create_task(tls.keep_renewing(log)) if tls else None
-        try:
-            yield host, port
-        finally:
-            if renewal is not None:
-                renewal.cancel()
-                with suppress(asyncio.CancelledError):
-                    await renewal
-    finally:
-        await runner.cleanup()
+        if tls is not None:
+            stack.push_async_callback(_ended, asyncio.create_task(tls.keep_renewing(log)))
+        yield host, port
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
 
 
 class Signals:

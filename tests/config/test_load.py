@@ -126,7 +126,9 @@ def test_an_empty_file_gives_the_defaults(tmp_path: Path) -> None:
         ("listen: 7655", "Expected `str`"),
         ("listen: a:1\nlisten: b:2", "`listen` is set twice"),
         ("[1, 2]", "Expected `object`, got `array`"),
-        ("{", "is no YAML"),
+        ("{", "is no YAML: while parsing a flow node expected the node content"),
+        ("a: b: c", "mapping values are not allowed here in line 1, column 5"),
+        ("listen: '[zz]:80'", "zz is no IPv6 address"),
         ("a: &a [*a]", "is no YAML"),
         ("!!python/object/apply:os.getcwd []", "is no YAML"),
         (b"\xff\xfe\x00", "is no YAML"),
@@ -159,6 +161,23 @@ def test_a_wrong_agent_setting_is_refused(tmp_path: Path, text: str, problem: st
     with pytest.raises(ConfigError) as refusal:
         load(write(tmp_path, text), AgentSettings)
     assert problem in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'node_secret: {value: "SECRETSECRET-0123456789}',
+        "keys: [{name: o, value: SECRETSECRET-0123456789, allow: [read]",
+        "keys:\n  - value: SECRETSECRET-0123456789\n   name: x",
+        "node_secret: {value: !!int SECRETSECRET-0123456789}",
+        "node_secret: {value: SECRETSECRET-0123456789, valu: x}",
+        "node_secret: [SECRETSECRET-0123456789]",
+    ],
+)
+def test_a_refusal_never_shows_a_secret(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        load(write(tmp_path, text), RegistrySettings)
+    assert "SECRET" not in str(refusal.value)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

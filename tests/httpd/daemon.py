@@ -11,8 +11,9 @@ from aiohttp import web
 from httpd.app import build_app
 from httpd.auth import Caller, Keyring
 from httpd.bodies import answer, decode, query, read
+from httpd.connection import Limits
 from httpd.metrics import RequestMetrics, new_metrics
-from httpd.serve import listening
+from httpd.serve import DEFAULT_LIMITS, listening
 from httpd.tls import ServerTls
 
 READER = "reader-key-0123456789"
@@ -50,6 +51,8 @@ class Things:
             web.post("/things", self.add),
             web.get("/broken/{how}", self.fail),
             web.get("/slow", self.dawdle),
+            web.post("/slow", self.collect),
+            web.get("/large", self.large),
             web.get("/slow/begun", self.begun),
         ]
 
@@ -64,6 +67,13 @@ class Things:
         self._begun += 1
         await asyncio.sleep(0.2)
         return answer("done")
+
+    async def collect(self, request: web.Request) -> web.Response:
+        self._begun += 1
+        return answer(len(await read(request)))
+
+    async def large(self, _request: web.Request) -> web.Response:
+        return answer("x" * 50_000_000)
 
     async def begun(self, _request: web.Request) -> web.Response:
         return answer(self._begun)
@@ -83,6 +93,7 @@ async def daemon(
     tls: ServerTls | None = None,
     max_connections: int = 100,
     drain_seconds: float = 5.0,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> AsyncIterator[tuple[str, int]]:
     """Run it while the context is open; gives host and port."""
     metrics = new_metrics()
@@ -111,6 +122,7 @@ async def daemon(
         metrics=request_metrics,
         max_connections=max_connections,
         drain_seconds=drain_seconds,
+        limits=limits,
         log=log,
     ) as address:
         yield address

@@ -3,6 +3,7 @@ import json
 
 import pytest
 
+from httpd.connection import Limits
 from tests.httpd.daemon import WRITER, daemon
 
 
@@ -57,7 +58,7 @@ async def test_a_body_that_is_framed_wrongly_is_refused(chunk: bytes) -> None:
 
 
 async def test_a_body_that_drips_is_refused_in_time() -> None:
-    async with daemon() as address:
+    async with daemon(limits=Limits(linger=0.1)) as address:
         answer = await exchange(
             address,
             b"POST /things HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer "
@@ -92,3 +93,77 @@ async def test_headers_may_come_in_pieces() -> None:
             await asyncio.sleep(0)
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
         writer.close()
+
+
+async def test_headers_that_do_not_end_are_cut_off() -> None:
+    async with daemon(limits=Limits(header=0.1)) as address:
+        assert await exchange(address, b"GET /healthz HTTP/1.1\r\nHost: a\r\nX-Drip") == b""
+
+
+async def test_an_idle_connection_is_closed() -> None:
+    async with daemon(limits=Limits(idle=0.1)) as address:
+        assert await exchange(address, b"") == b""
+
+
+async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off() -> None:
+    async with daemon(limits=Limits(stall=0.1)) as address:
+        reader, writer = await asyncio.open_connection(*address, limit=1024)
+        writer.write(f"GET /large HTTP/1.1\r\nHost: a\r\nAuthorization: {WRITER}\r\n\r\n".encode())
+        await until_alone(address)
+        answer = await reader.read()
+        assert 0 < len(answer) < 50_000_002
+        writer.close()
+
+
+async def test_a_client_that_takes_its_answer_slowly_gets_all_of_it() -> None:
+    async with daemon(limits=Limits(stall=0.2)) as address:
+        reader, writer = await asyncio.open_connection(*address, limit=1 << 16)
+        writer.write(f"GET /large HTTP/1.1\r\nHost: a\r\nAuthorization: {WRITER}\r\n\r\n".encode())
+        head = await reader.readuntil(b"\r\n\r\n")
+        taken = 0
+        while taken < 50_000_002:
+            taken += len(await reader.readexactly(min(2_000_000, 50_000_002 - taken)))
+            await asyncio.sleep(0.02)
+        assert b"Content-Length: 50000002" in head
+        writer.close()
+
+
+async def until_alone(address: tuple[str, int]) -> None:
+    """Wait until no connection is open but the one that asks."""
+    request = f"GET /metrics HTTP/1.1\r\nHost: a\r\nAuthorization: {WRITER}\r\n"
+    request += "Connection: close\r\n\r\n"
+    while b"\nrollcall_http_connections 1.0\n" not in await exchange(address, request.encode()):
+        pass
+
+
+@pytest.mark.parametrize("expected", ["100-continue", "foo"])
+@pytest.mark.parametrize("path", ["/things", "/nothing"])
+async def test_nobody_is_invited_to_send_a_body_before_the_key_was_looked_at(
+    expected: str, path: str
+) -> None:
+    async with daemon(limits=Limits(linger=0.1)) as address:
+        head = f"POST {path} HTTP/1.1\r\nHost: a\r\nExpect: {expected}\r\n"
+        answer = await exchange(
+            address, head.encode() + b"Connection: close\r\nContent-Length: 4\r\n\r\n"
+        )
+    assert answer.startswith(b"HTTP/1.1 401")
+    assert b"Server: rollcall\r\n" in answer
+
+
+async def test_who_waits_to_be_invited_is_invited() -> None:
+    async with daemon() as address:
+        reader, writer = await asyncio.open_connection(*address)
+        head = f"POST /slow HTTP/1.1\r\nHost: a\r\nAuthorization: {WRITER}\r\n"
+        writer.write(head.encode() + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n")
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(b"ab")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        writer.close()
+
+
+async def test_what_is_no_http_is_counted() -> None:
+    async with daemon() as address:
+        await exchange(address, b"GARBAGE\r\n\r\n")
+        request = f"GET /metrics HTTP/1.1\r\nHost: a\r\nAuthorization: {WRITER}\r\n"
+        answer = await exchange(address, request.encode() + b"Connection: close\r\n\r\n")
+    assert b'rollcall_http_refusals_total{status="400"} 1.0\n' in answer

@@ -91,6 +91,31 @@ async def test_a_request_under_way_is_answered_before_the_end() -> None:
     writer.close()
 
 
+async def test_a_body_that_comes_after_the_end_began_is_still_taken() -> None:
+    async with daemon() as (host, port):
+        reader, writer = await asyncio.open_connection(host, port)
+        head = f"POST /slow HTTP/1.1\r\nHost: a\r\nAuthorization: {WRITER}\r\n"
+        writer.write(head.encode() + b"Content-Length: 4\r\n\r\nab")
+        assert await slow_requests(host, port) == 1
+        rest = asyncio.create_task(_when_refused(host, port, writer, b"cd"))
+    await rest
+    answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert answer.endswith(b"\r\n\r\n4")
+    writer.close()
+
+
+async def _when_refused(host: str, port: int, writer: asyncio.StreamWriter, data: bytes) -> None:
+    """Write the data as soon as the daemon takes no connection any more."""
+    while True:
+        try:
+            _, probe = await asyncio.open_connection(host, port)
+        except ConnectionRefusedError:
+            break
+        probe.close()
+    writer.write(data)
+
+
 async def slow_requests(host: str, port: int) -> int:
     """Wait until the slow request has begun."""
     async with aiohttp.ClientSession(headers={"Authorization": WRITER}) as session:
