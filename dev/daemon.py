@@ -11,7 +11,7 @@ from threading import Event, Thread
 import requests
 
 from config.address import listen_address
-from dev.ending import end
+from dev.processes import end, how_it_ended, start
 from dev.waiting import TookTooLongError, until
 
 START_SECONDS = 30.0
@@ -32,8 +32,9 @@ class Daemon:
 
     def check(self) -> None:
         """Raise DaemonError if it ended."""
-        if self._process.poll() is not None:
-            raise DaemonError(f"the {self.name} ended with status {self._process.returncode}")
+        status = self._process.poll()
+        if status is not None:
+            raise DaemonError(f"the {self.name} {how_it_ended(status)}; see its log above")
 
     def wait_until_healthy(self, stop: Event) -> None:
         """Wait for its first answer.
@@ -73,13 +74,8 @@ def running(
 
     """
     _refuse_taken_address(name, listen, settings)
-    process = subprocess.Popen(
-        [Path(sys.executable).with_name(f"rollcall-{name}"), "--config", settings],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,  # Ctrl-C in the terminal is ours to pass on, in order
-    )
+    program = Path(sys.executable).with_name(f"rollcall-{name}")
+    process = start([program, "--config", settings], output=subprocess.PIPE)
     lines = Thread(target=_pass_on, args=[name, process, log])
     lines.start()
     try:

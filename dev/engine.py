@@ -11,7 +11,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from threading import Event
 
-from dev.ending import end
+from dev.processes import end, start
 from dev.waiting import TookTooLongError, until
 
 SOCKET = Path("/var/run/docker.sock")
@@ -96,13 +96,7 @@ def _start(url: str, log: Path) -> subprocess.Popen[bytes]:
     else:
         raise EngineError("no Docker Engine answers, and dockerd is not installed")
     with log.open("wb") as output:
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,  # Ctrl-C in the terminal is ours to pass on, in order
-        )
+        return start(command, output=output)
 
 
 def _why_not(socket: Path) -> str:

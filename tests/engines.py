@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dev import engine
-from dev.ending import end
+from dev.processes import end
 from dev.waiting import until
 
 START_SECONDS = 60.0

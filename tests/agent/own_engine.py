@@ -13,8 +13,8 @@ from typing import Self
 import docker
 
 from dev import engine
-from dev.ending import end
 from dev.images import build_busybox
+from dev.processes import end
 from dev.waiting import until
 
 START_SECONDS = 30.0

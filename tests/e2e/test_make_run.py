@@ -1,7 +1,9 @@
 """`make run`, as somebody at a terminal sees it."""
 
+import os
 import re
 import secrets
+import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
@@ -63,7 +65,7 @@ def test_its_curl_lines_work_when_pasted_and_a_second_run_finds_the_state(
         (node,) = until(lambda: run.paste(nodes), "the node", within=SOON)
         assert run.paste(targets)[0]["targets"]
         created = run.paste(create)
-        assert created["state"] == "running"
+        assert created.get("state") == "running", created
         page = f"http://127.0.0.1:{created['http_port']}/"
         assert "Hello" in until(lambda: _text(page), page, within=SOON)
         assert app in [record["name"] for record in run.paste(listing)]
@@ -99,6 +101,39 @@ def test_what_prevents_a_start_is_said_and_the_rest_is_ended(
         text = run.screen.wait_for("Error 1", within=READY_SECONDS)
         assert f"{settings}: heartbeat: unknown setting" in text
     _assert_nobody_listens(_port(var / "registry.yml"))
+
+
+def test_a_daemon_that_dies_is_said_and_the_rest_is_ended(make_run: TypeMakeRun, var: Path) -> None:
+    with make_run() as run:
+        run.wait_until_ready()
+        os.kill(_pid(var / "agent.yml"), signal.SIGKILL)
+        text = run.screen.wait_for("Error 1", within=READY_SECONDS)
+        assert "rollcall: the agent was ended by SIGKILL" in text
+    _assert_nobody_listens(_port(var / "registry.yml"))
+
+
+def test_the_daemons_end_even_where_it_is_killed(make_run: TypeMakeRun, var: Path) -> None:
+    with make_run() as run:
+        run.wait_until_ready()
+        os.kill(_pid(var, "dev.run"), signal.SIGKILL)
+        until(lambda: not _pids(var / "agent.yml"), "the agent's end", within=SOON)
+        until(lambda: not _pids(var / "registry.yml"), "the registry's end", within=SOON)
+
+
+def _pid(*words: str | Path) -> int:
+    (found,) = _pids(*words)
+    return found
+
+
+def _pids(*words: str | Path) -> list[int]:
+    """Give the processes that have all these words in their command lines, bar make."""
+    found = []
+    for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            given = cmdline.read_text().split("\0")
+            if given[0] != "make" and {str(word) for word in words} <= set(given):
+                found.append(int(cmdline.parent.name))
+    return found
 
 
 def _assert_secrets_are_kept(var: Path, text: str) -> None:

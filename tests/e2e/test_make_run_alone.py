@@ -62,7 +62,7 @@ def test_it_starts_an_engine_ends_it_and_finds_the_apps_again(alone: Alone, tmp_
     alone.make_run(var)
     nodes, _, create, listing, delete = alone.curl_lines()
     created = alone.paste(create)
-    assert created["state"] == "running"
+    assert created.get("state") == "running", created
     assert alone.end() == 0
     assert "Daemon shutdown complete" in (var / "dockerd.log").read_text()
     alone.make_run(var)
