@@ -4,13 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import docker
 import pytest
 
-from dev.images import build_busybox
-from tests.conftest import PAGE
+from tests.agent.own_engine import IMAGE, OwnEngine
 from tests.daemons import Daemon, Daemons
-from tests.engines import offline_engine
 
 CHECKS = (
     "not_a_server_error",
@@ -31,18 +28,14 @@ def test_the_registry_answers_as_its_document_says(daemons: Daemons, tmp_path: P
 
 @pytest.mark.real("dockerd", "unshare", "ip")
 def test_the_agent_answers_as_its_document_says(daemons: Daemons, tmp_path: Path) -> None:
-    with offline_engine(tmp_path) as url:
-        _build(url)
-        agent = daemons.agent(engine=url)
-        app = {"name": "web", "image": "rollcall-test-busybox"}
+    # In a network of its own, where made-up images are asked for in vain.
+    with OwnEngine() as engine:
+        engine.start()
+        engine.build()
+        agent = daemons.agent(engine=engine.url)
+        app = {"name": "web", "image": IMAGE}
         assert agent.ask("POST", "/v1/apps", json=app).status_code == 201
         _drive(agent, tmp_path)
-
-
-def _build(url: str) -> None:
-    client = docker.APIClient(base_url=url, version="auto", timeout=60)
-    build_busybox(client, "rollcall-test-busybox", page=PAGE)
-    client.close()
 
 
 def _drive(daemon: Daemon, folder: Path) -> None:
