@@ -33,6 +33,8 @@ if [ "$1" = test ] || [ "$1" = bench ]; then
     have docker-registry || need docker-registry
     have systemd-analyze || need systemd
     have ip || need iproute2
+    have openssl || need openssl
+    have mkfs.ext4 || need e2fsprogs
 fi
 [ -n "$missing" ] || exit 0
 

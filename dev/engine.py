@@ -41,6 +41,11 @@ class _UnixConnection(HTTPConnection):
         self.sock.connect(self._path)
 
 
+def system_path(environ: Mapping[str, str]) -> str:
+    """Give the search path with the folders of system programs, which not every shell has."""
+    return f"{environ.get('PATH', '/usr/bin:/bin')}:/usr/sbin:/sbin"
+
+
 def url(environ: Mapping[str, str]) -> str:
     """Give the address of the engine that this user's docker would talk to, if that is local."""
     chosen = environ.get("DOCKER_HOST", "")
@@ -90,7 +95,7 @@ def _start(url: str, log: Path) -> subprocess.Popen[bytes]:
         raise EngineError(_why_not(SOCKET))
     if SYSTEMD.is_dir():
         command = ["systemctl", "start", "docker.service"]
-    elif program := shutil.which("dockerd", path=f"{os.environ.get('PATH')}:/usr/sbin:/sbin"):
+    elif program := shutil.which("dockerd", path=system_path(os.environ)):
         command = [program]
         _forget_the_dead()
     else:

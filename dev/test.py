@@ -22,7 +22,8 @@ def main(arguments: Sequence[str]) -> int:
             stack.enter_context(engine.running(engine.url(os.environ), log=LOG))
         except engine.EngineError as error:
             print(f"rollcall: {error}; tests that need one are skipped", flush=True)
-        return subprocess.call([sys.executable, "-m", "pytest", *arguments])
+        environment = os.environ | {"PATH": engine.system_path(os.environ)}
+        return subprocess.call([sys.executable, "-m", "pytest", *arguments], env=environment)
 
 
 if __name__ == "__main__":
