@@ -13,6 +13,10 @@ class EngineUnavailable(EngineError):
     """The engine cannot be reached, or does not answer in time; what it did is not known."""
 
 
+class EngineTimeout(EngineUnavailable):
+    """The engine is there, but did not answer in time."""
+
+
 class EngineTooOld(EngineUnavailable):
     """The engine speaks no version of its interface that this agent was tested with."""
 

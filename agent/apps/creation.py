@@ -69,6 +69,16 @@ class Creation:
             raise
         await self._bench.roster.finish(change, app)
 
+    async def _finish(self, change: Change, app: App, container_id: str) -> None:
+        try:
+            app = await self._runner.start(app, container_id, password=True)
+        except EngineUnavailable:
+            raise
+        except (AppError, EngineError) as error:
+            await self.undo(change, error)
+            raise
+        await self._bench.roster.finish(change, app)
+
     async def _bring_up(self, turn: Turn, change: Change) -> App:
         bench, app = self._bench, change.target
         assert app is not None
@@ -110,8 +120,7 @@ class Creation:
         made = await self._bench.made_by(change)
         running = [each for each in made if each.state in UP]
         if running and change.target is not None:
-            app = await self._runner.start(change.target, running[0].id, password=True)
-            await self._bench.roster.finish(change, app)
+            await self._finish(change, change.target, running[0].id)
         elif change.promised:
             await self._bench.discard_made_by(change)
             turn.accepted.set()

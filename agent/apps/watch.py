@@ -115,8 +115,9 @@ class Watch:
             try:
                 await self._resync()
             except EngineError:
-                await asyncio.sleep(LONGEST_PAUSE_SECONDS)
                 self._wake.set()
+            if self._wake.is_set():  # something is left; it will not be better at once
+                await asyncio.sleep(LONGEST_PAUSE_SECONDS)
 
     async def _resync(self) -> None:
         await self._settling.adopt()

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import docker
 
-from agent.containers import EngineTooOld, EngineUnavailable
+from agent.containers import EngineTimeout, EngineTooOld
 from agent.engine.translation import translated
 
 # The stubs of docker-py lack some methods and mistype others.
@@ -73,7 +73,7 @@ class Connection:
             async with asyncio.timeout(limit):
                 return await loop.run_in_executor(pool, self._run, work, deadline)
         except TimeoutError as error:
-            raise EngineUnavailable("the container engine does not answer in time") from error
+            raise EngineTimeout("the container engine does not answer in time") from error
 
     def _run(self, work: Callable[[Client], T], deadline: float) -> T:
         with translated():

@@ -15,6 +15,7 @@ from agent.containers import (
     EngineConflict,
     EngineError,
     EngineInfo,
+    EngineTimeout,
     EngineUnavailable,
     Event,
     Executed,
@@ -176,6 +177,11 @@ class DockerEngine:
             async with aclosing(self._streams.read(request, json_lines)) as report:
                 async for entry in report:
                     pull.take(entry)
+        except EngineTimeout as error:
+            await self.info()  # or else it is the engine that hangs, and not the pull
+            raise ImageUnavailable(
+                f"its pull made no progress for {self._pull_idle_seconds:g} seconds"
+            ) from error
         except EngineUnavailable:
             raise
         except EngineError as error:

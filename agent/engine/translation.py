@@ -12,6 +12,7 @@ from agent.containers import (
     DiskFull,
     EngineConflict,
     EngineError,
+    EngineTimeout,
     EngineUnavailable,
     ImageUnavailable,
     NameInUse,
@@ -53,8 +54,8 @@ def translate(error: Exception) -> EngineError:
     if isinstance(error, APIError):
         words = str(error.explanation or error)
         return refusal(" ".join(words.split()), error.status_code or 500)
-    if isinstance(error, TimeoutError | requests.Timeout):
-        return EngineUnavailable("the container engine does not answer in time")
+    if isinstance(error, TimeoutError | requests.Timeout | urllib3.exceptions.TimeoutError):
+        return EngineTimeout("the container engine does not answer in time")
     return EngineUnavailable("the container engine cannot be reached")
 
 

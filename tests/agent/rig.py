@@ -18,7 +18,7 @@ from agent.apps import AppDefaults, Apps
 from agent.engine import DockerEngine, RegistryLogin
 from agent.store import Store
 from httpd.app import build_app
-from httpd.auth import Caller, Keyring
+from httpd.auth import Caller, Keyring, fingerprint
 from httpd.metrics import RequestMetrics, new_metrics
 
 OPERATOR = "operator-key-0123456789"
@@ -191,8 +191,8 @@ async def _served(apps: Apps, log: Any) -> AsyncIterator[str]:
         routes=api.routes(),
         keyring=Keyring(
             [
-                (OPERATOR, Caller("operator", frozenset({"read", "write"}))),
-                (READER, Caller("reader", frozenset({"read"}))),
+                (fingerprint(OPERATOR), Caller("operator", frozenset({"read", "write"}))),
+                (fingerprint(READER), Caller("reader", frozenset({"read"}))),
             ]
         ),
         statuses=STATUSES,
