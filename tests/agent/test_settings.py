@@ -1,0 +1,174 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from agent.main import main
+from agent.registries import in_the_clear
+from agent.settings import Configuration
+from config.load import ConfigError
+from tests.certificates import Authority
+
+KEY = "0123456789abcdef0123"
+
+
+def written(folder: Path, **settings: Any) -> Path:
+    """Write settings of an agent with one registry."""
+    (folder / "node.key").write_text(KEY)
+    line = {"url": "http://127.0.0.1:7655", "key_file": "node.key"}
+    base = {
+        "listen": "127.0.0.1:7656",
+        "keys": [{"name": "ops", "value": KEY, "allow": ["read", "write"]}],
+        "node": {"hostname": "web-1"},
+        "registries": [line],
+        "store": f"sqlite:///{folder}/state/agent.db",
+    }
+    file = folder / "agent.yml"
+    file.write_text(yaml.safe_dump(base | settings))
+    return file
+
+
+def configuration(folder: Path, **settings: Any) -> Configuration:
+    return Configuration(written(folder, **settings), environ={})
+
+
+def line(**settings: Any) -> dict[str, Any]:
+    return {"registries": [{"url": "https://registry:7655", "key_file": "node.key"} | settings]}
+
+
+def test_a_host_is_reached_under_its_name_and_the_port_that_it_listens_on(tmp_path: Path) -> None:
+    address = configuration(tmp_path, node={"hostname": "Web-1.Example.com."}).address
+
+    assert address.hostname == "web-1.example.com"
+    assert address.url == "http://web-1.example.com:7656"
+    assert address.port == 7656
+    assert not address.tls
+
+
+def test_with_tls_a_host_is_reached_by_https(tmp_path: Path) -> None:
+    pair = Authority(tmp_path).issue("web-1")
+    tls = {"certificate": str(pair.certificate), "key": "web-1.key"}
+
+    assert configuration(tmp_path, tls=tls).address.url == "https://web-1:7656"
+
+
+@pytest.mark.parametrize(
+    ("advertise", "port", "tls"),
+    [
+        ("https://proxy.example.com", 443, True),
+        ("http://10.0.0.7:8080", 8080, False),
+        ("http://[2001:db8::1]:7656", 7656, False),
+    ],
+)
+def test_an_advertised_address_is_taken_as_it_is(
+    tmp_path: Path, advertise: str, port: int, *, tls: bool
+) -> None:
+    node = {"hostname": "web-1", "advertise": advertise}
+
+    address = configuration(tmp_path, node=node).address
+
+    assert (address.url, address.port, address.tls) == (advertise, port, tls)
+
+
+def test_without_a_configured_name_the_systems_own_is_used(tmp_path: Path) -> None:
+    assert configuration(tmp_path, node={}).address.hostname
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"node": {"hostname": "web 1"}}, "node.hostname: is `web 1`"),
+        (
+            {"node": {"hostname": "web-1", "advertise": "web-1:7656"}},
+            "node.advertise: `web-1:7656`",
+        ),
+        ({"node": {"hostname": "web-1", "advertise": "ftp://web-1"}}, "node.advertise"),
+        ({"node": {"hostname": "web-1", "advertise": "http://web-1:99999"}}, "node.advertise"),
+        ({"node": {"hostname": "web-1", "advertise": "http://me:pw@web-1:80"}}, "node.advertise"),
+        ({"node": {"labels": ["good", "x" * 1025]}}, "node.labels[1]: a label has 1 to 1024"),
+        ({"node": {"labels": ["a\nb"]}}, "node.labels[0]: a label holds no control characters"),
+        ({"node": {"kv": {"agent.id": "mine"}}}, "node.kv: `agent.id` is told by the agent itself"),
+        ({"node": {"kv": {"k": "v" * 16385}}}, "node: "),
+        ({"node": {"kv": {f"k{n}": "v" for n in range(1020)}}}, "node: "),
+        ({"store": "postgres://db"}, "store: `postgres://db` names no database"),
+        ({"store": "sqlite:///"}, "store: "),
+        (line(url="https://me:secret-word@registry"), "registries[0].url: is no address"),
+        (line(url="https://registry:7655?key=secret-word"), "registries[0].url: is no address"),
+        (line(url="https://registry:0"), "registries[0].url"),
+        (line(url="https://registry:port"), "registries[0].url"),
+        (line(url="https://"), "registries[0].url"),
+        (line(key_file="other.key"), "registries[0].key_file: "),
+        (line(ca="other.crt"), "registries[0]: "),
+        (line(certificate="a.crt", certificate_key="a.key"), "registries[0]: "),
+        ({"registries": line()["registries"] * 2}, "registries[1].url: `https://registry:7655` is"),
+        ({"keys": []}, "keys: no key is set"),
+    ],
+)
+def test_what_is_wrong_is_told_with_file_path_and_remedy(
+    tmp_path: Path, settings: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        configuration(tmp_path, **settings)
+
+    assert str(raised.value).startswith(f"{tmp_path / 'agent.yml'}: ")
+    assert words in str(raised.value)
+    assert "secret-word" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "store", ["sqlite:///var/lib/rollcall/agent.db", "sqlite:////var/lib/rollcall/agent.db"]
+)
+def test_both_spellings_of_a_database_are_the_same_place(tmp_path: Path, store: str) -> None:
+    found = configuration(tmp_path, store=store)
+
+    assert found.database == Path("/var/lib/rollcall/agent.db")
+    assert found.state == Path("/var/lib/rollcall")
+
+
+def test_only_registries_over_a_network_without_tls_get_the_key_in_the_clear(
+    tmp_path: Path,
+) -> None:
+    urls = ["http://127.0.0.1:1", "http://localhost:2", "http://[::1]:3", "https://registry:4"]
+    clear = ["http://registry:5", "http://10.0.0.1:6"]
+    lines = [{"url": url, "key_file": "node.key"} for url in urls + clear]
+
+    assert list(in_the_clear(configuration(tmp_path, registries=lines).settings)) == clear
+
+
+def test_check_says_nothing_of_good_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--config", str(written(tmp_path)), "--check"]) == 0
+
+    assert capsys.readouterr() == ("", "")
+    assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize("command", [[], ["--check"], ["status"], ["deregister"]])
+def test_wrong_settings_stop_every_command_with_status_2(
+    tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path, heartbeat=30)
+
+    assert main(["--config", str(file), *command]) == 2
+
+    assert f"{file}: heartbeat: unknown setting; allowed here: " in capsys.readouterr().err
+
+
+def test_a_certificate_that_cannot_be_used_is_a_wrong_setting(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tls = {"certificate": "a.crt", "key": "a.key"}
+
+    assert main(["--config", str(written(tmp_path, tls=tls)), "--check"]) == 2
+
+    assert "a.crt" in capsys.readouterr().err
+
+
+def test_an_unknown_command_is_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["dance"])
+
+    assert ended.value.code == 2
+    assert "status" in capsys.readouterr().err
