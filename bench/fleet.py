@@ -9,6 +9,8 @@ under it is made up. All traffic stays on 127.0.0.1, and the run ends by itself.
 import argparse
 import asyncio
 import functools
+import gc
+import multiprocessing
 import os
 import random
 import resource
@@ -20,6 +22,7 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack, suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import requests
@@ -27,7 +30,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from simulated import Fleet, Tally
+from simulated import Fleet, Tally, percentiles
 
 from dev.waiting import until
 from tests import prometheus
@@ -122,14 +125,61 @@ class Watcher:
             await asyncio.sleep(1)
 
 
-async def steady(options: argparse.Namespace, registry: Registry, tally: Tally) -> None:
+class Probe:
+    """One more host, in a process of its own that has nothing else to do, with a stop-watch.
+
+    What the simulator measures itself includes the time in which it is busy with other hosts.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._ours, theirs = multiprocessing.Pipe()
+        self._process = multiprocessing.get_context("spawn").Process(
+            target=probe, args=(url, KEY, theirs), daemon=True
+        )
+        self._process.start()
+
+    def latencies(self) -> list[float]:
+        """Give the seconds that each answer took since the last call."""
+        self._ours.send("latencies")
+        return list(self._ours.recv())
+
+    def end(self) -> None:
+        """End the process."""
+        self._process.terminate()
+
+
+def probe(url: str, key: str, pipe: Connection) -> None:
+    """Report ten times a second, every other time with a change; give latencies when asked."""
+    session, number, latencies = requests.Session(), 0, []
+    session.headers["Authorization"] = f"Bearer {key}"
+    while True:
+        number += 1
+        heartbeat = {"labels": [f"number:{number // 2}"], "kv": {"agent.id": "probe"}}
+        began = time.monotonic()
+        with suppress(requests.RequestException):
+            answer = session.post(f"{url}/nodes/probe.fleet.test", json=heartbeat, timeout=10)
+            if answer.ok:
+                latencies.append(time.monotonic() - began)
+        if pipe.poll(0.1):
+            pipe.recv()
+            pipe.send(latencies)
+            latencies = []
+
+
+async def steady(
+    options: argparse.Namespace, registry: Registry, tally: Tally, prober: Probe
+) -> None:
     """Measure the fleet while nothing is wrong."""
+    prober.latencies()
+    own = time.process_time()
     cpu, began = registry.cpu_seconds(), time.monotonic()
     await asyncio.sleep(options.seconds)
     ended = time.monotonic()
     share = (registry.cpu_seconds() - cpu) / (ended - began)
     print(f"steady for {ended - began:.0f} s")
     tally.report(began, ended, interval=options.interval, nodes=options.nodes)
+    print(f"  answer to the probe   {percentiles(prober.latencies())}")
+    print(f"  the simulator         {(time.process_time() - own) / (ended - began):.1%} of a core")
     print(f"  the registry          {share:.1%} of a core, {registry.memory_mib():.0f} MiB")
     fresh = await asyncio.to_thread(registry.fresh, options.interval * 1.2)
     print(f"  fresh                 {fresh} of {options.nodes}")
@@ -159,7 +209,7 @@ def scraping(registry: Registry) -> dict[str, object]:
     """Give the settings of a Prometheus that discovers the fleet and hardly ever scrapes it."""
     discovery = {
         "url": f"{registry.url}/prometheus/fleet",
-        "refresh_interval": "1s",
+        "refresh_interval": "5s",
         "authorization": {"credentials": KEY},
     }
     job = {"job_name": "fleet", "scrape_interval": "30m", "http_sd_configs": [discovery]}
@@ -170,9 +220,21 @@ async def run(options: argparse.Namespace, folder: Path) -> None:
     """Do the whole run."""
     registry, tally = Registry(folder), Tally()
     await asyncio.to_thread(registry.start)
+    try:
+        await measure(options, folder, registry, tally)
+    finally:
+        registry.kill()
+
+
+async def measure(
+    options: argparse.Namespace, folder: Path, registry: Registry, tally: Tally
+) -> None:
+    """Let the fleet arrive, and measure."""
     fleet = Fleet(options, tally, registry.url, KEY)
     await fleet.arrive()
     await asyncio.sleep(3)
+    gc.freeze()  # ten thousand hosts are not to be looked through for garbage
+    prober = Probe(registry.url)
     restless = asyncio.create_task(fleet.be_restless())
     with ExitStack() as stack:
         watcher = None
@@ -186,16 +248,16 @@ async def run(options: argparse.Namespace, folder: Path) -> None:
             await asyncio.to_thread(until, everybody, "all targets in Prometheus", within=120)
             watching = asyncio.create_task(watcher.watch())
         tally.latencies.clear()
-        await steady(options, registry, tally)
+        await steady(options, registry, tally, prober)
         if options.kill_for is not None:
             await killed(options, registry, fleet, tally)
-            await steady(options, registry, tally)
+            await steady(options, registry, tally, prober)
         if watcher is not None:
             watching.cancel()
             print(f"Prometheus: never fewer than {watcher.least} of {options.nodes} targets")
+    prober.end()
     restless.cancel()
     await fleet.leave()
-    registry.kill()
 
 
 def main() -> None:

@@ -17,6 +17,13 @@ from registry.client import RegistryClient, RegistryFailure
 from registry.heartbeat import Heartbeat
 
 
+def percentiles(seconds: list[float]) -> str:
+    """Give the usual percentiles in words."""
+    ordered = sorted(seconds) or [0.0]
+    shown = {p: ordered[max(0, int(len(ordered) * p / 100) - 1)] for p in (50, 90, 99, 100)}
+    return ", ".join(f"p{p} {value * 1000:.1f} ms" for p, value in shown.items())
+
+
 class Tally:
     """What happened, by second: attempts, what was taken and how fast, and what failed."""
 
@@ -36,9 +43,7 @@ class Tally:
         print(f"  failed attempts       {dict(self.failures) or 'none'}")
         print(f"  attempts a second     peak {peak}, {peak / steady:.2f} x the steady {steady:.0f}")
         if self.latencies:
-            ordered = sorted(self.latencies)
-            shown = {p: ordered[int(len(ordered) * p / 100) - 1] * 1000 for p in (50, 90, 99, 100)}
-            print("  answer in ms          " + ", ".join(f"p{p} {v:.1f}" for p, v in shown.items()))
+            print(f"  answer                {percentiles(self.latencies)}")
         print(f"  longest silence       {self.longest_silence:.1f} s between a host's heartbeats")
         self.failures.clear()
         self.latencies.clear()
