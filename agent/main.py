@@ -13,7 +13,6 @@ from agent.store import StoreUnusable
 from config import logs
 from config.load import ConfigError, command_line
 from httpd.serve import StartError
-from httpd.tls import TlsError
 
 DEFAULT = "/etc/rollcall/agent.yml"
 WRONG_SETTINGS = 2
@@ -28,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         configuration = Configuration(options.config)
         return 0 if options.check else _run(options, configuration)
-    except (ConfigError, TlsError) as error:
+    except ConfigError as error:
         sys.stderr.write(f"rollcall-agent: {error}\n")
         return WRONG_SETTINGS
     except (StartError, StateInUse, StoreUnusable, IdentityError) as error:

@@ -4,6 +4,8 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import msgspec
+
 from agent import node, registries
 from agent.apps import AppDefaults
 from agent.engine import RegistryLogin
@@ -13,8 +15,8 @@ from config import VERSION
 from config.agent import AgentSettings
 from config.load import ConfigError, load
 from config.secrets import Secrets
-from httpd.auth import Caller
-from httpd.tls import ServerTls, TlsFiles
+from httpd.auth import Caller, fingerprint
+from httpd.tls import server_tls
 
 SQLITE = "sqlite:///"
 
@@ -24,7 +26,6 @@ class Configuration:
 
     Raises:
         ConfigError: something is missing or wrong; the text gives file, path and remedy.
-        TlsError: the listener's certificate cannot be used.
 
     """
 
@@ -32,9 +33,9 @@ class Configuration:
         self.file = file
         self.settings = load(file, AgentSettings)
         self._secrets = Secrets(settings_file=file, environ=environ)
-        self.callers = self._callers()
+        self.callers = self._take_callers()
         self.database = self._database()
-        self.tls = self._tls()
+        self.tls = server_tls(self.settings.tls, file=file, find=self._secrets.path)
         try:
             node.check(self.settings)
             self.address = node.address(self.settings, system_hostname=system_hostname())
@@ -49,11 +50,14 @@ class Configuration:
         """The directory that holds all that must outlive the process."""
         return self.database.parent
 
-    def _callers(self) -> list[tuple[str, Caller]]:
+    def _take_callers(self) -> list[tuple[bytes, Caller]]:
+        """Give each key's fingerprint and what it may do; the settings forget the keys."""
         keys = self.settings.keys
+        texts = self._secrets.keys(keys)
+        self.settings = msgspec.structs.replace(self.settings, keys=())
         return [
-            (text, Caller(key.name, frozenset(key.allow)))
-            for text, key in zip(self._secrets.keys(keys), keys, strict=True)
+            (fingerprint(text), Caller(key.name, frozenset(key.allow)))
+            for text, key in zip(texts, keys, strict=True)
         ]
 
     def _database(self) -> Path:
@@ -64,13 +68,6 @@ class Configuration:
                 "write sqlite:///PATH, such as sqlite:///var/lib/rollcall/agent.db"
             )
         return Path("/", path.lstrip("/"))
-
-    def _tls(self) -> ServerTls | None:
-        tls, path = self.settings.tls, self._secrets.path
-        if tls is None:
-            return None
-        client_ca = path(tls.client_ca) if tls.client_ca else None
-        return ServerTls(TlsFiles(path(tls.certificate), path(tls.key), client_ca))
 
     def host(
         self, *, agent_id: str, complain: Callable[[str], None], port: int | None = None

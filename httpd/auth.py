@@ -24,37 +24,38 @@ Derived = Callable[[str], Caller | None]
 
 
 class Keyring:
-    """The keys that are valid now. Only their SHA-256 stays in memory.
+    """The keys that are valid now, each as its fingerprint.
 
-    Keys are looked up by that digest, so no comparison depends on a secret's own characters.
+    Keys are looked up by it, so no comparison depends on a secret's own characters.
     ``derived`` recognises keys that are computed rather than kept.
     """
 
     def __init__(
-        self, keys: Iterable[tuple[str, Caller]], *, derived: Derived | None = None
+        self, keys: Iterable[tuple[bytes, Caller]], *, derived: Derived | None = None
     ) -> None:
         self._callers: dict[bytes, Caller] = {}
         self._derived: Derived | None = None
         self.replace(keys, derived=derived)
 
     def replace(
-        self, keys: Iterable[tuple[str, Caller]], *, derived: Derived | None = None
+        self, keys: Iterable[tuple[bytes, Caller]], *, derived: Derived | None = None
     ) -> None:
         """Take over other keys; those that are missing among them are void at once."""
-        self._callers = {_digest(text): caller for text, caller in keys}
+        self._callers = dict(keys)
         self._derived = derived
 
     def find(self, authorization: str) -> Caller | None:
         """Give the caller that an Authorization header tells of: ``Bearer``, ``Token`` or bare."""
         scheme, _, key = authorization.partition(" ")
         key = key.strip() if scheme.lower() in SCHEMES else authorization
-        caller = self._callers.get(_digest(key))
+        caller = self._callers.get(fingerprint(key))
         if caller is None and self._derived is not None:
             return self._derived(key)
         return caller
 
 
-def _digest(key: str) -> bytes:
+def fingerprint(key: str) -> bytes:
+    """Give a key's SHA-256: all of it that stays in memory."""
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 

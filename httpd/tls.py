@@ -2,10 +2,14 @@
 
 import asyncio
 import ssl
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from structlog.typing import FilteringBoundLogger
+
+from config.load import ConfigError
+from config.server import TlsSettings
 
 LOOK_AGAIN_SECONDS = 10.0
 
@@ -14,8 +18,7 @@ class TlsError(Exception):
     """The certificate, its key or the CA cannot be used; the text says which and why."""
 
 
-@dataclass(frozen=True)
-class TlsFiles:
+class TlsFiles(NamedTuple):
     """PEM files; with a client CA, every client must show a certificate that it signed."""
 
     certificate: Path
@@ -34,24 +37,30 @@ class ServerTls:
     def _load(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        try:
-            self._fill(context)
-        except OSError as error:
-            raise TlsError(
-                f"TLS: {self._files.certificate}, {self._files.key} or the client CA"
-                f" cannot be used: {error.strerror or error}"
-            ) from error
+        self._fill(context)
         return context
 
     def _fill(self, context: ssl.SSLContext) -> None:
-        context.load_cert_chain(self._files.certificate, self._files.key)
-        if self._files.client_ca is not None:
-            context.verify_mode = ssl.CERT_REQUIRED
-            context.load_verify_locations(self._files.client_ca)
+        certificate, key, client_ca = self._files
+        _check_readable("certificate", certificate)
+        _check_readable("key", key)
+        try:
+            context.load_cert_chain(certificate, key)
+        except OSError as error:
+            raise TlsError(
+                f"tls: {certificate} and {key} are no certificate with its key: {error}"
+            ) from error
+        if client_ca is None:
+            return
+        _check_readable("client_ca", client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+        try:
+            context.load_verify_locations(client_ca)
+        except OSError as error:
+            raise TlsError(f"tls.client_ca: {client_ca} holds no certificate: {error}") from error
 
     def _stamps(self) -> list[tuple[int, int]]:
-        files = (self._files.certificate, self._files.key, self._files.client_ca)
-        stats = [path.stat() for path in files if path is not None and path.exists()]
+        stats = [path.stat() for path in self._files if path is not None and path.exists()]
         return [(stat.st_mtime_ns, stat.st_ino) for stat in stats]
 
     def renew(self) -> bool:
@@ -86,3 +95,28 @@ class ServerTls:
                 if str(error) != failure:
                     failure = str(error)
                     log.error("certificate not renewed, the old one stays", reason=failure)
+
+
+def _check_readable(name: str, path: Path) -> None:
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise TlsError(f"tls.{name}: {path} cannot be read: {error.strerror}") from error
+
+
+def server_tls(
+    tls: TlsSettings | None, *, file: Path, find: Callable[[str], Path]
+) -> ServerTls | None:
+    """Make the TLS that a settings file asks for, if it does; ``find`` gives a named file's path.
+
+    Raises:
+        ConfigError: its files cannot be used.
+
+    """
+    if tls is None:
+        return None
+    client_ca = find(tls.client_ca) if tls.client_ca else None
+    try:
+        return ServerTls(TlsFiles(find(tls.certificate), find(tls.key), client_ca))
+    except TlsError as error:
+        raise ConfigError(f"{file}: {error}") from error

@@ -5,6 +5,7 @@ import os
 import time
 from contextlib import AsyncExitStack, suppress
 from itertools import count
+from pathlib import Path
 
 from structlog.typing import FilteringBoundLogger
 
@@ -34,11 +35,11 @@ DRAIN_SECONDS = 8.0
 async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
     """Run the registry until SIGTERM or SIGINT.
 
-    Raises ConfigError, StartError of the store and of the shell, TlsError.
+    Raises ConfigError, StartError of the store and of the shell.
     """
+    keyring = Keyring(configuration.callers, derived=configuration.derived())
     settings, metrics = configuration.settings, new_metrics()
     request_metrics = RequestMetrics(metrics)
-    keyring = Keyring(configuration.callers(), derived=configuration.derived())
     tls = configuration.tls()
     async with AsyncExitStack() as stack:
         store = SqliteStore(
@@ -85,7 +86,7 @@ async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
         await stack.enter_async_context(
             Ticking(nodes=registry.nodes, index=registry.index, log=log)
         )
-        await signals.until_stopped(Reload(configuration, keyring))
+        await signals.until_stopped(Reload(configuration.file, keyring))
 
 
 def _freshness(configuration: Configuration) -> Freshness:
@@ -127,11 +128,11 @@ class Ticking:
 class Reload:
     """Reads the keys again. Raises ConfigError; then the old ones stay."""
 
-    def __init__(self, configuration: Configuration, keyring: Keyring) -> None:
-        self._configuration = configuration
+    def __init__(self, file: Path, keyring: Keyring) -> None:
+        self._file = file
         self._keyring = keyring
 
     def __call__(self) -> None:
         """Take over what the settings file and the key files say now."""
-        fresh = Configuration(self._configuration.file)
-        self._keyring.replace(fresh.callers(), derived=fresh.derived())
+        fresh = Configuration(self._file)
+        self._keyring.replace(fresh.callers, derived=fresh.derived())

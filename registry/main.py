@@ -9,7 +9,6 @@ from pathlib import Path
 from config import logs
 from config.load import ConfigError, command_line
 from httpd import serve
-from httpd.tls import TlsError
 from registry import commands, daemon
 from registry.heartbeat import HostnameInvalid
 from registry.settings import Configuration
@@ -31,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ConfigError, HostnameInvalid) as error:
         sys.stderr.write(f"rollcall-registry: {error}\n")
         return WRONG_SETTINGS
-    except (StartError, serve.StartError, TlsError) as error:
+    except (StartError, serve.StartError) as error:
         sys.stderr.write(f"rollcall-registry: {error}\n")
         return 1
     return 0

@@ -2,13 +2,16 @@
 
 import os
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
+
+import msgspec
 
 from config.load import ConfigError, load
 from config.registry import RegistrySettings
 from config.secrets import Secrets
-from httpd.auth import Caller
-from httpd.tls import ServerTls, TlsFiles
+from httpd.auth import Caller, fingerprint
+from httpd.tls import ServerTls, server_tls
 from registry.access import NodeKeyCallers
 from registry.keys import NodeKeys
 from registry.prometheus import Rules
@@ -25,18 +28,21 @@ class Configuration:
         self._secrets = Secrets(settings_file=file, environ=environ)
 
     def validate(self) -> None:
-        """Read all that the file names. Raises ConfigError, TlsError."""
-        self.callers()
+        """Read all that the file names. Raises ConfigError."""
+        _ = self.callers
         self.derived()
         self.store_file()
         self.tls()
 
-    def callers(self) -> list[tuple[str, Caller]]:
-        """Give each key's text and what it may do."""
+    @cached_property
+    def callers(self) -> list[tuple[bytes, Caller]]:
+        """Each key's fingerprint and what it may do; from then on the settings hold no key."""
         keys = self.settings.keys
+        texts = self._secrets.keys(keys)
+        self.settings = msgspec.structs.replace(self.settings, keys=())
         return [
-            (text, Caller(key.name, frozenset(key.allow), key.nodes))
-            for text, key in zip(self._secrets.keys(keys), keys, strict=True)
+            (fingerprint(text), Caller(key.name, frozenset(key.allow), key.nodes))
+            for text, key in zip(texts, keys, strict=True)
         ]
 
     def node_keys(self) -> NodeKeys | None:
@@ -75,10 +81,5 @@ class Configuration:
         )
 
     def tls(self) -> ServerTls | None:
-        """Give the listener's TLS, if there is to be any. Raises TlsError."""
-        tls = self.settings.tls
-        if tls is None:
-            return None
-        path = self._secrets.path
-        client_ca = path(tls.client_ca) if tls.client_ca else None
-        return ServerTls(TlsFiles(path(tls.certificate), path(tls.key), client_ca))
+        """Give the listener's TLS, if there is to be any. Raises ConfigError."""
+        return server_tls(self.settings.tls, file=self.file, find=self._secrets.path)

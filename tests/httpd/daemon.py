@@ -9,7 +9,7 @@ import structlog
 from aiohttp import web
 
 from httpd.app import build_app
-from httpd.auth import Caller, Keyring
+from httpd.auth import Caller, Keyring, fingerprint
 from httpd.bodies import answer, decode, query, read
 from httpd.connection import Limits
 from httpd.metrics import RequestMetrics, new_metrics
@@ -105,8 +105,8 @@ async def daemon(
         routes=Things().routes(),
         keyring=Keyring(
             [
-                (READER, Caller("reader", frozenset({"read"}))),
-                (WRITER, Caller("writer", frozenset({"read", "write"}))),
+                (fingerprint(READER), Caller("reader", frozenset({"read"}))),
+                (fingerprint(WRITER), Caller("writer", frozenset({"read", "write"}))),
             ]
         ),
         statuses={Gone: 404, Away: 503},

@@ -10,7 +10,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from httpd.tls import ServerTls, TlsError, TlsFiles
+from config.load import ConfigError
+from config.server import TlsSettings
+from httpd.tls import ServerTls, TlsError, TlsFiles, server_tls
 from tests.httpd.daemon import daemon
 
 
@@ -119,7 +121,36 @@ async def test_a_client_ca_that_is_added_to_the_file_is_trusted(tmp_path: Path) 
         assert await health(port, context) == 200
 
 
-def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
-    crt, _ = certificate(tmp_path, "server", "localhost")
-    with pytest.raises(TlsError, match=r"missing\.key"):
-        ServerTls(TlsFiles(crt, tmp_path / "missing.key"))
+@pytest.mark.parametrize(
+    ("broken", "problem"),
+    [
+        ("server.crt", r"tls\.certificate: .*server\.crt cannot be read: No such file"),
+        ("server.key", r"tls\.key: .*server\.key cannot be read: No such file"),
+        ("ca.crt", r"tls\.client_ca: .*ca\.crt cannot be read: No such file"),
+    ],
+)
+def test_a_missing_file_is_named_with_its_setting(
+    tmp_path: Path, broken: str, problem: str
+) -> None:
+    crt, key = certificate(tmp_path, "server", "localhost")
+    ca, _ = certificate(tmp_path, "ca", "ca")
+    (tmp_path / broken).unlink()
+    with pytest.raises(TlsError, match=problem):
+        ServerTls(TlsFiles(crt, key, ca))
+
+
+def test_a_key_of_another_certificate_and_an_empty_ca_are_named(tmp_path: Path) -> None:
+    crt, key = certificate(tmp_path, "server", "localhost")
+    _, other_key = certificate(tmp_path, "other", "localhost")
+    with pytest.raises(TlsError, match=r"server\.crt and .*other\.key are no certificate with its"):
+        ServerTls(TlsFiles(crt, other_key))
+    (tmp_path / "empty").touch()
+    with pytest.raises(TlsError, match=r"tls\.client_ca: .*empty holds no certificate"):
+        ServerTls(TlsFiles(crt, key, tmp_path / "empty"))
+
+
+def test_the_settings_name_their_file_too(tmp_path: Path) -> None:
+    settings = TlsSettings(certificate="a.crt", key="a.key")
+    with pytest.raises(ConfigError, match=r"^registry\.yml: tls\.certificate: .*a\.crt cannot"):
+        server_tls(settings, file=Path("registry.yml"), find=tmp_path.joinpath)
+    assert server_tls(None, file=Path("registry.yml"), find=tmp_path.joinpath) is None

@@ -10,7 +10,7 @@ import msgspec
 import structlog
 from yarl import URL
 
-from httpd.auth import Caller, Keyring
+from httpd.auth import Caller, Keyring, fingerprint
 from httpd.express import Express
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.serve import listening
@@ -30,9 +30,9 @@ NODE_SECRET = "node-secret-0123456789"
 WALL = 1_700_000_000
 
 KEYS = [
-    (OPS, Caller("ops", frozenset({"read", "write"}))),
-    (SCRAPER, Caller("scraper", frozenset({"read"}))),
-    (WEB_HOSTS, Caller("web-hosts", frozenset({"register"}), ("web-*",))),
+    (fingerprint(OPS), Caller("ops", frozenset({"read", "write"}))),
+    (fingerprint(SCRAPER), Caller("scraper", frozenset({"read"}))),
+    (fingerprint(WEB_HOSTS), Caller("web-hosts", frozenset({"register"}), ("web-*",))),
 ]
 
 
