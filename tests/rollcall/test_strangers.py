@@ -206,6 +206,27 @@ def test_a_wrong_key_and_a_key_of_another_host_are_told_apart(daemons: Daemons) 
         assert metric(agent, f"rollcall_agent_heartbeats_total{{{counted}}}") != 0
 
 
+def test_guessing_keys_gives_one_answer_for_ever_and_does_not_flood_the_log(
+    daemons: Daemons,
+) -> None:
+    registry = daemons.registry()
+    paths = ("/nodes", "/nodes/web-1", "/metrics", "/no/such/path")
+    answers = set()
+
+    for number in range(400):
+        header = {"Authorization": f"Bearer guess-number-{number:08}"}
+        answer = registry.ask("GET", paths[number % 4], headers=header)
+        answers.add((answer.status_code, answer.text, answer.headers["WWW-Authenticate"]))
+
+    assert len(answers) == 1
+    assert answers.pop()[0] == 401
+    assert registry.ask("GET", "/nodes").status_code == 200
+    assert metric(registry, 'rollcall_http_refusals_total{status="401"}') == 400
+    refusals = [line for line in registry.log().splitlines() if "status=401" in line]
+    assert len(refusals) < 200
+    assert "guess-number" not in registry.log()
+
+
 def test_no_spelling_of_another_hosts_name_gets_past_a_node_key(daemons: Daemons) -> None:
     registry = daemons.registry(node_secret={"value": "a-secret-of-the-fleet"})
     header = {"Authorization": f"Bearer {node_key(registry, 'web-1')}"}
