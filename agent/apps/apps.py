@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 
 from structlog.typing import FilteringBoundLogger
@@ -11,6 +12,7 @@ from agent.apps.alteration import Alteration
 from agent.apps.belongings import Belongings
 from agent.apps.creation import Creation
 from agent.apps.defaults import AppDefaults
+from agent.apps.errors import AppError
 from agent.apps.images import Images
 from agent.apps.lifecycle import Lifecycle
 from agent.apps.passwords import Passwords
@@ -18,15 +20,16 @@ from agent.apps.ports import Ports, can_listen, ephemeral_ports
 from agent.apps.readings import Readings, Stats
 from agent.apps.records import Record
 from agent.apps.replacement import Replacement
+from agent.apps.retries import Retries
 from agent.apps.room import Room
 from agent.apps.roster import Roster
 from agent.apps.runner import Runner
 from agent.apps.settling import Settling
-from agent.apps.spec import AppChanges, NewApp, Operation
+from agent.apps.spec import AppChanges, Change, NewApp, Operation
 from agent.apps.turns import Asker, Turn, Turns
 from agent.apps.watch import Watch
 from agent.apps.workbench import Workbench
-from agent.containers import Container, Engine, EngineError, Process
+from agent.containers import Container, Engine, EngineError, EngineUnavailable, Process
 from agent.host import HostedApp, Hosting
 from agent.store import Store
 
@@ -61,6 +64,7 @@ class Apps:
         self._roster = Roster(store)
         self._turns = Turns(clock=clock, on_change=self._turn_ended, log=log)
         self._on_change = on_change
+        self._log = log
         self._images = Images(engine=engine, log=log)
         bench = self._bench(defaults, clock, log)
         runner = Runner(bench)
@@ -84,6 +88,7 @@ class Apps:
             turns=self._turns,
             settling=self._settling,
             readings=self._readings,
+            retries=Retries(time.monotonic),
             on_change=on_change,
             clock=clock,
             log=log,
@@ -197,12 +202,24 @@ class Apps:
     async def _settled(self, turn: Turn, work: Work) -> None:
         left = self._roster.change(turn.app)
         if left is not None:
-            await self._settling.settle(turn, left)
+            await self._settle(turn, left)
         await work(turn)
 
+    async def _settle(self, turn: Turn, left: Change) -> None:
+        """Settle what broke off before; how that fails is not this caller's business."""
+        try:
+            await self._settling.settle(turn, left)
+        except EngineUnavailable:
+            raise
+        except (AppError, EngineError) as error:
+            # A delete takes the place of anything; else the row that is left must go first.
+            if self._roster.change(turn.app) is not None and turn.operation != "delete":
+                raise
+            reason = getattr(error, "reason", str(error))
+            self._log.warning("change that broke off failed", app=turn.app, reason=reason)
+
     def _turn_ended(self) -> None:
-        if any(self._turns.current(change.app) is None for change in self._roster.changes()):
-            self._watch.wake()  # a change broke off
+        self._watch.turn_ended()
         self._on_change()
 
     async def all(

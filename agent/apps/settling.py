@@ -35,7 +35,8 @@ class Settling:
 
     async def settle(self, turn: Turn, change: Change) -> None:
         """End one change that broke off."""
-        self._bench.log.warning(
+        log = self._bench.log
+        (log.debug if turn.repeated else log.warning)(
             "settling a change that broke off", app=change.app, operation=change.operation
         )
         match change.operation:
@@ -49,7 +50,7 @@ class Settling:
                 await self._lifecycle.settle_stop(change)
             case "delete":
                 await self._lifecycle.settle_delete(change)
-            case "keys" | "label":
+            case _:  # a label is added in one step, and leaves no row
                 await self._belongings.settle_password(change)
 
     async def _settle_start(self, change: Change) -> None:

@@ -10,6 +10,7 @@ from structlog.typing import FilteringBoundLogger
 from agent.apps.errors import AppBusy, AppError
 from agent.apps.spec import Operation
 from agent.containers import EngineError, PullProgress
+from agent.store import StoreError
 
 DOING = {
     "create": "created",
@@ -25,11 +26,15 @@ DOING = {
 
 @dataclass(frozen=True, kw_only=True)
 class Asker:
-    """Who asks for a change, how long they wait for their turn, and whether for the outcome."""
+    """Who asks for a change, how long they wait for their turn, and whether for the outcome.
+
+    ``repeated`` marks another attempt at what has failed before, and was told then.
+    """
 
     name: str
     wait_seconds: float = 60
     respond_async: bool = False
+    repeated: bool = False
 
 
 @dataclass(kw_only=True)
@@ -41,6 +46,7 @@ class Turn:
     by: str
     since: float
     promised: bool = False
+    repeated: bool = False
     step: str = ""
     pull: PullProgress | None = None
     accepted: asyncio.Event = field(default_factory=asyncio.Event)
@@ -62,7 +68,6 @@ class Turns:
         self._log = log
         self._turns: dict[str, Turn] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._closed = False
 
     def current(self, name: str) -> Turn | None:
         """Give the change of the app that is under way."""
@@ -89,6 +94,7 @@ class Turns:
             by=asker.name,
             since=self._clock(),
             promised=asker.respond_async,
+            repeated=asker.repeated,
         )
         self._turns[name] = turn
         return turn
@@ -136,8 +142,11 @@ class Turns:
             log.info("app changed")
         elif isinstance(error, asyncio.CancelledError):
             log.warning("change of an app interrupted, to be settled at the next start")
-        elif isinstance(error, AppError | EngineError):
-            log.warning("change of an app failed", reason=getattr(error, "reason", str(error)))
+        elif isinstance(error, AppError | EngineError | StoreError):
+            # What was refused before it was begun is told by the log of requests.
+            refused = isinstance(error, AppError) and not turn.accepted.is_set()
+            tell = log.debug if turn.repeated or refused else log.warning
+            tell("change of an app failed", reason=getattr(error, "reason", str(error)))
         else:
             log.error("change of an app failed by a defect", exc_info=error)
 

@@ -9,6 +9,7 @@ from structlog.typing import FilteringBoundLogger
 from agent.apps.errors import AppBusy, AppError
 from agent.apps.marks import APP
 from agent.apps.readings import Readings
+from agent.apps.retries import Retries
 from agent.apps.roster import Roster
 from agent.apps.settling import Settling
 from agent.apps.spec import Change
@@ -35,6 +36,7 @@ class Watch:
         turns: Turns,
         settling: Settling,
         readings: Readings,
+        retries: Retries,
         on_change: Callable[[], None],
         clock: Callable[[], float],
         log: FilteringBoundLogger,
@@ -44,6 +46,7 @@ class Watch:
         self._turns = turns
         self._settling = settling
         self._readings = readings
+        self._retries = retries
         self._on_change = on_change
         self._clock = clock
         self._log = log
@@ -73,9 +76,13 @@ class Watch:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def wake(self) -> None:
-        """Look at everything anew, soon."""
-        self._wake.set()
+    def turn_ended(self) -> None:
+        """Settle soon what broke off just now."""
+        if any(not self._retries.waits(change.id) for change in self._left()):
+            self._wake.set()
+
+    def _left(self) -> list[Change]:
+        return [each for each in self._roster.changes() if self._turns.current(each.app) is None]
 
     async def _follow(self) -> None:
         pause = FIRST_PAUSE_SECONDS
@@ -84,15 +91,17 @@ class Watch:
             try:
                 self._info = await self._engine.info()
                 self._tell(reachable=True)
-                self.wake()
+                self._wake.set()
                 async with aclosing(self._engine.events(APP, since=since)) as events:
                     async for event in events:
                         pause = FIRST_PAUSE_SECONDS
                         if event.action == "start":
-                            self.wake()  # a password may wait for it
+                            self._wake.set()  # a password may wait for it
                         self._on_change()
             except EngineError as error:
                 self._tell(reachable=False, reason=str(error))
+            except Exception as error:
+                self._log.error("reading the engine's events failed", exc_info=error)
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
@@ -109,30 +118,39 @@ class Watch:
 
     async def _resync_when_needed(self) -> None:
         while True:
+            left = {change.id for change in self._left()}
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), RESYNC_SECONDS)
+                pause = self._retries.soonest(left, RESYNC_SECONDS)
+                await asyncio.wait_for(self._wake.wait(), pause)
             self._wake.clear()
-            try:
-                await self._resync()
-            except EngineError:
-                self._wake.set()
-            if self._wake.is_set():  # something is left; it will not be better at once
+            if not await self._resynced_well():
                 await asyncio.sleep(LONGEST_PAUSE_SECONDS)
+                self._wake.set()
+
+    async def _resynced_well(self) -> bool:
+        try:
+            await self._resync()
+        except EngineError:
+            self._retries.hurry()
+            return False
+        except Exception as error:
+            self._log.error("looking at the engine failed", exc_info=error)
+            return False
+        return True
 
     async def _resync(self) -> None:
+        await self._readings.containers()  # nothing can be settled where the engine is away
         await self._settling.adopt()
-        left = [change for change in self._roster.changes() if self._is_left(change)]
-        for change in left:
-            await self._settle(change)
+        for change in self._left():
+            if not self._retries.waits(change.id):
+                await self._settle(change)
+        self._retries.keep({change.id for change in self._roster.changes()})
         await self._settling.sweep()
         containers = await self._readings.containers()
         self._readings.forget_samples(containers.keys())
         await self._supply_passwords(containers)
         self._resynced.set()
         self._on_change()
-
-    def _is_left(self, change: Change) -> bool:
-        return self._turns.current(change.app) is None
 
     async def _supply_passwords(self, containers: Mapping[str, Container]) -> None:
         for app in self._roster.existing():
@@ -147,7 +165,12 @@ class Watch:
             await self._turns.run(turn, self._settling.supply_password(name))
 
     async def _settle(self, change: Change) -> None:
-        asker = Asker(name=change.by, wait_seconds=0, respond_async=change.promised)
+        asker = Asker(
+            name=change.by,
+            wait_seconds=0,
+            respond_async=change.promised,
+            repeated=self._retries.begin(change.id),
+        )
         try:
             turn = await self._turns.take(change.app, change.operation, asker)
         except AppBusy:

@@ -29,7 +29,7 @@ from agent.containers import (
 )
 from agent.engine import shapes
 from agent.engine.connection import Client, Connection
-from agent.engine.pulls import Pull, pull_failure, pull_parameters
+from agent.engine.pulls import Pull, came_from_registry, pull_failure, pull_parameters
 from agent.engine.raw_calls import checked, execute, read_file, url
 from agent.engine.registry_logins import RegistryLogin, login_header
 from agent.engine.streams import Streams, frames, json_lines
@@ -154,7 +154,8 @@ class DockerEngine:
             entry = await self._connection.call(lambda client: client.inspect_image(reference))
         except ImageUnavailable:
             return None
-        return shapes.from_image(entry)
+        digests = entry.get("RepoDigests") or []
+        return shapes.from_image(entry, pulled=came_from_registry(reference, digests))
 
     async def pull(self, reference: str, progress: Callable[[PullProgress], None]) -> None:
         """Fetch an image; one that makes no progress for two minutes is given up."""

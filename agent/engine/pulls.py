@@ -1,11 +1,12 @@
 """Fetching images: what the engine tells of a pull, and when it has failed."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from docker.utils import parse_repository_tag
 
 from agent.containers import DiskFull, EngineError, ImageUnavailable, PullProgress
+from agent.engine.registry_logins import full_name
 from agent.engine.translation import refusal
 
 DONE = ("Download complete", "Pull complete", "Already exists", "Verifying Checksum", "Extracting")
@@ -15,6 +16,16 @@ def pull_parameters(reference: str) -> dict[str, str]:
     """Split a reference; without a tag the engine would fetch all that there are."""
     repository, tag = parse_repository_tag(reference)
     return {"fromImage": repository, "tag": tag or "latest"}
+
+
+def came_from_registry(reference: str, digests: Sequence[str]) -> bool:
+    """Tell whether an image is known to a registry by the repository of this reference.
+
+    The same image may have been pushed under other names: those tell nothing about this one.
+    """
+    repository, _ = parse_repository_tag(reference)
+    known = {digest.partition("@")[0] for digest in digests}
+    return full_name(repository) in map(full_name, known)
 
 
 class Pull:

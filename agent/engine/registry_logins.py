@@ -33,7 +33,9 @@ class RegistryLogin:
 def full_name(repository: str) -> str:
     """Give a repository's name with its server, which is left out for Docker Hub."""
     server, path = resolve_repository_name(repository)
-    return f"{HUB if server in (HUB, 'index.docker.io') else server}/{path}"
+    if server == HUB:
+        return f"{HUB}/{path.removeprefix('library/')}"
+    return f"{server}/{path}"
 
 
 def login_header(repository: str, logins: Sequence[RegistryLogin]) -> dict[str, str]:

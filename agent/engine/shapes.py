@@ -81,8 +81,8 @@ def environment(pairs: list[str] | None) -> dict[str, str]:
     return {key: value for key, _, value in (pair.partition("=") for pair in pairs or ())}
 
 
-def from_image(entry: Mapping[str, Any]) -> Image:
-    """Read what an inspect tells of an image."""
+def from_image(entry: Mapping[str, Any], *, pulled: bool) -> Image:
+    """Read what an inspect tells of an image; ``pulled`` says whether it came from a registry."""
     config = entry.get("Config") or {}
     exposed = config.get("ExposedPorts") or {}
     return Image(
@@ -92,7 +92,7 @@ def from_image(entry: Mapping[str, Any]) -> Image:
             int(port.partition("/")[0]) for port in exposed if port.endswith("/tcp")
         ),
         env=environment(config.get("Env")),
-        local=not entry.get("RepoDigests"),
+        local=not pulled,
     )
 
 
