@@ -26,7 +26,8 @@ from registry.heartbeat import (
 from registry.nodes import HostnameDiffers, HostnameTaken, Nodes, NodeUnknown, NotLoaded
 from registry.prometheus import Rules
 from registry.representation import represent
-from registry.scrape_index import ScrapeIndex, Shape
+from registry.scrape_index import ScrapeIndex
+from registry.scrape_service import Shape
 from registry.store import StoreUnavailable
 
 STATUSES: Mapping[type[Exception], int] = {
@@ -122,7 +123,7 @@ class PrometheusApi:
         return await represent(
             request,
             digest=found.digest,
-            body=lambda: found.body,
+            body=found.body,
             vary=f"{SCRAPER}, Accept-Encoding",
         )
 

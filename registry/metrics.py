@@ -15,7 +15,7 @@ SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
 SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5)
 # Reasons for which a target is not among those that Prometheus gets; other remarks only mend it.
 LEFT_OUT = ("host", "port", "foreign")
-ALTERED = ("held_back", "mended", "empty")
+ALTERED = ("held_back", "mended", "empty", "size")
 
 
 class StoreMetrics:

@@ -1,6 +1,7 @@
 """From a node's labels to what Prometheus scrapes: pure, and never more than one node's fault."""
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -10,6 +11,10 @@ from registry.label_names import fold, held_back, mend
 from registry.scrape_address import NoTarget, address, split
 
 PREFIX = "prometheus:"
+TOO_LARGE = "size"
+KV_META = "__meta_rollcall_kv_"
+# How many bytes of a node's own words its groups of one service may repeat, together.
+MAX_REPEATED = 1024 * 1024
 
 
 class TargetGroup(msgspec.Struct, frozen=True):
@@ -23,7 +28,7 @@ class Remark(msgspec.Struct, frozen=True):
     """What was not taken as it was given: `reason` is a word, `text` says it whole.
 
     The reasons `host`, `port` and `foreign` left a target out; `held_back` and `empty` a label;
-    `mended` changed a label's name.
+    `mended` changed a label's name; `size` left out what each group would repeat of the node.
     """
 
     reason: str
@@ -60,18 +65,20 @@ class Item(NamedTuple):
 
 def items(labels: Iterable[str]) -> list[Item]:
     """Take apart those labels that speak of services; a KEY without a VALUE says nothing."""
-    found = []
-    for label in labels:
-        if not label.startswith(PREFIX):
-            continue
-        service, colon, setting = label[len(PREFIX) :].partition(":")
-        key, second_colon, value = setting.partition(":")
-        name, _, instance = service.partition("@")
-        if name and not colon:
-            found.append(Item(name, instance, None, ""))
-        elif name and second_colon:
-            found.append(Item(name, instance, key, value))
-    return found
+    found = [_item(label) for label in labels if label.startswith(PREFIX)]
+    return [item for item in found if item is not None]
+
+
+@lru_cache(maxsize=4096)  # a fleet uses the same few labels
+def _item(label: str) -> Item | None:
+    service, colon, setting = label[len(PREFIX) :].partition(":")
+    key, second_colon, value = setting.partition(":")
+    name, _, instance = service.partition("@")
+    if name and not colon:
+        return Item(name, instance, None, "")
+    if name and second_colon:
+        return Item(name, instance, key, value)
+    return None
 
 
 def scrapes(node: Node, *, posted_from: str, rules: Rules) -> dict[str, Scrape]:
@@ -80,7 +87,7 @@ def scrapes(node: Node, *, posted_from: str, rules: Rules) -> dict[str, Scrape]:
     for item in items(node.labels):
         by_service.setdefault(item.service, {}).setdefault(item.instance, []).append(item)
     own = _own_hosts(node.hostname, posted_from) if rules.own_only else None
-    return {
+    found = {
         service: _scrape(
             instances,
             hostname=node.hostname,
@@ -90,6 +97,23 @@ def scrapes(node: Node, *, posted_from: str, rules: Rules) -> dict[str, Scrape]:
         )
         for service, instances in by_service.items()
     }
+    _bound(node, [scrape for scrape in found.values() if len(scrape.groups) > 1])
+    return found
+
+
+def _bound(node: Node, repeating: Collection[Scrape]) -> None:
+    """Remark on those with so many groups that they are not to repeat what the node says."""
+    if not repeating:
+        return
+    size = len(msgspec.json.encode(meta(node)))
+    for scrape in repeating:
+        if size * len(scrape.groups) > MAX_REPEATED:
+            text = (
+                f"labels and kv of the node left out of its groups' labels: {size} bytes in each"
+                f" of {len(scrape.groups)} groups would be over {MAX_REPEATED} bytes;"
+                " __meta_rollcall_hostname alone is left"
+            )
+            scrape.remarks.append(Remark(TOO_LARGE, text))
 
 
 def _own_hosts(hostname: str, posted_from: str) -> tuple[str, str]:
@@ -152,7 +176,7 @@ def _labels(
             if name != item.key:
                 remarks.append(Remark("mended", f"label {item.key!a} is shown as {name}"))
             kept.append((item.key, item.value))
-    return fold(kept)
+    return fold(kept) if kept else {}
 
 
 def meta(node: Node) -> dict[str, str]:
@@ -164,9 +188,31 @@ def meta(node: Node) -> dict[str, str]:
     for label in node.labels:
         key, colon, value = label.partition(":")
         if colon and key:
-            values.setdefault(mend(f"__meta_rollcall_label_{key}"), []).append(value)
+            values.setdefault(_label_name(key), []).append(value)
     return {
-        "__meta_rollcall_hostname": node.hostname,
-        **{name: ",".join(values[name]) for name in sorted(values)},
-        **fold((f"__meta_rollcall_kv_{key}", node.kv[key]) for key in sorted(node.kv)),
+        **brief_meta(node.hostname),
+        **{name: ",".join(given) for name, given in values.items()},
+        **_kv_meta(node.kv),
     }
+
+
+def _kv_meta(kv: Mapping[str, str]) -> dict[str, str]:
+    named = {_kv_name(key): value for key, value in kv.items()}
+    if len(named) == len(kv):
+        return named
+    return fold((f"{KV_META}{key}", kv[key]) for key in sorted(kv))
+
+
+@lru_cache(maxsize=4096)
+def _label_name(key: str) -> str:
+    return mend(f"__meta_rollcall_label_{key}")
+
+
+@lru_cache(maxsize=4096)
+def _kv_name(key: str) -> str:
+    return mend(f"{KV_META}{key}")
+
+
+def brief_meta(hostname: str) -> dict[str, str]:
+    """Give the one label for relabelling that is always there."""
+    return {"__meta_rollcall_hostname": hostname}

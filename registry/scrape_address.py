@@ -2,6 +2,7 @@
 
 import ipaddress
 import re
+from functools import lru_cache
 
 LAST_PORT = 65535
 NO_PORT = "-"
@@ -51,6 +52,7 @@ def _ipv6(text: str) -> str:
         raise NoTarget("host", f"{text!a} is no IPv6 address") from error
 
 
+@lru_cache(maxsize=4096)
 def _port(text: str) -> int:
     if text.isascii() and text.isdigit() and len(text) <= len(str(LAST_PORT)):
         number = int(text)

@@ -1,126 +1,60 @@
 """Which nodes offer which service, and the answers for scrapers, kept until a node changes."""
 
 import asyncio
-from bisect import bisect_left, insort
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
 from hashlib import blake2b
-from itertools import islice
-from typing import Literal
 
-import msgspec
+from registry.directory import Directory, Entry, Listing
+from registry.prometheus import PREFIX, Rules, brief_meta, meta, scrapes
+from registry.scrape_service import Block, Offer, Run, Service, Shape, encode, run_of
 
-from registry.directory import Directory, Entry
-from registry.prometheus import PREFIX, Rules, Scrape, meta, scrapes
-
-Shape = Literal["flat", "nested"]
 MARK = f'"{PREFIX}'.encode()
-# How many nodes are read before others get their turn: a few milliseconds' work.
-AT_ONCE = 200
-CACHED_BYTES = 128 * 1024 * 1024
-
-_encode = msgspec.json.Encoder(order="deterministic").encode
-
-
-class Answer:
-    """Bytes for a scraper, and a digest of them."""
-
-    __slots__ = ("body", "digest")
-
-    def __init__(self, body: bytes) -> None:
-        self.body = body
-        self.digest = blake2b(body, digest_size=16).digest()
-
-
-NOTHING = Answer(b"[]")
-
-
-class Answers:
-    """The answers given last, up to so many bytes of them."""
-
-    def __init__(self, *, limit: int = CACHED_BYTES) -> None:
-        self._limit = limit
-        self._answers: OrderedDict[tuple[str, Shape], Answer] = OrderedDict()
-        self._size = 0
-
-    def get(self, service: str, shape: Shape) -> Answer | None:
-        """Give an answer, if it is still kept."""
-        return self._answers.get((service, shape))
-
-    def keep(self, service: str, shape: Shape, answer: Answer) -> None:
-        """Keep an answer, instead of the oldest ones if there are too many."""
-        before = self._answers.pop((service, shape), NOTHING)
-        self._answers[service, shape] = answer
-        self._size -= 0 if before is NOTHING else len(before.body)
-        self._size += len(answer.body)
-        while self._size > self._limit:
-            _, dropped = self._answers.popitem(last=False)
-            self._size -= len(dropped.body)
-
-    def forget(self, service: str) -> None:
-        """Drop what is no longer true of a service."""
-        for shape in SHAPES:
-            dropped = self._answers.pop((service, shape), None)
-            if dropped is not None:
-                self._size -= len(dropped.body)
-
-
 SHAPES: tuple[Shape, ...] = ("flat", "nested")
+KEPT_BYTES = 128 * 1024 * 1024
+# Work that is done before others get their turn, in what would be microseconds on a quick machine.
+AT_ONCE = 3000
+
+NOTHING = Listing([], b"")
 
 
-class Offer:
-    """What one node adds to a service's answers.
-
-    The labels for relabelling are not part of it: they are the same for all that the node offers,
-    which may be thousands of services, and may be a mebibyte.
-    """
-
-    __slots__ = ("_groups", "reasons")
-
-    def __init__(self, scrape: Scrape) -> None:
-        self._groups = [(_encode(group.targets), _encode(group.labels)) for group in scrape.groups]
-        self.reasons = tuple(remark.reason for remark in scrape.remarks)
-
-    def flat(self, meta: bytes) -> list[bytes]:
-        """Give the groups as http_sd has them, with the labels for relabelling."""
-        return [
-            b'{"targets":%b,"labels":%b%b%b}'
-            % (targets, labels[:-1], b"," if len(labels) > len(b"{}") else b"", meta[1:])
-            for targets, labels in self._groups
-        ]
-
-    def nested(self) -> list[bytes]:
-        """Give the node's one array of groups as the interface document has it, or nothing."""
-        groups = [b'{"Targets":%b,"Labels":%b}' % group for group in self._groups]
-        return [b"[%b]" % b",".join(groups)] if groups else []
-
-
-class Service:
-    """The nodes that offer one service, by name."""
+class Pace:
+    """Lets others have their turn after so much work."""
 
     def __init__(self) -> None:
-        self._hostnames: list[str] = []
-        self._offers: dict[str, Offer] = {}
+        self._spent = 0
 
-    def __len__(self) -> int:
-        return len(self._hostnames)
+    async def spend(self, work: int) -> None:
+        """Count work that was done."""
+        self._spent += work
+        if self._spent >= AT_ONCE:
+            self._spent = 0
+            await asyncio.sleep(0)
 
-    def set(self, hostname: str, offer: Offer) -> Offer | None:
-        """Take what a node offers; give what it offered before."""
-        before = self._offers.get(hostname)
-        if before is None:
-            insort(self._hostnames, hostname)
-        self._offers[hostname] = offer
-        return before
 
-    def drop(self, hostname: str) -> Offer:
-        """Forget what a node offered."""
-        del self._hostnames[bisect_left(self._hostnames, hostname)]
-        return self._offers.pop(hostname)
+class Kept:
+    """How large the answers are that services keep; those asked for longest ago are let go of.
 
-    def offers(self) -> Iterator[tuple[str, Offer]]:
-        """Give what each node offers, by hostname."""
-        return ((hostname, self._offers[hostname]) for hostname in self._hostnames)
+    The last one is always kept, however large it is.
+    """
+
+    def __init__(self, *, limit: int = KEPT_BYTES) -> None:
+        self._limit = limit
+        self._sizes: OrderedDict[tuple[Service, Shape], int] = OrderedDict()
+        self._total = 0
+
+    def note(self, service: Service, shape: Shape, size: int) -> None:
+        """Note that an answer was given."""
+        self._total += size - self._sizes.pop((service, shape), 0)
+        self._sizes[service, shape] = size
+        while self._total > self._limit and len(self._sizes) > 1:
+            (oldest, of_shape), dropped = self._sizes.popitem(last=False)
+            self._total -= dropped
+            oldest.forget(of_shape)
+
+    def forget(self, service: Service) -> None:
+        """Note that nobody offers a service any more."""
+        for shape in SHAPES:
+            self._total -= self._sizes.pop((service, shape), 0)
 
 
 class ScrapeIndex:
@@ -133,10 +67,9 @@ class ScrapeIndex:
         self._directory = directory
         self._rules = rules
         self._services: dict[str, Service] = {}
-        self._offered: dict[str, frozenset[str]] = {}
-        self._metas: dict[str, bytes] = {}
-        self._outdated: dict[str, None] = {}
-        self._answers = Answers()
+        self._offered: dict[str, tuple[Service, ...]] = {}
+        self._outdated: OrderedDict[str, None] = OrderedDict()
+        self._kept = Kept()
         self.remarks: Counter[str] = Counter()
 
     def outdate(self, entry: Entry) -> None:
@@ -149,79 +82,88 @@ class ScrapeIndex:
         if self._rules.own_only:
             self.outdate(entry)
 
-    async def answer(self, service: str, shape: Shape) -> Answer:
-        """Give the answer for all nodes that offer the service."""
+    async def answer(self, service: str, shape: Shape) -> Listing:
+        """Give the answer for all nodes that offer the service; others get their turns meanwhile.
+
+        What changes while it is put together may be in it or not.
+        """
         if self._outdated:
             await self.settle()
-        answer = self._answers.get(service, shape)
-        if answer is not None:
-            return answer
         found = self._services.get(service)
         if found is None:
             return NOTHING
-        if shape == "flat":
-            await self._describe(found)
-        answer = Answer(b"[%b]" % b",".join(self._parts(found, shape)))
-        self._answers.keep(service, shape, answer)
-        return answer
+        pace = Pace()
+        # Once through: new changes must not keep the answer from ever being finished.
+        runs = [
+            block.runs.get(shape) or await self._join(block, shape, pace)
+            for block in found.blocks()
+        ]
+        self._kept.note(found, shape, sum([len(run.joined) for run in runs]))
+        digest = blake2b(b"".join([run.digest for run in runs]), digest_size=16)
+        return Listing([run.joined for run in runs if run.joined], digest.digest())
 
-    async def _describe(self, service: Service) -> None:
-        """Make the labels for relabelling of all nodes; others get their turns meanwhile."""
-        lacking = [name for name, _ in service.offers() if name not in self._metas]
-        for start in range(0, len(lacking), AT_ONCE):
-            for hostname in lacking[start : start + AT_ONCE]:
-                self._meta(hostname)
-            await asyncio.sleep(0)
-
-    def _parts(self, service: Service, shape: Shape) -> list[bytes]:
-        if shape == "nested":
-            return [part for _, offer in service.offers() for part in offer.nested()]
-        return [part for name, offer in service.offers() for part in offer.flat(self._meta(name))]
-
-    def _meta(self, hostname: str) -> bytes:
-        found = self._metas.get(hostname)
-        if found is None:
-            entry = self._directory.get(hostname)
-            found = _encode(meta(entry.node())) if entry is not None else b"{}"
-            self._metas[hostname] = found
-        return found
+    async def _join(self, block: Block, shape: Shape, pace: Pace) -> Run:
+        runs, parts = block.runs, []
+        for offer in block.offers.copy():
+            entry = self._directory.get(offer.hostname)
+            if entry is None:
+                continue
+            parts += offer.flat(_meta(entry, offer)) if shape == "flat" else offer.nested()
+            await pace.spend(20 + len(entry.head) // 50)
+        runs[shape] = run = run_of(parts)
+        return run
 
     async def settle(self) -> None:
-        """Read all nodes that changed; others get their turns meanwhile."""
-        while self._outdated:
-            self.settle_some()
-            await asyncio.sleep(0)
+        """Read the nodes that have changed by now; others get their turns meanwhile."""
+        left = len(self._outdated)
+        pace = Pace()
+        while left > 0 and self._outdated:
+            left -= 1
+            await pace.spend(self._read_one())
 
     def settle_some(self) -> None:
         """Read some of the nodes that changed: a few milliseconds' work."""
-        for hostname in list(islice(self._outdated, AT_ONCE)):
-            del self._outdated[hostname]
-            self._read(hostname)
+        spent = 0
+        while self._outdated and spent < AT_ONCE:
+            spent += self._read_one()
 
-    def _read(self, hostname: str) -> None:
-        self._metas.pop(hostname, None)
+    def _read_one(self) -> int:
+        """Read one of the nodes that changed; give the work that it was."""
+        hostname, _ = self._outdated.popitem(last=False)
         entry = self._directory.get(hostname)
-        offered: dict[str, Scrape] = {}
-        if entry is not None and MARK in entry.head:
-            node = entry.node()
-            offered = scrapes(node, posted_from=entry.address, rules=self._rules)
-            for name, scrape in offered.items():
-                self._set(name, hostname, Offer(scrape))
-        for name in self._offered.pop(hostname, frozenset()) - offered.keys():
-            self._drop(name, hostname)
-        if offered:
-            self._offered[hostname] = frozenset(offered)
+        marks = entry.head.count(MARK) if entry is not None else 0
+        self._read(hostname, entry if marks else None)
+        return 10 + 15 * marks + (len(entry.head) // 200 if entry is not None else 0)
 
-    def _set(self, name: str, hostname: str, offer: Offer) -> None:
-        before = self._services.setdefault(name, Service()).set(hostname, offer)
-        self._answers.forget(name)
-        if before is not None:
+    def _read(self, hostname: str, entry: Entry | None) -> None:
+        offered = {}
+        if entry is not None:
+            offered = scrapes(entry.node(), posted_from=entry.address, rules=self._rules)
+        before = self._offered.pop(hostname, ())
+        services = tuple([self._set(name, Offer(hostname, offered[name])) for name in offered])
+        for service in before:
+            if service.name not in offered:
+                self._drop(service, hostname)
+        if services:
+            self._offered[hostname] = services
+
+    def _set(self, name: str, offer: Offer) -> Service:
+        service = self._services.get(name)
+        if service is None:
+            service = self._services[name] = Service(name)
+        before = service.set(offer)
+        if before is not None and before.reasons:
             self.remarks.subtract(before.reasons)
-        self.remarks.update(offer.reasons)
+        if offer.reasons:
+            self.remarks.update(offer.reasons)
+        return service
 
-    def _drop(self, name: str, hostname: str) -> None:
-        service = self._services[name]
+    def _drop(self, service: Service, hostname: str) -> None:
         self.remarks.subtract(service.drop(hostname).reasons)
-        self._answers.forget(name)
         if not service:
-            del self._services[name]
+            self._kept.forget(service)
+            del self._services[service.name]
+
+
+def _meta(entry: Entry, offer: Offer) -> bytes:
+    return encode(brief_meta(entry.hostname) if offer.brief else meta(entry.node()))
