@@ -64,6 +64,12 @@ def need(program: str) -> None:
         pytest.skip(f"needs {program}, which is not installed")
 
 
+def need_root() -> None:
+    """Skip the test unless it runs as root."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+
+
 @pytest.fixture(scope="session")
 def free_port() -> FreePort:
     """Give a function that finds a TCP port of 127.0.0.1 that nobody listens on."""
@@ -110,8 +116,7 @@ def ssh_image(docker_client: docker.APIClient) -> Iterator[str]:
     if static_busybox() is None:
         pytest.skip("needs a static busybox (Debian: busybox-static), which is not installed")
     need("debootstrap")
-    if os.geteuid() != 0:
-        pytest.skip("needs root, for debootstrap")
+    need_root()
     with ExitStack() as stack:
         base = f"rollcall-test-debian:{secrets.token_hex(4)}"
         stack.enter_context(imported(docker_client, debian_tree("openssh-server"), base))

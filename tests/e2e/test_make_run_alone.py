@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dev.waiting import until
+from tests.conftest import need_root
 from tests.make_run import READY, READY_SECONDS, TOP, Run
 from tests.terminal import CTRL_C, terminal
 
@@ -49,8 +50,7 @@ class Alone(Run):
 @pytest.fixture
 def alone() -> Iterator[Alone]:
     """Give the shell."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root, for a machine of its own")
+    need_root()
     with terminal(SHELL, folder=TOP, environment=os.environ) as screen:
         screen.press(f"{APART}\n")
         screen.wait_for("apart", within=SOON)

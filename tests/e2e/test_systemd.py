@@ -1,0 +1,170 @@
+"""The units under a real systemd: installed, started, killed, misconfigured."""
+
+import io
+import re
+import secrets
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import docker
+import pytest
+
+from dev.waiting import until
+from tests.conftest import need_root
+from tests.images import debian_tree, imported
+
+pytestmark = pytest.mark.real("make", "debootstrap")
+TOP = Path(__file__).parents[2]
+SOON = 30.0
+BIN = "/opt/rollcall/venv/bin"
+KEYS = "keys: [{name: ops, file: ops.key, allow: [read, write]}]"
+REGISTRY = "node_secret: {file: node.secret}"
+AGENT = 'registries: [{url: "http://127.0.0.1:7655", key_file: node.key}]'
+# There is no curl.
+NODES = f"""{BIN}/python -c '
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+key = Path("/etc/rollcall/ops.key").read_text().strip()
+request = Request("http://127.0.0.1:7655/nodes", headers={{"Authorization": key}})
+print(urlopen(request, timeout=10).read().decode())
+'"""
+UP = ("running\n", "degraded\n")
+
+
+class Host:
+    """A container in which systemd is process 1."""
+
+    def __init__(self, *, client: docker.APIClient, container: str) -> None:
+        self._client = client
+        self._container = container
+
+    def put(self, folder: Path) -> None:
+        """Copy what is in a folder to the root of the file system."""
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w") as archive:
+            archive.add(folder, arcname=".")
+        self._client.put_archive(self._container, "/", buffer.getvalue())
+
+    def run(self, line: str) -> str:
+        """Run a line of shell; give what it wrote."""
+        status, output = self.try_to(line)
+        assert status == 0, f"{line}\n{output}"
+        return output
+
+    def try_to(self, line: str) -> tuple[int, str]:
+        """Run a line of shell; give its exit status and what it wrote."""
+        made = self._client.exec_create(self._container, ["sh", "-euc", line])
+        output: bytes = self._client.exec_start(made["Id"])
+        return self._client.exec_inspect(made["Id"])["ExitCode"], output.decode()
+
+    def state(self, unit: str) -> str:
+        """Give a unit's state, such as ``active`` or ``failed``."""
+        return self.try_to(f"systemctl is-active {unit}")[1].strip()
+
+    def pid(self, unit: str) -> int:
+        """Give the process id of a unit's daemon."""
+        return int(self.run(f"systemctl show --property MainPID --value {unit}"))
+
+
+@pytest.fixture(scope="module")
+def host(
+    docker_client: docker.APIClient, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Host]:
+    """Give a host on which both daemons are installed and started."""
+    need_root()
+    laid_out = tmp_path_factory.mktemp("destdir")
+    laid_out.chmod(0o755)  # it becomes the root folder
+    subprocess.run(["make", "-C", TOP, "install", f"DESTDIR={laid_out}"], check=True)
+    for name, line in (("registry", REGISTRY), ("agent", AGENT)):
+        settings = laid_out / f"etc/rollcall/{name}.yml"
+        text = re.sub(r"^keys: .*$", KEYS, settings.read_text(), flags=re.MULTILINE)
+        text = re.sub(r"^registries: .*$", "", text, flags=re.MULTILINE)
+        settings.write_text(f"{text}\n{line}\n")
+    with ExitStack() as stack:
+        tree = debian_tree("systemd-sysv", "dbus", "python3", "procps")
+        image = f"rollcall-test-systemd:{secrets.token_hex(4)}"
+        stack.enter_context(imported(docker_client, tree, image))
+        container = _boot(docker_client, image)
+        stack.callback(docker_client.remove_container, container, force=True, v=True)
+        booted = Host(client=docker_client, container=container)
+        until(lambda: booted.try_to("systemctl is-system-running")[1] in UP, "boot", within=60)
+        booted.put(laid_out)
+        _install(booted)
+        yield booted
+
+
+def _boot(client: docker.APIClient, image: str) -> str:
+    settings = client.create_host_config(
+        cap_add=["SYS_ADMIN", "SYS_PTRACE"],
+        security_opt=["seccomp=unconfined", "apparmor=unconfined"],
+        binds=["/sys/fs/cgroup:/sys/fs/cgroup:rw"],
+        tmpfs={"/run": "", "/run/lock": ""},
+        cgroupns="host",
+    )
+    made = client.create_container(
+        image, ["/lib/systemd/systemd"], environment={"container": "docker"}, host_config=settings
+    )
+    container: str = made["Id"]
+    client.start(container)
+    return container
+
+
+def _install(host: Host) -> None:
+    """Do what ``make install`` does on a host after it laid out the files, and start both."""
+    host.run("mount --make-rshared /")  # else credentials are empty in a container
+    host.run("systemd-sysusers /usr/lib/sysusers.d/rollcall.conf && systemctl daemon-reload")
+    host.run(
+        "cd /etc/rollcall; for name in agent registry; do chgrp rollcall-$name $name.yml; done"
+    )
+    for key in ("ops.key", "scraper.key", "hosts.key", "node.secret"):
+        host.run(f"umask 077; echo {secrets.token_hex(32)} >/etc/rollcall/{key}")
+    make_key = f"{BIN}/rollcall-registry --config /etc/rollcall/registry.yml node-key $(hostname)"
+    host.run(f"umask 077; {make_key} >/etc/rollcall/node.key")
+    host.run("systemctl start rollcall-registry rollcall-agent")
+
+
+def test_both_daemons_run_confined_and_tell_systemd_that_they_are_ready(host: Host) -> None:
+    for name in ("registry", "agent"):
+        unit = f"rollcall-{name}"
+        assert host.state(unit) == "active"
+        process = f"/proc/{host.pid(unit)}/status"
+        assert host.run(f"stat -c %U {process}").strip() == unit
+        assert "CapEff:\t0000000000000000\n" in host.run(f"cat {process}")
+        assert host.run(f"stat -c %a:%U /var/lib/{unit}").strip() == f"700:{unit}"
+    assert "docker" in host.run("id -nG rollcall-agent")
+    assert "docker" not in host.run("id -nG rollcall-registry")
+
+
+def test_the_host_is_taken_with_the_key_that_is_its_own(host: Host) -> None:
+    name = host.run("hostname").strip()
+    until(lambda: f'"hostname":"{name}"' in host.run(NODES), "the host's node", within=SOON)
+
+
+@pytest.mark.parametrize("unit", ["rollcall-registry", "rollcall-agent"])
+def test_a_killed_daemon_is_started_again_and_a_reload_keeps_it(host: Host, unit: str) -> None:
+    before = host.pid(unit)
+    host.run(f"systemctl kill --signal KILL {unit}")
+    until(lambda: host.state(unit) == "active" and host.pid(unit) != before, unit, within=SOON)
+    after = host.pid(unit)
+    host.run(f"systemctl reload {unit}")
+    assert (host.state(unit), host.pid(unit)) == ("active", after)
+
+
+def test_wrong_settings_fail_the_unit_once_and_are_in_the_journal(host: Host) -> None:
+    host.run("echo 'nonsense: 1' >>/etc/rollcall/agent.yml")
+    status, _ = host.try_to("systemctl restart rollcall-agent")
+    assert status != 0
+    assert host.state("rollcall-agent") == "failed"
+    assert "nonsense: unknown setting" in host.run("journalctl --unit rollcall-agent")
+    host.run("sed -i '/^nonsense/d' /etc/rollcall/agent.yml && systemctl start rollcall-agent")
+    assert host.state("rollcall-agent") == "active"
+
+
+def test_both_end_in_order_when_they_are_stopped(host: Host) -> None:
+    host.run("systemctl stop rollcall-agent rollcall-registry")
+    for unit in ("rollcall-agent", "rollcall-registry"):
+        assert host.run(f"systemctl show --property Result --value {unit}") == "success\n"
