@@ -120,8 +120,9 @@ async def _listening(
 ) -> AsyncIterator[int]:
     """Serve while the context is open; give the port."""
     settings, request_metrics = configuration.settings, RequestMetrics(metrics)
+    api = AppsApi(apps=apps)
     app = build_app(
-        routes=AppsApi(apps=apps).routes(),
+        routes=api.routes(),
         keyring=keyring,
         statuses=STATUSES,
         metrics=metrics,
@@ -131,6 +132,7 @@ async def _listening(
         open_swagger=settings.open_swagger,
         log=log,
     )
+    app.on_shutdown.append(api.end_streams)
     async with listening(
         app,
         address=listen_address(settings.listen),

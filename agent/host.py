@@ -2,8 +2,11 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 
-from registry.heartbeat import MAX_LABELS, Heartbeat, label_fault
+import msgspec
+
+from registry.heartbeat import MAX_BODY_BYTES, MAX_LABELS, Heartbeat, label_fault
 
 OWN_ENTRIES = frozenset(
     {
@@ -86,13 +89,14 @@ class Host:
         for app in hosting.apps:
             labels += app_labels(app)
         kv = {**self._kv, **_counts(hosting)}
-        return Heartbeat(labels=[*self._legal(labels), *self._own], kv=kv)
+        room = MAX_BODY_BYTES - len(msgspec.json.encode(Heartbeat(labels=self._own, kv=kv)))
+        return Heartbeat(labels=[*self._legal(labels, room), *self._own], kv=kv)
 
-    def _legal(self, labels: list[str]) -> list[str]:
+    def _legal(self, labels: list[str], room_bytes: int) -> list[str]:
         """Leave out what a registry would refuse, so that the rest is taken."""
         faults = {f"label {label[:80]!a}: {fault}" for label, fault in _faulty(labels)}
         legal = [label for label in dict.fromkeys(labels) if label_fault(label) is None]
-        room = MAX_LABELS - len(self._own)
+        room = min(MAX_LABELS - len(self._own), _fitting(legal, room_bytes))
         if len(legal) > room:
             faults.add(f"{len(legal)} labels, of which the first {room} are sent")
         for fault in sorted(faults - self._faults):
@@ -130,6 +134,12 @@ def _faulty(labels: Iterable[str]) -> Iterator[tuple[str, str]]:
         fault = label_fault(label)
         if fault is not None:
             yield label, fault
+
+
+def _fitting(labels: Iterable[str], room_bytes: int) -> int:
+    """Count how many of the labels, from the first on, fit into a message."""
+    sizes = accumulate(len(msgspec.json.encode(label)) + len(",") for label in labels)
+    return sum(size <= room_bytes for size in sizes)
 
 
 def _counts(hosting: Hosting) -> dict[str, str]:

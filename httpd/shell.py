@@ -99,7 +99,8 @@ class Shell:
         if not request.content.is_eof():
             # What is left of the body would have to be read to keep the connection.
             response.force_close()
-        return str(error), response
+        # What the client is told may hold an app's own output, which is none of the log's business.
+        return getattr(error, "reason", str(error)), response
 
 
 def _means(caller: Caller) -> str:

@@ -5,7 +5,7 @@ from agent.labels import LARGEST_FILE, LabelFiles
 
 
 def files(folder: Path, faults: list[str] | None = None) -> LabelFiles:
-    return LabelFiles(directory=folder, complain=[].append if faults is None else faults.append)
+    return LabelFiles(directory=folder, complain=(faults if faults is not None else []).append)
 
 
 def test_each_line_of_each_file_is_a_label_by_file_name(tmp_path: Path) -> None:

@@ -32,6 +32,12 @@ class Gone(Exception):
     """Is in the table."""
 
 
+class Wordy(Exception):
+    """Tells the client more than the log."""
+
+    reason = "it did not start"
+
+
 class Away(Exception):
     """Is in the table as 503."""
 
@@ -82,6 +88,7 @@ class Things:
         errors: dict[str, Exception] = {
             "gone": Gone("there is no such thing"),
             "away": Away("the store is away"),
+            "wordy": Wordy("it did not start; it wrote: TOPSECRET"),
         }
         raise errors.get(request.match_info["how"], RuntimeError("with the secret in it"))
 
@@ -109,7 +116,7 @@ async def daemon(
                 (fingerprint(WRITER), Caller("writer", frozenset({"read", "write"}))),
             ]
         ),
-        statuses={Gone: 404, Away: 503},
+        statuses={Gone: 404, Away: 503, Wordy: 409},
         metrics=metrics,
         request_metrics=request_metrics,
         swagger=SWAGGER,

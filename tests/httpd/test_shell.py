@@ -195,3 +195,13 @@ async def test_metrics_count_requests_by_their_route(client: aiohttp.ClientSessi
 async def test_the_swagger_document_is_json(client: aiohttp.ClientSession) -> None:
     async with client.get("/swagger.json", headers=key(READER)) as response:
         assert (await response.json())["swagger"] == "2.0"
+
+
+async def test_what_is_for_the_client_alone_is_not_logged(
+    client: aiohttp.ClientSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with client.get("/broken/wordy", headers=key(READER)) as response:
+        assert "TOPSECRET" in (await response.json())["message"]
+    logged = capsys.readouterr().out
+    assert "it did not start" in logged
+    assert "TOPSECRET" not in logged
