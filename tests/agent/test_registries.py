@@ -73,7 +73,7 @@ async def test_an_image_is_pulled_with_the_login_of_the_longest_match(
 async def test_a_password_that_cannot_be_read_is_named_by_its_file(
     puller: Rig, images: ImageRegistry, password_file: Path
 ) -> None:
-    password_file.unlink()
+    await asyncio.to_thread(password_file.unlink)
     body = {"name": puller.name(), "image": f"{images.server}/team/app"}
 
     answer = await puller.ask("POST", "", body)
