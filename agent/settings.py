@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Callable, Mapping
+from ipaddress import ip_address
 from pathlib import Path
 
 import msgspec
 
 from agent import node, registries
-from agent.apps import AppDefaults
+from agent.apps import AppDefaults, is_data_path, is_user_name
 from agent.engine import RegistryLogin
 from agent.facts import host_facts, system_hostname
 from agent.host import Host
@@ -35,6 +36,7 @@ class Configuration:
         self._secrets = Secrets(settings_file=file, environ=environ)
         self.callers = self._take_callers()
         self.database = self._database()
+        self._check_apps()
         self.tls = server_tls(self.settings.tls, file=file, find=self._secrets.path)
         try:
             node.check(self.settings)
@@ -68,6 +70,23 @@ class Configuration:
                 "write sqlite:///PATH, such as sqlite:///var/lib/rollcall/agent.db"
             )
         return Path("/", path.lstrip("/"))
+
+    def _check_apps(self) -> None:
+        apps, where = self.settings.apps, f"{self.file}: apps"
+        try:
+            ip_address(apps.bind)
+        except ValueError as error:
+            raise ConfigError(
+                f"{where}.bind: `{apps.bind}` is no address; write such as 0.0.0.0 or 127.0.0.1"
+            ) from error
+        if not is_data_path(apps.data):
+            raise ConfigError(
+                f"{where}.data: `{apps.data}` is no place for a volume; write such as /srv"
+            )
+        if not is_user_name(apps.ssh_user):
+            raise ConfigError(
+                f"{where}.ssh_user: `{apps.ssh_user}` is no user's name; write such as app"
+            )
 
     def host(
         self, *, agent_id: str, complain: Callable[[str], None], port: int | None = None

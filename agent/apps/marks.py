@@ -58,21 +58,33 @@ def volume_marks(app: str) -> dict[str, str]:
     return {APP: app}
 
 
+def is_user_name(text: str) -> bool:
+    """Tell whether this can be a user in a container."""
+    return USER_NAME.fullmatch(text) is not None
+
+
+def is_data_path(text: str) -> bool:
+    """Tell whether a volume may be mounted there in a container."""
+    fits = len(text) <= LONGEST_PATH and PATH.fullmatch(text) is not None
+    return fits and text.split("/")[1] not in FORBIDDEN_ROOTS
+
+
 def password_user(labels: Mapping[str, str], default: str) -> str:
     """Name the user whose password is set, from the labels that a container has of its image."""
     user = labels.get(USER, "")
-    return user if USER_NAME.fullmatch(user) else default
+    return user if is_user_name(user) else default
 
 
 def wishes(image: Image, defaults: AppDefaults) -> ImageWishes:
     """Read an image's labels, and its one exposed port other than the SSH port."""
     ssh_port = _port(image.labels.get(SSH_PORT)) or defaults.ssh_port
+    data = image.labels.get(DATA, "")
     exposed = image.tcp_ports - {ssh_port}
     (only,) = exposed if len(exposed) == 1 else (None,)
     return ImageWishes(
         ssh_port=ssh_port,
         http_port=_port(image.labels.get(HTTP_PORT)) or only or defaults.http_port,
-        data=_path(image.labels.get(DATA)) or defaults.data,
+        data=data if is_data_path(data) else defaults.data,
     )
 
 
@@ -80,12 +92,6 @@ def _port(text: str | None) -> int | None:
     if text is None or not re.fullmatch(r"[0-9]{1,5}", text):
         return None
     return int(text) if 1 <= int(text) <= LAST_PORT else None
-
-
-def _path(text: str | None) -> str | None:
-    if text is None or len(text) > LONGEST_PATH or not PATH.fullmatch(text):
-        return None
-    return None if text.split("/")[1] in FORBIDDEN_ROOTS else text
 
 
 def plan(

@@ -103,6 +103,10 @@ def test_without_a_configured_name_the_systems_own_is_used(tmp_path: Path) -> No
         (line(certificate="a.crt", certificate_key="a.key"), "registries[0]: "),
         ({"registries": line()["registries"] * 2}, "registries[1].url: `https://registry:7655` is"),
         ({"keys": []}, "keys: no key is set"),
+        ({"apps": {"bind": "nonsense"}}, "apps.bind: `nonsense` is no address; write such as"),
+        ({"apps": {"data": "/etc"}}, "apps.data: `/etc` is no place for a volume"),
+        ({"apps": {"data": "srv"}}, "apps.data: `srv` is no place for a volume"),
+        ({"apps": {"ssh_user": "a:b"}}, "apps.ssh_user: `a:b` is no user's name"),
     ],
 )
 def test_what_is_wrong_is_told_with_file_path_and_remedy(
