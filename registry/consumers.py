@@ -16,7 +16,9 @@ class Consumers:
 
     def fetched(self, caller: str, user_agent: str) -> None:
         """Note that a consumer asked."""
-        consumer = caller, user_agent[:LONGEST_AGENT]
+        # Clients may send any bytes; metrics are text that can be encoded.
+        text = user_agent.encode("ascii", "backslashreplace").decode()
+        consumer = caller, text[:LONGEST_AGENT]
         self._fetched[consumer] = self._monotonic()
         self._fetched.move_to_end(consumer)
         if len(self._fetched) > MOST:
