@@ -75,9 +75,21 @@ class GroupCommit(Generic[T]):
     def _run(self) -> None:
         while (batch := self._inbox.get()) is not None:
             started = time.perf_counter()
-            outcomes = self._write([submitted.operation for submitted in batch])
+            outcomes = self._outcomes(batch)
             seconds = time.perf_counter() - started
             self._loop.call_soon_threadsafe(self._finished, batch, outcomes, seconds)
+
+    def _outcomes(self, batch: list[_Submitted[T]]) -> Sequence[Exception | None]:
+        try:
+            return self._write([submitted.operation for submitted in batch])
+        except Exception as error:
+            self._loop.call_soon_threadsafe(self._tell, error)
+            failure = StoreUnavailable("the registry's store failed; the registry's log says how")
+            return [failure] * len(batch)
+
+    def _tell(self, error: Exception) -> None:
+        """Log a defect, which must not end the thread or keep others waiting for ever."""
+        self._loop.call_exception_handler({"message": "defect of the store", "exception": error})
 
     def _finished(
         self, batch: list[_Submitted[T]], outcomes: Sequence[Exception | None], seconds: float
@@ -93,7 +105,10 @@ class GroupCommit(Generic[T]):
         self._observe(len(batch), seconds)
 
     def _resolve(self, submitted: _Submitted[T], outcome: Exception | None) -> None:
-        submitted.done(outcome)
+        try:
+            submitted.done(outcome)
+        except Exception as error:
+            self._tell(error)
         future = submitted.future
         if future.done():  # whoever waited was cancelled
             return

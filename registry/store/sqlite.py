@@ -94,7 +94,7 @@ class SqliteStore:
             self._connection = self._open()
             return self._rows(self._connection) if rows is None else rows
         except sqlite3.Error as error:
-            if error.sqlite_errorname.startswith("SQLITE_BUSY"):
+            if _name(error).startswith("SQLITE_BUSY"):
                 raise StartError(f"{self._path} is locked by another process") from error
             raise StartError(f"{self._path} cannot be used: {error}; {REMEDY}") from error
 
@@ -164,14 +164,20 @@ class SqliteStore:
             batch.apply(connection)
             connection.execute("COMMIT")
         except BaseException as error:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+            with suppress(sqlite3.Error):  # then the next failure tries it again
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error):
                 raise _unavailable(error) from error
             raise
 
 
 def _unavailable(error: sqlite3.Error) -> StoreUnavailable:
-    if error.sqlite_errorname == "SQLITE_FULL":
+    if _name(error) == "SQLITE_FULL":
         return StoreFull("the disk of the registry's store is full; make room")
     return StoreUnavailable(f"the registry's store cannot be written: {error}")
+
+
+def _name(error: sqlite3.Error) -> str:
+    """Give SQLite's name for what went wrong; errors of the library around it have none."""
+    return getattr(error, "sqlite_errorname", "")
