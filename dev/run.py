@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _run(options, screen, stop)
         except StopAskedError:
             return 0
-        except (daemon.DaemonError, ConfigError) as error:
+        except (daemon.DaemonError, ConfigError, OSError) as error:
             screen.show_logs()
             print(f"rollcall: {error}", file=sys.stderr)
             return 1
