@@ -236,6 +236,7 @@ async def measure(
     gc.freeze()  # ten thousand hosts are not to be looked through for garbage
     prober = Probe(registry.url)
     restless = asyncio.create_task(fleet.be_restless())
+    watching_itself = asyncio.create_task(tally.watch_itself())
     with ExitStack() as stack:
         watcher = None
         if options.prometheus:
@@ -257,6 +258,7 @@ async def measure(
             print(f"Prometheus: never fewer than {watcher.least} of {options.nodes} targets")
     prober.end()
     restless.cancel()
+    watching_itself.cancel()
     await fleet.leave()
 
 

@@ -33,6 +33,14 @@ class Tally:
         self.failures: Counter[str] = Counter()
         self.latencies: list[float] = []
         self.longest_silence = 0.0
+        self.longest_stall = 0.0
+
+    async def watch_itself(self) -> None:
+        """Find out how long the simulator was too busy to do anything on time."""
+        while True:
+            began = time.monotonic()
+            await asyncio.sleep(0.05)
+            self.longest_stall = max(self.longest_stall, time.monotonic() - began - 0.05)
 
     def report(self, since: float, until: float, *, interval: float, nodes: int) -> None:
         """Print what happened between two monotonic times."""
@@ -45,6 +53,8 @@ class Tally:
         if self.latencies:
             print(f"  answer                {percentiles(self.latencies)}")
         print(f"  longest silence       {self.longest_silence:.1f} s between a host's heartbeats")
+        print(f"  the simulator stalled {self.longest_stall:.2f} s at most")
+        self.longest_stall = 0.0
         self.failures.clear()
         self.latencies.clear()
         self.longest_silence = 0.0
