@@ -7,6 +7,7 @@ from config.load import ConfigError
 from registry.heartbeat import normalise_hostname
 from registry.settings import Configuration
 from registry.store import sqlite_backup
+from registry.store.sqlite_file import check_no_log
 
 
 def node_key(configuration: Configuration, hostname: str) -> None:
@@ -28,8 +29,9 @@ def backup(configuration: Configuration, file: Path) -> None:
 def restore(configuration: Configuration, file: Path) -> None:
     """Put a backup in the place of the store."""
     path = configuration.store_file()
-    nodes = sqlite_backup.restore(file, path)
-    _tell(f"{path}: {nodes} nodes; what was there before is {path}.before-restore")
+    nodes, kept = sqlite_backup.restore(file, path)
+    before = f"what was there before is {kept}" if kept else "there was no store before"
+    _tell(f"{path}: {nodes} nodes; {before}")
 
 
 def check(configuration: Configuration) -> None:
@@ -38,7 +40,18 @@ def check(configuration: Configuration) -> None:
     if path.exists():
         _tell(f"{path}: {sqlite_backup.check(path)} nodes, all is well")
     else:
+        check_no_log(path)
         _tell(f"{path}: does not exist yet, the first start makes it")
+
+
+def foresee(configuration: Configuration) -> None:
+    """Warn of what is no fault of the settings, but would stop the start on this machine."""
+    folder = configuration.store_file().parent
+    if not folder.is_dir():
+        sys.stderr.write(
+            f"rollcall-registry: {configuration.file}: store: the directory {folder} does not"
+            " exist here; the registry starts only where it does, and its user can write to it\n"
+        )
 
 
 def _tell(text: str) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 
 _FOREIGN = re.compile(r"[^a-zA-Z0-9_]")
 # The only ones beginning with two underscores that a node may set.
@@ -12,6 +13,7 @@ _HELD_BACK = ("job", "instance")
 _OURS = ("__meta_", "__address__")
 
 
+@lru_cache(maxsize=8192)  # a fleet uses the same few names
 def mend(name: str) -> str:
     """Give the name that Prometheus accepts, 2.x as well as 3.x: `[a-zA-Z_][a-zA-Z0-9_]*`."""
     mended = _FOREIGN.sub("_", name)

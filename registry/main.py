@@ -25,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         configuration = Configuration(options.config)
         configuration.validate()
         if options.check:
+            commands.foresee(configuration)
             return 0
         _run(options, configuration)
     except (ConfigError, HostnameInvalid) as error:

@@ -1,6 +1,7 @@
 """The rules of the roll: who is taken in, who is still there, who is forgotten."""
 
 import asyncio
+import sys
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 
@@ -85,7 +86,7 @@ class Nodes:
                 document=row.document,
                 last_update=row.last_update,
                 heard=now - row.age,
-                address=row.address,
+                address=sys.intern(row.address),
             )
             for row in rows
         ]

@@ -2,13 +2,18 @@
 
 import os
 import sqlite3
-from contextlib import closing
+from collections.abc import Callable
+from contextlib import closing, suppress
+from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 from registry.store import StartError
+from registry.store.ownership import take_after
 from registry.store.sqlite_file import (
     MIGRATIONS,
     Lock,
+    beside,
     check_header,
     check_rows,
     check_version,
@@ -43,7 +48,8 @@ def copy(path: Path, target: Path) -> int:
     check_header(path)
     draft = target.with_name(f"{target.name}.{os.getpid()}.new")
     try:
-        draft.touch(mode=0o600)
+        draft.unlink(missing_ok=True)
+        draft.touch(mode=0o600, exist_ok=False)
         with closing(connect(path, mode="ro")) as source, closing(connect(draft, mode="rw")) as to:
             source.backup(to)
             to.execute("PRAGMA journal_mode = DELETE")  # one file, without its log beside it
@@ -56,22 +62,61 @@ def copy(path: Path, target: Path) -> int:
     return nodes
 
 
-def restore(backup: Path, path: Path) -> int:
-    """Put a backup in the place of the store, which is kept beside it; give the number of nodes.
+class Restored(NamedTuple):
+    """How many nodes a store has now, and where the one is that was there before."""
 
-    Raises StartError: no registry may be running on the store.
+    nodes: int
+    kept: Path | None
+
+
+def restore(
+    backup: Path, path: Path, *, publish: Callable[[Path, Path], None] = publish
+) -> Restored:
+    """Put a backup in the place of the store, which is kept beside it.
+
+    At any moment there is a whole store. Raises StartError: no registry may be running on it.
     """
     check(backup)
     lock = Lock(path)
     try:
-        fresh = path.with_name(f"{path.name}.restored")
+        fresh = beside(path, ".restored")
         fresh.unlink(missing_ok=True)
         nodes = copy(backup, fresh)
-        for suffix in ("", "-wal", "-shm"):
-            old = path.with_name(path.name + suffix)
-            if old.exists():
-                old.rename(path.with_name(f"{path.name}.before-restore{suffix}"))
+        take_after(fresh, path)
+        kept = _keep(path)
         publish(fresh, path)
-        return nodes
+    except OSError as error:
+        raise StartError(f"{path} cannot be replaced: {error}") from error
     finally:
         lock.release()
+    return Restored(nodes, kept)
+
+
+def _keep(path: Path) -> Path | None:
+    """Give a store a second name, that nothing has, and take its log away from the first."""
+    _fold(path)
+    left = [suffix for suffix in ("", "-wal") if beside(path, suffix).exists()]
+    if not left:
+        return None
+    kept = _unused(path)
+    for suffix in left:
+        os.link(beside(path, suffix), beside(kept, suffix))
+    for suffix in ("-wal", "-shm"):
+        beside(path, suffix).unlink(missing_ok=True)
+    return kept
+
+
+def _fold(path: Path) -> None:
+    """Bring what is in the log into the file; of a broken store the log stays beside it."""
+    with suppress(StartError, sqlite3.Error):
+        check_header(path)
+        with closing(connect(path, mode="rw")) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
+
+
+def _unused(path: Path) -> Path:
+    for number in count(1):
+        kept = beside(path, ".before-restore" if number == 1 else f".before-restore.{number}")
+        if not (kept.exists() or beside(kept, "-wal").exists()):
+            return kept
+    raise AssertionError("there is always another number")

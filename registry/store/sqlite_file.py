@@ -11,6 +11,7 @@ from typing import IO
 from urllib.parse import quote
 
 from registry.store import Row, StartError
+from registry.store.ownership import take_after
 
 APPLICATION_ID = 0x524F4C4C
 MAGIC = b"SQLite format 3\0"
@@ -33,8 +34,9 @@ MIGRATIONS: tuple[str, ...] = (
     """,
 )
 REMEDY = (
-    "it is left as it is; restore a backup (rollcall-registry restore FILE), or move the file"
-    " away: then hosts are known again as soon as they report"
+    "it is left as it is; restore a backup (rollcall-registry restore FILE), or move the file away"
+    " together with those beside it that end in -wal and -shm: then hosts are known again as soon"
+    " as they report"
 )
 
 
@@ -47,9 +49,16 @@ class Lock:
     """Keeps a second process from the file. The kernel lets go of it when the process ends."""
 
     def __init__(self, path: Path) -> None:
-        lock = path.with_name(path.name + ".lock")
+        lock = beside(path, ".lock")
         try:
-            self._file: IO[str] = lock.open("w")
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            self._file: IO[str] = os.fdopen(descriptor, "w")
+            take_after(lock, path)
+        except FileNotFoundError as error:
+            raise StartError(
+                f"{path} cannot be written: the directory {path.parent} does not exist; make it,"
+                " for the user that runs the registry, or name another file as `store`"
+            ) from error
         except OSError as error:
             raise StartError(f"{lock} cannot be written: {error.strerror}") from error
         try:
@@ -65,6 +74,11 @@ class Lock:
         self._file.close()
 
 
+def beside(path: Path, suffix: str) -> Path:
+    """Give the file that has the store's name and a suffix."""
+    return path.with_name(path.name + suffix)
+
+
 def connect(path: Path, *, mode: str) -> sqlite3.Connection:
     """Open a file that exists; `mode` is ro or rw. The caller handles sqlite3.Error."""
     return _connect(f"file:{quote(str(path))}?mode={mode}")
@@ -72,7 +86,7 @@ def connect(path: Path, *, mode: str) -> sqlite3.Connection:
 
 def connect_locked(path: Path) -> sqlite3.Connection:
     """Open a file, for reading, that we hold the lock of, without leaving anything beside it."""
-    has_log = path.with_name(path.name + "-wal").exists()
+    has_log = beside(path, "-wal").exists()
     return _connect(f"file:{quote(str(path))}?mode=ro{'' if has_log else '&immutable=1'}")
 
 
@@ -112,12 +126,24 @@ def check_version(path: Path, version: int, newest: int) -> None:
         )
 
 
+def check_no_log(path: Path) -> None:
+    """Raise StartError if a store is gone and its log is not: a new one would take that over."""
+    log = beside(path, "-wal")
+    if log.exists() and log.stat().st_size > 0:
+        raise StartError(
+            f"{path} does not exist, but its log {log} does, and may hold changes that are nowhere"
+            f" else; put {path} back beside it, or move {log} away too"
+        )
+
+
 def create(path: Path, migrations: Sequence[str]) -> None:
-    """Make an empty store, whole or not at all."""
+    """Make an empty store, whole or not at all. Raises StartError."""
+    check_no_log(path)
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
         draft.unlink(missing_ok=True)
-        draft.touch(mode=0o600)
+        draft.touch(mode=0o600, exist_ok=False)
+        take_after(draft, path)
         with closing(connect(draft, mode="rw")) as connection:
             migrate(connection, 0, migrations)
             connection.execute("PRAGMA journal_mode = WAL")
