@@ -306,7 +306,7 @@ async def test_a_backup_of_a_store_in_use_is_whole_and_can_be_restored(tmp_path:
         with pytest.raises(StartError, match="in use"):
             backups.restore(copy, path)
 
-    assert backups.restore(copy, path) == 300
+    assert backups.restore(copy, path).nodes == 300
     async with opened(path) as (_, rows):
         assert len(rows) == 300
     assert (tmp_path / "r.db.before-restore").exists()
