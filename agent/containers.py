@@ -230,6 +230,9 @@ class Engine(Protocol):
     async def volume_labels(self, name: str) -> Mapping[str, str] | None:
         """Give a volume's labels, None if there is no such volume."""
 
+    async def volume_users(self, name: str) -> list[Container]:
+        """List the containers, running or not, that a volume is mounted in."""
+
     async def create_volume(self, name: str, labels: Mapping[str, str]) -> None:
         """Make a volume; one of that name stays as it is."""
 

@@ -17,17 +17,22 @@ from agent.containers import DiskFull
 
 T = TypeVar("T")
 APPLICATION = 0x526F_4C41  # "RoLA"
-VERSION = 1
+VERSION = 2
+UNDONE = "CREATE TABLE undone (change TEXT PRIMARY KEY);"
 SCHEMA = f"""
 BEGIN IMMEDIATE;
 CREATE TABLE apps (name TEXT PRIMARY KEY, app BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE changes (app TEXT PRIMARY KEY, change BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE reserve (room BLOB);
+{UNDONE}
 PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {VERSION};
 COMMIT;
 """
+UPGRADE = f"BEGIN IMMEDIATE; {UNDONE} PRAGMA user_version = {VERSION}; COMMIT;"
+# Of so many changes that were undone is known that a container of theirs is nobody's.
+MOST_UNDONE = 1024
 # Pages that are written once and then free, in the file and in its log, so that a stop or a
 # delete can still be written down when the disk is full.
 RESERVE = 256 * 1024
@@ -46,13 +51,15 @@ class StoreUnusable(Exception):
 class Kept:
     """All that the database holds.
 
-    ``adopted`` tells whether containers of an earlier database, now lost, were looked for.
+    ``adopted`` tells whether containers of an earlier database, now lost, were looked for;
+    ``undone`` are the ids of changes that were taken back.
     """
 
     agent: str
     adopted: bool
     apps: list[App]
     changes: list[Change]
+    undone: list[str]
 
 
 class Store:
@@ -116,6 +123,8 @@ class Store:
                 "INSERT INTO facts VALUES (?, ?)",
                 [("agent", secrets.token_hex(8)), ("adopted", "no")],
             )
+        elif version < VERSION:
+            connection.executescript(UPGRADE)
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("COMMIT")
         if connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
@@ -139,24 +148,30 @@ class Store:
         facts = dict(connection.execute("SELECT name, value FROM facts"))
         apps = connection.execute("SELECT app FROM apps ORDER BY name")
         changes = connection.execute("SELECT change FROM changes ORDER BY app")
+        undone = connection.execute("SELECT change FROM undone ORDER BY rowid")
         try:
             return Kept(
                 agent=facts["agent"],
                 adopted=facts["adopted"] == "yes",
                 apps=[msgspec.json.decode(row[0], type=App) for row in apps],
                 changes=[msgspec.json.decode(row[0], type=Change) for row in changes],
+                undone=[row[0] for row in undone],
             )
         except KeyError as error:
             raise sqlite3.DatabaseError("a fact is missing in it") from error
 
-    async def begin(self, change: Change) -> None:
-        """Write a change down, or how far it is."""
-        await self._write([_change_row(change)])
+    async def begin(self, change: Change, *, undone: str | None = None) -> None:
+        """Write a change down, or how far it is; ``undone`` is the one whose place it takes."""
+        await self._write([_change_row(change), *_undone_rows(undone)])
 
-    async def finish(self, change: Change, app: App | None) -> None:
+    async def finish(self, change: Change, app: App | None, *, undone: bool = False) -> None:
         """Close a change, and put the app as it now is, or take it out."""
         await self._write(
-            [_app_row(change.app, app), ("DELETE FROM changes WHERE app = ?", (change.app,))]
+            [
+                _app_row(change.app, app),
+                ("DELETE FROM changes WHERE app = ?", (change.app,)),
+                *_undone_rows(change.id if undone else None),
+            ]
         )
 
     async def put(self, app: App) -> None:
@@ -209,6 +224,13 @@ def _app_row(name: str, app: App | None) -> tuple[str, tuple[object, ...]]:
     if app is None:
         return "DELETE FROM apps WHERE name = ?", (name,)
     return "REPLACE INTO apps VALUES (?, ?)", (name, msgspec.json.encode(app))
+
+
+def _undone_rows(change: str | None) -> list[tuple[str, tuple[object, ...]]]:
+    if change is None:
+        return []
+    oldest = "DELETE FROM undone WHERE rowid <= (SELECT max(rowid) FROM undone) - ?"
+    return [("INSERT OR IGNORE INTO undone VALUES (?)", (change,)), (oldest, (MOST_UNDONE,))]
 
 
 def _refusal(error: sqlite3.Error) -> Exception:

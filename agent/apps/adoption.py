@@ -1,13 +1,13 @@
 """Reading apps back from their containers, after the agent's own database was lost."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
 from agent.apps.marks import APP, SPEC, Spec
 from agent.apps.spec import NAME, App
 from agent.apps.workbench import UP, Workbench
-from agent.containers import Container, InspectedContainer, NotThere
+from agent.containers import Container, EngineError, EngineUnavailable, InspectedContainer, NotThere
 
 
 class Adoption:
@@ -29,6 +29,27 @@ class Adoption:
         for name in found:
             self._bench.log.warning("app read back from its container", app=name)
 
+    async def take_back(self, container: Container, here: Collection[str]) -> bool:
+        """Give a container back to its app, where the database is older than the container.
+
+        ``here`` are the ids of all containers. False when it is no app's: a copy of one has another
+        name than the app.
+        """
+        roster, name = self._bench.roster, container.labels[APP]
+        known = roster.find(name)
+        if container.name != name or (known is not None and known.container_id in here):
+            return False
+        app = await self._read(container)
+        if app is None or roster.change(name) is not None or roster.find(name) != known:
+            return False
+        if known is not None:
+            app = msgspec.structs.replace(
+                app, labels=known.labels, password=app.password or known.password
+            )
+        await roster.put(app)
+        self._bench.log.warning("app read back from its container", app=name)
+        return True
+
     @staticmethod
     def _in_order(containers: Iterable[Container]) -> list[Container]:
         # Of two for one app, the one that runs; else the one that has the app's name.
@@ -41,11 +62,13 @@ class Adoption:
         try:
             spec = msgspec.json.decode(container.labels.get(SPEC, ""), type=Spec)
             seen = await self._bench.engine.inspect(container.id)
-        except (msgspec.MsgspecError, NotThere):
+            return await self._app(name, spec, seen) if NAME.fullmatch(name) else None
+        except EngineUnavailable:
+            raise
+        except (msgspec.MsgspecError, EngineError) as error:
+            if not isinstance(error, NotThere):
+                self._bench.log.warning("container not read", app=name, reason=str(error))
             return None
-        if not NAME.fullmatch(name):
-            return None
-        return await self._app(name, spec, seen)
 
     async def _app(self, name: str, spec: Spec, seen: InspectedContainer) -> App:
         return App(

@@ -3,7 +3,6 @@
 import msgspec
 
 from agent.apps.errors import AppError, AppExists, NameTaken
-from agent.apps.marks import APP, volume_marks, volume_name
 from agent.apps.runner import Runner
 from agent.apps.spec import App, Change, NewApp, check_fits, check_new
 from agent.apps.turns import Turn
@@ -83,34 +82,19 @@ class Creation:
         bench, app = self._bench, change.target
         assert app is not None
         image = await bench.fetch(turn, app.image, fresh=False)
-        await self._have_volume(change)
         try:
             container_id = await bench.make(change, image, name=app.name)
         except NameInUse as error:
             raise _name_taken(app.name) from error
         return await self._runner.start(app, container_id, password=True)
 
-    async def _have_volume(self, change: Change) -> None:
-        bench, name = self._bench, volume_name(change.app)
-        labels = await bench.engine.volume_labels(name)
-        if labels is None:
-            noted = msgspec.structs.replace(change, new_volume=True)
-            await bench.roster.advance(noted)
-            await bench.engine.create_volume(name, volume_marks(change.app))
-        elif labels.get(APP) != change.app:
-            raise NameTaken(f"there is a volume `{name}` that is not the agent's; rename it")
-
     async def undo(self, change: Change, error: Exception) -> None:
         """Take away all that the creation has made."""
-        bench = self._bench
-        change = bench.roster.change(change.app) or change
-        await bench.discard_made_by(change)
-        if change.new_volume:
-            await bench.engine.remove_volume(volume_name(change.app))
+        await self._bench.discard(change)
         kept = None
         if change.promised and change.target is not None:
             kept = msgspec.structs.replace(change.target, failed=True, message=str(error))
-        await bench.roster.finish(change, kept)
+        await self._bench.roster.finish(change, kept, undone=True)
 
     async def settle(self, turn: Turn, change: Change) -> None:
         """End a creation that broke off: well if its container runs, else it never was.

@@ -63,6 +63,10 @@ class StartFailed(AppError):
         self.reason = reason
 
 
+class DataInUse(AppError):
+    """A container that is not the app's uses the app's volume."""
+
+
 class MemoryInUse(AppError):
     """The app uses more memory than it is to get."""
 

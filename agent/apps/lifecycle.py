@@ -3,13 +3,13 @@
 import msgspec
 
 from agent.apps.alteration import Alteration
-from agent.apps.errors import AppError
+from agent.apps.errors import AppError, DataInUse
 from agent.apps.marks import APP, volume_name
 from agent.apps.runner import Runner
 from agent.apps.spec import App, Change
 from agent.apps.turns import Turn
 from agent.apps.workbench import UP, Workbench
-from agent.containers import EngineError, EngineUnavailable, InspectedContainer
+from agent.containers import EngineConflict, EngineError, EngineUnavailable, InspectedContainer
 
 
 class Lifecycle:
@@ -89,31 +89,47 @@ class Lifecycle:
         await self._bench.roster.finish(change, change.target)
 
     async def delete(self, turn: Turn, name: str, *, keep_data: bool) -> None:
-        """Remove an app's container, and its volume unless that is to be kept."""
+        """Remove an app's container, and its volume unless that is to be kept.
+
+        Raises:
+            DataInUse: another container uses the volume; all is as it was.
+
+        """
         bench, app = self._bench, self._bench.roster.get(name)
         change = bench.change(turn, before=app, target=None, keep_data=keep_data)
         await bench.engine.info()  # it is not begun where the engine is away
+        if not keep_data:
+            await self._check_data(app)
         await bench.roster.begin(change)
         turn.accepted.set()
         await self.settle_delete(change)
 
+    async def _check_data(self, app: App) -> None:
+        volume = volume_name(app.name)
+        for user in await self._bench.engine.volume_users(volume):
+            if user.id != app.container_id and not self._bench.is_waste(user):
+                raise DataInUse(
+                    f"the data of app `{app.name}` is used by container `{user.name}`; remove that"
+                    " first, or delete the app with ?keep_data=true"
+                )
+
     async def settle_delete(self, change: Change) -> None:
         """Remove what is to be removed."""
         assert change.before is not None
-        await self._remove_container(change.before)
-        if not change.keep_data:
-            await self._remove_volume(change.app)
+        await self._remove_containers(change.before)
+        try:
+            if not change.keep_data:
+                await self._bench.remove_volume(change.app)
+        except EngineConflict as error:
+            # Somebody took it in this moment. The app is gone, and data in use is not taken away.
+            await self._bench.roster.finish(change, None)
+            raise DataInUse(f"app `{change.app}` is deleted, but not its data: {error}") from error
         await self._bench.roster.finish(change, None)
 
-    async def _remove_container(self, app: App) -> None:
-        container = await self._bench.current(app)
-        if container is not None:
-            if container.state in UP:
-                await self._bench.stop(container)
-            await self._bench.remove(container.id)
-
-    async def _remove_volume(self, app: str) -> None:
-        name = volume_name(app)
-        labels = await self._bench.engine.volume_labels(name)
-        if labels is not None and labels.get(APP) == app:
-            await self._bench.engine.remove_volume(name)
+    async def _remove_containers(self, app: App) -> None:
+        bench = self._bench
+        for container in await bench.engine.containers(label=f"{APP}={app.name}"):
+            if container.id == app.container_id or bench.is_waste(container):
+                if container.state in UP:
+                    await bench.stop(container)
+                await bench.remove(container.id)

@@ -7,7 +7,14 @@ from passlib.hash import sha512_crypt
 
 from agent.apps.errors import InvalidPassword, NoSuchUser
 from agent.apps.marks import password_user
-from agent.containers import Container, Engine, EngineConflict, NotThere
+from agent.containers import (
+    Container,
+    Engine,
+    EngineConflict,
+    EngineError,
+    EngineUnavailable,
+    NotThere,
+)
 
 LONGEST = 1024
 # About 70 ms here to make, and as long in the app at each login.
@@ -76,7 +83,9 @@ class Passwords:
         """Give the hash that the container holds, None when there is none."""
         try:
             shadow = await self._engine.read_file(container.id, "/etc/shadow")
-        except (NotThere, EngineConflict):
+        except EngineUnavailable:
+            raise
+        except EngineError:
             return None
         for line in shadow.decode("utf-8", "replace").splitlines():
             user, _, rest = line.partition(":")

@@ -78,11 +78,12 @@ class Replacement:
         """Go back to the container from before, and let it run if it did."""
         bench, before = self._bench, change.before
         assert before is not None
-        await bench.discard_made_by(change)
+        await bench.discard(change)
         message = str(error)
         if change.was_running:
             message = await self._restart(before, message)
-        await bench.roster.finish(change, msgspec.structs.replace(before, message=message))
+        kept = msgspec.structs.replace(before, message=message)
+        await bench.roster.finish(change, kept, undone=True)
 
     async def _restart(self, app: App, message: str) -> str:
         old = await self._bench.current(app)

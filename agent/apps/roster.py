@@ -18,6 +18,8 @@ class Roster:
         self._store = store
         self._apps: dict[str, App] = {}
         self._changes: dict[str, Change] = {}
+        self._claims: dict[str, App] = {}
+        self._undone: set[str] = set()
         self.agent = ""
         self.adopted = True
 
@@ -26,6 +28,7 @@ class Roster:
         self.agent, self.adopted = kept.agent, kept.adopted
         self._apps = {app.name: app for app in kept.apps}
         self._changes = {change.app: change for change in kept.changes}
+        self._undone = set(kept.undone)
 
     def get(self, name: str) -> App:
         """Give an app, a new one from the beginning of its creation; AppNotFound."""
@@ -59,6 +62,10 @@ class Roster:
         """Give all changes that are not finished."""
         return list(self._changes.values())
 
+    def undone(self, change: str) -> bool:
+        """Tell whether a change was taken back, so that what it made is nobody's."""
+        return change in self._undone
+
     def port_holder(self, port: int, *, other_than: str) -> str | None:
         """Tell which other app has a port of the host, or is about to get it."""
         for app in self._holders():
@@ -68,18 +75,24 @@ class Roster:
 
     def _holders(self) -> Iterator[App]:
         yield from self._apps.values()
+        yield from self._claims.values()
         for change in self._changes.values():
             if change.target is not None:
                 yield change.target
 
     async def begin(self, change: Change) -> Change:
-        """Write down a change before it is done."""
+        """Write down a change before it is done; it takes the place of one that broke off."""
+        left = self._changes.get(change.app)
         self._changes[change.app] = change
         try:
-            await self._store.begin(change)
+            await self._store.begin(change, undone=left.id if left else None)
         except BaseException:
             del self._changes[change.app]
+            if left is not None:
+                self._changes[change.app] = left
             raise
+        if left is not None:
+            self._undone.add(left.id)
         return change
 
     async def advance(self, change: Change) -> Change:
@@ -88,15 +101,21 @@ class Roster:
         self._changes[change.app] = change
         return change
 
-    async def finish(self, change: Change, app: App | None) -> None:
-        """Close a change with the app as it now is, or with none."""
-        await self._store.finish(change, app)
+    async def finish(self, change: Change, app: App | None, *, undone: bool = False) -> None:
+        """Close a change with the app as it now is, or with none; ``undone`` if it was in vain."""
+        await self._store.finish(change, app, undone=undone)
+        if undone:
+            self._undone.add(change.id)
         self._changes.pop(change.app, None)
         self._keep(change.app, app)
 
     async def put(self, app: App) -> None:
-        """Keep an app as it now is."""
-        await self._store.put(app)
+        """Keep an app as it now is; it has its ports from now on, before that is written."""
+        self._claims[app.name] = app
+        try:
+            await self._store.put(app)
+        finally:
+            del self._claims[app.name]
         self._keep(app.name, app)
 
     async def adopt(self, apps: list[App]) -> None:

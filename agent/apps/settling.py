@@ -1,5 +1,7 @@
 """Ending changes that broke off, because the agent or the engine went away under them."""
 
+from collections.abc import Collection
+
 from agent.apps.adoption import Adoption
 from agent.apps.alteration import Alteration
 from agent.apps.belongings import Belongings
@@ -8,7 +10,8 @@ from agent.apps.lifecycle import Lifecycle
 from agent.apps.marks import AGENT, APP
 from agent.apps.spec import Change
 from agent.apps.turns import Turn, Turns
-from agent.apps.workbench import Workbench
+from agent.apps.workbench import UP, Workbench
+from agent.containers import Container
 
 
 class Settling:
@@ -32,6 +35,7 @@ class Settling:
         self._lifecycle = lifecycle
         self._belongings = belongings
         self._adoption = adoption
+        self._told: set[str] = set()
 
     async def settle(self, turn: Turn, change: Change) -> None:
         """End one change that broke off."""
@@ -62,19 +66,35 @@ class Settling:
             await self._lifecycle.settle_start(change)
 
     async def sweep(self) -> None:
-        """Remove containers that we made and that belong to no app and no change.
+        """Remove containers that a change left which was taken back.
 
-        Such a one is left when the engine does what it was asked to after we gave up on it.
+        Such a one is left when the engine does what it was asked to after we gave up on it. What
+        else belongs to no app is taken back by its app, or left alone: it may be somebody's copy,
+        or the database an old one.
         """
         listed = await self._bench.engine.containers(label=APP)
+        here = {container.id for container in listed}
         for container in listed:
-            name = container.labels[APP]
-            idle = self._turns.current(name) is None and self._bench.roster.change(name) is None
-            app = self._bench.roster.find(name)
-            known = app is not None and app.container_id == container.id
-            if container.labels.get(AGENT) == self._bench.roster.agent and idle and not known:
-                self._bench.log.warning("removing a container that no app has", app=name)
+            if container.labels.get(AGENT) == self._bench.roster.agent and self._is_stray(
+                container
+            ):
+                await self._sweep(container, here)
+
+    def _is_stray(self, container: Container) -> bool:
+        name = container.labels[APP]
+        app = self._bench.roster.find(name)
+        busy = self._turns.current(name) is not None or self._bench.roster.change(name) is not None
+        return not busy and (app is None or app.container_id != container.id)
+
+    async def _sweep(self, container: Container, here: Collection[str]) -> None:
+        log = self._bench.log.bind(app=container.labels[APP], container=container.name)
+        if self._bench.is_waste(container):
+            if container.state not in UP:
+                log.warning("removing a container that a broken off change left")
                 await self._bench.remove(container.id)
+        elif not await self._adoption.take_back(container, here) and container.id not in self._told:
+            self._told.add(container.id)
+            log.warning("container of no app left alone")
 
     async def supply_password(self, name: str) -> None:
         """Set the password of an app that somebody else started."""

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from agent.apps.defaults import AppDefaults
+from agent.apps.errors import NameTaken
 from agent.apps.images import Images
-from agent.apps.marks import AGENT, APP, CHANGE, plan
+from agent.apps.marks import AGENT, APP, CHANGE, plan, volume_marks, volume_name
 from agent.apps.passwords import Passwords
 from agent.apps.ports import Ports
 from agent.apps.room import Room
@@ -82,8 +84,16 @@ class Workbench:
             turn.step, turn.pull = "", None
 
     async def make(self, change: Change, image: Image, *, name: str) -> str:
-        """Make the container of the change's target, beside any other that the app has."""
+        """Make the container of the change's target, beside any other that the app has.
+
+        Its volume is made first: one that the engine makes by itself would not be known as ours.
+
+        Raises:
+            NameTaken: there is a volume of that name that is not ours.
+
+        """
         assert change.target is not None
+        await self._have_volume(change)
         planned = plan(
             change.target,
             change,
@@ -95,6 +105,22 @@ class Workbench:
         )
         return await self.engine.create(planned)
 
+    async def _have_volume(self, change: Change) -> None:
+        name = volume_name(change.app)
+        labels = await self.engine.volume_labels(name)
+        if labels is None:
+            await self.roster.advance(msgspec.structs.replace(change, new_volume=True))
+            await self.engine.create_volume(name, volume_marks(change.app))
+        elif labels.get(APP) != change.app:
+            raise NameTaken(f"there is a volume `{name}` that is not the agent's; rename it")
+
+    async def remove_volume(self, app: str) -> None:
+        """Remove the app's volume, if there is one and it is ours."""
+        name = volume_name(app)
+        labels = await self.engine.volume_labels(name)
+        if labels is not None and labels.get(APP) == app:
+            await self.engine.remove_volume(name)
+
     async def made_by(self, change: Change) -> list[Container]:
         """List the containers that the change made, if it came so far."""
         theirs = await self.engine.containers(label=f"{APP}={change.app}")
@@ -105,9 +131,21 @@ class Workbench:
         ]
 
     async def discard_made_by(self, change: Change) -> None:
-        """Remove what the change made."""
+        """Remove the containers that the change made."""
         for container in await self.made_by(change):
             await self.remove(container.id)
+
+    async def discard(self, change: Change) -> None:
+        """Remove all that the change made, its volume too if there was none before."""
+        await self.discard_made_by(change)
+        noted = self.roster.change(change.app)
+        if noted is not None and noted.id == change.id and noted.new_volume:
+            await self.remove_volume(change.app)
+
+    def is_waste(self, container: Container) -> bool:
+        """Tell whether a container was made by a change of ours that was taken back."""
+        ours = container.labels.get(AGENT) == self.roster.agent
+        return ours and self.roster.undone(container.labels.get(CHANGE, ""))
 
     async def remove(self, container_id: str) -> None:
         """Remove a container of ours; fine if it is gone."""

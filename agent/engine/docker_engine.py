@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from urllib.parse import quote
 
 import msgspec
 import requests
@@ -70,16 +71,15 @@ class DockerEngine:
         self, *, label: str | None = None, seconds: float | None = None
     ) -> list[Container]:
         """List containers in one call, however many there are."""
-        filters = {"label": [label]} if label else {}
-        entries = await self._connection.call(
-            lambda client: client.containers(all=True, filters=filters), seconds=seconds
-        )
+        filters = msgspec.json.encode({"label": [label]} if label else {}).decode()
+        path = f"/containers/json?all=1&filters={quote(filters)}"
+        entries = await self._connection.get(path, seconds=seconds)
         return [shapes.from_listing(entry) for entry in entries]
 
     async def inspect(self, container_id: str) -> InspectedContainer:
         """Look at one container."""
         return shapes.from_inspect(
-            await self._connection.call(lambda client: client.inspect_container(container_id))
+            await self._connection.get(f"/containers/{quote(container_id, safe='')}/json")
         )
 
     async def create(self, plan: ContainerPlan) -> str:
@@ -195,6 +195,13 @@ class DockerEngine:
         except NotThere:
             return None
         return dict(volume.get("Labels") or {})
+
+    async def volume_users(self, name: str) -> list[Container]:
+        """List the containers that a volume is mounted in."""
+        entries = await self._connection.call(
+            lambda client: client.containers(all=True, filters={"volume": [name]})
+        )
+        return [shapes.from_listing(entry) for entry in entries]
 
     async def create_volume(self, name: str, labels: Mapping[str, str]) -> None:
         """Make a volume with the engine's own driver and no options."""
