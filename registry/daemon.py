@@ -3,8 +3,8 @@
 import asyncio
 import os
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
-from itertools import count
 from pathlib import Path
 
 from structlog.typing import FilteringBoundLogger
@@ -20,15 +20,13 @@ from registry.assembly import application, assemble
 from registry.audit import AuditLog
 from registry.freshness import Freshness
 from registry.metrics import StoreMetrics
-from registry.nodes import Nodes
-from registry.scrape_index import ScrapeIndex
 from registry.settings import Configuration
 from registry.store.sqlite import SqliteStore
 
 # What is promised to be durable within a second is written twice in one.
 FLUSH_SECONDS = 0.5
 # Who asks for targets has changed nodes read at once; else they are read now and then, together.
-FLUSHES_TO_SETTLE = 4
+SETTLE_SECONDS = 2.0
 DRAIN_SECONDS = 8.0
 
 
@@ -83,9 +81,12 @@ async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
         )
         await registry.nodes.load()
         log.info("loaded", nodes=len(registry.directory))
-        await stack.enter_async_context(
-            Ticking(nodes=registry.nodes, index=registry.index, log=log)
-        )
+        # Each on its own: to read a whole fleet's services takes longer than a flush may wait.
+        for seconds, do in (
+            (FLUSH_SECONDS, registry.nodes.flush),
+            (SETTLE_SECONDS, registry.index.settle),
+        ):
+            await stack.enter_async_context(Ticking(every=seconds, do=do, log=log))
         await signals.until_stopped(Reload(configuration.file, keyring))
 
 
@@ -99,11 +100,13 @@ def _freshness(configuration: Configuration) -> Freshness:
 
 
 class Ticking:
-    """While it is open, makes durable and reads what has changed, twice a second."""
+    """While it is open, does something every so many seconds."""
 
-    def __init__(self, *, nodes: Nodes, index: ScrapeIndex, log: FilteringBoundLogger) -> None:
-        self._nodes = nodes
-        self._index = index
+    def __init__(
+        self, *, every: float, do: Callable[[], Awaitable[None]], log: FilteringBoundLogger
+    ) -> None:
+        self._every = every
+        self._do = do
         self._log = log
 
     async def __aenter__(self) -> None:
@@ -115,12 +118,10 @@ class Ticking:
             await self._task
 
     async def _tick(self) -> None:
-        for tick in count():
-            await asyncio.sleep(FLUSH_SECONDS)
+        while True:
+            await asyncio.sleep(self._every)
             try:
-                await self._nodes.flush()
-                if tick % FLUSHES_TO_SETTLE == 0:
-                    await self._index.settle()
+                await self._do()
             except Exception as error:
                 self._log.error("defect", exc_info=error)
 
