@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPException
 
 import requests
 import urllib3
@@ -30,6 +31,7 @@ FAILURES = (
     DockerException,
     requests.RequestException,
     urllib3.exceptions.HTTPError,
+    HTTPException,
     OSError,
 )
 

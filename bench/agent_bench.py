@@ -1,0 +1,218 @@
+"""The agent beside the engine itself: reading, the down time of a rebuild, and being idle.
+
+Each figure is taken in turns with its peer's, in one run, on the same containers. All traffic stays
+on 127.0.0.1 and the engine's socket; all apps are deleted at the end.
+
+    python bench/agent_bench.py                  # a few minutes
+    python bench/agent_bench.py --idle 300       # with five minutes of being idle
+"""
+
+import argparse
+import os
+import secrets
+import socket
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from http.client import HTTPConnection
+from itertools import pairwise
+from pathlib import Path
+from urllib.parse import quote
+
+import docker
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from dev.images import build_busybox
+from tests.daemons import Daemon, Daemons
+
+SOCKET = "/var/run/docker.sock"
+WORD = f"bench-{secrets.token_hex(3)}"
+TICKS = os.sysconf("SC_CLK_TCK")
+FILTER = quote('{"label":["rollcall.app"]}')
+
+
+class Engine(HTTPConnection):
+    """The engine's own interface, over one kept connection."""
+
+    def __init__(self) -> None:
+        super().__init__("localhost", timeout=60)
+
+    def connect(self) -> None:
+        """Connect."""
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(SOCKET)
+
+
+def get(connection: HTTPConnection, path: str, headers: dict[str, str]) -> float:
+    """Ask once; give the milliseconds."""
+    began = time.perf_counter()
+    connection.request("GET", path, headers=headers)
+    response = connection.getresponse()
+    response.read()
+    assert response.status == 200, (path, response.status)
+    return (time.perf_counter() - began) * 1000
+
+
+def in_turns(rounds: int, ours: Callable[[], float], theirs: Callable[[], float]) -> None:
+    """Measure both in turns and print the medians and their ratio."""
+    pairs = [(ours(), theirs()) for _ in range(rounds)]
+    mine, peer = (statistics.median(column) for column in zip(*pairs, strict=True))
+    print(f"  agent {mine:.2f} ms, engine {peer:.2f} ms: {mine / peer:.2f} x (medians of {rounds})")
+
+
+def create(agent: Daemon, image: str, count: int, first: int = 0) -> list[str]:
+    """Create apps side by side; give their names."""
+    names = [f"{WORD}-{number}" for number in range(first, first + count)]
+
+    def one(name: str) -> None:
+        body = {"name": name, "image": image, "memory": 16}
+        answer = agent.ask("POST", "/v1/apps", json=body, timeout=300)
+        assert answer.status_code == 201, answer.text
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(one, names))
+    return names
+
+
+def delete(agent: Daemon, names: list[str]) -> None:
+    """Delete apps side by side."""
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda name: agent.ask("DELETE", f"/v1/apps/{name}", timeout=300), names))
+
+
+def reading(agent: Daemon, names: list[str], rounds: int) -> None:
+    """Compare the list with the engine's list, and one app with an inspect."""
+    api = HTTPConnection(agent.base_url.removeprefix("http://"), timeout=60)
+    key = {"Authorization": f"Bearer {agent.key}"}
+    engine = Engine()
+    record = agent.ask("GET", f"/v1/apps/{names[0]}").json()
+    print(f"GET /v1/apps, {len(names)} apps, against GET /containers/json of the same")
+    path = f"/v1.41/containers/json?all=1&filters={FILTER}"
+    in_turns(rounds, lambda: get(api, "/v1/apps", key), lambda: get(engine, path, {}))
+    print("GET /v1/apps/NAME against the engine's inspect")
+    path = f"/v1.41/containers/{record['container_id']}/json"
+    in_turns(
+        5 * rounds, lambda: get(api, f"/v1/apps/{names[0]}", key), lambda: get(engine, path, {})
+    )
+
+
+class Watcher:
+    """A client that asks every 10 ms and knows how long nobody answered."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._stop = threading.Event()
+        self._answers: list[float] = []
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.01):
+            connection = HTTPConnection("127.0.0.1", self._port, timeout=0.2)
+            with suppress(OSError):
+                connection.request("GET", "/")
+                connection.getresponse().read()
+                self._answers.append(time.perf_counter())
+            connection.close()
+
+    def down_time(self, change: Callable[[], object]) -> float:
+        """Let the change happen; give the longest silence in milliseconds."""
+        self._thread.start()
+        time.sleep(0.3)
+        change()
+        time.sleep(1.0)
+        self._stop.set()
+        self._thread.join()
+        moments = self._answers
+        return max(later - earlier for earlier, later in pairwise(moments)) * 1000
+
+
+def down_time(agent: Daemon, client: docker.APIClient, name: str, rounds: int) -> None:
+    """Compare a rebuild with a stop and a start of the same container."""
+    print("down time of a rebuild against stop and start of the same container")
+
+    def record() -> dict[str, object]:
+        return dict(agent.ask("GET", f"/v1/apps/{name}").json())
+
+    def rebuild() -> None:
+        answer = agent.ask("PUT", f"/v1/apps/{name}/rebuild")
+        assert answer.ok, answer.text
+
+    def restart() -> None:
+        container = str(record()["container_id"])
+        client.stop(container, timeout=10)
+        client.start(container)
+
+    port = int(str(record()["http_port"]))
+    in_turns(
+        rounds,
+        lambda: Watcher(port).down_time(rebuild),
+        lambda: Watcher(port).down_time(restart),
+    )
+
+
+def idle(agent: Daemon, apps: int, seconds: float) -> None:
+    """Let the agent be, and see what it takes."""
+    before, began = cpu_seconds(agent.pid), time.monotonic()
+    time.sleep(seconds)
+    share = (cpu_seconds(agent.pid) - before) / (time.monotonic() - began) * 100
+    print(
+        f"idle with {apps} apps for {seconds:.0f} s: {resident(agent.pid):.1f} MiB, {share:.2f} %"
+    )
+
+
+def cpu_seconds(pid: int) -> float:
+    """Give the CPU time of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def resident(pid: int) -> float:
+    """Give the MiB of a process that are in memory."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / (1 << 20)
+
+
+def free_port() -> int:
+    """Find a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def main() -> None:
+    """Run all of it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--apps", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--rebuilds", type=int, default=7)
+    parser.add_argument("--idle", type=float, default=20)
+    options = parser.parse_args()
+    client = docker.APIClient(base_url=f"unix://{SOCKET}", version="auto", timeout=120)
+    image = f"rollcall-bench:{WORD}"
+    build_busybox(client, image, page="Hello")
+    settings = {"log": {"level": "info"}, "apps": {"bind": "127.0.0.1", "cpu": 100}}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Daemons(folder=Path(folder, "daemons"), free_port=free_port) as daemons,
+    ):
+        agent = daemons.agent(engine=f"unix://{SOCKET}", **settings)
+        names: list[str] = []
+        try:
+            names += create(agent, image, options.apps // 2)
+            idle(agent, len(names), options.idle)
+            names += create(agent, image, options.apps - len(names), first=len(names))
+            reading(agent, names, options.rounds)
+            print(f"resident after that: {resident(agent.pid):.1f} MiB")
+            down_time(agent, client, names[0], options.rebuilds)
+        finally:
+            delete(agent, names)
+            client.remove_image(image, force=True)
+
+
+if __name__ == "__main__":
+    main()
