@@ -96,6 +96,10 @@ class Settling:
             self._told.add(container.id)
             log.warning("container of no app left alone")
 
+    async def start(self, turn: Turn, name: str) -> None:
+        """Start an app that went down with the engine."""
+        await self._lifecycle.start(turn, name)
+
     async def supply_password(self, name: str) -> None:
         """Set the password of an app that somebody else started."""
         await self._belongings.supply_password(name)

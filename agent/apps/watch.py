@@ -8,6 +8,7 @@ from structlog.typing import FilteringBoundLogger
 
 from agent.apps.errors import AppBusy, AppError
 from agent.apps.marks import APP
+from agent.apps.outage import Outage
 from agent.apps.readings import Readings
 from agent.apps.retries import Retries
 from agent.apps.roster import Roster
@@ -52,6 +53,7 @@ class Watch:
         self._log = log
         self._info: EngineInfo | None = None
         self._reachable: bool | None = None
+        self._outage = Outage()
         self._wake = asyncio.Event()
         self._resynced = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -95,6 +97,7 @@ class Watch:
                 async with aclosing(self._engine.events(APP, since=since)) as events:
                     async for event in events:
                         pause = FIRST_PAUSE_SECONDS
+                        self._outage.hear(event)
                         if event.action == "start":
                             self._wake.set()  # a password may wait for it
                         self._on_change()
@@ -102,6 +105,7 @@ class Watch:
                 self._tell(reachable=False, reason=str(error))
             except Exception as error:
                 self._log.error("reading the engine's events failed", exc_info=error)
+            self._outage.begin()
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
@@ -147,10 +151,19 @@ class Watch:
         self._retries.keep({change.id for change in self._roster.changes()})
         await self._settling.sweep()
         containers = await self._readings.containers()
+        for name in self._outage.end(containers, self._roster.existing()):
+            await self._start(name)
         self._readings.forget_samples(containers.keys())
         await self._supply_passwords(containers)
         self._resynced.set()
         self._on_change()
+
+    async def _start(self, name: str) -> None:
+        with suppress(AppBusy):
+            asker = Asker(name="agent", wait_seconds=0)
+            turn = await self._turns.take(name, "start", asker)
+            self._log.warning("starting an app that went down with the engine", app=name)
+            _ = self._turns.start(turn, self._settling.start(turn, name))
 
     async def _supply_passwords(self, containers: Mapping[str, Container]) -> None:
         for app in self._roster.existing():

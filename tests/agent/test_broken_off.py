@@ -1,0 +1,195 @@
+"""Changes that broke off, and containers that no record knows: nothing spins, nothing is lost."""
+
+import asyncio
+import secrets
+import shutil
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import docker
+import docker.errors
+import pytest
+import requests
+
+from agent.apps.retries import Retries
+from dev.waiting import until
+from tests.agent.conftest import variant
+from tests.agent.rig import eventually, rigged
+from tests.daemons import Daemons
+
+CRASHES = 'CMD ["/bin/sh", "-c", "sleep 0.6; exit 3"]'
+
+
+def test_attempts_at_what_cannot_be_settled_become_rare() -> None:
+    now = [100.0]
+    retries = Retries(lambda: now[0])
+    pauses = []
+
+    assert not retries.waits("c1")
+    for attempt in range(8):
+        assert retries.begin("c1") is (attempt > 0)
+        pauses.append(retries.soonest({"c1"}, 1000))
+        assert retries.waits("c1")
+        now[0] += pauses[-1]
+        assert not retries.waits("c1")
+
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert retries.soonest({"c2"}, 50) == 50
+    retries.keep({"c2"})
+    assert retries.begin("c1") is False
+
+
+@pytest.mark.real
+async def test_a_delete_is_refused_whole_while_another_container_uses_the_data(
+    tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    async with rigged(tmp_path, engine_url) as rig:
+        record = await rig.create(busybox_image)
+        name = record["name"]
+        host = docker_client.create_host_config(binds=[f"rollcall-{name}:/d"])
+        user = docker_client.create_container(busybox_image, host_config=host)["Id"]
+        try:
+            answer = await rig.ask("DELETE", f"/{name}")
+            after = await rig.get(name)
+        finally:
+            docker_client.remove_container(user, force=True)
+
+        assert answer.status == 409
+        assert "keep_data" in answer.json["message"]
+        assert (after["state"], after["container_id"]) == ("running", record["container_id"])
+        assert after["progress"] is None
+        assert (await rig.ask("DELETE", f"/{name}")).status == 200
+
+
+@pytest.mark.real
+def test_an_agent_killed_while_it_creates_a_crashing_app_undoes_it_and_deletes_it(
+    daemons: Daemons, engine_url: str, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    name = f"crasher-{secrets.token_hex(4)}"
+    label = {"label": f"rollcall.app={name}"}
+    agent = daemons.agent(engine=engine_url)
+    with variant(docker_client, busybox_image, CRASHES) as image:
+
+        def ask() -> None:
+            with suppress(requests.RequestException):
+                agent.ask("POST", "/v1/apps", json={"name": name, "image": image, "memory": 32})
+
+        request = threading.Thread(target=ask)
+        request.start()
+        until(lambda: bool(docker_client.containers(filters=label)), "the start", within=30)
+        agent.kill()
+        request.join()
+        agent.start()
+
+        def gone() -> bool:
+            return agent.ask("DELETE", f"/v1/apps/{name}").status_code in (200, 404)
+
+        until(gone, "the delete", within=20)
+        assert docker_client.containers(all=True, filters=label) == []
+        with pytest.raises(docker.errors.NotFound):
+            docker_client.inspect_volume(f"rollcall-{name}")
+        assert agent.log().count("settling a change that broke off") <= 3
+
+
+@pytest.mark.real
+async def test_a_volume_that_somebody_removed_is_made_anew_as_ours_and_goes_with_the_app(
+    tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    async with rigged(tmp_path, engine_url) as rig:
+        record = await rig.create(busybox_image)
+        name, volume = record["name"], f"rollcall-{record['name']}"
+        docker_client.remove_container(record["container_id"], force=True)
+        docker_client.remove_volume(volume)
+
+        assert (await rig.ask("PUT", f"/{name}/start")).status == 200
+        assert docker_client.inspect_volume(volume)["Labels"] == {"rollcall.app": name}
+        assert (await rig.ask("DELETE", f"/{name}")).status == 200
+        with pytest.raises(docker.errors.NotFound):
+            docker_client.inspect_volume(volume)
+
+
+@pytest.mark.real
+async def test_an_old_database_takes_its_running_apps_back_and_removes_nothing(
+    tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    async with rigged(tmp_path, engine_url, keep=True) as rig:
+        known = await rig.create(busybox_image)
+    shutil.copy(tmp_path / "agent.db", tmp_path / "backup")
+    async with rigged(tmp_path, engine_url, keep=True) as rig:
+        rebuilt = (await rig.ask("PUT", f"/{known['name']}/rebuild")).json
+        new = await rig.create(busybox_image, env={"A": "b"})
+    shutil.copy(tmp_path / "backup", tmp_path / "agent.db")
+
+    async with rigged(tmp_path, engine_url) as rig:
+        rig.used += [known["name"], new["name"]]
+        for before in (rebuilt, new):
+            after = await rig.until(before["name"], state="running")
+            for field in ("container_id", "image", "ssh_port", "http_port", "env", "cpu"):
+                assert after[field] == before[field], field
+        assert docker_client.inspect_container(new["container_id"])["State"]["Running"]
+
+
+@pytest.mark.real
+async def test_an_operators_copy_of_an_app_is_left_alone(
+    tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    tag = f"rollcall-test-copy:{secrets.token_hex(4)}"
+    async with rigged(tmp_path, engine_url, keep=True) as rig:
+        record = await rig.create(busybox_image)
+        repository, _, version = tag.partition(":")
+        docker_client.commit(record["container_id"], repository=repository, tag=version)
+    copy = docker_client.create_container(tag)["Id"]
+    try:
+        docker_client.start(copy)
+        async with rigged(tmp_path, engine_url) as rig:
+            rig.used.append(record["name"])
+
+            async def told() -> bool:
+                return any("left alone" in entry["event"] for entry in rig.log.entries)
+
+            await eventually(told)
+            assert docker_client.inspect_container(copy)["State"]["Running"]
+            assert (await rig.ask("DELETE", f"/{record['name']}")).status == 200
+            assert docker_client.inspect_container(copy)["State"]["Running"]
+    finally:
+        docker_client.remove_container(copy, force=True)
+        docker_client.remove_image(tag)
+
+
+@pytest.mark.real
+async def test_what_an_undone_change_leaves_is_removed(
+    tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    async with rigged(tmp_path, engine_url, keep=True) as rig:
+        record = await rig.create(busybox_image)
+        labels: dict[str, Any] = docker_client.inspect_container(record["container_id"])["Config"][
+            "Labels"
+        ]
+        agent = labels["rollcall.agent"]
+        with variant(docker_client, busybox_image, 'CMD ["/bin/sh", "-c", "exit 3"]') as bad:
+            events = docker_client.events(decode=True, filters={"event": "create"})
+            answer = await rig.ask("PUT", f"/{record['name']}", {"image": bad})
+            made = await asyncio.to_thread(_change_of, events, record["name"])
+        assert answer.status == 409
+    late = {"rollcall.app": record["name"], "rollcall.agent": agent, "rollcall.change": made}
+    left = docker_client.create_container(busybox_image, labels=late)["Id"]
+
+    async with rigged(tmp_path, engine_url) as rig:
+        rig.used.append(record["name"])
+
+        async def gone() -> bool:
+            return not docker_client.containers(all=True, filters={"id": left})
+
+        await eventually(gone)
+        assert (await rig.get(record["name"]))["state"] == "running"
+
+
+def _change_of(events: Any, app: str) -> str:
+    for event in events:
+        attributes = event["Actor"]["Attributes"]
+        if attributes.get("rollcall.app") == app:
+            events.close()
+            return str(attributes["rollcall.change"])
+    raise AssertionError("no container was made")
