@@ -23,8 +23,9 @@ from registry.heartbeat import (
     normalise_hostname,
     surely_unique,
 )
-from registry.nodes import HostnameDiffers, HostnameTaken, Nodes, NodeUnknown, NotLoaded
+from registry.nodes import Nodes
 from registry.prometheus import Rules
+from registry.refusals import HostnameDiffers, HostnameTaken, NodeUnknown, NotLoaded
 from registry.representation import represent
 from registry.scrape_index import ScrapeIndex
 from registry.scrape_service import Shape
@@ -60,12 +61,12 @@ class NodesApi:
             web.delete("/nodes/{hostname}", self.forget),
         ]
 
-    async def list(self, request: web.Request) -> web.Response:
+    async def list(self, request: web.Request) -> web.StreamResponse:
         """Answer with all nodes, or those that the filters let through."""
         filters = _filters(query(request, {"label", "prefix", "kv", "max_age"}))
         listing = self._nodes.list(filters)
         return await represent(
-            request, digest=listing.digest, body=listing.body, vary="Accept-Encoding"
+            request, digest=listing.digest, parts=listing.parts, vary="Accept-Encoding"
         )
 
     async def show(self, request: web.Request) -> web.Response:
@@ -109,7 +110,7 @@ class PrometheusApi:
         """Give the routes."""
         return [web.get("/prometheus/{service}", self.targets)]
 
-    async def targets(self, request: web.Request) -> web.Response:
+    async def targets(self, request: web.Request) -> web.StreamResponse:
         """Answer with the service's targets, or with why a node is or is not among them."""
         parameters = query(request, {"format", "explain"})
         service = request.match_info["service"]
@@ -123,7 +124,7 @@ class PrometheusApi:
         return await represent(
             request,
             digest=found.digest,
-            body=found.body,
+            parts=found.parts,
             vary=f"{SCRAPER}, Accept-Encoding",
         )
 

@@ -13,6 +13,8 @@ from registry.heartbeat import Heartbeat, Node
 
 LARGEST_BLOCK = 128
 HEAD_BYTES = len(b'{"hostname":"",')
+# About a quarter of a mebibyte.
+RUNS_IN_PART = 16
 TAIL_BYTES = len(b',"last_update":')
 
 _by_hostname = attrgetter("hostname")
@@ -108,6 +110,13 @@ class Listing(NamedTuple):
     def body(self) -> bytes:
         """Give the array."""
         return b"[%b]" % b",".join(self.runs)
+
+    def parts(self) -> list[bytes]:
+        """Give the array, in pieces of a good size to send."""
+        parts: list[bytes] = []
+        for start in range(0, len(self.runs), RUNS_IN_PART):
+            parts += [b"," if parts else b"[", b",".join(self.runs[start : start + RUNS_IN_PART])]
+        return [*parts, b"]"] if parts else [b"[]"]
 
 
 class Directory:

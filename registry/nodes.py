@@ -12,28 +12,16 @@ from registry.directory import Directory, Entry, Listing, document_of
 from registry.filters import Filters
 from registry.freshness import Freshness
 from registry.heartbeat import Heartbeat, normalise_hostname
+from registry.refusals import (
+    AGENT_ID,
+    HostnameDiffers,
+    HostnameTaken,
+    NodeUnknown,
+    NotLoaded,
+    refuse_clone,
+)
 from registry.scrape_index import ScrapeIndex
 from registry.store import Heard, NodeStore, Row, StoreFull, StoreUnavailable
-
-AGENT_ID = "agent.id"
-
-
-class NodeUnknown(Exception):
-    """No such host is known."""
-
-
-class HostnameDiffers(Exception):
-    """The body speaks of another host than the path."""
-
-
-class HostnameTaken(Exception):
-    """Another machine, alive, goes by this hostname."""
-
-
-class NotLoaded(Exception):
-    """The nodes are still being read from the store."""
-
-    retry_after_seconds = 1
 
 
 class Nodes:
@@ -215,19 +203,13 @@ class Nodes:
             raise NotLoaded(*self._trouble.args)
 
     def _refuse_clone(self, known: Entry, heartbeat: Heartbeat) -> None:
-        claimed = heartbeat.kv.get(AGENT_ID)
-        held = known.agent_id()
         now = self._monotonic()
-        if claimed is None or held is None or claimed == held:
-            return
         if not self._freshness.is_stale(known.heard, now):
-            self.counts.clones += 1
-            raise HostnameTaken(
-                f"{known.hostname} is the host with {AGENT_ID} {held!a}, heard of"
-                f" {now - known.heard:.0f} s ago from {known.address}; this one has {claimed!a}."
-                " Give one of them another hostname; if the first is gone, wait until it is stale"
-                " or delete it"
-            )
+            try:
+                refuse_clone(known, heartbeat, seconds=now - known.heard)
+            except HostnameTaken:
+                self.counts.clones += 1
+                raise
 
     def _move(self, known: Entry, entry: Entry) -> None:
         known.digest = entry.digest

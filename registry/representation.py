@@ -2,16 +2,20 @@
 
 import asyncio
 import gzip
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
 import zstandard
 from aiohttp import web
 
+from httpd.bodies import SERVER
+
 GZIP_LEVEL = 3
 ZSTD_LEVEL = 3
 # Less is compressed on the spot: handing it to a thread would cost more.
 INLINE_BYTES = 32 * 1024
+# More is sent in pieces.
+WHOLE_BYTES = 1024 * 1024
 
 ENCODERS: dict[str, Callable[[bytes], bytes]] = {
     "zstd": lambda body: zstandard.ZstdCompressor(level=ZSTD_LEVEL).compress(body),
@@ -21,11 +25,11 @@ ENCODERS: dict[str, Callable[[bytes], bytes]] = {
 
 
 async def represent(
-    request: web.Request, *, digest: bytes, body: Callable[[], bytes], vary: str
-) -> web.Response:
+    request: web.Request, *, digest: bytes, parts: Callable[[], list[bytes]], vary: str
+) -> web.StreamResponse:
     """Answer with a JSON body, as the client asks for it, or with 304 if it has it already.
 
-    `digest` identifies the body; `body` makes it, when it is needed.
+    `digest` identifies the body; `parts` makes it, when it is needed.
     """
     headers = request.headers
     coding = _coding(headers["Accept-Encoding"]) if "Accept-Encoding" in headers else None
@@ -34,11 +38,27 @@ async def represent(
     if "If-None-Match" in headers and _has(headers.getall("If-None-Match"), etag):
         return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=answer)
     answer["Content-Type"] = "application/json"
-    content = body()
+    content = parts()
     if coding is not None:
         answer["Content-Encoding"] = coding
-        content = await _encoded(content, ENCODERS[coding])
-    return web.Response(body=content, headers=answer)
+        content = [await _encoded(b"".join(content), ENCODERS[coding])]
+    size = sum(map(len, content))
+    if size <= WHOLE_BYTES or request.method == "HEAD":
+        return web.Response(body=b"".join(content), headers=answer)
+    return await _stream(request, content, answer | {"Content-Length": str(size)})
+
+
+async def _stream(
+    request: web.Request, content: list[bytes], headers: Mapping[str, str]
+) -> web.StreamResponse:
+    """Send a large body piece by piece, as fast as the client takes it: it is copied nowhere."""
+    response = web.StreamResponse(headers=headers)
+    response.headers["Server"] = SERVER
+    await response.prepare(request)
+    for piece in content:
+        await response.write(piece)
+    await response.write_eof()
+    return response
 
 
 async def _encoded(content: bytes, encode: Callable[[bytes], bytes]) -> bytes:

@@ -1,0 +1,39 @@
+"""Why a question or a heartbeat is turned down."""
+
+from registry.directory import Entry
+from registry.heartbeat import Heartbeat
+
+AGENT_ID = "agent.id"
+
+
+class NodeUnknown(Exception):
+    """No such host is known."""
+
+
+class HostnameDiffers(Exception):
+    """The body speaks of another host than the path."""
+
+
+class HostnameTaken(Exception):
+    """Another machine, alive, goes by this hostname."""
+
+
+class NotLoaded(Exception):
+    """The nodes are still being read from the store."""
+
+    retry_after_seconds = 1
+
+
+def refuse_clone(known: Entry, heartbeat: Heartbeat, *, seconds: float) -> None:
+    """See to it that a fresh host, heard of so many seconds ago, stays the machine that it is.
+
+    Raises HostnameTaken.
+    """
+    claimed, held = heartbeat.kv.get(AGENT_ID), known.agent_id()
+    if claimed is None or held is None or claimed == held:
+        return
+    raise HostnameTaken(
+        f"{known.hostname} is the host with {AGENT_ID} {held!a}, heard of {seconds:.0f} s ago from"
+        f" {known.address}; this one has {claimed!a}. Give one of them another hostname; if the"
+        " first is gone, wait until it is stale or delete it"
+    )
