@@ -40,13 +40,14 @@ FILTER = quote('{"label":["rollcall.app"]}')
 class Engine(HTTPConnection):
     """The engine's own interface, over one kept connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: str) -> None:
         super().__init__("localhost", timeout=60)
+        self._path = path
 
     def connect(self) -> None:
         """Connect."""
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.connect(SOCKET)
+        self.sock.connect(self._path)
 
 
 def get(connection: HTTPConnection, path: str, headers: dict[str, str]) -> float:
@@ -86,11 +87,10 @@ def delete(agent: Daemon, names: list[str]) -> None:
         list(pool.map(lambda name: agent.ask("DELETE", f"/v1/apps/{name}", timeout=300), names))
 
 
-def reading(agent: Daemon, names: list[str], rounds: int) -> None:
+def reading(agent: Daemon, engine: Engine, names: list[str], rounds: int) -> None:
     """Compare the list with the engine's list, and one app with an inspect."""
     api = HTTPConnection(agent.base_url.removeprefix("http://"), timeout=60)
     key = {"Authorization": f"Bearer {agent.key}"}
-    engine = Engine()
     record = agent.ask("GET", f"/v1/apps/{names[0]}").json()
     print(f"GET /v1/apps, {len(names)} apps, against GET /containers/json of the same")
     path = f"/v1.41/containers/json?all=1&filters={FILTER}"
@@ -191,8 +191,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--rebuilds", type=int, default=7)
     parser.add_argument("--idle", type=float, default=20)
+    parser.add_argument("--socket", default=SOCKET, help="of an engine that nobody else uses")
     options = parser.parse_args()
-    client = docker.APIClient(base_url=f"unix://{SOCKET}", version="auto", timeout=120)
+    url = f"unix://{options.socket}"
+    client = docker.APIClient(base_url=url, version="auto", timeout=120)
     image = f"rollcall-bench:{WORD}"
     build_busybox(client, image, page="Hello")
     settings = {"log": {"level": "info"}, "apps": {"bind": "127.0.0.1", "cpu": 100}}
@@ -200,15 +202,16 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
         Daemons(folder=Path(folder, "daemons"), free_port=free_port) as daemons,
     ):
-        agent = daemons.agent(engine=f"unix://{SOCKET}", **settings)
+        agent = daemons.agent(engine=url, **settings)
         names: list[str] = []
         try:
             names += create(agent, image, options.apps // 2)
             idle(agent, len(names), options.idle)
             names += create(agent, image, options.apps - len(names), first=len(names))
-            reading(agent, names, options.rounds)
+            reading(agent, Engine(options.socket), names, options.rounds)
             print(f"resident after that: {resident(agent.pid):.1f} MiB")
-            down_time(agent, client, names[0], options.rebuilds)
+            if options.rebuilds:
+                down_time(agent, client, names[0], options.rebuilds)
         finally:
             delete(agent, names)
             client.remove_image(image, force=True)
