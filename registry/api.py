@@ -84,7 +84,10 @@ class NodesApi:
         if refreshed is not None:
             return encoded(refreshed)
         heartbeat = decode(body, self._heartbeats, unique=surely_unique)
-        return encoded(await self._nodes.record(hostname, heartbeat, body, source))
+        operator = "write" in caller(request).allow
+        return encoded(
+            await self._nodes.record(hostname, heartbeat, body, source, operator=operator)
+        )
 
     async def forget(self, request: web.Request) -> web.Response:
         """Take a node off the roll; with `agent_id` only where that identity holds the name."""

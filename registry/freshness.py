@@ -11,6 +11,11 @@ class Freshness:
     expire_after: float
     started: float
 
+    @property
+    def grain(self) -> float:
+        """Give how many seconds of silence a crash may make the registry forget."""
+        return self.stale_after / 10
+
     def is_stale(self, heard: float, now: float) -> bool:
         """Tell whether a node heard of then is stale or worse now."""
         return now - heard >= self.stale_after

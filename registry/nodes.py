@@ -3,12 +3,11 @@
 import asyncio
 import sys
 from collections.abc import Callable, Sequence
-from hashlib import blake2b
 
 from msgspec import UNSET
 
 from registry.changes import REGISTRY, Audit, Counts, Source
-from registry.directory import Directory, Entry, Listing, document_of
+from registry.directory import Directory, Entry, Listing, digest_of, document_of
 from registry.filters import Filters
 from registry.freshness import Freshness
 from registry.heartbeat import Heartbeat, normalise_hostname
@@ -49,6 +48,7 @@ class Nodes:
         self._clock = clock
         self._monotonic = monotonic
         self._audit = audit
+        self._flushed = monotonic()
         self._trouble: Exception | None = NotLoaded("the nodes are still being read; ask again")
         self._pending: dict[str, Entry | None] = {}
         self._touched: dict[str, None] = {}
@@ -94,17 +94,18 @@ class Nodes:
             entry is None
             or entry.address != source.address
             or hostname in self._pending
-            or entry.digest != _digest(body)
+            or entry.digest != digest_of(body)
         ):
             return None
         self._heard(entry)
         return b"[%b]" % entry.encoded()
 
     async def record(
-        self, hostname: str, heartbeat: Heartbeat, body: bytes, source: Source
+        self, hostname: str, heartbeat: Heartbeat, body: bytes, source: Source, *, operator: bool
     ) -> bytes:
         """Take a heartbeat; what it changes is durable when this returns the answer.
 
+        An operator may leave out the identity of a live host.
         Raises HostnameDiffers, HostnameTaken, StoreUnavailable, NotLoaded.
         """
         self._require_loaded()
@@ -119,11 +120,11 @@ class Nodes:
             last_update=int(self._clock()),
             heard=self._monotonic(),
             address=source.address,
-            digest=_digest(body),
+            digest=digest_of(body),
         )
         known = self._pending.get(hostname) or self._directory.get(hostname)
         if known is not None:
-            self._refuse_clone(known, heartbeat)
+            self._refuse_clone(known, heartbeat, operator=operator)
         if known is not None and known.head == entry.head and hostname not in self._pending:
             self._move(known, entry)
             self._heard(known)
@@ -176,10 +177,16 @@ class Nodes:
         await self._store.delete(hostname, lambda error: self._deleted(hostname, source, error))
 
     async def flush(self) -> None:
-        """Make durable who was heard of since the last time; try again what failed then."""
+        """Make durable who was heard of since the last time; try again what failed then.
+
+        Now and then also that nobody was: a crash must not make silent hosts fresh again.
+        """
         self._drop_expired()
-        if isinstance(self._trouble, NotLoaded) or not (self._touched or self._trouble):
+        now = self._monotonic()
+        due = self._touched or self._trouble or now - self._flushed >= self._freshness.grain
+        if isinstance(self._trouble, NotLoaded) or not due:
             return
+        self._flushed = now
         touched, self._touched = self._touched, {}
         entries = [entry for name in touched if (entry := self._directory.get(name)) is not None]
         rows = [Heard(entry.hostname, entry.last_update, entry.address) for entry in entries]
@@ -202,11 +209,11 @@ class Nodes:
         if isinstance(self._trouble, NotLoaded):
             raise NotLoaded(*self._trouble.args)
 
-    def _refuse_clone(self, known: Entry, heartbeat: Heartbeat) -> None:
+    def _refuse_clone(self, known: Entry, heartbeat: Heartbeat, *, operator: bool) -> None:
         now = self._monotonic()
         if not self._freshness.is_stale(known.heard, now):
             try:
-                refuse_clone(known, heartbeat, seconds=now - known.heard)
+                refuse_clone(known, heartbeat, seconds=now - known.heard, operator=operator)
             except HostnameTaken:
                 self.counts.clones += 1
                 raise
@@ -218,12 +225,13 @@ class Nodes:
             self._index.moved(known)
 
     def _heard(self, entry: Entry) -> None:
-        self.counts.unchanged += 1
         self._touched[entry.hostname] = None
         self._directory.heard(entry, last_update=int(self._clock()), heard=self._monotonic())
         if self._trouble is not None:
             # The host is alive and counts as such, but this cannot be made durable.
+            self.counts.store_failures += 1
             raise self._trouble
+        self.counts.unchanged += 1
 
     async def _put(self, entry: Entry, source: Source) -> None:
         self._pending[entry.hostname] = entry
@@ -235,6 +243,7 @@ class Nodes:
             del self._pending[entry.hostname]
         self._outcome(error)
         if error is not None:
+            self.counts.store_failures += isinstance(error, StoreUnavailable)
             return
         if self._directory.put(entry, heard=self._monotonic()):
             self.counts.added += 1
@@ -279,14 +288,9 @@ class Nodes:
         if error is None:
             self._trouble = None
         elif isinstance(error, StoreUnavailable):
-            self.counts.store_failures += 1
             self._trouble = error
 
 
 def _retrieved(future: asyncio.Future[None]) -> None:
     if not future.cancelled():
         future.exception()
-
-
-def _digest(body: bytes) -> bytes:
-    return blake2b(body, digest_size=16).digest()

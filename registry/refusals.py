@@ -24,16 +24,18 @@ class NotLoaded(Exception):
     retry_after_seconds = 1
 
 
-def refuse_clone(known: Entry, heartbeat: Heartbeat, *, seconds: float) -> None:
+def refuse_clone(known: Entry, heartbeat: Heartbeat, *, seconds: float, operator: bool) -> None:
     """See to it that a fresh host, heard of so many seconds ago, stays the machine that it is.
 
+    Only an operator may leave the identity out: without it, the next machine would be let in.
     Raises HostnameTaken.
     """
     claimed, held = heartbeat.kv.get(AGENT_ID), known.agent_id()
-    if claimed is None or held is None or claimed == held:
+    if held is None or claimed == held or (claimed is None and operator):
         return
+    this = "none" if claimed is None else ascii(claimed)
     raise HostnameTaken(
         f"{known.hostname} is the host with {AGENT_ID} {held!a}, heard of {seconds:.0f} s ago from"
-        f" {known.address}; this one has {claimed!a}. Give one of them another hostname; if the"
+        f" {known.address}; this one has {this}. Give one of them another hostname; if the"
         " first is gone, wait until it is stale or delete it"
     )
