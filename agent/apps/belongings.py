@@ -74,8 +74,16 @@ class Belongings:
     async def supply_password(self, name: str) -> None:
         """Set the password that waits for the app to run."""
         app = self._bench.roster.get(name)
-        if app.password_pending:
-            await self._bench.roster.put(await self._apply(app))
+        if not app.password_pending:
+            return
+        try:
+            app = await self._apply(app)
+        except NoSuchUser as error:
+            message = f"the password was dropped: {error}"
+            app = msgspec.structs.replace(
+                app, password=None, password_pending=False, message=message
+            )
+        await self._bench.roster.put(app)
 
     async def _apply(self, app: App) -> App:
         container = await self._bench.current(app)

@@ -3,7 +3,7 @@
 import msgspec
 
 from agent.apps.alteration import Alteration
-from agent.apps.errors import AppError, DataInUse
+from agent.apps.errors import AppError, DataInUse, NoSuchUser
 from agent.apps.marks import APP, volume_name
 from agent.apps.runner import Runner
 from agent.apps.spec import App, Change
@@ -24,7 +24,7 @@ class Lifecycle:
         """Let an app run; one whose container is gone gets another.
 
         Raises:
-            StartFailed, PortInUse, NoSuchUser: it is stopped, as it was.
+            StartFailed, PortInUse: it is stopped, as it was.
 
         """
         bench, app = self._bench, self._bench.roster.get(name)
@@ -47,9 +47,7 @@ class Lifecycle:
         assert before is not None
         assert target is not None
         try:
-            started = await self._runner.start(
-                target, container.id, password=target.password_pending
-            )
+            started = await self._started(target, container.id)
         except EngineUnavailable:
             raise
         except (AppError, EngineError) as error:
@@ -58,6 +56,15 @@ class Lifecycle:
             await bench.roster.finish(change, kept)
             raise
         await bench.roster.finish(change, started)
+
+    async def _started(self, app: App, container_id: str) -> App:
+        try:
+            return await self._runner.start(app, container_id, password=app.password_pending)
+        except NoSuchUser as error:
+            # Kept, it would keep the app from ever starting again.
+            bare = msgspec.structs.replace(app, password=None, password_pending=False)
+            started = await self._runner.start(bare, container_id, password=False)
+            return msgspec.structs.replace(started, message=f"the password was dropped: {error}")
 
     async def settle_start(self, change: Change) -> None:
         """End a start that broke off by doing it."""

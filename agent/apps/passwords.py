@@ -22,6 +22,8 @@ ROUNDS = 100_000
 PUBLIC_KEY = re.compile(r"\s*(ssh-|ecdsa-|sk-|-----BEGIN |---- BEGIN SSH2)")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 NOT_FOUND = (126, 127)
+PLACES = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin")
+NO_PROGRAM = "the app's image has no `chpasswd`, so no password can be set"
 
 
 def check_password(password: str, *, shortest: int) -> None:
@@ -65,12 +67,12 @@ class Passwords:
         line = f"{user}:{password}\n".encode()
         done = await self._engine.execute(container.id, ["chpasswd", "-e"], stdin=line)
         if done.exit_code in NOT_FOUND:
-            raise NoSuchUser("the app's image has no `chpasswd`, so no password can be set")
+            raise NoSuchUser(NO_PROGRAM)
         if done.exit_code != 0:
             raise NoSuchUser(f"the app's image has no user `{user}` whose password could be set")
 
     async def check_possible(self, container: Container) -> None:
-        """Refuse a password for a stopped app whose image has no such user; NoSuchUser."""
+        """Refuse a password for a stopped app that could not be set in it; NoSuchUser."""
         user = self.user(container)
         try:
             known = await self._engine.read_file(container.id, "/etc/passwd")
@@ -78,6 +80,22 @@ class Passwords:
             known = b""
         if not any(line.startswith(f"{user}:".encode()) for line in known.splitlines()):
             raise NoSuchUser(f"the app's image has no user `{user}` whose password could be set")
+
+        if not await self._has_program(container):
+            raise NoSuchUser(NO_PROGRAM)
+
+    async def _has_program(self, container: Container) -> bool:
+        for place in PLACES:
+            try:
+                await self._engine.read_file(container.id, f"{place}/chpasswd")
+            except NotThere:
+                continue
+            except EngineUnavailable:
+                raise
+            except EngineError:
+                return True  # a link, or large
+            return True
+        return False
 
     async def read_back(self, container: Container) -> str | None:
         """Give the hash that the container holds, None when there is none."""
