@@ -10,7 +10,14 @@ from agent import queries
 from agent.apps import AppChanges, Apps, Asker, NewApp
 from agent.apps import errors as app_errors
 from agent.apps.records import Record, without_values
-from agent.containers import DiskFull, EngineConflict, EngineError, ImageUnavailable, NotThere
+from agent.containers import (
+    DiskFull,
+    EngineConflict,
+    EngineError,
+    ImageUnavailable,
+    NotThere,
+    PlanRefused,
+)
 from agent.log_stream import LogStreams
 from agent.store import StoreError
 from httpd import bodies
@@ -23,6 +30,7 @@ STATUSES: Mapping[type[Exception], int] = {
     app_errors.AppNotFound: HTTPStatus.NOT_FOUND,
     app_errors.LabelNotFound: HTTPStatus.NOT_FOUND,
     ImageUnavailable: HTTPStatus.NOT_FOUND,
+    PlanRefused: HTTPStatus.BAD_REQUEST,
     app_errors.AppError: HTTPStatus.CONFLICT,
     NotThere: HTTPStatus.CONFLICT,
     EngineConflict: HTTPStatus.CONFLICT,
@@ -32,7 +40,7 @@ STATUSES: Mapping[type[Exception], int] = {
 }
 PATH = "/v1/apps"
 # What is no name is no path either, so nothing odd comes further than this.
-APP = PATH + "/{name:[a-z0-9][a-z0-9_.-]{0,62}}"
+APP = PATH + "/{name:[a-z0-9][a-z0-9_.-]{1,62}}"
 LIST_FILTERS = ("label", "state")
 Change = Callable[[str, Asker], Awaitable[Record]]
 

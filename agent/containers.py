@@ -33,6 +33,10 @@ class ImageUnavailable(EngineError):
     """The image is not on this host and cannot be had."""
 
 
+class PlanRefused(EngineError):
+    """The engine will not have it as it was asked for, whatever the present state is."""
+
+
 class EngineConflict(EngineError):
     """The present state of the container forbids it."""
 

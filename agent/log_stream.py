@@ -1,15 +1,18 @@
 """A log on its way to a reader, who may be slow, or gone."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 
 from aiohttp import web
 from aiohttp.client_exceptions import ClientConnectionResetError
 
-from agent.containers import EngineError
+from agent.containers import EngineError, TooManyStreams
+from httpd.auth import caller
 
 LOOK_SECONDS = 1.0
+MOST_OF_ONE = 16
 HEADERS = {"Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options": "nosniff"}
 
 
@@ -18,6 +21,7 @@ class LogStreams:
 
     def __init__(self) -> None:
         self._ended = False
+        self._readers: Counter[str] = Counter()
 
     def end(self) -> None:
         """Let all streams end soon."""
@@ -27,13 +31,21 @@ class LogStreams:
         """Send the chunks as they come, until there are no more or nobody reads.
 
         Raises:
+            TooManyStreams: with this key so many are read already that others would find no room.
             EngineError: the log cannot be had, and nothing was sent yet.
 
         """
+        name = caller(request).name
+        if self._readers[name] >= MOST_OF_ONE:
+            raise TooManyStreams(f"key `{name}` reads {MOST_OF_ONE} logs already; end one of these")
+        self._readers[name] += 1
         response = web.StreamResponse(headers=HEADERS)
-        async with aclosing(chunks):
-            with suppress(ConnectionResetError, ClientConnectionResetError):
-                await self._pump(request, response, chunks)
+        try:
+            async with aclosing(chunks):
+                with suppress(ConnectionResetError, ClientConnectionResetError):
+                    await self._pump(request, response, chunks)
+        finally:
+            self._readers[name] -= 1
         return response
 
     async def _pump(

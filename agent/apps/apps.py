@@ -136,6 +136,9 @@ class Apps:
 
     async def create(self, wanted: NewApp, asker: Asker) -> Record:
         """Create an app and see it run; its record."""
+        busy = self._turns.current(wanted.name) or self._roster.change(wanted.name)
+        if not busy:  # else it may be gone when its turn comes
+            self._creation.check_free(wanted.name)
         return await self._change(
             wanted.name, "create", asker, lambda turn: self._creation.create(turn, wanted)
         )

@@ -28,8 +28,7 @@ class Creation:
         """
         bench = self._bench
         check_new(wanted)
-        if bench.roster.find(wanted.name) is not None:
-            raise AppExists(f"there is an app `{wanted.name}` already; choose another name")
+        self.check_free(wanted.name)
         host = await bench.engine.info()
         bench.room.check(host.root)
         published = await bench.ports.published()
@@ -39,6 +38,11 @@ class Creation:
         change = await bench.roster.begin(bench.change(turn, before=None, target=app))
         turn.accepted.set()
         await self._carry_out(turn, change)
+
+    def check_free(self, name: str) -> None:
+        """Refuse the name of an app that is there; AppExists."""
+        if self._bench.roster.find(name) is not None:
+            raise AppExists(f"there is an app `{name}` already; choose another name")
 
     def _app(self, wanted: NewApp, published: list[Container]) -> App:
         defaults, ports = self._bench.defaults, self._bench.ports

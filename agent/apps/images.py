@@ -41,7 +41,9 @@ class Images:
 
         """
         here = await self._engine.image(reference)
-        if here is not None and (here.local or reference.startswith("sha256:")):
+        if reference.startswith("sha256:"):  # no server of images knows it by that alone
+            return here or await self.present(reference)
+        if here is not None and here.local:
             return here
         try:
             await self._pull(reference, progress)

@@ -1,6 +1,7 @@
 """Ending changes that broke off, because the agent or the engine went away under them."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 
 from agent.apps.adoption import Adoption
 from agent.apps.alteration import Alteration
@@ -11,7 +12,7 @@ from agent.apps.marks import AGENT, APP
 from agent.apps.spec import Change
 from agent.apps.turns import Turn, Turns
 from agent.apps.workbench import UP, Workbench
-from agent.containers import Container
+from agent.containers import Container, NameInUse, NotThere
 
 
 class Settling:
@@ -64,6 +65,15 @@ class Settling:
             await self._alteration.settle(change)
         else:
             await self._lifecycle.settle_start(change)
+
+    async def rename(self, containers: Mapping[str, Container]) -> None:
+        """Give containers their apps' names, where a foreign one held the name at first."""
+        for app in self._bench.roster.existing():
+            container = containers.get(app.container_id or "")
+            idle = self._turns.current(app.name) is None
+            if container is not None and idle and container.name.startswith(f"{app.name}.NEXT-"):
+                with suppress(NameInUse, NotThere):
+                    await self._bench.engine.rename(container.id, app.name)
 
     async def sweep(self) -> None:
         """Remove containers that a change left which was taken back.

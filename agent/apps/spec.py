@@ -11,7 +11,7 @@ from agent.containers import EngineInfo
 Desired = Literal["running", "stopped"]
 Operation = Literal["create", "update", "rebuild", "start", "stop", "delete", "keys", "label"]
 
-NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
+NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{1,62}")
 HOST = r"(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?(?::[0-9]{1,5})?/)?"
 PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 IMAGE = re.compile(
@@ -126,7 +126,7 @@ def check_new(wanted: NewApp) -> None:
     if not NAME.fullmatch(wanted.name):
         raise InvalidApp(
             f"`name` is {shown(wanted.name)}; a name begins with a-z or 0-9, goes on with"
-            " a-z 0-9 _ . - and has at most 63 characters"
+            " a-z 0-9 _ . - and has 2 to 63 characters"
         )
     _check_image(wanted.image)
     _check_port("ssh_port", wanted.ssh_port, least=0)

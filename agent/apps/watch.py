@@ -154,6 +154,7 @@ class Watch:
         for name in self._outage.end(containers, self._roster.existing()):
             await self._start(name)
         self._readings.forget_samples(containers.keys())
+        await self._settling.rename(containers)
         await self._supply_passwords(containers)
         self._resynced.set()
         self._on_change()

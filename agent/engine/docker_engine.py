@@ -38,6 +38,10 @@ from agent.engine.streams import Streams, frames, json_lines
 ACTIONS = ["create", "start", "die", "pause", "unpause", "destroy", "rename", "oom", "update"]
 PULL_IDLE_SECONDS = 120.0
 POLL_SECONDS = 0.1
+SIGN_OF_LIFE_SECONDS = 2.0
+MOST_EVENTS = 4
+MOST_PULLS = 32
+MOST_LOGS = 64
 
 
 class DockerEngine:
@@ -54,7 +58,11 @@ class DockerEngine:
         self._connection = Connection(url=url, timeout_seconds=timeout_seconds)
         self._logins = tuple(logins)
         self._pull_idle_seconds = pull_idle_seconds
-        self._streams = Streams(self._connection.fresh_client)
+        client = self._connection.fresh_client
+        # Each kind by itself, so that nobody who reads logs keeps others from pulling.
+        self._events = Streams(client, most=MOST_EVENTS, what="streams of events")
+        self._pulls = Streams(client, most=MOST_PULLS, what="pulls")
+        self._logs = Streams(client, most=MOST_LOGS, what="logs")
 
     async def info(self) -> EngineInfo:
         """Say what engine this is."""
@@ -104,12 +112,21 @@ class DockerEngine:
         await self._connection.call(lambda client: client.start(container_id), slow=True)
 
     async def stop(self, container_id: str, seconds: int) -> None:
-        """Stop it; the engine kills it after ``seconds``."""
-        await self._connection.call(
-            lambda client: client.stop(container_id, timeout=seconds),
-            seconds=seconds + self._connection.timeout_seconds,
-            slow=True,
+        """Stop it; the engine kills it after ``seconds``, and is asked meanwhile if it lives."""
+        stopping = asyncio.ensure_future(
+            self._connection.call(
+                lambda client: client.stop(container_id, timeout=seconds),
+                seconds=seconds + self._connection.timeout_seconds,
+                slow=True,
+            )
         )
+        try:
+            while not (await asyncio.wait({stopping}, timeout=SIGN_OF_LIFE_SECONDS))[0]:
+                limit = self._connection.timeout_seconds / 2
+                await self._connection.call(lambda client: client.ping(), seconds=limit)
+            await stopping
+        finally:
+            stopping.cancel()
 
     async def unpause(self, container_id: str) -> None:
         """Let it go on."""
@@ -175,7 +192,7 @@ class DockerEngine:
 
         pull = Pull(progress)
         try:
-            async with aclosing(self._streams.read(request, json_lines)) as report:
+            async with aclosing(self._pulls.read(request, json_lines)) as report:
                 async for entry in report:
                     pull.take(entry)
         except EngineTimeout as error:
@@ -252,7 +269,7 @@ class DockerEngine:
                 )
             )
 
-        return self._streams.read(request, frames)
+        return self._logs.read(request, frames)
 
     async def execute(
         self, container_id: str, command: list[str], *, stdin: bytes = b""
@@ -286,7 +303,7 @@ class DockerEngine:
                 )
             )
 
-        async with aclosing(self._streams.read(request, json_lines)) as entries:
+        async with aclosing(self._events.read(request, json_lines)) as entries:
             async for entry in entries:
                 actor = entry["Actor"]
                 yield Event(
@@ -297,5 +314,6 @@ class DockerEngine:
 
     async def close(self) -> None:
         """End all streams, and take no more calls."""
-        self._streams.close()
+        for streams in (self._events, self._pulls, self._logs):
+            streams.close()
         self._connection.close()

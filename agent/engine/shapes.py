@@ -1,5 +1,6 @@
 """Between the engine's JSON and our values, both ways."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ DROPPED = ["MKNOD", "NET_RAW", "SETFCAP"]
 # Every column but the last is free of blanks, whatever a process calls itself.
 PS_COLUMNS = "-eo pid,ppid,user:32,pcpu,rss,etimes,args"
 COLUMNS = 7
+TCP_PORT = re.compile(r"[0-9]{1,5}/tcp")  # an image may also hold a range, which names no one port
 
 
 def from_listing(entry: Mapping[str, Any]) -> Container:
@@ -89,7 +91,7 @@ def from_image(entry: Mapping[str, Any], *, pulled: bool) -> Image:
         id=entry["Id"],
         labels=config.get("Labels") or {},
         tcp_ports=frozenset(
-            int(port.partition("/")[0]) for port in exposed if port.endswith("/tcp")
+            int(port.removesuffix("/tcp")) for port in exposed if TCP_PORT.fullmatch(port)
         ),
         env=environment(config.get("Env")),
         local=not pulled,

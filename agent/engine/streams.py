@@ -15,7 +15,6 @@ from agent.engine.connection import Client
 from agent.engine.translation import FAILURES, translate
 
 T = TypeVar("T")
-MOST = 64
 AHEAD = 16
 CHUNK = 65_536
 HEADER = 8
@@ -94,10 +93,12 @@ class _Reader(Generic[T]):
 
 
 class Streams:
-    """All streams that are open at present, of which there may be only so many."""
+    """The streams of one kind that are open at present, of which there may be only so many."""
 
-    def __init__(self, client: Callable[[], Client]) -> None:
+    def __init__(self, client: Callable[[], Client], *, most: int, what: str) -> None:
         self._client = client
+        self._most = most
+        self._what = what
         self._open: set[_Reader[Any]] = set()
 
     async def read(
@@ -112,8 +113,8 @@ class Streams:
             EngineError: the engine refused, or went away.
 
         """
-        if len(self._open) >= MOST:
-            raise TooManyStreams(f"{MOST} logs and pulls are being read; try again later")
+        if len(self._open) >= self._most:
+            raise TooManyStreams(f"{self._most} {self._what} are under way; try again later")
         reader = _Reader(self._client, request, items)
         self._open.add(reader)
         reader.start()

@@ -18,6 +18,7 @@ from agent.containers import (
     ImageUnavailable,
     NameInUse,
     NotThere,
+    PlanRefused,
     PortTaken,
 )
 
@@ -25,7 +26,7 @@ NO_PORT = re.compile(r"port is already allocated|address already in use", re.IGN
 NO_ROOM = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
 NO_IMAGE = re.compile(r"no such image|manifest unknown|pull access denied", re.IGNORECASE)
 NAME_TAKEN = re.compile(r"the container name .* is already in use", re.IGNORECASE)
-BY_STATUS = {404: NotThere, 409: EngineConflict}
+BY_STATUS = {400: PlanRefused, 404: NotThere, 409: EngineConflict}
 FAILURES = (
     EngineError,
     DockerException,
