@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from aiohttp import web
-from multidict import MultiMapping
+from multidict import MultiDict, MultiDictProxy, MultiMapping
 
 from httpd.errors import BadInput, BodyTooLarge, BodyTooSlow, CompressedBody
 from httpd.expectation import invite
@@ -99,6 +99,7 @@ def _without_repeats(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+NO_QUERY: MultiMapping[str] = MultiDictProxy(MultiDict())
 REPEATS = json.JSONDecoder(object_pairs_hook=_without_repeats)
 
 
@@ -109,6 +110,8 @@ def query(request: web.Request, allowed: Collection[str]) -> MultiMapping[str]:
         BadInput: one is not.
 
     """
+    if not request.rel_url.raw_query_string:
+        return NO_QUERY
     parameters = request.query
     for name in parameters:
         if name not in allowed:

@@ -1,0 +1,235 @@
+"""The registry beside etcd and beside bare aiohttp handlers: speed, memory, start.
+
+Every figure is taken in turns with its peer's, in one run, and the middle of the ratios counts. All
+traffic stays on 127.0.0.1, every answer's status is checked, and the run ends by itself.
+
+    python bench/registry_bench.py                  # some five minutes
+    python bench/registry_bench.py --million        # with a million nodes as well
+    python bench/registry_bench.py --only nodes     # one part
+"""
+
+import argparse
+import asyncio
+import gc
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import requests
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from registry_load import BODY, KEY, Paced, Result, Wrk
+from registry_peers import bare, etcd, process
+
+from registry.store import Row
+from registry.store.sqlite import SqliteStore
+
+PORT = 28655
+PEER = 28660
+PROGRAM = Path(sys.executable).with_name("rollcall-registry")
+DOCUMENT = BODY.encode()
+Measure = Callable[[], Result]
+
+
+class Bench:
+    """One run: a folder, the load generator, how many rounds."""
+
+    def __init__(self, *, folder: Path, seconds: int, rounds: int) -> None:
+        self._folder = folder
+        self._rounds = rounds
+        self.wrk = Wrk(folder, seconds=seconds)
+
+    def path(self, name: str) -> Path:
+        """Give a path that nothing is at yet."""
+        return self._folder / f"{name}-{time.monotonic_ns()}"
+
+    def settings(self, nodes: int, offering: int | None = None) -> Path:
+        """Make a store that holds so many nodes, and the settings of a registry over it."""
+        file = self.path("r.db")
+        asyncio.run(fill(file, nodes, nodes if offering is None else offering))
+        config = self.path("registry.yml")
+        key = {"name": "bench", "value": KEY, "allow": ["read", "write"]}
+        settings = {"listen": f"127.0.0.1:{PORT}", "store": f"sqlite:///{file}", "keys": [key]}
+        config.write_text(yaml.safe_dump(settings))
+        return config
+
+    @contextmanager
+    def registry(self, nodes: int = 0, *, offering: int | None = None) -> Iterator[int]:
+        """Run a registry that knows so many nodes; give its process id."""
+        config = self.settings(nodes, offering)
+        with process([PROGRAM, "--config", config], f"http://127.0.0.1:{PORT}/healthz") as server:
+            yield server.pid
+
+    def compare(self, what: str, ours: Measure, peer: Measure, *, aim: float) -> None:
+        """Measure both in turns; print the middle of each and of their ratios."""
+        rounds = [(ours(), peer()) for _ in range(self._rounds)]
+        ratios = [mine.rate / theirs.rate for mine, theirs in rounds]
+        mine = statistics.median(mine.rate for mine, _ in rounds)
+        theirs = statistics.median(theirs.rate for _, theirs in rounds)
+        p99 = rounds[-1][0].p99
+        bad = sum(mine.bad + theirs.bad for mine, theirs in rounds)
+        ratio = statistics.median(ratios)
+        verdict = "met" if ratio >= aim else "MISSED"
+        print(
+            f"| {what} | {mine:,.0f}/s (p99 {p99}) | {theirs:,.0f}/s | {ratio:.2f}"
+            f" ({min(ratios):.2f} to {max(ratios):.2f}) | {aim} | {verdict} | {bad} |",
+            flush=True,
+        )
+
+
+async def fill(file: Path, nodes: int, offering: int) -> None:
+    """Make a store that holds nodes, the first of which offer the service."""
+    store = SqliteStore(path=file, monotonic=time.monotonic, observe=lambda _n, _s: None)
+    await store.load()
+    for start in range(0, nodes, 1000):
+        hosts = range(start, min(start + 1000, nodes))
+        await asyncio.gather(*[store.put(row(host, offering), lambda _e: None) for host in hosts])
+    await store.close()
+    gc.collect()
+
+
+def row(host: int, offering: int) -> Row:
+    """Make the stored form of the host that the load speaks of."""
+    document = DOCUMENT % (host, host, 1)
+    if host >= offering:
+        document = document.replace(b"prometheus:rollcall", b"nothing:rollcall")
+    return Row(f"host-{host:06}.example.com", document, int(time.time()), "127.0.0.1")
+
+
+def get(path: str) -> bytes:
+    """Ask the registry."""
+    answer = requests.get(
+        f"http://127.0.0.1:{PORT}{path}",
+        headers={"Authorization": f"Bearer {KEY}", "X-Prometheus-Refresh-Interval-Seconds": "60"},
+        timeout=120,
+    )
+    answer.raise_for_status()
+    return answer.content
+
+
+def resident(pid: int) -> int:
+    """Give a process's resident memory in MiB."""
+    status = Path(f"/proc/{pid}/status").read_text("ascii")
+    return int(status.partition("VmRSS:")[2].split()[0]) // 1024
+
+
+def heartbeats(bench: Bench) -> None:
+    """Heartbeats beside etcd, and beside a bare handler."""
+    wrk = bench.wrk
+    (empty := bench.path("empty")).write_bytes(b"[]")
+    with bench.registry(), etcd(bench.path("etcd"), PEER) as there, bare(PEER + 2, empty) as least:
+        for connections, aim in ((32, 1.3), (128, 2.5)):
+            bench.compare(
+                f"changed, durable, {connections} connections; etcd",
+                lambda c=connections: wrk.posts(PORT, connections=c, bodies=2),
+                lambda c=connections: wrk.posts(there, connections=c, bodies=2, kind="etcd"),
+                aim=aim,
+            )
+        bench.compare(
+            "unchanged, 128 connections; etcd",
+            lambda: wrk.posts(PORT, connections=128),
+            lambda: wrk.posts(there, connections=128, kind="etcd"),
+            aim=3.5,
+        )
+        bench.compare(
+            "unchanged, 128 connections; bare handler",
+            lambda: wrk.posts(PORT, connections=128),
+            lambda: wrk.posts(least, connections=128),
+            aim=0.85,
+        )
+
+
+def targets(bench: Bench) -> None:
+    """GET /prometheus/{service}: twenty nodes offer it, whatever the size of the fleet."""
+    for fleet in (200, 20_000):
+        with bench.registry(fleet, offering=20):
+            (answer := bench.path("answer")).write_bytes(get("/prometheus/rollcall"))
+            with bare(PEER, answer) as peer:
+                bench.compare(
+                    f"GET /prometheus, 20 of {fleet:,} nodes; bare handler with the same bytes",
+                    lambda: bench.wrk.gets(PORT, "/prometheus/rollcall"),
+                    lambda there=peer: bench.wrk.gets(there, "/prometheus/rollcall"),
+                    aim=0.9,
+                )
+
+
+def nodes(bench: Bench) -> None:
+    """GET /nodes of ten thousand, amid a thousand heartbeats a second."""
+    with bench.registry(10_000), ThreadPoolExecutor(1) as pool:
+        get("/nodes")
+        paced = Paced(PORT, rate=1000, hosts=10_000)
+        beating = pool.submit(lambda: asyncio.run(paced.run(12)))
+        time.sleep(2)
+        result = bench.wrk.gets(PORT, "/nodes", connections=4)
+        rate, p99, bad = beating.result()
+    verdict = "met" if result.rate >= 250 and p99 < 100 else "MISSED"
+    print(
+        f"| GET /nodes, 10,000 nodes, {rate:,.0f} heartbeats/s | {result.rate:,.0f}/s;"
+        f" heartbeats' p99 {p99:.0f} ms | | | 250/s, 100 ms | {verdict} | {result.bad + bad} |"
+    )
+
+
+def fleet(bench: Bench, size: int) -> None:
+    """Start on a large fleet; memory after each kind of question."""
+    with bench.registry(size) as pid:
+        loaded = resident(pid)
+        get("/nodes")
+        listed = resident(pid)
+        began = time.monotonic()
+        get("/prometheus/rollcall")
+        first = time.monotonic() - began
+        rate = bench.wrk.posts(PORT, connections=128, hosts=min(size, 100_000))
+        print(
+            f"| {size:,} nodes | {loaded} MiB, {listed} MiB after GET /nodes, {resident(pid)} MiB"
+            f" after GET /prometheus of all ({first:.1f} s the first time) and"
+            f" {rate.rate:,.0f} heartbeats/s | | | | | {rate.bad} |",
+            flush=True,
+        )
+
+
+def cold_start(bench: Bench) -> None:
+    """From nothing to the first answer, with a hundred thousand nodes."""
+    config = bench.settings(100_000)
+    url = f"http://127.0.0.1:{PORT}/nodes/host-000001.example.com"
+    began = time.monotonic()
+    with process([PROGRAM, "--config", config], url):
+        seconds = time.monotonic() - began
+    verdict = "met" if seconds <= 3 else "MISSED"
+    print(f"| cold start, 100,000 nodes | {seconds:.2f} s | | | 3 s | {verdict} | 0 |", flush=True)
+
+
+def main() -> None:
+    """Run all parts, or one."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parts: dict[str, Callable[[Bench], None]] = {
+        "heartbeats": heartbeats,
+        "targets": targets,
+        "nodes": nodes,
+        "start": cold_start,
+        "fleet": lambda bench: fleet(bench, 100_000),
+    }
+    parser.add_argument("--only", choices=[*parts, "million"])
+    parser.add_argument("--million", action="store_true")
+    parser.add_argument("--seconds", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="registry-bench-") as folder:
+        bench = Bench(folder=Path(folder), seconds=options.seconds, rounds=options.rounds)
+        print("| what | registry | peer | ratio | at least | | bad answers |")
+        print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
+        for name, part in parts.items():
+            if options.only in {None, name}:
+                part(bench)
+        if options.million or options.only == "million":
+            fleet(bench, 1_000_000)
+
+
+if __name__ == "__main__":
+    main()
