@@ -20,6 +20,7 @@ from agent.identity import Identity, machine_id
 from agent.lock import only_agent
 from agent.presence import Presence
 from agent.registries import in_the_clear
+from agent.reload import Reload
 from agent.reporter import Reporter
 from agent.reporting import Reporting
 from agent.roll_call import RollCall, Words
@@ -41,13 +42,13 @@ async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
 
     Raises:
         StateInUse: another agent works with the same state.
+        StateUnusable: the state has no place to be kept.
         StartError: it cannot listen where it is to.
         StoreUnusable: the database cannot be used.
         IdentityError: the identity cannot be kept.
 
     """
     state = configuration.state
-    state.mkdir(mode=0o700, parents=True, exist_ok=True)
     async with AsyncExitStack() as stack:
         stack.enter_context(only_agent(state))
         identity = Identity(directory=state, machine=machine_id())
@@ -62,26 +63,18 @@ async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
             return of.host(agent_id=identity.id, complain=_complain(log), port=port)
 
         words = Words(host=host(configuration), hosting=apps.hosting)
-        reporting = Reporting(
-            words=words,
-            hostname=configuration.address.hostname,
-            interval_seconds=configuration.settings.heartbeat_seconds,
-            identity=identity,
-            presence=_joined(configuration, log),
-            status_file=StatusFile(directory=state),
-            metrics=metrics,
-            log=log,
-        )
+        reporting = _reporting(configuration, words, identity, metrics=metrics, log=log)
         reporters = await stack.enter_async_context(reporting.reporters(configuration.lines))
         stack.enter_context(_schedule(reporters, configuration.settings.heartbeat_seconds))
         await stack.enter_async_context(roll_call.going_on(reporters))
-
-        def reload() -> None:
-            fresh = Configuration(configuration.file)
-            words.host = host(fresh)
-            keyring.replace(fresh.callers)
-            roll_call.call()
-
+        reload = Reload(
+            configuration=configuration,
+            host=host,
+            keyring=keyring,
+            words=words,
+            roll_call=roll_call,
+            log=log,
+        )
         await signals.until_stopped(reload)
 
 
@@ -163,12 +156,28 @@ def _schedule(reporters: Iterable[Reporter], seconds: int) -> Iterator[None]:
         scheduler.shutdown(wait=False)
 
 
-def _joined(configuration: Configuration, log: FilteringBoundLogger) -> Presence:
-    presence = Presence(directory=configuration.state)
-    presence.join()
+def _reporting(
+    configuration: Configuration,
+    words: Words,
+    identity: Identity,
+    *,
+    metrics: CollectorRegistry,
+    log: FilteringBoundLogger,
+) -> Reporting:
     for url in in_the_clear(configuration.settings):
         log.warning("the key for this registry travels unencrypted: use https", registry=url)
-    return presence
+    presence = Presence(directory=configuration.state)
+    presence.join()
+    return Reporting(
+        words=words,
+        hostname=configuration.address.hostname,
+        interval_seconds=configuration.settings.heartbeat_seconds,
+        identity=identity,
+        presence=presence,
+        status_file=StatusFile(directory=configuration.state),
+        metrics=metrics,
+        log=log,
+    )
 
 
 def _complain(log: FilteringBoundLogger) -> Callable[[str], None]:

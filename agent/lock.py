@@ -13,15 +13,20 @@ class StateInUse(Exception):
     """Another agent works with this state directory."""
 
 
+class StateUnusable(Exception):
+    """The state directory cannot be made or written."""
+
+
 @contextmanager
 def only_agent(directory: Path) -> Iterator[None]:
     """Hold the directory while the context is open; the system lets go of it with the process.
 
     Raises:
         StateInUse: another process holds it.
+        StateUnusable: it cannot be made or written.
 
     """
-    descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = _opened(directory)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -36,6 +41,17 @@ def only_agent(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _opened(directory: Path) -> int:
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StateUnusable(
+            f"{error.filename} cannot be written: {error.strerror}; "
+            "the agent keeps its state beside its `store`"
+        ) from error
 
 
 def running_agent(directory: Path) -> int | None:

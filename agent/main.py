@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from agent import commands, daemon
 from agent.identity import IdentityError
-from agent.lock import StateInUse
+from agent.lock import StateInUse, StateUnusable
 from agent.settings import Configuration
 from agent.store import StoreUnusable
 from config import logs
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         sys.stderr.write(f"rollcall-agent: {error}\n")
         return WRONG_SETTINGS
-    except (StartError, StateInUse, StoreUnusable, IdentityError) as error:
+    except (StartError, StateInUse, StateUnusable, StoreUnusable, IdentityError) as error:
         sys.stderr.write(f"rollcall-agent: {error}\n")
     except PermissionError as error:
         sys.stderr.write(f"rollcall-agent: {error.filename}: {error.strerror}; try it as root\n")
