@@ -1,6 +1,6 @@
 """From a node's labels to what Prometheus scrapes: pure, and never more than one node's fault."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -8,10 +8,12 @@ import msgspec
 
 from registry.heartbeat import Node
 from registry.label_names import fold, held_back, mend
-from registry.scrape_address import NoTarget, address, split
+from registry.scrape_address import NoTarget, address, split, with_port
 
 PREFIX = "prometheus:"
 TOO_LARGE = "size"
+# How many labels of one instance are worth remembering.
+FEW = 8
 KV_META = "__meta_rollcall_kv_"
 # How many bytes of a node's own words its groups of one service may repeat, together.
 MAX_REPEATED = 1024 * 1024
@@ -69,7 +71,7 @@ def items(labels: Iterable[str]) -> list[Item]:
     return [item for item in found if item is not None]
 
 
-@lru_cache(maxsize=4096)  # a fleet uses the same few labels
+@lru_cache(maxsize=2048)  # a fleet uses the same few labels
 def _item(label: str) -> Item | None:
     service, colon, setting = label[len(PREFIX) :].partition(":")
     key, second_colon, value = setting.partition(":")
@@ -87,13 +89,13 @@ def scrapes(node: Node, *, posted_from: str, rules: Rules) -> dict[str, Scrape]:
     for item in items(node.labels):
         by_service.setdefault(item.service, {}).setdefault(item.instance, []).append(item)
     own = _own_hosts(node.hostname, posted_from) if rules.own_only else None
+    allow_labels = frozenset(rules.allow_labels)
     found = {
         service: _scrape(
-            instances,
+            [_said(instances[name], allow_labels) for name in sorted(instances)],
             hostname=node.hostname,
             port=str(rules.ports.get(service, rules.default_port)),
             own=own,
-            allow_labels=rules.allow_labels,
         )
         for service, instances in by_service.items()
     }
@@ -120,32 +122,54 @@ def _own_hosts(hostname: str, posted_from: str) -> tuple[str, str]:
     return hostname, f"[{posted_from}]" if ":" in posted_from else posted_from
 
 
+class _Said(NamedTuple):
+    """What labels say of one instance, whichever node has them."""
+
+    hosts: list[str]
+    port: str | None
+    labels: dict[str, str]
+    remarks: list[Remark]
+
+
+def _said(given: list[Item], allow_labels: frozenset[str]) -> _Said:
+    # What nearly all nodes say is a few words, and what nearly all others say as well.
+    understand = _understand if len(given) <= FEW else _understand.__wrapped__
+    return understand(tuple(given), allow_labels)
+
+
+@lru_cache(maxsize=1024)
+def _understand(given: tuple[Item, ...], allow_labels: frozenset[str]) -> _Said:
+    hosts = [item.value for item in given if item.key == "host"]
+    ports = [None, *(item.value for item in given if item.key == "port")]
+    remarks: list[Remark] = []
+    return _Said(hosts, ports[-1], _labels(given, allow_labels, remarks), remarks)
+
+
 def _scrape(
-    instances: Mapping[str, list[Item]],
-    *,
-    hostname: str,
-    port: str,
-    own: tuple[str, str] | None,
-    allow_labels: Collection[str],
+    instances: Iterable[_Said], *, hostname: str, port: str, own: tuple[str, str] | None
 ) -> Scrape:
     found = Scrape([], [])
-    for _, given in sorted(instances.items()):
-        hosts = [item.value for item in given if item.key == "host"] or [hostname]
-        ports = [port, *(item.value for item in given if item.key == "port")]
-        targets = _targets(hosts, ports[-1], own, found.remarks)
-        labels = _labels(given, allow_labels, found.remarks)
+    for said in instances:
+        asked = port if said.port is None else said.port
+        targets = _targets(hostname, said.hosts, asked, own, found.remarks)
+        found.remarks.extend(said.remarks)
         if targets:
-            found.groups.append(TargetGroup(targets, labels))
+            found.groups.append(TargetGroup(targets, said.labels))
     return found
 
 
 def _targets(
-    hosts: list[str], port: str, own: tuple[str, str] | None, remarks: list[Remark]
+    hostname: str,
+    hosts: list[str],
+    port: str,
+    own: tuple[str, str] | None,
+    remarks: list[Remark],
 ) -> list[str]:
     found: dict[str, None] = {}
-    for host in hosts:
+    for host in hosts or (None,):
         try:
-            found[_target(host, port, own)] = None
+            target = with_port(hostname, port) if host is None else _target(host, port, own)
+            found[target] = None
         except NoTarget as error:
             remarks.append(Remark(error.reason, f"target left out: {error}"))
     return list(found)
@@ -161,7 +185,7 @@ def _target(host: str, port: str, own: tuple[str, str] | None) -> str:
 
 
 def _labels(
-    given: list[Item], allow_labels: Collection[str], remarks: list[Remark]
+    given: Iterable[Item], allow_labels: Collection[str], remarks: list[Remark]
 ) -> dict[str, str]:
     kept = []
     for item in given:
@@ -184,16 +208,18 @@ def meta(node: Node) -> dict[str, str]:
 
     The values of several labels with one key are joined with commas, in their order.
     """
+    return {**brief_meta(node.hostname), **_label_meta(node.labels), **_kv_meta(node.kv)}
+
+
+def _label_meta(labels: Sequence[str]) -> dict[str, str]:
+    pairs = [pair for label in labels if (pair := _label_pair(label)) is not None]
+    named = dict(pairs)
+    if len(named) == len(pairs):
+        return named
     values: dict[str, list[str]] = {}
-    for label in node.labels:
-        key, colon, value = label.partition(":")
-        if colon and key:
-            values.setdefault(_label_name(key), []).append(value)
-    return {
-        **brief_meta(node.hostname),
-        **{name: ",".join(given) for name, given in values.items()},
-        **_kv_meta(node.kv),
-    }
+    for name, value in pairs:
+        values.setdefault(name, []).append(value)
+    return {name: ",".join(given) for name, given in values.items()}
 
 
 def _kv_meta(kv: Mapping[str, str]) -> dict[str, str]:
@@ -203,12 +229,13 @@ def _kv_meta(kv: Mapping[str, str]) -> dict[str, str]:
     return fold((f"{KV_META}{key}", kv[key]) for key in sorted(kv))
 
 
-@lru_cache(maxsize=4096)
-def _label_name(key: str) -> str:
-    return mend(f"__meta_rollcall_label_{key}")
+@lru_cache(maxsize=2048)
+def _label_pair(label: str) -> tuple[str, str] | None:
+    key, colon, value = label.partition(":")
+    return (mend(f"__meta_rollcall_label_{key}"), value) if colon and key else None
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=2048)
 def _kv_name(key: str) -> str:
     return mend(f"{KV_META}{key}")
 

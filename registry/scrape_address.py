@@ -25,10 +25,12 @@ def address(host: str, port: str) -> str:
     `port` may be `-`: none at all. IPv6 comes out in brackets. Raises NoTarget.
     """
     name, own_port = split(host)
-    number = port if own_port is None else own_port
-    if number == NO_PORT and own_port is None:
-        return name
-    return f"{name}:{_port(number)}"
+    return with_port(name, port) if own_port is None else f"{name}:{_port(own_port)}"
+
+
+def with_port(name: str, port: str) -> str:
+    """Join a host that surely holds no port with one, or with `-`, none. Raises NoTarget."""
+    return name if port == NO_PORT else f"{name}:{_port(port)}"
 
 
 def split(host: str) -> tuple[str, str | None]:
