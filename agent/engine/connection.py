@@ -145,10 +145,10 @@ class Connection:
         return found
 
     def _ask(self, seconds: float) -> dict[str, Any]:
-        scout: Client = docker.APIClient(base_url=self._url, version=dotted(OLDEST))
-        scout.timeout = seconds  # the stubs know whole seconds only
+        # Not through docker-py: it would leave a socket behind wherever nobody listens.
+        scout = PlainHttp(self._url.removeprefix("unix://"))
         try:
-            return dict(scout.version(api_version=False))
+            return dict(scout.get("/version", seconds=seconds))
         finally:
             scout.close()
 
