@@ -73,15 +73,7 @@ class Apps:
         self._lifecycle = Lifecycle(bench, runner, self._alteration)
         self._belongings = Belongings(bench)
         self._readings = Readings(engine=engine, roster=self._roster, turns=self._turns)
-        self._settling = Settling(
-            bench=bench,
-            turns=self._turns,
-            creation=self._creation,
-            alteration=self._alteration,
-            lifecycle=self._lifecycle,
-            belongings=self._belongings,
-            adoption=Adoption(bench),
-        )
+        self._settling = self._settling_on(bench)
         self._watch = Watch(
             engine=engine,
             roster=self._roster,
@@ -114,6 +106,17 @@ class Apps:
             defaults=defaults,
             clock=clock,
             log=log,
+        )
+
+    def _settling_on(self, bench: Workbench) -> Settling:
+        return Settling(
+            bench=bench,
+            turns=self._turns,
+            creation=self._creation,
+            alteration=self._alteration,
+            lifecycle=self._lifecycle,
+            belongings=self._belongings,
+            adoption=Adoption(bench),
         )
 
     async def open(self) -> None:
@@ -206,6 +209,9 @@ class Apps:
         left = self._roster.change(turn.app)
         if left is not None:
             await self._settle(turn, left)
+            deleted = left.operation == turn.operation == "delete"
+            if deleted and self._roster.find(turn.app) is None:
+                return
         await work(turn)
 
     async def _settle(self, turn: Turn, left: Change) -> None:

@@ -94,6 +94,23 @@ def _port(text: str | None) -> int | None:
     return int(text) if 1 <= int(text) <= LAST_PORT else None
 
 
+def _marks(app: App, change: Change, agent: str) -> dict[str, str]:
+    spec = Spec(
+        image=app.image,
+        ssh_port=app.ssh_port,
+        http_port=app.http_port,
+        created_at=app.created_at,
+        labels=app.labels,
+        env=tuple(app.env),
+    )
+    return {
+        APP: app.name,
+        AGENT: agent,
+        CHANGE: change.id,
+        SPEC: msgspec.json.encode(spec).decode(),
+    }
+
+
 def plan(
     app: App,
     change: Change,
@@ -106,23 +123,10 @@ def plan(
 ) -> ContainerPlan:
     """Plan the container of an app, from what was asked for and nothing else."""
     wanted = wishes(image, defaults)
-    spec = Spec(
-        image=app.image,
-        ssh_port=app.ssh_port,
-        http_port=app.http_port,
-        created_at=app.created_at,
-        labels=app.labels,
-        env=tuple(app.env),
-    )
     return ContainerPlan(
         name=name,
         image=app.image,
-        labels={
-            APP: app.name,
-            AGENT: agent,
-            CHANGE: change.id,
-            SPEC: msgspec.json.encode(spec).decode(),
-        },
+        labels=_marks(app, change, agent),
         env=app.env,
         ports=((wanted.ssh_port, app.ssh_port), (wanted.http_port, app.http_port)),
         bind=defaults.bind,

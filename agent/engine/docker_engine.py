@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from urllib.parse import quote
 
@@ -34,6 +34,7 @@ from agent.engine.pulls import Pull, came_from_registry, pull_failure, pull_para
 from agent.engine.raw_calls import checked, execute, read_file, url
 from agent.engine.registry_logins import RegistryLogin, login_header
 from agent.engine.streams import Streams, frames, json_lines
+from agent.engine.volumes import Volumes
 
 ACTIONS = ["create", "start", "die", "pause", "unpause", "destroy", "rename", "oom", "update"]
 PULL_IDLE_SECONDS = 120.0
@@ -44,7 +45,7 @@ MOST_PULLS = 32
 MOST_LOGS = 64
 
 
-class DockerEngine:
+class DockerEngine(Volumes):
     """The Docker Engine at a local socket, through docker-py's low-level client."""
 
     def __init__(
@@ -55,7 +56,7 @@ class DockerEngine:
         logins: Sequence[RegistryLogin] = (),
         pull_idle_seconds: float = PULL_IDLE_SECONDS,
     ) -> None:
-        self._connection = Connection(url=url, timeout_seconds=timeout_seconds)
+        super().__init__(Connection(url=url, timeout_seconds=timeout_seconds))
         self._logins = tuple(logins)
         self._pull_idle_seconds = pull_idle_seconds
         client = self._connection.fresh_client
@@ -204,32 +205,6 @@ class DockerEngine:
             raise
         except EngineError as error:
             raise pull_failure(str(error)) from error
-
-    async def volume_labels(self, name: str) -> Mapping[str, str] | None:
-        """Give a volume's labels, None if there is no such volume."""
-        try:
-            volume = await self._connection.call(lambda client: client.inspect_volume(name))
-        except NotThere:
-            return None
-        return dict(volume.get("Labels") or {})
-
-    async def volume_users(self, name: str) -> list[Container]:
-        """List the containers that a volume is mounted in."""
-        entries = await self._connection.call(
-            lambda client: client.containers(all=True, filters={"volume": [name]})
-        )
-        return [shapes.from_listing(entry) for entry in entries]
-
-    async def create_volume(self, name: str, labels: Mapping[str, str]) -> None:
-        """Make a volume with the engine's own driver and no options."""
-        await self._connection.call(lambda client: client.create_volume(name, labels=dict(labels)))
-
-    async def remove_volume(self, name: str) -> None:
-        """Remove a volume and what is in it."""
-        try:
-            await self._connection.call(lambda client: client.remove_volume(name), slow=True)
-        except NotThere:
-            return
 
     async def processes(self, container_id: str) -> list[Process]:
         """List its processes by the host's ps."""

@@ -1,0 +1,40 @@
+"""What the engine does with volumes."""
+
+from collections.abc import Mapping
+
+from agent.containers import Container, NotThere
+from agent.engine import shapes
+from agent.engine.connection import Connection
+
+
+class Volumes:
+    """The part of an engine that has to do with volumes."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def volume_labels(self, name: str) -> Mapping[str, str] | None:
+        """Give a volume's labels, None if there is no such volume."""
+        try:
+            volume = await self._connection.call(lambda client: client.inspect_volume(name))
+        except NotThere:
+            return None
+        return dict(volume.get("Labels") or {})
+
+    async def volume_users(self, name: str) -> list[Container]:
+        """List the containers that a volume is mounted in."""
+        entries = await self._connection.call(
+            lambda client: client.containers(all=True, filters={"volume": [name]})
+        )
+        return [shapes.from_listing(entry) for entry in entries]
+
+    async def create_volume(self, name: str, labels: Mapping[str, str]) -> None:
+        """Make a volume with the engine's own driver and no options."""
+        await self._connection.call(lambda client: client.create_volume(name, labels=dict(labels)))
+
+    async def remove_volume(self, name: str) -> None:
+        """Remove a volume and what is in it."""
+        try:
+            await self._connection.call(lambda client: client.remove_volume(name), slow=True)
+        except NotThere:
+            return

@@ -1,0 +1,122 @@
+"""An engine that fails at one thing over and over: no storm of attempts, nothing else suffers."""
+
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import structlog
+from structlog.testing import LogCapture
+
+from agent.apps import Apps, Asker, NewApp
+from agent.apps.errors import AppNotFound
+from agent.containers import EngineError, Event
+from agent.engine import DockerEngine
+from agent.store import Store
+from tests.agent.rig import DEFAULTS, eventually, without_adoption
+
+pytestmark = pytest.mark.real
+
+ASKER = Asker(name="operator", wait_seconds=30)
+
+
+class StuckEngine(DockerEngine):
+    """A real engine that does not remove containers while it is stuck."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url=url, timeout_seconds=30)
+        self.stuck = False
+        self.tries: list[float] = []
+
+    async def remove(self, container_id: str) -> None:
+        if self.stuck:
+            self.tries.append(time.monotonic())
+            raise EngineError("device or resource busy")
+        await super().remove(container_id)
+
+
+class BabblingEngine(DockerEngine):
+    """A real engine whose events are not what they should be at first."""
+
+    babbled = 0
+
+    async def events(self, label: str, *, since: float) -> AsyncGenerator[Event]:
+        if self.babbled < 2:
+            self.babbled += 1
+            raise KeyError("Actor")
+        async for event in super().events(label, since=since):
+            yield event
+
+
+@asynccontextmanager
+async def hosted(folder: Path, engine: DockerEngine, log: LogCapture) -> AsyncIterator[Apps]:
+    await without_adoption(folder)
+    apps = Apps(
+        store=Store(folder / "agent.db"),
+        engine=engine,
+        defaults=replace(DEFAULTS),
+        log=structlog.wrap_logger(None, processors=[log]),
+        on_change=lambda: None,
+        clock=time.time,
+    )
+    await apps.open()
+    try:
+        yield apps
+    finally:
+        await apps.close(20)
+
+
+async def gone(apps: Apps, name: str) -> bool:
+    try:
+        await apps.get(name)
+    except AppNotFound:
+        return True
+    return False
+
+
+async def test_what_cannot_be_settled_is_tried_more_and_more_rarely_and_told_once(
+    tmp_path: Path, engine_url: str, busybox_image: str
+) -> None:
+    engine, log = StuckEngine(engine_url), LogCapture()
+    name = f"stuck-{time.time_ns():x}"
+    async with hosted(tmp_path, engine, log) as apps:
+        await apps.create(NewApp(name=name, image=busybox_image), ASKER)
+        engine.stuck = True
+        with pytest.raises(EngineError):
+            await apps.delete(name, ASKER)
+
+        async def tried_often() -> bool:
+            return len(engine.tries) >= 4
+
+        await eventually(tried_often)
+        gaps = [after - before for before, after in pairwise(engine.tries)]
+        assert gaps[1] >= 0.9
+        assert gaps[2] >= 1.8
+        told = [each for each in log.entries if each["log_level"] == "warning"]
+        assert len(told) <= 4, told
+
+        # Whoever asks for the delete again needs not wait for the next attempt.
+        engine.stuck = False
+        await apps.delete(name, ASKER)
+        assert await gone(apps, name)
+
+
+async def test_an_answer_that_makes_no_sense_does_not_end_the_watch(
+    tmp_path: Path, engine_url: str, busybox_image: str
+) -> None:
+    engine, log = BabblingEngine(url=engine_url, timeout_seconds=30), LogCapture()
+    name = f"babble-{time.time_ns():x}"
+
+    async with hosted(tmp_path, engine, log) as apps:
+
+        async def heard() -> bool:
+            return engine.babbled == 2
+
+        await eventually(heard)
+        record = await apps.create(NewApp(name=name, image=busybox_image), ASKER)
+        assert record.state == "running"
+        await apps.delete(name, ASKER)
+    assert any("events failed" in each["event"] for each in log.entries)
