@@ -1,14 +1,11 @@
 """The running agent: open, build, serve, schedule."""
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from datetime import UTC, datetime, timedelta
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.resources import files
-from random import SystemRandom
 from time import time
 
-from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
 
@@ -21,9 +18,9 @@ from agent.lock import only_agent
 from agent.presence import Presence
 from agent.registries import in_the_clear
 from agent.reload import Reload
-from agent.reporter import Reporter
 from agent.reporting import Reporting
 from agent.roll_call import RollCall, Words
+from agent.schedule import scheduled
 from agent.settings import Configuration
 from agent.status import StatusFile
 from agent.store import Store
@@ -48,10 +45,9 @@ async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
         IdentityError: the identity cannot be kept.
 
     """
-    state = configuration.state
     async with AsyncExitStack() as stack:
-        stack.enter_context(only_agent(state))
-        identity = Identity(directory=state, machine=machine_id())
+        stack.enter_context(only_agent(configuration.state))
+        identity = Identity(directory=configuration.state, machine=machine_id())
         signals = Signals(notifier=Notifier(os.environ), log=log)
         metrics, keyring, roll_call = new_metrics(), Keyring(configuration.callers), RollCall()
         apps = await stack.enter_async_context(_apps(configuration, roll_call.call, log))
@@ -65,7 +61,9 @@ async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
         words = Words(host=host(configuration), hosting=apps.hosting)
         reporting = _reporting(configuration, words, identity, metrics=metrics, log=log)
         reporters = await stack.enter_async_context(reporting.reporters(configuration.lines))
-        stack.enter_context(_schedule(reporters, configuration.settings.heartbeat_seconds))
+        ticks = [reporter.tick for reporter in reporters]
+        seconds = configuration.settings.heartbeat_seconds
+        stack.enter_context(scheduled(ticks, seconds=seconds))
         await stack.enter_async_context(roll_call.going_on(reporters))
         reload = Reload(
             configuration=configuration,
@@ -136,24 +134,6 @@ async def _listening(
         log=log,
     ) as (_, port):
         yield port
-
-
-@contextmanager
-def _schedule(reporters: Iterable[Reporter], seconds: int) -> Iterator[None]:
-    """Call each reporter at every heartbeat, at a phase of its own that is drawn once."""
-    scheduler = AsyncIOScheduler(
-        timezone=UTC,
-        # A beat that comes late is still due, and late ones become one.
-        job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1},
-    )
-    for reporter in reporters:
-        first = datetime.now(UTC) + timedelta(seconds=SystemRandom().uniform(0, seconds))
-        scheduler.add_job(reporter.tick, "interval", seconds=seconds, start_date=first)
-    scheduler.start()
-    try:
-        yield
-    finally:
-        scheduler.shutdown(wait=False)
 
 
 def _reporting(

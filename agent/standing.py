@@ -90,7 +90,9 @@ class Ledger:
         now = self._clock()
         standing = self.standing
         if standing.failing_since is not None:
-            self._log.info("registry back", away_seconds=round(now - standing.failing_since))
+            self._log.info(
+                "registry back", away_seconds=max(0, round(now - standing.failing_since))
+            )
         elif standing.taken_at is None:
             self._log.info("registered")
         self._told.clear()
