@@ -40,7 +40,9 @@ class Configuration:
         self.tls = server_tls(self.settings.tls, file=file, find=self._secrets.path)
         try:
             node.check(self.settings)
-            self.address = node.address(self.settings, system_hostname=system_hostname())
+            # Who names the host does not wait for a resolver that may not answer.
+            name = self.settings.node.hostname or system_hostname()
+            self.address = node.address(self.settings, system_hostname=name)
             self.lines = registries.lines(
                 self.settings, secrets=self._secrets, user_agent=f"rollcall-agent/{VERSION}"
             )
