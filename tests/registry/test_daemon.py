@@ -191,7 +191,8 @@ def test_changes_and_refusals_are_in_the_log_with_who_and_where_and_without_secr
     assert ("node added", "h1", "ops") in told
     assert ("node deleted", "h1", "ops") in told
     assert all(line["remote"] == "127.0.0.1" for line in lines if "caller" in line)
-    refused = [(line["path"], line["status"]) for line in lines if line["event"] == "request"]
+    requests = [line for line in lines if line["event"] == "request"]
+    refused = [(line["path"], line["status"]) for line in requests if line["path"] != "/healthz"]
     assert refused == [("/nodes/h2", 404), ("/nodes", 401), ("/nodes/h3", 400)]
     assert registry.key not in registry.log()
     assert "stolen" not in registry.log()
@@ -223,6 +224,28 @@ def test_kill_9_under_load_loses_nothing_that_was_acknowledged(daemons: Daemons,
     assert acknowledged
     lost = {host: seq for host, seq in acknowledged.items() if stored.get(host, -1) < seq}
     assert lost == {}
+
+
+def test_an_unchanged_heartbeat_is_on_disk_soon_too(daemons: Daemons) -> None:
+    registry = daemons.registry()
+    first = registry.ask("POST", "/nodes/h1", json=EMPTY).json()[0]["last_update"]
+
+    def moved() -> bool:
+        registry.ask("POST", "/nodes/h1", json=EMPTY)
+        return stored_last_update(registry) > first
+
+    until(moved, "a later time in the file", within=10)
+    registry.kill()
+    registry.start()
+    assert registry.ask("GET", "/nodes/h1").json()[0]["last_update"] > first
+
+
+def stored_last_update(registry: Daemon) -> int:
+    """Read the time from the file, without our code."""
+    file = registry.config_path.with_name("store.db")
+    with closing(sqlite3.connect(file)) as connection:
+        (found,) = connection.execute("SELECT last_update FROM heard").fetchone()
+    return int(found)
 
 
 def stored_sequences(registry: Daemon) -> dict[str, int]:
