@@ -3,8 +3,8 @@
 from random import Random
 
 FIRST_SECONDS = 1.0
-# With a factor of 2, all those that were refused one after the other come back at once.
-FACTOR = 3
+# With a factor of 2, hosts that failed one after the other gather, and come back nearly at once.
+FACTOR = 4
 LONGEST_ASKED_SECONDS = 300.0
 
 

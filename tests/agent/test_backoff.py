@@ -13,7 +13,7 @@ def test_pauses_have_full_jitter_up_to_a_bound_that_grows_to_the_longest(
     backoff = Backoff(longest_seconds=longest, random=Random(seed))
 
     for failures in range(12):
-        assert 0 <= backoff.pause() <= min(3**failures, longest)
+        assert 0 <= backoff.pause() <= min(4**failures, longest)
 
 
 def test_the_jitter_is_full() -> None:
