@@ -119,11 +119,11 @@ class Ticking:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(self._every)
             try:
                 await self._do()
             except Exception as error:
                 self._log.error("defect", exc_info=error)
+            await asyncio.sleep(self._every)
 
 
 class Reload:
