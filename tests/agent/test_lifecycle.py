@@ -1,0 +1,102 @@
+"""Starting, stopping, rebuilding and deleting apps over a real engine."""
+
+import docker
+import pytest
+
+from tests.agent.looking import containers_of, read, write
+from tests.agent.rig import Rig
+
+pytestmark = pytest.mark.real
+
+
+async def test_stop_and_start_are_each_the_record_and_do_nothing_twice(
+    rig: Rig, busybox_image: str
+) -> None:
+    record = await rig.create(busybox_image)
+    name = record["name"]
+
+    stopped = await rig.ask("PUT", f"/{name}/stop")
+    again = await rig.ask("PUT", f"/{name}/stop")
+    started = await rig.ask("PUT", f"/{name}/start")
+    twice = await rig.ask("PUT", f"/{name}/start")
+
+    assert (stopped.status, stopped.json["state"]) == (200, "exited")
+    assert stopped.json["desired"] == "stopped"
+    assert stopped.json["exit_code"] is not None
+    assert again.json == stopped.json
+    assert (started.status, started.json["state"]) == (200, "running")
+    assert started.json["desired"] == "running"
+    assert started.json["container_id"] == record["container_id"]
+    assert twice.json == started.json
+
+
+async def test_a_rebuild_replaces_the_container_and_keeps_data_labels_ports_and_desired(
+    rig: Rig, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    record = await rig.create(busybox_image, env={"A": "1"})
+    name = record["name"]
+    write(docker_client, record, "precious")
+    await rig.ask("POST", f"/{name}/labels", {"Value": "service:web"})
+
+    answer = await rig.ask("PUT", f"/{name}/rebuild")
+
+    assert answer.status == 200
+    assert answer.json["container_id"] != record["container_id"]
+    kept = ("ssh_port", "http_port", "image", "env", "desired", "created_at", "cpu", "memory")
+    assert {key: answer.json[key] for key in kept} == {key: record[key] for key in kept}
+    assert answer.json["labels"] == ["service:web"]
+    assert read(docker_client, answer.json) == "precious"
+    assert len(containers_of(docker_client, name)) == 1
+
+
+async def test_a_stopped_app_stays_stopped_through_a_rebuild(rig: Rig, busybox_image: str) -> None:
+    record = await rig.create(busybox_image)
+    await rig.ask("PUT", f"/{record['name']}/stop")
+
+    answer = await rig.ask("PUT", f"/{record['name']}/rebuild")
+
+    assert answer.json["desired"] == "stopped"
+    assert answer.json["state"] == "created"
+    assert answer.json["container_id"] != record["container_id"]
+
+
+async def test_a_deleted_app_is_gone_with_its_data(
+    rig: Rig, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    record = await rig.create(busybox_image)
+
+    answer = await rig.ask("DELETE", f"/{record['name']}")
+
+    assert answer.status == 200
+    assert answer.json == {"message": f"app `{record['name']}` is deleted"}
+    assert (await rig.ask("GET", f"/{record['name']}")).status == 404
+    assert not containers_of(docker_client, record["name"])
+    volumes = docker_client.volumes(filters={"name": f"rollcall-{record['name']}"})
+    assert not volumes["Volumes"]
+
+
+async def test_kept_data_is_found_when_the_app_is_created_again(
+    rig: Rig, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    record = await rig.create(busybox_image)
+    write(docker_client, record, "kept")
+
+    assert (await rig.ask("DELETE", f"/{record['name']}?keep_data=true")).status == 200
+    again = await rig.create(busybox_image, name=record["name"])
+
+    assert read(docker_client, again) == "kept"
+
+
+async def test_a_foreign_volume_of_that_name_is_a_conflict_and_left_alone(
+    rig: Rig, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    name = rig.name()
+    docker_client.create_volume(f"rollcall-{name}")
+    try:
+        answer = await rig.ask("POST", "", {"name": name, "image": busybox_image})
+
+        assert answer.status == 409
+        assert docker_client.inspect_volume(f"rollcall-{name}")
+        assert not containers_of(docker_client, name)
+    finally:
+        docker_client.remove_volume(f"rollcall-{name}")
