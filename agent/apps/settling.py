@@ -3,6 +3,8 @@
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 
+from structlog.typing import FilteringBoundLogger
+
 from agent.apps.adoption import Adoption
 from agent.apps.alteration import Alteration
 from agent.apps.belongings import Belongings
@@ -12,7 +14,7 @@ from agent.apps.marks import AGENT, APP
 from agent.apps.spec import Change
 from agent.apps.turns import Turn, Turns
 from agent.apps.workbench import UP, Workbench
-from agent.containers import Container, NameInUse, NotThere
+from agent.containers import Container, EngineError, EngineUnavailable, NameInUse, NotThere
 
 
 class Settling:
@@ -100,11 +102,22 @@ class Settling:
         log = self._bench.log.bind(app=container.labels[APP], container=container.name)
         if self._bench.is_waste(container):
             if container.state not in UP:
-                log.warning("removing a container that a broken off change left")
-                await self._bench.remove(container.id)
+                await self._remove(container, log)
         elif not await self._adoption.take_back(container, here) and container.id not in self._told:
             self._told.add(container.id)
             log.warning("container of no app left alone")
+
+    async def _remove(self, container: Container, log: FilteringBoundLogger) -> None:
+        try:
+            await self._bench.remove(container.id)
+        except EngineUnavailable:
+            raise
+        except EngineError as error:  # nothing else is to suffer from it
+            if container.id not in self._told:
+                self._told.add(container.id)
+                log.warning("container not removed", reason=str(error))
+        else:
+            log.warning("container removed that a broken off change left")
 
     async def start(self, turn: Turn, name: str) -> None:
         """Start an app that went down with the engine."""

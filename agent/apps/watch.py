@@ -15,7 +15,8 @@ from agent.apps.roster import Roster
 from agent.apps.settling import Settling
 from agent.apps.spec import Change
 from agent.apps.turns import Asker, Turns
-from agent.containers import Container, Engine, EngineError, EngineInfo
+from agent.containers import Container, Engine, EngineError, EngineInfo, EngineUnavailable
+from agent.store import StoreError
 
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 3.0
@@ -54,6 +55,7 @@ class Watch:
         self._info: EngineInfo | None = None
         self._reachable: bool | None = None
         self._outage = Outage()
+        self._trouble: str | None = None
         self._wake = asyncio.Event()
         self._resynced = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -134,12 +136,18 @@ class Watch:
     async def _resynced_well(self) -> bool:
         try:
             await self._resync()
-        except EngineError:
+        except EngineUnavailable:
             self._retries.hurry()
+            return False
+        except (EngineError, StoreError) as error:
+            if str(error) != self._trouble:
+                self._log.warning("apps not compared with the engine", reason=str(error))
+            self._trouble = str(error)
             return False
         except Exception as error:
             self._log.error("looking at the engine failed", exc_info=error)
             return False
+        self._trouble = None
         return True
 
     async def _resync(self) -> None:

@@ -70,6 +70,13 @@ class OwnEngine:
     def freeze(self) -> None:
         """Let it hang: it accepts connections and never answers."""
         self._running().send_signal(signal.SIGSTOP)
+        # On a busy machine its other threads go on for a while.
+        until(self._stands_still, "the engine's standing still", within=START_SECONDS)
+
+    def _stands_still(self) -> bool:
+        threads = Path(f"/proc/{self._running().pid}/task").glob("*/stat")
+        states = {thread.read_text().rpartition(") ")[2][0] for thread in threads}
+        return states == {"T"}
 
     def thaw(self) -> None:
         """Let it go on."""

@@ -13,7 +13,7 @@ from structlog.testing import LogCapture
 
 from agent.apps import Apps, Asker, NewApp
 from agent.apps.errors import AppNotFound
-from agent.containers import EngineError, Event
+from agent.containers import EngineError, Event, InspectedContainer
 from agent.engine import DockerEngine
 from agent.store import Store
 from tests.agent.rig import DEFAULTS, eventually, without_adoption
@@ -51,9 +51,28 @@ class BabblingEngine(DockerEngine):
             yield event
 
 
+class BlindEngine(DockerEngine):
+    """A real engine that cannot tell of some containers, and of no file in any."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url=url, timeout_seconds=30)
+        self.unseen = ""
+
+    async def inspect(self, container_id: str) -> InspectedContainer:
+        if container_id == self.unseen:
+            raise EngineError("layer does not exist")
+        return await super().inspect(container_id)
+
+    async def read_file(self, container_id: str, path: str) -> bytes:
+        raise EngineError(f"{path} in {container_id} cannot be read")
+
+
 @asynccontextmanager
-async def hosted(folder: Path, engine: DockerEngine, log: LogCapture) -> AsyncIterator[Apps]:
-    await without_adoption(folder)
+async def hosted(
+    folder: Path, engine: DockerEngine, log: LogCapture, *, adopt: bool = False
+) -> AsyncIterator[Apps]:
+    if not adopt:
+        await without_adoption(folder)
     apps = Apps(
         store=Store(folder / "agent.db"),
         engine=engine,
@@ -120,3 +139,27 @@ async def test_an_answer_that_makes_no_sense_does_not_end_the_watch(
         assert record.state == "running"
         await apps.delete(name, ASKER)
     assert any("events failed" in each["event"] for each in log.entries)
+
+
+async def test_one_container_that_cannot_be_read_costs_an_adoption_only_itself(
+    tmp_path: Path, engine_url: str, busybox_image: str
+) -> None:
+    stem = f"blind-{time.time_ns():x}"
+    wanted = [NewApp(name=f"{stem}-{each}", image=busybox_image) for each in range(2)]
+    usual = DockerEngine(url=engine_url, timeout_seconds=30)
+    async with hosted(tmp_path / "first", usual, LogCapture()) as apps:
+        lost, found = [await apps.create(each, ASKER) for each in wanted]
+    blind = BlindEngine(engine_url)
+    blind.unseen = lost.container_id or ""
+
+    async with hosted(tmp_path / "second", blind, LogCapture(), adopt=True) as apps:
+        names = {record.name for record in await apps.all()}
+        assert found.name in names
+        assert lost.name not in names
+        blind.unseen = ""
+        await apps.delete(found.name, ASKER)
+
+    again = DockerEngine(url=engine_url, timeout_seconds=30)
+    async with hosted(tmp_path / "first", again, LogCapture()) as apps:
+        for record in (lost, found):
+            await apps.delete(record.name, ASKER)
