@@ -11,6 +11,7 @@ traffic stays on 127.0.0.1, every answer's status is checked, and the run ends b
 import argparse
 import asyncio
 import gc
+import os
 import statistics
 import sys
 import tempfile
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import requests
@@ -35,7 +37,7 @@ PORT = 28655
 PEER = 28660
 PROGRAM = Path(sys.executable).with_name("rollcall-registry")
 DOCUMENT = BODY.encode()
-Measure = Callable[[], Result]
+Side = tuple[int, Callable[[], Result]]  # process id, and how to measure it
 
 
 class Bench:
@@ -43,6 +45,7 @@ class Bench:
 
     def __init__(self, *, folder: Path, seconds: int, rounds: int) -> None:
         self._folder = folder
+        self._seconds = seconds
         self._rounds = rounds
         self.wrk = Wrk(folder, seconds=seconds)
 
@@ -67,21 +70,34 @@ class Bench:
         with process([PROGRAM, "--config", config], f"http://127.0.0.1:{PORT}/healthz") as server:
             yield server.pid
 
-    def compare(self, what: str, ours: Measure, peer: Measure, *, aim: float) -> None:
+    def compare(self, what: str, ours: Side, peer: Side, *, aim: float) -> None:
         """Measure both in turns; print the middle of each and of their ratios."""
-        rounds = [(ours(), peer()) for _ in range(self._rounds)]
-        ratios = [mine.rate / theirs.rate for mine, theirs in rounds]
-        mine = statistics.median(mine.rate for mine, _ in rounds)
-        theirs = statistics.median(theirs.rate for _, theirs in rounds)
-        p99 = rounds[-1][0].p99
-        bad = sum(mine.bad + theirs.bad for mine, theirs in rounds)
+        rounds = [(self._measure(ours), self._measure(peer)) for _ in range(self._rounds)]
+        ratios = [mine.rate / theirs.rate for (mine, _), (theirs, _) in rounds]
+        mine, theirs = (statistics.median(side[i][0].rate for side in rounds) for i in (0, 1))
+        ours_cpu, peers_cpu = (statistics.median(side[i][1] for side in rounds) for i in (0, 1))
+        bad = sum(result.bad for both in rounds for result, _ in both)
         ratio = statistics.median(ratios)
-        verdict = "met" if ratio >= aim else "MISSED"
         print(
-            f"| {what} | {mine:,.0f}/s (p99 {p99}) | {theirs:,.0f}/s | {ratio:.2f}"
-            f" ({min(ratios):.2f} to {max(ratios):.2f}) | {aim} | {verdict} | {bad} |",
+            f"| {what} | {mine:,.0f}/s, {ours_cpu:.0f} us | {theirs:,.0f}/s, {peers_cpu:.0f} us"
+            f" | {ratio:.2f} ({min(ratios):.2f} to {max(ratios):.2f}); {peers_cpu / ours_cpu:.2f}"
+            f" | {aim} | {'met' if ratio >= aim else 'MISSED'} | {bad} |",
             flush=True,
         )
+
+    def _measure(self, side: Side) -> tuple[Result, float]:
+        """Give what wrk says, and the server's microseconds of CPU for each answer."""
+        pid, measure = side
+        before = cpu_seconds(pid)
+        result = measure()
+        spent = cpu_seconds(pid) - before
+        return result, spent / (result.rate * self._seconds) * 1e6
+
+
+def cpu_seconds(pid: int) -> float:
+    """Give the processor time that a process, all its threads, has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def fill(file: Path, nodes: int, offering: int) -> None:
@@ -122,40 +138,41 @@ def resident(pid: int) -> int:
 
 def heartbeats(bench: Bench) -> None:
     """Heartbeats beside etcd, and beside a bare handler."""
-    wrk = bench.wrk
     (empty := bench.path("empty")).write_bytes(b"[]")
-    with bench.registry(), etcd(bench.path("etcd"), PEER) as there, bare(PEER + 2, empty) as least:
+    with (
+        bench.registry() as ours,
+        etcd(bench.path("etcd"), PEER) as there,
+        bare(PEER + 2, empty) as least,
+    ):
+
+        def posts(port: int, connections: int, bodies: int, kind: str = "node") -> Result:
+            return bench.wrk.posts(port, connections=connections, bodies=bodies, kind=kind)
+
         for connections, aim in ((32, 1.3), (128, 2.5)):
             bench.compare(
                 f"changed, durable, {connections} connections; etcd",
-                lambda c=connections: wrk.posts(PORT, connections=c, bodies=2),
-                lambda c=connections: wrk.posts(there, connections=c, bodies=2, kind="etcd"),
+                (ours, partial(posts, PORT, connections, 2)),
+                (there, partial(posts, PEER, connections, 2, "etcd")),
                 aim=aim,
             )
-        bench.compare(
-            "unchanged, 128 connections; etcd",
-            lambda: wrk.posts(PORT, connections=128),
-            lambda: wrk.posts(there, connections=128, kind="etcd"),
-            aim=3.5,
-        )
-        bench.compare(
-            "unchanged, 128 connections; bare handler",
-            lambda: wrk.posts(PORT, connections=128),
-            lambda: wrk.posts(least, connections=128),
-            aim=0.85,
-        )
+        unchanged = ours, partial(posts, PORT, 128, 1)
+        peer = there, partial(posts, PEER, 128, 1, "etcd")
+        bench.compare("unchanged, 128 connections; etcd", unchanged, peer, aim=3.5)
+        peer = least, partial(posts, PEER + 2, 128, 1)
+        bench.compare("unchanged, 128 connections; bare handler", unchanged, peer, aim=0.85)
 
 
 def targets(bench: Bench) -> None:
     """GET /prometheus/{service}: twenty nodes offer it, whatever the size of the fleet."""
+    path = "/prometheus/rollcall"
     for fleet in (200, 20_000):
-        with bench.registry(fleet, offering=20):
-            (answer := bench.path("answer")).write_bytes(get("/prometheus/rollcall"))
-            with bare(PEER, answer) as peer:
+        with bench.registry(fleet, offering=20) as ours:
+            (answer := bench.path("answer")).write_bytes(get(path))
+            with bare(PEER, answer) as least:
                 bench.compare(
                     f"GET /prometheus, 20 of {fleet:,} nodes; bare handler with the same bytes",
-                    lambda: bench.wrk.gets(PORT, "/prometheus/rollcall"),
-                    lambda there=peer: bench.wrk.gets(there, "/prometheus/rollcall"),
+                    (ours, partial(bench.wrk.gets, PORT, path)),
+                    (least, partial(bench.wrk.gets, PEER, path)),
                     aim=0.9,
                 )
 
@@ -222,7 +239,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="registry-bench-") as folder:
         bench = Bench(folder=Path(folder), seconds=options.seconds, rounds=options.rounds)
-        print("| what | registry | peer | ratio | at least | | bad answers |")
+        print("| what | registry: rate, CPU | peer | ratio; of CPU | at least | | bad answers |")
         print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
         for name, part in parts.items():
             if options.only in {None, name}:

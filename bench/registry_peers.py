@@ -74,21 +74,22 @@ def _answers(server: subprocess.Popen[bytes], url: str) -> bool:
 
 @contextmanager
 def etcd(folder: Path, port: int) -> Iterator[int]:
-    """Run Debian's etcd over a fresh folder; give its port."""
+    """Run Debian's etcd over a fresh folder; give its process id."""
     client, peer = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{port + 1}"
     command = ["etcd", "--data-dir", str(folder), "--log-level", "error"]
     command += ["--listen-client-urls", client, "--advertise-client-urls", client]
     command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
     command += ["--initial-cluster", f"default={peer}"]
-    with process(command, f"{client}/health"):
-        yield port
+    with process(command, f"{client}/health") as server:
+        yield server.pid
 
 
 @contextmanager
 def bare(port: int, answer: Path) -> Iterator[int]:
-    """Run the bare handlers; give their port."""
-    with process([sys.executable, __file__, str(port), answer], f"http://127.0.0.1:{port}/p/x"):
-        yield port
+    """Run the bare handlers; give their process id."""
+    command = [sys.executable, __file__, str(port), answer]
+    with process(command, f"http://127.0.0.1:{port}/p/x") as server:
+        yield server.pid
 
 
 def main() -> None:
