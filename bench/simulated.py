@@ -71,7 +71,6 @@ class Ledger:
         """Count a heartbeat that was taken."""
         now = time.monotonic()
         self.tally.taken[int(now)] += 1
-        self.tally.attempts[int(now)] += 1
         self.tally.latencies.append(seconds)
         if self.taken_at:
             self.tally.longest_silence = max(self.tally.longest_silence, now - self.taken_at)
@@ -79,7 +78,6 @@ class Ledger:
 
     def failed(self, failure: RegistryFailure) -> None:
         """Count one that was not."""
-        self.tally.attempts[int(time.monotonic())] += 1
         self.tally.failures[failure.kind] += 1
 
     def broken(self, error: Exception) -> None:
@@ -120,7 +118,8 @@ class Agent:
         self._reporter: Reporter | None = None
 
     async def heartbeat(self) -> Heartbeat:
-        """Say about as much as a real host with two apps does."""
+        """Say about as much as a real host with two apps does; this begins each attempt."""
+        self.ledger.tally.attempts[int(time.monotonic())] += 1
         address = f"127.0.{self.number // 250}.{self.number % 250 + 1}"
         labels = ["service:web", f"rack:r{self.number % 40}", f"release:{self.changes}"]
         labels += ["prometheus:fleet:port:9", f"prometheus:fleet:host:{address}"]
