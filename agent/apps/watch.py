@@ -72,7 +72,8 @@ class Watch:
             asyncio.create_task(self._resync_when_needed(), name="engine resync"),
         ]
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._resynced.wait(), patience_seconds)
+            async with asyncio.timeout(patience_seconds):
+                await self._resynced.wait()
 
     async def close(self) -> None:
         """End."""
@@ -125,9 +126,11 @@ class Watch:
     async def _resync_when_needed(self) -> None:
         while True:
             left = {change.id for change in self._left()}
+            pause = self._retries.soonest(left, RESYNC_SECONDS)
             with suppress(TimeoutError):
-                pause = self._retries.soonest(left, RESYNC_SECONDS)
-                await asyncio.wait_for(self._wake.wait(), pause)
+                # Not wait_for, which may swallow a cancellation that comes together with a wake.
+                async with asyncio.timeout(pause):
+                    await self._wake.wait()
             self._wake.clear()
             if not await self._resynced_well():
                 await asyncio.sleep(LONGEST_PAUSE_SECONDS)
