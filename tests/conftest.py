@@ -4,6 +4,7 @@ import os
 import secrets
 import shutil
 import socket
+import subprocess
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests import prometheus as prometheus_server
 from tests.daemons import Daemons
 from tests.images import build_ssh, debian_tree, imported
 
+TOP = Path(__file__).parents[1]
 MUST_RUN = os.environ.get("CI") == "true"
 PAGE = "Hello from the roll call"
 
@@ -123,6 +125,20 @@ def ssh_image(docker_client: docker.APIClient) -> Iterator[str]:
         tag = stack.enter_context(_tagged(docker_client, "rollcall-test-ssh"))
         build_ssh(docker_client, tag, base=base, page=PAGE)
         yield tag
+
+
+@pytest.fixture(scope="session")
+def destdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a folder in which ``make install`` laid out all files, as for a package."""
+    folder = tmp_path_factory.mktemp("destdir")
+    folder.chmod(0o755)  # a root folder
+    install(folder)
+    return folder
+
+
+def install(folder: Path) -> None:
+    """Lay out what gets installed in a folder."""
+    subprocess.run(["make", "-C", TOP, "install", f"DESTDIR={folder}"], check=True)
 
 
 @pytest.fixture

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import install
+
 TOP = Path(__file__).parents[1]
 UNITS = ("rollcall-agent.service", "rollcall-registry.service")
 INSTALLED = "/opt/rollcall/venv/bin/"
@@ -33,26 +35,30 @@ def test_the_unit_does_not_die_with_the_engine_nor_for_good(unit: str) -> None:
 
 
 @pytest.mark.real
-def test_make_install_lays_out_the_daemons_the_units_and_settings(tmp_path: Path) -> None:
-    for _ in range(2):  # a second time over the first
-        done = subprocess.run(
-            ["make", "-C", TOP, "install", f"DESTDIR={tmp_path}"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-    venv = tmp_path / "opt/rollcall/venv"
-    for name in ("agent", "registry"):
-        script = venv / "bin" / f"rollcall-{name}"
-        assert script.read_text().startswith(f"#!{INSTALLED}python")
-        assert f"rollcall-{name}" in _output(venv / "bin/python", script, "--version")
-        unit = tmp_path / f"etc/systemd/system/rollcall-{name}.service"
-        assert f"{INSTALLED}rollcall-{name}" in unit.read_text()
-        settings = (tmp_path / f"etc/rollcall/{name}.yml").read_text()
-        assert f"\nstore: sqlite:///var/lib/rollcall-{name}/{name}.db\n" in settings
-        assert f"\nStateDirectory=rollcall-{name}\n" in unit.read_text()
-    assert not list(tmp_path.glob("etc/rollcall/*.key")), "keys belong to a host, not to a package"
+@pytest.mark.parametrize("name", ["agent", "registry"])
+def test_make_install_lays_out_the_daemon_its_unit_and_settings(name: str, destdir: Path) -> None:
+    venv = destdir / "opt/rollcall/venv"
+    script = venv / "bin" / f"rollcall-{name}"
+    assert script.read_text().startswith(f"#!{INSTALLED}python")
+    assert f"rollcall-{name}" in _output(venv / "bin/python", script, "--version")
+    unit = destdir / f"etc/systemd/system/rollcall-{name}.service"
+    assert f"{INSTALLED}rollcall-{name}" in unit.read_text()
+    settings = (destdir / f"etc/rollcall/{name}.yml").read_text()
+    assert f"\nstore: sqlite:///var/lib/rollcall-{name}/{name}.db\n" in settings
+    assert f"\nStateDirectory=rollcall-{name}\n" in unit.read_text()
+
+
+@pytest.mark.real
+def test_make_install_renews_the_program_and_leaves_settings_alone(destdir: Path) -> None:
+    settings = destdir / "etc/rollcall/agent.yml"
+    before = settings.read_text()
+    settings.write_text(before + "# mine\n")
+    stale = destdir / "opt/rollcall/venv/stale"
+    stale.touch()
+    install(destdir)
+    assert settings.read_text() == before + "# mine\n"
+    assert not stale.exists()
+    assert not list(destdir.glob("etc/rollcall/*.key")), "keys belong to a host, not to a package"
 
 
 def _output(*command: str | Path) -> str:

@@ -3,7 +3,6 @@
 import io
 import re
 import secrets
-import subprocess
 import tarfile
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -17,7 +16,6 @@ from tests.conftest import need_root
 from tests.images import debian_tree, imported
 
 pytestmark = pytest.mark.real("make", "debootstrap")
-TOP = Path(__file__).parents[2]
 SOON = 30.0
 BIN = "/opt/rollcall/venv/bin"
 KEYS = "keys: [{name: ops, file: ops.key, allow: [read, write]}]"
@@ -72,17 +70,18 @@ class Host:
 
 @pytest.fixture(scope="module")
 def host(
-    docker_client: docker.APIClient, tmp_path_factory: pytest.TempPathFactory
+    docker_client: docker.APIClient, destdir: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Host]:
     """Give a host on which both daemons are installed and started."""
     need_root()
-    laid_out = tmp_path_factory.mktemp("destdir")
-    laid_out.chmod(0o755)  # it becomes the root folder
-    subprocess.run(["make", "-C", TOP, "install", f"DESTDIR={laid_out}"], check=True)
+    edited = tmp_path_factory.mktemp("edited")
+    edited.chmod(0o755)  # it becomes the root folder
     for name, line in (("registry", REGISTRY), ("agent", AGENT)):
-        settings = laid_out / f"etc/rollcall/{name}.yml"
-        text = re.sub(r"^keys: .*$", KEYS, settings.read_text(), flags=re.MULTILINE)
+        text = (destdir / f"etc/rollcall/{name}.yml").read_text()
+        text = re.sub(r"^keys: .*$", KEYS, text, flags=re.MULTILINE)
         text = re.sub(r"^registries: .*$", "", text, flags=re.MULTILINE)
+        settings = edited / f"etc/rollcall/{name}.yml"
+        settings.parent.mkdir(parents=True, exist_ok=True)
         settings.write_text(f"{text}\n{line}\n")
     with ExitStack() as stack:
         tree = debian_tree("systemd-sysv", "dbus", "python3", "procps")
@@ -92,7 +91,8 @@ def host(
         stack.callback(docker_client.remove_container, container, force=True, v=True)
         booted = Host(client=docker_client, container=container)
         until(lambda: booted.try_to("systemctl is-system-running")[1] in UP, "boot", within=60)
-        booted.put(laid_out)
+        booted.put(destdir)
+        booted.put(edited)
         _install(booted)
         yield booted
 
