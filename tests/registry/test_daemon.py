@@ -228,7 +228,7 @@ def test_kill_9_under_load_loses_nothing_that_was_acknowledged(daemons: Daemons,
 
 def test_an_unchanged_heartbeat_is_on_disk_soon_too(daemons: Daemons) -> None:
     registry = daemons.registry()
-    first = registry.ask("POST", "/nodes/h1", json=EMPTY).json()[0]["last_update"]
+    first = int(registry.ask("POST", "/nodes/h1", json=EMPTY).json()[0]["last_update"])
 
     def moved() -> bool:
         registry.ask("POST", "/nodes/h1", json=EMPTY)
