@@ -29,11 +29,11 @@ rm -rf "$venv.new"
     exit 1
 }
 pip="$venv.new/bin/python -m pip --quiet --quiet --disable-pip-version-check --no-input"
-$pip install --require-hashes -r requirements-build.txt -r requirements.txt
+$pip install --no-compile --require-hashes -r requirements-build.txt -r requirements.txt
 source=$(mktemp -d)
 trap 'rm -rf "$source"' EXIT
 cp -R pyproject.toml README.md agent config httpd registry "$source" # the build leaves files behind
-$pip install --no-deps --no-build-isolation --no-index "$source"
+$pip install --no-compile --no-deps --no-build-isolation --no-index "$source"
 find "$venv.new" -name __pycache__ -type d -prune -exec rm -rf {} +
 grep -rlI --exclude-dir=site-packages "$venv.new" "$venv.new" |
     while read -r file; do sed -i "s|$venv.new|$opt/venv|g" "$file"; done
