@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.agent.conftest import variant
 from tests.agent.own_engine import IMAGE, OwnEngine
 from tests.agent.rig import eventually, rigged
 
@@ -17,6 +18,8 @@ pytestmark = [
         ":pytest.PytestUnraisableExceptionWarning"
     ),
 ]
+
+STUBBORN = """CMD ["/bin/sh", "-c", "trap '' TERM; while true; do sleep 1; done"]"""
 
 
 @pytest.fixture
@@ -61,25 +64,24 @@ async def test_after_a_crash_of_the_engine_what_should_run_does_and_what_was_sto
 async def test_an_engine_that_freezes_during_a_stop_is_told_long_before_the_app_would_be_killed(
     own_engine: OwnEngine, tmp_path: Path
 ) -> None:
+    client = own_engine.client()
     folder = tmp_path / "agent"
     async with rigged(
         folder, own_engine.url, timeout_seconds=4, stop_seconds=300, keep=True
     ) as rig:
-        stubborn = await rig.create(IMAGE)
-        client = own_engine.client()
-        made = client.exec_create(stubborn["container_id"], ["/bin/sh", "-c", "kill -STOP 1 -1"])
-        client.exec_start(made["Id"])
-        client.close()
-        stop = asyncio.create_task(rig.ask("PUT", f"/{stubborn['name']}/stop"))
-        await rig.until_busy(stubborn["name"])
+        with variant(client, IMAGE, STUBBORN) as image:
+            record = await rig.create(image)
+        signals = client.events(decode=True, filters={"event": "kill"})
+        stop = asyncio.create_task(rig.ask("PUT", f"/{record['name']}/stop"))
+        await asyncio.to_thread(next, signals)
         own_engine.freeze()
 
         async with asyncio.timeout(60):  # far more than the answer may take, far less than 300
             answer = await stop
         own_engine.thaw()
-        client = own_engine.client()
-        client.kill(stubborn["container_id"])
+        signals.close()
+        client.kill(record["container_id"])
         client.close()
 
         assert answer.status == 503
-        await rig.until(stubborn["name"], state="exited", desired="stopped")
+        await rig.until(record["name"], state="exited", desired="stopped")
