@@ -24,7 +24,7 @@ fi
 # One more copy of it all, moved into place at the end: a running daemon never sees half of it.
 mkdir -p "$dest$opt/share" "$etc/labels.d"
 rm -rf "$venv.new"
-"$python" -m venv "$venv.new" || {
+"$python" -m venv --prompt rollcall "$venv.new" || {
     echo "rollcall: $python cannot make a virtual environment (Debian: python3-venv)" >&2
     exit 1
 }
