@@ -15,6 +15,7 @@ from httpd.expectation import invite
 T = TypeVar("T")
 LIMIT = 64 * 1024
 SECONDS = 10.0
+JSON = {"Content-Type": "application/json"}
 SERVER = "rollcall"  # instead of telling strangers which library, in which version
 
 
@@ -131,7 +132,8 @@ def encoded(
     body: bytes, *, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> web.Response:
     """Answer with JSON that is encoded already."""
-    return web.Response(body=body, status=status, headers=headers, content_type="application/json")
+    # Given as `content_type`, it would take aiohttp twice as long to make the response.
+    return web.Response(body=body, status=status, headers={**JSON, **(headers or {})})
 
 
 def message(

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -31,8 +31,8 @@ def document_of(heartbeat: Heartbeat) -> bytes:
 
 
 def digest_of(body: bytes) -> bytes:
-    """Give what tells a heartbeat's body from the last one."""
-    return blake2b(body, digest_size=16).digest()
+    """Give what tells a heartbeat's body from the last one; for a small body this is quickest."""
+    return sha256(body).digest()
 
 
 class Entry:
