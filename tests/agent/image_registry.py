@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import docker
+import docker.errors
 import requests
 import yaml
 
@@ -34,6 +35,15 @@ class ImageRegistry:
         assert not failures, failures
         client.remove_image(f"{reference}:latest", force=True)
         return reference
+
+    def forget(self, client: docker.APIClient) -> None:
+        """Take away all names that the engine has for images of this server."""
+        for image in client.images():
+            names = [*(image["RepoTags"] or ()), *(image["RepoDigests"] or ())]
+            for name in names:
+                if name.startswith(f"{self.server}/") and not name.endswith(":<none>"):
+                    with suppress(docker.errors.ImageNotFound):
+                        client.remove_image(name, force=True)
 
 
 @contextmanager

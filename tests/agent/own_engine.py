@@ -111,4 +111,12 @@ class OwnEngine:
             self.thaw()
             self.stop()
         self._forget_the_dead()
+        self._unmount()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _unmount(self) -> None:
+        """Take away the mounts that an engine leaves, also where it ended in order."""
+        mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+        for place in reversed(mounts):
+            if place.startswith(f"{self._folder}/"):
+                subprocess.run(["umount", "--lazy", place], check=False)

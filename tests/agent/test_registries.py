@@ -23,9 +23,12 @@ pytestmark = pytest.mark.real("docker-registry", "perl")
 
 
 @pytest.fixture
-def images(tmp_path: Path, free_port: FreePort) -> Iterator[ImageRegistry]:
+def images(
+    tmp_path: Path, free_port: FreePort, docker_client: docker.APIClient
+) -> Iterator[ImageRegistry]:
     with image_registry(tmp_path / "images", free_port()) as registry:
         yield registry
+        registry.forget(docker_client)
 
 
 @pytest.fixture
@@ -125,7 +128,7 @@ async def test_a_rebuild_that_cannot_pull_is_404_and_the_app_stays_as_it_was(
             assert updated.json["env"] == {"A": "1"}
         finally:
             await rig.ask("DELETE", f"/{record['name']}")
-            docker_client.remove_image(f"{image}:latest", force=True)
+            images.forget(docker_client)
 
 
 async def test_a_pull_without_progress_is_given_up(tmp_path: Path, engine_url: str) -> None:
