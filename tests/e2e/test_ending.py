@@ -31,6 +31,6 @@ def test_a_log_that_is_followed_ends_with_the_agent_and_does_not_hold_it_up(
                 assert agent.terminate() == 0
                 # Cut off in the middle, this would raise.
                 assert followed.content == b""
-            agent.start()
         finally:
+            agent.start()
             agent.ask("DELETE", f"/v1/apps/{name}")
