@@ -1,20 +1,13 @@
 import asyncio
-import datetime as dt
 import json
-import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from email.utils import formatdate
-from pathlib import Path
 
 import pytest
 from aiohttp import web
 
 from registry.client import (
-    BadCertificate,
     BadFile,
     Busy,
-    CertificateRefused,
     CloneRefused,
     Forbidden,
     Garbage,
@@ -24,55 +17,10 @@ from registry.client import (
     RegistryFailure,
     Rejected,
     TargetGroup,
-    TooSlow,
-    Trust,
-    Unreachable,
     WrongKey,
 )
-from registry.heartbeat import Heartbeat, Node
-from tests.certificates import Authority, Pair, self_signed
+from tests.registry.clients import HEARTBEAT, KEY, NODE, accept, client, failure_of
 from tests.registry.strange import answering, read_request, talking
-
-KEY = "k" * 40
-HEARTBEAT = Heartbeat(labels=["service:web"], kv={"rack": "r12"})
-NODE = Node(hostname="web-1", labels=["service:web"], kv={"rack": "r12"}, last_update=1)
-
-
-@asynccontextmanager
-async def client(
-    url: str, *, trust: Trust | None = None, seconds: float = 5
-) -> AsyncIterator[RegistryClient]:
-    async with RegistryClient(
-        url=url, key=lambda: KEY, trust=trust, timeout_seconds=seconds
-    ) as opened:
-        yield opened
-
-
-async def accept(request: web.Request) -> web.Response:
-    """Take any heartbeat, as a registry does."""
-    body = await request.json()
-    name = request.path.rpartition("/")[2]
-    return web.json_response([{"hostname": name, **body, "last_update": 1}])
-
-
-async def failure_of(
-    url: str, *, trust: Trust | None = None, seconds: float = 5
-) -> RegistryFailure:
-    """Give what reporting to a registry fails with."""
-    async with client(url, trust=trust, seconds=seconds) as registry:
-        with pytest.raises(RegistryFailure) as raised:
-            await registry.report("web-1", HEARTBEAT)
-    return raised.value
-
-
-def context(pair: Pair, *, client_ca: Path | None = None) -> ssl.SSLContext:
-    """Make what a server listens with."""
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    made.load_cert_chain(pair.certificate, pair.key)
-    if client_ca is not None:
-        made.verify_mode = ssl.CERT_REQUIRED
-        made.load_verify_locations(client_ca)
-    return made
 
 
 async def test_a_heartbeat_is_posted_with_the_key_and_comes_back_as_a_node() -> None:
@@ -238,209 +186,6 @@ async def test_a_date_to_retry_after_is_taken_by_the_registrys_own_clock() -> No
         failure = await failure_of(url)
 
     assert failure.retry_after_seconds == 12
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"<html>hello</html>",
-        b"[]",
-        b"{}",
-        b'[{"hostname":"web-2","labels":[],"kv":{},"last_update":1}]',
-        b'[{"hostname":"web-1","labels":[1],"kv":{},"last_update":1}]',
-        b"\xff\xfe",
-        b"[" * 100_000,
-    ],
-)
-async def test_a_200_that_is_not_the_node_is_garbage(body: bytes) -> None:
-    async def handler(_request: web.Request) -> web.Response:
-        return web.Response(body=body)
-
-    async with answering(handler) as url:
-        assert isinstance(await failure_of(url), Garbage)
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        b"220 mail.example.com ESMTP\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: zero\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        b"HTTP/1.1 200 OK\r\nX: " + b"y" * 100_000 + b"\r\n\r\n",
-        b"\x00" * 100,
-    ],
-)
-async def test_what_is_no_http_is_garbage(reply: bytes) -> None:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_request(reader)
-        writer.write(reply)
-        await writer.drain()
-
-    async with talking(talk) as url:
-        assert isinstance(await failure_of(url), Garbage)
-
-
-async def test_a_cut_connection_is_unreachable() -> None:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(10)
-        writer.transport.abort()
-
-    async with talking(talk) as url:
-        assert isinstance(await failure_of(url), Unreachable)
-
-
-async def test_an_answer_cut_in_the_middle_is_not_taken_for_one() -> None:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_request(reader)
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n[{")
-        await writer.drain()
-
-    async with talking(talk) as url:
-        assert isinstance(await failure_of(url), Garbage | Unreachable)
-
-
-async def test_a_registry_that_is_not_there_is_unreachable(unused_tcp_port: int) -> None:
-    failure = await failure_of(f"http://127.0.0.1:{unused_tcp_port}")
-
-    assert isinstance(failure, Unreachable)
-    assert str(failure) == f"no connection to 127.0.0.1:{unused_tcp_port}: Connection refused"
-
-
-async def test_a_name_that_nobody_knows_is_unreachable() -> None:
-    failure = await failure_of("http://registry.invalid:7655")
-
-    assert isinstance(failure, Unreachable)
-    assert "registry.invalid" in str(failure)
-
-
-async def test_a_registry_that_accepts_and_never_answers_is_slow() -> None:
-    async def talk(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-
-    async with talking(talk) as url:
-        failure = await failure_of(url, seconds=0.2)
-
-    assert isinstance(failure, TooSlow)
-    assert "0.2 s" in str(failure)
-
-
-async def test_an_answer_that_drips_is_slow() -> None:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_request(reader)
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
-        while not writer.is_closing():
-            writer.write(b" ")
-            await asyncio.sleep(0.02)
-
-    async with talking(talk) as url:
-        assert isinstance(await failure_of(url, seconds=0.3), TooSlow)
-
-
-async def test_an_error_without_end_takes_no_memory_without_end() -> None:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_request(reader)
-        writer.write(b"HTTP/1.1 500 No\r\nTransfer-Encoding: chunked\r\n\r\n")
-        while not writer.is_closing():
-            writer.write(b"4000\r\n" + b" " * 0x4000 + b"\r\n")
-            await writer.drain()
-
-    async with talking(talk) as url:
-        assert isinstance(await failure_of(url), Garbage | Unreachable)
-
-
-async def test_a_private_ca_is_believed_where_it_is_given(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    tls = context(authority.issue("127.0.0.1"))
-
-    async with (
-        answering(accept, tls=tls) as url,
-        client(url, trust=Trust(ca=authority.ca)) as registry,
-    ):
-        assert await registry.report("web-1", HEARTBEAT) == NODE
-
-
-async def test_a_certificate_of_an_unknown_ca_is_bad(tmp_path: Path) -> None:
-    tls = context(Authority(tmp_path / "theirs").issue("127.0.0.1"))
-
-    async with answering(accept, tls=tls) as url:
-        ours = Trust(ca=Authority(tmp_path / "ours").ca)
-        assert isinstance(await failure_of(url, trust=ours), BadCertificate)
-        assert isinstance(await failure_of(url), BadCertificate)
-
-
-@pytest.mark.parametrize(
-    ("names", "age", "words"),
-    [(("127.0.0.1",), dt.timedelta(days=2), "expired"), (("web-9",), dt.timedelta(0), "127.0.0.1")],
-)
-async def test_an_expired_and_a_wrong_name_are_told_apart(
-    tmp_path: Path, names: tuple[str, ...], age: dt.timedelta, words: str
-) -> None:
-    authority = Authority(tmp_path)
-    tls = context(authority.issue(*names, age=age))
-
-    async with answering(accept, tls=tls) as url:
-        failure = await failure_of(url, trust=Trust(ca=authority.ca))
-
-    assert isinstance(failure, BadCertificate)
-    assert words in str(failure)
-
-
-async def test_a_self_signed_certificate_is_told_as_such(tmp_path: Path) -> None:
-    tls = context(self_signed(tmp_path, "127.0.0.1"))
-
-    async with answering(accept, tls=tls) as url:
-        failure = await failure_of(url, trust=Trust(ca=Authority(tmp_path / "ours").ca))
-
-    assert isinstance(failure, BadCertificate)
-    assert "self-signed" in str(failure)
-
-
-async def test_a_server_without_tls_behind_https_is_told_so() -> None:
-    async with answering(accept) as url:
-        failure = await failure_of(url.replace("http:", "https:"))
-
-    assert isinstance(failure, BadCertificate)
-    assert "does not speak TLS" in str(failure)
-
-
-async def test_a_server_with_tls_behind_http_is_no_registry(tmp_path: Path) -> None:
-    tls = context(Authority(tmp_path).issue("127.0.0.1"))
-
-    async with answering(accept, tls=tls) as url:
-        failure = await failure_of(url.replace("https:", "http:"), seconds=3)
-
-    assert isinstance(failure, Unreachable | Garbage)
-
-
-async def test_a_client_certificate_is_shown_where_it_is_asked_for(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    tls = context(authority.issue("127.0.0.1"), client_ca=authority.ca)
-    mine = authority.issue("web-1")
-    trust = Trust(ca=authority.ca, certificate=mine.certificate, key=mine.key)
-
-    async with answering(accept, tls=tls) as url, client(url, trust=trust) as registry:
-        assert await registry.report("web-1", HEARTBEAT) == NODE
-
-
-async def test_a_missing_client_certificate_is_told_so(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    tls = context(authority.issue("127.0.0.1"), client_ca=authority.ca)
-
-    async with answering(accept, tls=tls) as url:
-        failure = await failure_of(url, trust=Trust(ca=authority.ca))
-
-    assert isinstance(failure, CertificateRefused)
-
-
-async def test_a_client_certificate_of_another_ca_is_told_so(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    tls = context(authority.issue("127.0.0.1"), client_ca=authority.ca)
-    stranger = self_signed(tmp_path, "web-1")
-    trust = Trust(ca=authority.ca, certificate=stranger.certificate, key=stranger.key)
-
-    async with answering(accept, tls=tls) as url:
-        assert isinstance(await failure_of(url, trust=trust), CertificateRefused)
 
 
 async def test_a_key_that_cannot_be_read_is_told_as_our_own_fault() -> None:

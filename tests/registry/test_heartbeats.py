@@ -1,7 +1,6 @@
 """POST /nodes/{hostname}."""
 
 import asyncio
-from io import BytesIO
 from typing import Any
 
 import pytest
@@ -126,86 +125,6 @@ async def test_what_is_within_the_limits_is_taken(service: Service, body: Any) -
 
     assert answer.status == 200
     assert answer.json()[0] == body | {"hostname": "web-1", "last_update": WALL}
-
-
-MALFORMED = {
-    "empty body": (b"", "JSON"),
-    "truncated": (b'{"labels":[],', "JSON"),
-    "an array": (b"[]", "object"),
-    "null": (b"null", "object"),
-    "trailing text": (b'{"labels":[],"kv":{}} x', "JSON"),
-    "not UTF-8": (b'{"labels":["\xff"],"kv":{}}', "UTF-8"),
-    "lone surrogate": (b'{"labels":["\\ud800"],"kv":{}}', ""),
-    "byte order mark": (b'\xef\xbb\xbf{"labels":[],"kv":{}}', "JSON"),
-    "no labels": (b'{"kv":{}}', "labels"),
-    "no kv": (b'{"labels":[]}', "kv"),
-    "unknown field": (b'{"labels":[],"kv":{},"colour":"red"}', "colour"),
-    "labels a string": (b'{"labels":"a","kv":{}}', "labels"),
-    "a label a number": (b'{"labels":[1],"kv":{}}', "labels"),
-    "a label null": (b'{"labels":[null],"kv":{}}', "labels"),
-    "an empty label": (b'{"labels":[""],"kv":{}}', "labels"),
-    "a long label": (b'{"labels":["%b"],"kv":{}}' % (b"x" * 1025), "labels"),
-    "too many labels": (b'{"labels":[%b],"kv":{}}' % b",".join([b'"x"'] * 4097), "labels"),
-    "a label with a line break": (b'{"labels":["a\\nb"],"kv":{}}', "labels"),
-    "a label with DEL": (b'{"labels":["a\x7fb"],"kv":{}}', "labels"),
-    "a label with C1": (b'{"labels":["a\xc2\x85b"],"kv":{}}', "labels"),
-    "kv an array": (b'{"labels":[],"kv":[]}', "kv"),
-    "a value a number": (b'{"labels":[],"kv":{"a":1}}', "kv"),
-    "a value true": (b'{"labels":[],"kv":{"a":true}}', "kv"),
-    "an empty key": (b'{"labels":[],"kv":{"":"a"}}', "kv"),
-    "a long key": (b'{"labels":[],"kv":{"%b":"a"}}' % (b"k" * 257), "kv"),
-    "a long value": (b'{"labels":[],"kv":{"a":"%b"}}' % (b"v" * 16_385), "kv"),
-    "a key twice": (b'{"labels":[],"kv":{"a":"1","a":"2"}}', "'a'"),
-    "a field twice": (b'{"labels":[],"kv":{},"kv":{}}', "'kv'"),
-    "a key twice, escaped": (b'{"labels":[],"kv":{"a":"1","\\u0061":"2"}}', "'a'"),
-    "NaN": (b'{"labels":[],"kv":{},"last_update":NaN}', "JSON"),
-    "a huge number": (b'{"labels":[],"kv":{},"last_update":%b}' % (b"9" * 5000), ""),
-    "a float": (b'{"labels":[],"kv":{},"last_update":1.5}', "last_update"),
-    "deep": (b'{"labels":%b' % (b"[" * 100_000), ""),
-    "deep object": (b'{"kv":%b' % (b'{"a":' * 30_000), ""),
-    "wide": (b'{"labels":[],"kv":{%b}}' % b",".join(b'"%d":""' % i for i in range(1025)), "kv"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", MALFORMED)
-async def test_a_malformed_body_is_400_says_where_and_changes_nothing(
-    service: Service, case: str
-) -> None:
-    body, named = MALFORMED[case]
-    await service.post("web-1", ["before"])
-
-    answer = await service.ask("POST", "/nodes/web-1", data=body)
-
-    assert answer.status == 400, answer.body
-    assert named in answer.json()["message"]
-    assert len(answer.body) < 400
-    assert (await service.get("/nodes/web-1"))[0]["labels"] == ["before"]
-
-
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
-async def test_the_content_type_does_not_matter(service: Service, kind: str) -> None:
-    answer = await service.ask(
-        "POST", "/nodes/web-1", data=b'{"labels":[],"kv":{}}', headers={"Content-Type": kind}
-    )
-
-    assert answer.status == 200
-
-
-async def test_a_body_of_one_mebibyte_is_read_and_one_byte_more_is_413(service: Service) -> None:
-    body = b'{"labels":[],"kv":{}}'
-    largest = body + b" " * (1024 * 1024 - len(body))
-
-    assert (await service.ask("POST", "/nodes/web-1", data=BytesIO(largest))).status == 200
-    assert (await service.ask("POST", "/nodes/web-1", data=BytesIO(largest + b" "))).status == 413
-
-
-@pytest.mark.parametrize("coding", ["gzip", "deflate", "zstd", "br"])
-async def test_a_compressed_body_is_415(service: Service, coding: str) -> None:
-    answer = await service.ask(
-        "POST", "/nodes/web-1", data=b"anything", headers={"Content-Encoding": coding}
-    )
-
-    assert answer.status == 415
 
 
 async def test_an_unchanged_heartbeat_moves_last_update_at_once_and_is_durable_after_a_flush(

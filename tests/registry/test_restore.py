@@ -11,7 +11,7 @@ import yaml
 from registry.main import main
 from registry.store import StartError
 from registry.store import sqlite_backup as backups
-from tests.registry.test_sqlite_store import fill, ignore, names, opened, row
+from tests.registry.stores import fill, ignore, names, opened, row
 
 USER = 12345
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")

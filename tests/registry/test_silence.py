@@ -12,7 +12,7 @@ from registry.prometheus import Rules
 from registry.store import StoreUnavailable
 from registry.store.sqlite import SqliteStore
 from tests.registry.service import NODE_SECRET, WEB_HOSTS, Service
-from tests.registry.test_sqlite_store import Batches, Uptime, opened
+from tests.registry.stores import Batches, Uptime, opened
 
 BODY = b'{"labels":[],"kv":{}}'
 OPERATOR = Source("ops", "127.0.0.1")

@@ -2,90 +2,22 @@
 
 import asyncio
 import shutil
-import sqlite3
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
 
 from registry.store import Heard, Row, StartError, StoreUnavailable
 from registry.store import sqlite_backup as backups
-from registry.store.sqlite import SqliteStore
-from registry.store.sqlite_file import MIGRATIONS
-
-DOCUMENT = b'{"labels":["a"],"kv":{}}'
-
-
-class Uptime:
-    """A monotonic clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class Batches(list[int]):
-    """The sizes of the batches that were written."""
-
-    def observe(self, operations: int, seconds: float) -> None:
-        assert seconds >= 0
-        self.append(operations)
-
-
-def ignore(_error: Exception | None) -> None:
-    """Be told of an outcome."""
-
-
-def row(hostname: str, document: bytes = DOCUMENT) -> Row:
-    return Row(hostname, document, 1_700_000_000, "192.0.2.1")
-
-
-def names(rows: Sequence[Row]) -> list[str]:
-    return [row.hostname for row in rows]
-
-
-@asynccontextmanager
-async def opened(
-    path: Path,
-    *,
-    uptime: Uptime | None = None,
-    batches: Batches | None = None,
-    migrations: Sequence[str] = MIGRATIONS,
-) -> AsyncIterator[tuple[SqliteStore, Sequence[Row]]]:
-    store = SqliteStore(
-        path=path,
-        monotonic=uptime or Uptime(),
-        observe=(Batches() if batches is None else batches).observe,
-        migrations=migrations,
-    )
-    try:
-        yield store, await store.load()
-    finally:
-        await store.close()
-
-
-async def fill(path: Path, *hostnames: str) -> None:
-    async with opened(path) as (store, _):
-        await asyncio.gather(*[store.put(row(hostname), ignore) for hostname in hostnames])
-
-
-async def refusal(path: Path) -> str:
-    """Give why a file is refused; see to it that it stays as it was, with nothing beside it."""
-    content, names_before = folder(path)
-    with pytest.raises(StartError) as caught:
-        async with opened(path):
-            pass
-    assert folder(path)[0] == content
-    assert folder(path)[1] <= names_before | {path.name + ".lock"}
-    return str(caught.value)
-
-
-def folder(path: Path) -> tuple[bytes, set[str]]:
-    """Give what a file holds, and the names beside it."""
-    return path.read_bytes(), {other.name for other in path.parent.iterdir()}
+from tests.registry.stores import (
+    DOCUMENT,
+    Batches,
+    Uptime,
+    fill,
+    ignore,
+    names,
+    opened,
+    row,
+)
 
 
 async def test_what_is_put_is_there_after_a_restart_sorted_by_name(tmp_path: Path) -> None:
@@ -199,102 +131,6 @@ async def test_ages_do_not_count_the_time_in_which_no_registry_ran(tmp_path: Pat
         uptime.now += 5
     async with opened(path, uptime=uptime) as (_, rows):
         assert {row.hostname: row.age for row in rows} == {"old": 95, "young": 35}
-
-
-async def test_a_text_file_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "r.db"
-    for content in (b"hello", b"", b"x" * 5000, b"SQLite format 3\0"):
-        path.write_bytes(content)
-
-        assert "is not a SQLite database" in await refusal(path)
-
-
-async def test_another_programs_database_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "r.db"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE t (x)")
-
-    assert "another program" in await refusal(path)
-
-
-async def test_a_store_of_a_later_release_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "r.db"
-    await fill(path, "a")
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA user_version = 99")
-
-    assert "schema version 99" in await refusal(path)
-
-
-async def test_an_earlier_schema_is_brought_up_to_date_with_its_rows(tmp_path: Path) -> None:
-    path = tmp_path / "r.db"
-    await fill(path, "a")
-    later = [*MIGRATIONS, "CREATE TABLE more (x); UPDATE heard SET address = 'moved';"]
-
-    async with opened(path, migrations=later) as (_, rows):
-        assert [(row.hostname, row.address) for row in rows] == [("a", "moved")]
-    async with opened(path, migrations=later) as (_, rows):
-        assert names(rows) == ["a"]
-    assert "schema version 2" in await refusal(path)
-
-
-async def test_a_migration_that_fails_leaves_the_store_as_it_was(tmp_path: Path) -> None:
-    path = tmp_path / "r.db"
-    await fill(path, "a")
-
-    with pytest.raises(StartError):
-        async with opened(path, migrations=[*MIGRATIONS, "CREATE TABLE more (x); NONSENSE;"]):
-            pass
-
-    async with opened(path) as (_, rows):
-        assert names(rows) == ["a"]
-
-
-@pytest.mark.parametrize("harm", ["cut", "page", "bit", "header"])
-async def test_a_corrupt_file_is_refused(tmp_path: Path, harm: str) -> None:
-    path = tmp_path / "r.db"
-    await fill(path, *[f"host-{i:04}" for i in range(500)])
-    content = bytearray(path.read_bytes())
-    if harm == "cut":
-        del content[len(content) // 2 :]
-    elif harm == "page":
-        content[4096 * 3 : 4096 * 4] = bytes(range(256)) * 16
-    elif harm == "bit":
-        content[content.index(b'{"labels":["a"]', 4096 * 4) + 12] ^= 1
-    else:
-        content[16:24] = b"\xff" * 8
-    path.write_bytes(content)
-
-    message = await refusal(path)
-
-    assert str(path) in message
-    assert "restore" in message
-
-
-async def test_a_second_process_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
-    path = tmp_path / "r.db"
-    async with opened(path) as (store, _):
-        with pytest.raises(StartError, match="in use by another process"):
-            async with opened(path):
-                pass
-        await store.put(row("a"), ignore)
-
-
-async def test_a_file_that_another_program_has_locked_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "r.db"
-    await fill(path, "a")
-    with closing(sqlite3.connect(path)) as other:
-        other.execute("PRAGMA locking_mode = EXCLUSIVE")
-        other.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(StartError, match="locked by another process"):
-            async with opened(path):
-                pass
-
-
-async def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(StartError, match="cannot be written"):
-        async with opened(tmp_path / "none" / "r.db"):
-            pass
 
 
 async def test_a_backup_of_a_store_in_use_is_whole_and_can_be_restored(tmp_path: Path) -> None:

@@ -1,0 +1,107 @@
+"""Files that the store does not take, and leaves as they are."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from registry.store import StartError
+from registry.store.sqlite_file import MIGRATIONS
+from tests.registry.stores import fill, ignore, names, opened, refusal, row
+
+
+async def test_a_text_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    for content in (b"hello", b"", b"x" * 5000, b"SQLite format 3\0"):
+        path.write_bytes(content)
+
+        assert "is not a SQLite database" in await refusal(path)
+
+
+async def test_another_programs_database_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE t (x)")
+
+    assert "another program" in await refusal(path)
+
+
+async def test_a_store_of_a_later_release_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    await fill(path, "a")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+
+    assert "schema version 99" in await refusal(path)
+
+
+async def test_an_earlier_schema_is_brought_up_to_date_with_its_rows(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    await fill(path, "a")
+    later = [*MIGRATIONS, "CREATE TABLE more (x); UPDATE heard SET address = 'moved';"]
+
+    async with opened(path, migrations=later) as (_, rows):
+        assert [(row.hostname, row.address) for row in rows] == [("a", "moved")]
+    async with opened(path, migrations=later) as (_, rows):
+        assert names(rows) == ["a"]
+    assert "schema version 2" in await refusal(path)
+
+
+async def test_a_migration_that_fails_leaves_the_store_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    await fill(path, "a")
+
+    with pytest.raises(StartError):
+        async with opened(path, migrations=[*MIGRATIONS, "CREATE TABLE more (x); NONSENSE;"]):
+            pass
+
+    async with opened(path) as (_, rows):
+        assert names(rows) == ["a"]
+
+
+@pytest.mark.parametrize("harm", ["cut", "page", "bit", "header"])
+async def test_a_corrupt_file_is_refused(tmp_path: Path, harm: str) -> None:
+    path = tmp_path / "r.db"
+    await fill(path, *[f"host-{i:04}" for i in range(500)])
+    content = bytearray(path.read_bytes())
+    if harm == "cut":
+        del content[len(content) // 2 :]
+    elif harm == "page":
+        content[4096 * 3 : 4096 * 4] = bytes(range(256)) * 16
+    elif harm == "bit":
+        content[content.index(b'{"labels":["a"]', 4096 * 4) + 12] ^= 1
+    else:
+        content[16:24] = b"\xff" * 8
+    path.write_bytes(content)
+
+    message = await refusal(path)
+
+    assert str(path) in message
+    assert "restore" in message
+
+
+async def test_a_second_process_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    async with opened(path) as (store, _):
+        with pytest.raises(StartError, match="in use by another process"):
+            async with opened(path):
+                pass
+        await store.put(row("a"), ignore)
+
+
+async def test_a_file_that_another_program_has_locked_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    await fill(path, "a")
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(StartError, match="locked by another process"):
+            async with opened(path):
+                pass
+
+
+async def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match="cannot be written"):
+        async with opened(tmp_path / "none" / "r.db"):
+            pass
