@@ -42,27 +42,23 @@ def build_app(
     cannot serve at present (GET /healthz is 503 then), or None. ``swagger`` is the text of the
     interface's document, in YAML. ``express`` learns the routes that it is for.
     """
-    open_paths = {HEALTH}
-    open_paths |= {METRICS} if open_metrics else set()
-    open_paths |= {SWAGGER} if open_swagger else set()
+    may_be_open = {HEALTH: True, METRICS: open_metrics, SWAGGER: open_swagger}
     shell = Shell(
         keyring=keyring,
         permits=permits,
-        open_paths=open_paths,
+        open_paths={path for path, is_open in may_be_open.items() if is_open},
         statuses=Statuses(statuses),
         metrics=request_metrics,
         access_log=AccessLog(log),
         log=log,
     )
+    own = [
+        web.get(HEALTH, Health(trouble).show),
+        web.get(METRICS, MetricsPage(metrics).show),
+        web.get(SWAGGER, SwaggerPage(swagger).show),
+    ]
     app = web.Application(middlewares=[shell.__call__], client_max_size=LIMIT)
-    app.add_routes(routes)
-    app.add_routes(
-        [
-            web.get(HEALTH, Health(trouble).show),
-            web.get(METRICS, MetricsPage(metrics).show),
-            web.get(SWAGGER, SwaggerPage(swagger).show),
-        ]
-    )
+    app.add_routes([*routes, *own])
     if express is not None:
         express.connect(app, shell.__call__)
     return app

@@ -47,18 +47,23 @@ class _Listener(web.BaseSite):
         return f"{self._address[0]}:{self._address[1]}"
 
     async def start(self) -> None:
-        """Listen."""
+        """Listen; raises StartError."""
         await super().start()
         loop = asyncio.get_running_loop()
         manager = self._runner.server
         assert manager is not None
-        self._server = await loop.create_server(
-            lambda: Connection(manager, doors=self._doors, loop=loop),
-            *self._address,
-            ssl=self._ssl_context,
-            backlog=self._backlog,
-            ssl_handshake_timeout=HANDSHAKE_SECONDS if self._ssl_context else None,
-        )
+        try:
+            self._server = await loop.create_server(
+                lambda: Connection(manager, doors=self._doors, loop=loop),
+                *self._address,
+                ssl=self._ssl_context,
+                backlog=self._backlog,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS if self._ssl_context else None,
+            )
+        except OSError as error:
+            raise StartError(
+                f"cannot listen on {self.name}: {os.strerror(error.errno or 0)}"
+            ) from error
 
 
 @asynccontextmanager
@@ -89,16 +94,11 @@ async def listening(
     Expectation(runner.server)
     if express is not None:
         express.install(runner.server)
-    possible = connections_possible(max_connections, log)
-    doors = Doors(limit=possible, metrics=metrics, limits=limits)
+    room = connections_possible(max_connections, log)
+    doors = Doors(limit=room, metrics=metrics, limits=limits)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(runner.cleanup)
-        try:
-            await _Listener(runner, address=address, tls=tls, doors=doors).start()
-        except OSError as error:
-            raise StartError(
-                f"cannot listen on {address[0]}:{address[1]}: {os.strerror(error.errno or 0)}"
-            ) from error
+        await _Listener(runner, address=address, tls=tls, doors=doors).start()
         host, port = runner.addresses[0][:2]
         log.info("listening", host=host, port=port, tls=tls is not None)
         if tls is not None:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
+from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
 
 from config.address import listen_address
@@ -16,7 +17,7 @@ from httpd.metrics import RequestMetrics, new_metrics
 from httpd.serve import Signals, listening
 from httpd.systemd import Notifier
 from registry.api import BUSY
-from registry.assembly import application, assemble
+from registry.assembly import Registry, application, assemble
 from registry.audit import AuditLog
 from registry.freshness import Freshness
 from registry.metrics import StoreMetrics
@@ -37,24 +38,9 @@ async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
     """
     keyring = Keyring(configuration.callers, derived=configuration.derived())
     settings, metrics = configuration.settings, new_metrics()
-    request_metrics = RequestMetrics(metrics)
-    tls = configuration.tls()
+    request_metrics, express, tls = RequestMetrics(metrics), Express(BUSY), configuration.tls()
     async with AsyncExitStack() as stack:
-        store = SqliteStore(
-            path=configuration.store_file(),
-            monotonic=time.monotonic,
-            observe=StoreMetrics(metrics).observe,
-        )
-        stack.push_async_callback(store.close)
-        registry = assemble(
-            store=store,
-            rules=configuration.rules(),
-            freshness=_freshness(configuration),
-            clock=time.time,
-            monotonic=time.monotonic,
-            audit=AuditLog(log).tell,
-        )
-        express = Express(BUSY)
+        registry = _open(stack, configuration, metrics, log)
         app = application(
             registry,
             keyring=keyring,
@@ -66,7 +52,6 @@ async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
             log=log,
         )
         signals = Signals(notifier=Notifier(os.environ), log=log)
-        stack.push_async_callback(registry.nodes.flush)
         await stack.enter_async_context(
             listening(
                 app,
@@ -82,12 +67,37 @@ async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
         await registry.nodes.load()
         log.info("loaded", nodes=len(registry.directory))
         # Each on its own: to read a whole fleet's services takes longer than a flush may wait.
-        for seconds, do in (
+        for every, do in (
             (FLUSH_SECONDS, registry.nodes.flush),
             (SETTLE_SECONDS, registry.index.settle),
         ):
-            await stack.enter_async_context(Ticking(every=seconds, do=do, log=log))
+            await stack.enter_async_context(Ticking(every=every, do=do, log=log))
         await signals.until_stopped(Reload(configuration.file, keyring))
+
+
+def _open(
+    stack: AsyncExitStack,
+    configuration: Configuration,
+    metrics: CollectorRegistry,
+    log: FilteringBoundLogger,
+) -> Registry:
+    """Open the store, and build the rules on it; what is heard last is made durable at the end."""
+    store = SqliteStore(
+        path=configuration.store_file(),
+        monotonic=time.monotonic,
+        observe=StoreMetrics(metrics).observe,
+    )
+    stack.push_async_callback(store.close)
+    registry = assemble(
+        store=store,
+        rules=configuration.rules(),
+        freshness=_freshness(configuration),
+        clock=time.time,
+        monotonic=time.monotonic,
+        audit=AuditLog(log).tell,
+    )
+    stack.push_async_callback(registry.nodes.flush)
+    return registry
 
 
 def _freshness(configuration: Configuration) -> Freshness:
