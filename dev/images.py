@@ -30,10 +30,12 @@ def static_busybox() -> Path | None:
     return None
 
 
-def build_busybox(client: docker.APIClient, tag: str, *, page: str) -> None:
+def build_busybox(
+    client: docker.APIClient, tag: str, *, page: str, labels: Mapping[str, str] | None = None
+) -> None:
     """Build an image of less than 3 MB that serves one page on port 8000, and has a shell and ps.
 
-    It ends at once when it is told to, with exit code 0.
+    It ends at once when it is told to, with exit code 0. ``labels`` are added to its own.
 
     Raises:
         ImageError: there is no static busybox, or the engine could not build.
@@ -47,9 +49,8 @@ def build_busybox(client: docker.APIClient, tag: str, *, page: str) -> None:
         "etc/passwd": b"root:x:0:0:root:/:/bin/sh\n",
         "www/index.html": page.encode(),
     }
-    build(
-        client, tag, BUSYBOX, files, links=dict.fromkeys((f"bin/{a}" for a in APPLETS), "busybox")
-    )
+    links = dict.fromkeys((f"bin/{applet}" for applet in APPLETS), "busybox")
+    build(client, tag, BUSYBOX, files, links=links, labels=labels)
 
 
 def build(
@@ -59,6 +60,7 @@ def build(
     files: Mapping[str, bytes],
     *,
     links: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> None:
     """Build an image with no network from files held in memory (all are executable).
 
@@ -72,7 +74,13 @@ def build(
         links or {},
     )
     words = client.build(
-        fileobj=context, custom_context=True, tag=tag, network_mode="none", rm=True, decode=True
+        fileobj=context,
+        custom_context=True,
+        tag=tag,
+        network_mode="none",
+        labels=dict(labels or {}),
+        rm=True,
+        decode=True,
     )
     for word in words:
         if "error" in word:

@@ -95,20 +95,30 @@ def engine_url() -> str:
 
 
 @pytest.fixture(scope="session")
-def docker_client(engine_url: str) -> Iterator[docker.APIClient]:
+def run_mark() -> dict[str, str]:
+    """Give the label by which the images of this run of the tests are known."""
+    return {"rollcall.test": secrets.token_hex(8)}
+
+
+@pytest.fixture(scope="session")
+def docker_client(engine_url: str, run_mark: Mapping[str, str]) -> Iterator[docker.APIClient]:
     """Give docker-py's low-level client, to look behind the agent's back."""
     client = docker.APIClient(base_url=engine_url, version="auto", timeout=120)
     yield client
+    # An image whose tag was taken away while an app still ran from it has stayed.
+    marks = [f"{name}={value}" for name, value in run_mark.items()]
+    for image in client.images(filters={"dangling": True, "label": marks}):
+        client.remove_image(image["Id"], force=True)
     client.close()
 
 
 @pytest.fixture(scope="session")
-def busybox_image(docker_client: docker.APIClient) -> Iterator[str]:
+def busybox_image(docker_client: docker.APIClient, run_mark: Mapping[str, str]) -> Iterator[str]:
     """Give an image with a page on port 8000, sh and ps, but neither user `app` nor chpasswd."""
     if static_busybox() is None:
         pytest.skip("needs a static busybox (Debian: busybox-static), which is not installed")
     with _tagged(docker_client, "rollcall-test-busybox") as tag:
-        build_busybox(docker_client, tag, page=PAGE)
+        build_busybox(docker_client, tag, page=PAGE, labels=run_mark)
         yield tag
 
 
