@@ -8,12 +8,15 @@ from aiohttp import web
 
 from httpd.bodies import encoded
 
+# Ten times as quick, where PyYAML was built with libyaml.
+Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
 
 class SwaggerPage:
     """Serves the document that lies beside the daemon's api module, written in YAML."""
 
     def __init__(self, document: str) -> None:
-        content: dict[str, Any] = yaml.safe_load(document)
+        content: dict[str, Any] = Loader(document).get_single_data()
         self._body = msgspec.json.encode(content)
 
     async def show(self, _request: web.Request) -> web.Response:

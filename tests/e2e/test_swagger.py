@@ -19,6 +19,7 @@ CHECKS = (
 EXAMPLES = 10  # for each operation, in each phase
 
 
+@pytest.mark.real
 def test_the_registry_answers_as_its_document_says(daemons: Daemons, tmp_path: Path) -> None:
     registry = daemons.registry()
     body = {"labels": ["prometheus:node", "service:web"], "kv": {"rack": "r12"}}
