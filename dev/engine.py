@@ -15,7 +15,10 @@ from dev.processes import end, start
 from dev.waiting import TookTooLongError, until
 
 SOCKET = Path("/var/run/docker.sock")
-PID_FILE = Path("/var/run/docker.pid")
+PID_FILES = {
+    Path("/var/run/docker.pid"): "dockerd",
+    Path("/var/run/docker/containerd/containerd.pid"): "containerd",
+}
 DEFAULT_URL = f"unix://{SOCKET}"
 SYSTEMD = Path("/run/systemd/system")  # is there where systemd is process 1
 PING_SECONDS = 5.0
@@ -97,7 +100,7 @@ def _start(url: str, log: Path) -> subprocess.Popen[bytes]:
         command = ["systemctl", "start", "docker.service"]
     elif program := shutil.which("dockerd", path=system_path(os.environ)):
         command = [program]
-        _forget_the_dead()
+        forget_the_dead(PID_FILES)
     else:
         raise EngineError("no Docker Engine answers, and dockerd is not installed")
     with log.open("wb") as output:
@@ -110,12 +113,24 @@ def _why_not(socket: Path) -> str:
     return "no Docker Engine answers, and only root can start one"
 
 
-def _forget_the_dead() -> None:
-    """Take away the pid file of a killed engine: the number may be another program's by now."""
-    with suppress(OSError, ValueError):
-        pid = int(PID_FILE.read_text())
-        if Path(f"/proc/{pid}/comm").read_text().strip() != "dockerd":
-            PID_FILE.unlink()
+def forget_the_dead(pid_files: Mapping[Path, str]) -> None:
+    """Take away the pid files of killed programs, such as an engine and its containerd.
+
+    Either of these takes whatever has that number by now, or what nobody has waited for yet, for its own.
+    """
+    for file, program in pid_files.items():
+        with suppress(OSError, ValueError):
+            if not _runs(int(file.read_text()), program):
+                file.unlink()
+
+
+def _runs(pid: int, program: str) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    name, _, rest = stat.partition("(")[2].rpartition(")")
+    return name == program and not rest.strip().startswith(("Z", "X"))
 
 
 def _wait(process: subprocess.Popen[bytes], url: str, log: Path, stop: Event | None) -> None:
