@@ -116,7 +116,8 @@ def _why_not(socket: Path) -> str:
 def forget_the_dead(pid_files: Mapping[Path, str]) -> None:
     """Take away the pid files of killed programs, such as an engine and its containerd.
 
-    Either of these takes whatever has that number by now, or what nobody has waited for yet, for its own.
+    Either of these takes whatever has that number by now for its own, and also what has ended but
+    was not waited for yet.
     """
     for file, program in pid_files.items():
         with suppress(OSError, ValueError):
