@@ -14,6 +14,11 @@ LINES_PER_SECOND = 10
 QUIET = web.RequestKey("quiet", bool)
 
 
+def tells_everything(log: FilteringBoundLogger) -> bool:
+    """Tell whether reads and quiet requests have their line in the log, too."""
+    return log.is_enabled_for(logging.DEBUG)
+
+
 class AccessLog:
     """Tells who did what, from where, and how it ended.
 
@@ -27,7 +32,7 @@ class AccessLog:
     ) -> None:
         self._log = log.bind()  # a lazy logger would look itself up for each line
         self._monotonic = monotonic
-        self._verbose = log.is_enabled_for(logging.DEBUG)
+        self._verbose = tells_everything(log)
         self._windows: dict[int, _Window] = {}
 
     def tell(

@@ -58,6 +58,10 @@ class RequestMetrics:
         if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
             self.refusals.labels(str(status)).inc()
 
+    def series(self, route: str, method: str, status: int) -> Durations:
+        """Give the durations with these labels, for a caller that counts them itself."""
+        return self._durations.series(route, method, status)
+
     def _get_known(
         self, resource: web.AbstractResource | None, method: str, status: int
     ) -> Durations:

@@ -13,6 +13,7 @@ from httpd.connection import Connection, Doors, Limits
 from httpd.descriptors import connections_possible
 from httpd.expectation import Expectation
 from httpd.express import Express
+from httpd.instant import Instant
 from httpd.metrics import RequestMetrics
 from httpd.systemd import Notifier
 from httpd.tls import ServerTls
@@ -77,6 +78,7 @@ async def listening(
     drain_seconds: float,
     log: FilteringBoundLogger,
     express: Express | None = None,
+    instant: Instant | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> AsyncIterator[tuple[str, int]]:
     """Listen while the context is open; give the address (its port, where 0 was asked for).
@@ -95,7 +97,7 @@ async def listening(
     if express is not None:
         express.install(runner.server)
     room = connections_possible(max_connections, log)
-    doors = Doors(limit=room, metrics=metrics, limits=limits)
+    doors = Doors(limit=room, metrics=metrics, limits=limits, instant=instant)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(runner.cleanup)
         await _Listener(runner, address=address, tls=tls, doors=doors).start()

@@ -9,7 +9,7 @@ from aiohttp import web
 from multidict import MultiMapping
 
 from httpd.access_log import QUIET
-from httpd.auth import caller
+from httpd.auth import Caller, caller
 from httpd.bodies import answer, decode, encoded, message, query, read
 from httpd.errors import BadInput
 from registry.changes import Source
@@ -136,11 +136,15 @@ def _hostname(request: web.Request) -> str:
     return normalise_hostname(request.match_info["hostname"])
 
 
-def _source(request: web.Request) -> Source:
-    address = request.remote or "-"
+def source_of(caller: Caller, address: str) -> Source:
+    """Tell who asks, from which address, as the log has it."""
     if address.startswith("::ffff:"):  # IPv4, on a socket that listens for both
         address = str(ipaddress.IPv6Address(address).ipv4_mapped or address)
-    return Source(caller(request).name, address)
+    return Source(caller.name, address)
+
+
+def _source(request: web.Request) -> Source:
+    return source_of(caller(request), request.remote or "-")
 
 
 def _one(parameters: MultiMapping[str], name: str) -> str | None:

@@ -11,6 +11,7 @@ from structlog.typing import FilteringBoundLogger
 from httpd.app import build_app
 from httpd.auth import Keyring
 from httpd.express import Express
+from httpd.instant import Instant
 from httpd.metrics import RequestMetrics
 from registry.access import permits
 from registry.api import STATUSES, NodesApi, PrometheusApi
@@ -18,6 +19,7 @@ from registry.changes import Audit
 from registry.consumers import Consumers
 from registry.directory import Directory
 from registry.freshness import Freshness
+from registry.instant import InstantAnswers
 from registry.metrics import NodesCollector
 from registry.nodes import Nodes
 from registry.prometheus import Rules
@@ -95,5 +97,24 @@ def application(
         open_metrics=open_metrics,
         open_swagger=open_swagger,
         express=express,
+        log=log,
+    )
+
+
+def instant_answers(
+    registry: Registry, *, keyring: Keyring, metrics: RequestMetrics, log: FilteringBoundLogger
+) -> Instant:
+    """Make what answers the two routes that a fleet and its scrapers ask all the time."""
+    answers = InstantAnswers(
+        nodes=registry.nodes, index=registry.index, consumers=registry.consumers
+    )
+    return Instant(
+        [
+            ("POST", "/nodes/{hostname}", answers.heartbeat),
+            ("GET", "/prometheus/{service}", answers.targets),
+        ],
+        declined={"POST": (), "GET": ("Accept-Encoding", "If-None-Match")},
+        keyring=keyring,
+        metrics=metrics,
         log=log,
     )

@@ -17,7 +17,7 @@ from httpd.metrics import RequestMetrics, new_metrics
 from httpd.serve import Signals, listening
 from httpd.systemd import Notifier
 from registry.api import BUSY
-from registry.assembly import Registry, application, assemble
+from registry.assembly import Registry, application, assemble, instant_answers
 from registry.audit import AuditLog
 from registry.freshness import Freshness
 from registry.metrics import StoreMetrics
@@ -62,6 +62,9 @@ async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
                 drain_seconds=DRAIN_SECONDS,
                 log=log,
                 express=express,
+                instant=instant_answers(
+                    registry, keyring=keyring, metrics=request_metrics, log=log
+                ),
             )
         )
         await registry.nodes.load()

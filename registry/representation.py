@@ -33,7 +33,7 @@ async def represent(
     """
     headers = request.headers
     coding = _coding(headers["Accept-Encoding"]) if "Accept-Encoding" in headers else None
-    etag = f'"{digest.hex()}-{coding}"' if coding else f'"{digest.hex()}"'
+    etag = tag(digest, coding)
     answer = {"ETag": etag, "Vary": vary}
     if "If-None-Match" in headers and _has(headers.getall("If-None-Match"), etag):
         return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=answer)
@@ -46,6 +46,11 @@ async def represent(
     if size <= WHOLE_BYTES or request.method == "HEAD":
         return web.Response(body=b"".join(content), headers=answer)
     return await _stream(request, content, answer | {"Content-Length": str(size)})
+
+
+def tag(digest: bytes, coding: str | None = None) -> str:
+    """Give the strong ETag of a body, which is another one for each coding of it."""
+    return f'"{digest.hex()}-{coding}"' if coding else f'"{digest.hex()}"'
 
 
 async def _stream(

@@ -11,6 +11,8 @@ from registry.scrape_service import Block, Offer, Run, Service, Shape, encode, r
 MARK = f'"{PREFIX}'.encode()
 SHAPES: tuple[Shape, ...] = ("flat", "nested")
 KEPT_BYTES = 128 * 1024 * 1024
+# Larger answers are joined again for each request, and are sent in pieces.
+SMALL_BYTES = 32 * 1024
 # Work that is done before others get their turn, in what would be microseconds on a quick machine.
 AT_ONCE = 3000
 
@@ -92,15 +94,24 @@ class ScrapeIndex:
         found = self._services.get(service)
         if found is None:
             return NOTHING
-        pace = Pace()
+        whole, pace = found.whole, Pace()
         # Once through: new changes must not keep the answer from ever being finished.
         runs = [
             block.runs.get(shape) or await self._join(block, shape, pace)
             for block in found.blocks()
         ]
-        self._kept.note(found, shape, sum([len(run.joined) for run in runs]))
+        size = sum([len(run.joined) for run in runs])
+        self._kept.note(found, shape, size)
         digest = blake2b(b"".join([run.digest for run in runs]), digest_size=16)
-        return Listing([run.joined for run in runs if run.joined], digest.digest())
+        listing = Listing([run.joined for run in runs if run.joined], digest.digest())
+        if size <= SMALL_BYTES:
+            whole[shape] = listing  # in vain, if the service has changed meanwhile
+        return listing
+
+    def at_once(self, service: str, shape: Shape) -> Listing | None:
+        """Give the answer if it is small and nothing has changed since it was last given."""
+        found = None if self._outdated else self._services.get(service)
+        return found.whole.get(shape) if found is not None else None
 
     async def _join(self, block: Block, shape: Shape, pace: Pace) -> Run:
         runs, parts = block.runs, []

@@ -4,11 +4,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from hashlib import blake2b
 from operator import attrgetter
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
 from registry.prometheus import TOO_LARGE, Scrape
+
+if TYPE_CHECKING:
+    from registry.directory import Listing
 
 Shape = Literal["flat", "nested"]
 # Few: one node that changed costs reading again all that share its block.
@@ -85,10 +88,11 @@ class Block:
 
 
 class Service:
-    """Offers sorted by hostname."""
+    """Offers sorted by hostname. `whole` holds the small answers that were given since a change."""
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.whole: dict[Shape, Listing] = {}
         self._blocks: list[Block] = []
         self._firsts: list[str] = []
 
@@ -101,11 +105,13 @@ class Service:
 
     def forget(self, shape: Shape) -> None:
         """Let go of what was joined."""
+        self.whole.pop(shape, None)
         for block in self._blocks:
             block.runs.pop(shape, None)
 
     def set(self, offer: Offer) -> Offer | None:
         """Take what a node offers; give what it offered before."""
+        self.whole = {}
         if not self._blocks:
             self._blocks, self._firsts = [Block([offer])], [offer.hostname]
             return None
@@ -132,6 +138,7 @@ class Service:
 
     def drop(self, hostname: str) -> Offer:
         """Forget what a node offered."""
+        self.whole = {}
         at = bisect_right(self._firsts, hostname) - 1
         block = self._blocks[at]
         dropped = block.offers.pop(bisect_left(block.offers, hostname, key=_by_hostname))

@@ -16,7 +16,7 @@ from httpd.metrics import RequestMetrics, new_metrics
 from httpd.serve import listening
 from registry.access import NodeKeyCallers
 from registry.api import BUSY
-from registry.assembly import Registry, application, assemble
+from registry.assembly import Registry, application, assemble, instant_answers
 from registry.changes import Source
 from registry.freshness import Freshness
 from registry.keys import NodeKeys
@@ -209,9 +209,10 @@ async def serving(
         structlog.PrintLogger(), wrapper_class=structlog.make_filtering_bound_logger("info")
     )
     express = Express(BUSY)
+    keyring = Keyring(KEYS, derived=NodeKeyCallers(NodeKeys([NODE_SECRET])))
     app = application(
         registry,
-        keyring=Keyring(KEYS, derived=NodeKeyCallers(NodeKeys([NODE_SECRET]))),
+        keyring=keyring,
         metrics=metrics,
         request_metrics=request_metrics,
         open_metrics=False,
@@ -230,6 +231,7 @@ async def serving(
         drain_seconds=5.0,
         log=log,
         express=express,
+        instant=instant_answers(registry, keyring=keyring, metrics=request_metrics, log=log),
     ) as address:
         service = Service(address=address, registry=registry, store=store, clock=clock, audit=audit)
         try:
