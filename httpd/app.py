@@ -12,7 +12,6 @@ from httpd.api_docs import SwaggerPage
 from httpd.auth import Keyring, by_method
 from httpd.bodies import LIMIT, message
 from httpd.errors import Statuses
-from httpd.express import Express
 from httpd.metrics import MetricsPage, RequestMetrics
 from httpd.shell import Permits, Shell
 
@@ -34,13 +33,12 @@ def build_app(
     trouble: Callable[[], str | None] = lambda: None,
     open_metrics: bool = False,
     open_swagger: bool = False,
-    express: Express | None = None,
 ) -> web.Application:
     """Make the application: the daemon's routes, and those that every daemon has.
 
     ``statuses`` gives each of the daemon's exceptions its status. ``trouble`` tells why the daemon
     cannot serve at present (GET /healthz is 503 then), or None. ``swagger`` is the text of the
-    interface's document, in YAML. ``express`` learns the routes that it is for.
+    interface's document, in YAML.
     """
     may_be_open = {HEALTH: True, METRICS: open_metrics, SWAGGER: open_swagger}
     shell = Shell(
@@ -59,8 +57,6 @@ def build_app(
     ]
     app = web.Application(middlewares=[shell.__call__], client_max_size=LIMIT)
     app.add_routes([*routes, *own])
-    if express is not None:
-        express.connect(app, shell.__call__)
     return app
 
 

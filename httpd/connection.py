@@ -4,12 +4,12 @@ import asyncio
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from aiohttp import StreamReader, web
+from aiohttp import web
 from aiohttp.abc import AbstractAccessLogger
-from aiohttp.http_parser import RawRequestMessage
 
 from httpd.bodies import SERVER, message
 from httpd.instant import Instant
+from httpd.instant_connection import InstantConnection
 from httpd.metrics import RequestMetrics
 
 FULL_BODY = b'{"message":"too many connections"}'
@@ -70,7 +70,7 @@ class _NoAccessLog(AbstractAccessLogger):
         """Write nothing."""
 
 
-class Connection(web.RequestHandler):
+class Connection(InstantConnection):
     """aiohttp's connection, with more limits.
 
     A request's headers must be complete ten seconds after their first byte; a client that takes
@@ -84,6 +84,7 @@ class Connection(web.RequestHandler):
     ) -> None:
         super().__init__(
             manager,
+            instant=doors.instant,
             loop=loop,
             keepalive_timeout=doors.limits.idle,
             lingering_time=doors.limits.linger,
@@ -92,18 +93,12 @@ class Connection(web.RequestHandler):
         )
         self._doors = doors
         self._entered = False
-        self._instant: Instant | None = None
-        self._address = "-"
         self._header_timer: asyncio.TimerHandle | None = None
         self._writer_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin, unless there are too many already."""
         self._entered = self._doors.enter()
-        # With client certificates a request depends on more than its key.
-        self._instant = None if transport.get_extra_info("peercert") else self._doors.instant
-        peername = transport.get_extra_info("peername")
-        self._address = str(peername[0]) if isinstance(peername, (list, tuple)) else "-"
         super().connection_made(transport)
         if not self._entered and self.transport is not None:
             self.transport.write(FULL)
@@ -123,60 +118,13 @@ class Connection(web.RequestHandler):
         if (self._close or self._force_close) and self._request_in_progress:
             self._feed_last(data)
             return
-        answered = self._parse(data)
+        answered = self._answered
+        super().data_received(data)
         waiting = self._waiter is not None and not self._waiter.done()
-        if answered or not waiting:
+        if not waiting or self._answered > answered:
             self._stop_header_timer()
         elif self._header_timer is None:
             self._header_timer = self._loop.call_later(self._doors.limits.header, self.force_close)
-
-    def _parse(self, data: bytes) -> bool:
-        """Parse, and answer what can be answered at once; True if something was."""
-        waiter, instant = self._waiter, self._instant
-        if instant is None or waiter is None or waiter.done():
-            super().data_received(data)
-            return False
-        self._waiter = None  # aiohttp is not to wake for a request that is answered here
-        super().data_received(data)
-        self._waiter = waiter
-        answered = self._answer_at_once(instant)
-        if self._messages:
-            waiter.set_result(None)
-        return answered
-
-    def _answer_at_once(self, instant: Instant) -> bool:
-        """Answer what came as a whole, in its order, until one takes the ordinary way."""
-        answered = False
-        while self._messages and not (self._paused or self._buffer_paused or self._reading_paused):
-            answer = self._instant_answer(instant, *self._messages[0])
-            if answer is None or self.transport is None or self._parser is None:
-                break
-            self._messages.popleft()
-            self._parser.message_consumed()
-            self.transport.write(answer)
-            self._next_keepalive_close_time = self._loop.time() + self._doors.limits.idle
-            answered = True
-        return answered
-
-    def _instant_answer(
-        self, instant: Instant, request: object, payload: StreamReader
-    ) -> bytes | None:
-        if not isinstance(request, RawRequestMessage) or not payload.is_eof():
-            return None
-        line = instant.wants(request)
-        if line is None or payload.exception() is not None:
-            return None
-        body = payload.read_nowait()
-        answer = instant.answer(line, request, body, self._address)
-        if answer is None and body:
-            self._messages[0] = request, self._unread(body)
-        return answer
-
-    def _unread(self, body: bytes) -> StreamReader:
-        payload = StreamReader(self, self._read_bufsize, loop=self._loop)
-        payload.feed_data(body)
-        payload.feed_eof()
-        return payload
 
     def resume_reading(self, *args: bool, **options: bool) -> None:
         """Resume what was paused: aiohttp asks for it twice for each body, and would parse anew."""

@@ -5,6 +5,7 @@ request. What a whole fleet asks all the time is answered here without them; wha
 or has to wait is not: it takes the ordinary way, where every error has its answer.
 """
 
+import asyncio
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -45,17 +46,31 @@ class Question(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """JSON to be answered with 200, and what headers it needs besides: whole lines."""
+    """JSON to be answered with 200, and what headers it needs besides: whole lines.
+
+    It is given once `after` is done; where that fails, the request takes the ordinary way again.
+    """
 
     body: bytes
     headers: bytes = b""
+    after: asyncio.Future[None] | None = None
+
+
+class Answer(NamedTuple):
+    """A reply, and what is counted of it: since when, and where."""
+
+    reply: Reply
+    started: float
+    durations: Durations
 
 
 # None is for what cannot be answered at once, or not with 200. It must not fail.
 Handler = Callable[[Question], Reply | None]
 
 
-class _Line(NamedTuple):
+class Line(NamedTuple):
+    """What is done with the requests of one route."""
+
     handler: Handler
     durations: Durations
     declined: tuple[str, ...]
@@ -78,17 +93,17 @@ class Instant:
         log: FilteringBoundLogger,
     ) -> None:
         self._keyring = keyring
-        self._lines: dict[tuple[str, str], _Line] = {}
+        self._lines: dict[tuple[str, str], Line] = {}
         self._second = 0
         self._date = b""
         if tells_everything(log):  # each request has its line in the log then
             return
         for method, path, handler in routes:
             durations = metrics.series(path, method, HTTPStatus.OK)
-            line = _Line(handler, durations, (*DECLINED, *declined[method]))
+            line = Line(handler, durations, (*DECLINED, *declined[method]))
             self._lines[method, path.rpartition("{")[0]] = line
 
-    def wants(self, message: RawRequestMessage) -> _Line | None:
+    def wants(self, message: RawRequestMessage) -> Line | None:
         """Give the line of a request that may be answered here, once all of it is there."""
         method, path = message.method, message.path
         slash = path.rfind("/") + 1
@@ -106,9 +121,9 @@ class Instant:
         return line
 
     def answer(
-        self, line: _Line, message: RawRequestMessage, body: bytes, address: str
-    ) -> bytes | None:
-        """Give all that is to be sent, or None for a request that takes the ordinary way."""
+        self, line: Line, message: RawRequestMessage, body: bytes, address: str
+    ) -> Answer | None:
+        """Give the answer, or None for a request that takes the ordinary way."""
         started = time.perf_counter()
         headers = message.headers
         authorization = headers.get("Authorization")
@@ -117,9 +132,12 @@ class Instant:
             return None
         name = message.path.rpartition("/")[2]
         reply = line.handler(Question(caller, address, name, headers, body))
-        if reply is None:
-            return None
-        line.durations.observe(time.perf_counter() - started)
+        return Answer(reply, started, line.durations) if reply is not None else None
+
+    def encode(self, answer: Answer) -> bytes:
+        """Give all that is to be sent, now."""
+        reply = answer.reply
+        answer.durations.observe(time.perf_counter() - answer.started)
         return _HEAD % (len(reply.body), self._now(), reply.headers, reply.body)
 
     def _now(self) -> bytes:

@@ -12,7 +12,6 @@ from structlog.typing import FilteringBoundLogger
 from httpd.connection import Connection, Doors, Limits
 from httpd.descriptors import connections_possible
 from httpd.expectation import Expectation
-from httpd.express import Express
 from httpd.instant import Instant
 from httpd.metrics import RequestMetrics
 from httpd.systemd import Notifier
@@ -77,7 +76,6 @@ async def listening(
     max_connections: int,
     drain_seconds: float,
     log: FilteringBoundLogger,
-    express: Express | None = None,
     instant: Instant | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> AsyncIterator[tuple[str, int]]:
@@ -94,8 +92,6 @@ async def listening(
     await runner.setup()
     assert runner.server is not None
     Expectation(runner.server)
-    if express is not None:
-        express.install(runner.server)
     room = connections_possible(max_connections, log)
     doors = Doors(limit=room, metrics=metrics, limits=limits, instant=instant)
     async with AsyncExitStack() as stack:

@@ -40,8 +40,6 @@ STATUSES: Mapping[type[Exception], int] = {
     StoreUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 SCRAPER = "X-Prometheus-Refresh-Interval-Seconds"
-# The routes that a fleet of hosts, and scrapers, ask all the time.
-BUSY = (("POST", "/nodes/{hostname}"), ("GET", "/prometheus/{service}"))
 FORMATS: Mapping[str, Shape] = {"http_sd": "flat", "nested": "nested"}
 
 

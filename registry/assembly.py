@@ -10,7 +10,6 @@ from structlog.typing import FilteringBoundLogger
 
 from httpd.app import build_app
 from httpd.auth import Keyring
-from httpd.express import Express
 from httpd.instant import Instant
 from httpd.metrics import RequestMetrics
 from registry.access import permits
@@ -76,7 +75,6 @@ def application(
     request_metrics: RequestMetrics,
     open_metrics: bool,
     open_swagger: bool,
-    express: Express,
     log: FilteringBoundLogger,
 ) -> web.Application:
     """Put the rules behind HTTP."""
@@ -96,7 +94,6 @@ def application(
         trouble=lambda: nodes.trouble,
         open_metrics=open_metrics,
         open_swagger=open_swagger,
-        express=express,
         log=log,
     )
 

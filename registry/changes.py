@@ -1,5 +1,6 @@
 """What became of nodes: counted for metrics, told to the audit log."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -28,3 +29,10 @@ class Counts:
     expired: int = 0
     clones: int = 0
     store_failures: int = 0
+
+
+class Taken(NamedTuple):
+    """The answer to a heartbeat, good once `durable` is done, which may raise StoreUnavailable."""
+
+    answer: bytes
+    durable: asyncio.Future[None] | None = None

@@ -12,11 +12,9 @@ from structlog.typing import FilteringBoundLogger
 
 from config.address import listen_address
 from httpd.auth import Keyring
-from httpd.express import Express
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.serve import Signals, listening
 from httpd.systemd import Notifier
-from registry.api import BUSY
 from registry.assembly import Registry, application, assemble, instant_answers
 from registry.audit import AuditLog
 from registry.freshness import Freshness
@@ -38,7 +36,7 @@ async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
     """
     keyring = Keyring(configuration.callers, derived=configuration.derived())
     settings, metrics = configuration.settings, new_metrics()
-    request_metrics, express, tls = RequestMetrics(metrics), Express(BUSY), configuration.tls()
+    request_metrics, tls = RequestMetrics(metrics), configuration.tls()
     async with AsyncExitStack() as stack:
         registry = _open(stack, configuration, metrics, log)
         app = application(
@@ -48,7 +46,6 @@ async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
             request_metrics=request_metrics,
             open_metrics=settings.open_metrics,
             open_swagger=settings.open_swagger,
-            express=express,
             log=log,
         )
         signals = Signals(notifier=Notifier(os.environ), log=log)
@@ -61,7 +58,6 @@ async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
                 max_connections=settings.max_connections,
                 drain_seconds=DRAIN_SECONDS,
                 log=log,
-                express=express,
                 instant=instant_answers(
                     registry, keyring=keyring, metrics=request_metrics, log=log
                 ),

@@ -1,5 +1,6 @@
 """Every node in memory, by name and by when it was last heard, encoded as it is shown."""
 
+import sys
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
@@ -10,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from registry.heartbeat import Heartbeat, Node
+from registry.store import Row
 
 LARGEST_BLOCK = 128
 HEAD_BYTES = len(b'{"hostname":"",')
@@ -74,6 +76,20 @@ class Entry:
     def node(self) -> Node:
         """Give the node, decoded."""
         return _decode(self.encoded())
+
+
+def entries_of(rows: Iterable[Row], now: float) -> list[Entry]:
+    """Give what a store keeps as entries, at a monotonic time."""
+    return [
+        Entry(
+            hostname=row.hostname,
+            document=row.document,
+            last_update=row.last_update,
+            heard=now - row.age,
+            address=sys.intern(row.address),
+        )
+        for row in rows
+    ]
 
 
 class Block:

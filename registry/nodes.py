@@ -1,13 +1,12 @@
 """The rules of the roll: who is taken in, who is still there, who is forgotten."""
 
 import asyncio
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from msgspec import UNSET
 
-from registry.changes import REGISTRY, Audit, Counts, Source
-from registry.directory import Directory, Entry, Listing, digest_of, document_of
+from registry.changes import REGISTRY, Audit, Counts, Source, Taken
+from registry.directory import Directory, Entry, Listing, digest_of, document_of, entries_of
 from registry.filters import Filters
 from registry.freshness import Freshness
 from registry.heartbeat import Heartbeat, normalise_hostname
@@ -60,24 +59,11 @@ class Nodes:
         Raises StartError.
         """
         rows = await self._store.load()
-        entries = await asyncio.to_thread(self._entries, rows)
+        entries = await asyncio.to_thread(entries_of, rows, self._monotonic())
         self._directory.fill(entries)
         for entry in entries:
             self._index.outdate(entry)
         self._trouble = None
-
-    def _entries(self, rows: Sequence[Row]) -> list[Entry]:
-        now = self._monotonic()
-        return [
-            Entry(
-                hostname=row.hostname,
-                document=row.document,
-                last_update=row.last_update,
-                heard=now - row.age,
-                address=sys.intern(row.address),
-            )
-            for row in rows
-        ]
 
     @property
     def trouble(self) -> str | None:
@@ -105,7 +91,22 @@ class Nodes:
     ) -> bytes:
         """Take a heartbeat; what it changes is durable when this returns the answer.
 
-        An operator may leave out the identity of a live host.
+        Raises HostnameDiffers, HostnameTaken, StoreUnavailable, NotLoaded.
+        """
+        try:
+            taken = self.take(hostname, heartbeat, body, source, operator=operator)
+        except HostnameTaken:
+            self.counts.clones += 1
+            raise
+        if taken.durable is not None:
+            await taken.durable
+        return taken.answer
+
+    def take(
+        self, hostname: str, heartbeat: Heartbeat, body: bytes, source: Source, *, operator: bool
+    ) -> Taken:
+        """Take a heartbeat; an operator may leave out the identity of a live host.
+
         Raises HostnameDiffers, HostnameTaken, StoreUnavailable, NotLoaded.
         """
         self._require_loaded()
@@ -128,9 +129,11 @@ class Nodes:
         if known is not None and known.head == entry.head and hostname not in self._pending:
             self._move(known, entry)
             self._heard(known)
-            return b"[%b]" % known.encoded()
-        await self._put(entry, source)
-        return b"[%b]" % entry.encoded()
+            return Taken(b"[%b]" % known.encoded())
+        self._pending[hostname] = entry
+        row = Row(*entry.row())
+        durable = self._store.put(row, lambda error: self._recorded(entry, source, error))
+        return Taken(b"[%b]" % entry.encoded(), durable)
 
     def get(self, hostname: str) -> bytes:
         """Give one node, as an array. Raises NodeUnknown, StoreUnavailable, NotLoaded."""
@@ -212,11 +215,7 @@ class Nodes:
     def _refuse_clone(self, known: Entry, heartbeat: Heartbeat, *, operator: bool) -> None:
         now = self._monotonic()
         if not self._freshness.is_stale(known.heard, now):
-            try:
-                refuse_clone(known, heartbeat, seconds=now - known.heard, operator=operator)
-            except HostnameTaken:
-                self.counts.clones += 1
-                raise
+            refuse_clone(known, heartbeat, seconds=now - known.heard, operator=operator)
 
     def _move(self, known: Entry, entry: Entry) -> None:
         known.digest = entry.digest
@@ -232,11 +231,6 @@ class Nodes:
             self.counts.store_failures += 1
             raise self._trouble
         self.counts.unchanged += 1
-
-    async def _put(self, entry: Entry, source: Source) -> None:
-        self._pending[entry.hostname] = entry
-        row = Row(*entry.row())
-        await self._store.put(row, lambda error: self._recorded(entry, source, error))
 
     def _recorded(self, entry: Entry, source: Source, error: Exception | None) -> None:
         if self._pending.get(entry.hostname) is entry:

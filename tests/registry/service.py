@@ -11,11 +11,9 @@ import structlog
 from yarl import URL
 
 from httpd.auth import Caller, Keyring, fingerprint
-from httpd.express import Express
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.serve import listening
 from registry.access import NodeKeyCallers
-from registry.api import BUSY
 from registry.assembly import Registry, application, assemble, instant_answers
 from registry.changes import Source
 from registry.freshness import Freshness
@@ -208,7 +206,6 @@ async def serving(
     log = structlog.wrap_logger(
         structlog.PrintLogger(), wrapper_class=structlog.make_filtering_bound_logger("info")
     )
-    express = Express(BUSY)
     keyring = Keyring(KEYS, derived=NodeKeyCallers(NodeKeys([NODE_SECRET])))
     app = application(
         registry,
@@ -217,7 +214,6 @@ async def serving(
         request_metrics=request_metrics,
         open_metrics=False,
         open_swagger=False,
-        express=express,
         log=log,
     )
     if load:
@@ -230,7 +226,6 @@ async def serving(
         max_connections=1000,
         drain_seconds=5.0,
         log=log,
-        express=express,
         instant=instant_answers(registry, keyring=keyring, metrics=request_metrics, log=log),
     ) as address:
         service = Service(address=address, registry=registry, store=store, clock=clock, audit=audit)

@@ -1,0 +1,137 @@
+"""A connection that gives instant answers past aiohttp's tasks, and leaves all else to them."""
+
+import asyncio
+from functools import partial
+from typing import Any
+
+from aiohttp import StreamReader, web
+from aiohttp.http_parser import RawRequestMessage
+
+from httpd.instant import Answer, Instant
+
+
+class InstantConnection(web.RequestHandler):
+    """aiohttp's connection, with somebody before it who may take a request from its queue.
+
+    aiohttp's task sleeps on a future, its waiter, until there are requests. While somebody else
+    answers them the waiter is parked here, so that nothing wakes the task; whatever is left in the
+    queue does afterwards. Answers are given in the order of their requests either way.
+    """
+
+    def __init__(
+        self,
+        manager: web.Server,
+        *,
+        instant: Instant | None,
+        loop: asyncio.AbstractEventLoop,
+        **options: Any,
+    ) -> None:
+        super().__init__(manager, loop=loop, **options)
+        self._instant = instant
+        self._parked: asyncio.Future[None] | None = None
+        self._address = "-"
+        self._answered = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Learn who is there."""
+        if transport.get_extra_info("peercert"):
+            self._instant = None  # a request depends on more than its key
+        peername = transport.get_extra_info("peername")
+        if isinstance(peername, tuple):
+            self._address = str(peername[0])
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """End, whoever has the queue."""
+        self._unpark()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse, and answer what can be answered at once."""
+        waiter = self._waiter
+        if self._instant is None or waiter is None or waiter.done():
+            super().data_received(data)
+            return
+        self._waiter, self._parked = None, waiter
+        super().data_received(data)
+        self._answer_queued(self._instant)
+
+    def _answer_queued(self, instant: Instant) -> None:
+        """Answer what came as a whole, in its order, until one has to wait or is not for us."""
+        while self._messages and not (self._paused or self._buffer_paused or self._reading_paused):
+            request, payload = self._messages[0]
+            if not isinstance(request, RawRequestMessage):  # it is an error
+                break
+            line = instant.wants(request)
+            if line is None or not payload.is_eof() or payload.exception() is not None:
+                break
+            self._messages.popleft()
+            body = payload.read_nowait()
+            answer = instant.answer(line, request, body, self._address)
+            if answer is None:
+                self._put_back(request, body)
+                break
+            if answer.reply.after is not None:
+                self._request_in_progress = True
+                answer.reply.after.add_done_callback(
+                    partial(self._settled, instant, answer, request, body)
+                )
+                return
+            self._send(instant, answer)
+        self._go_on()
+
+    def _settled(
+        self,
+        instant: Instant,
+        answer: Answer,
+        request: RawRequestMessage,
+        body: bytes,
+        after: asyncio.Future[None],
+    ) -> None:
+        """Send what had to wait, or let aiohttp find out and tell why it cannot be sent."""
+        self._request_in_progress = False
+        failed = after.exception() is not None
+        if self.transport is None:
+            return
+        if failed:
+            self._put_back(request, body)
+            self._go_on()
+        else:
+            self._send(instant, answer)
+            if self._close or self._force_close:
+                self._unpark()
+                self.force_close()
+            else:
+                self._answer_queued(instant)
+        if self._handler_waiter is not None and not self._handler_waiter.done():
+            self._handler_waiter.set_result(None)
+
+    def _send(self, instant: Instant, answer: Answer) -> None:
+        if self.transport is not None and self._parser is not None:
+            self._parser.message_consumed()
+            self.transport.write(instant.encode(answer))
+            self._answered += 1
+            self._keep_alive()
+
+    def _keep_alive(self) -> None:
+        close_time = self._loop.time() + self._keepalive_timeout
+        self._next_keepalive_close_time = close_time
+        if self._keepalive_handle is None:  # the last one fired while an answer had to wait
+            self._keepalive_handle = self._loop.call_at(close_time, self._process_keepalive)
+
+    def _put_back(self, request: RawRequestMessage, body: bytes) -> None:
+        payload = StreamReader(self, self._read_bufsize, loop=self._loop)
+        payload.feed_data(body)
+        payload.feed_eof()
+        self._messages.appendleft((request, payload))
+
+    def _go_on(self) -> None:
+        """Let aiohttp have what is left."""
+        waiter = self._unpark()
+        if self._messages and waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def _unpark(self) -> asyncio.Future[None] | None:
+        if self._parked is not None:
+            self._waiter, self._parked = self._parked, None
+        return self._waiter
