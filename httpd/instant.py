@@ -64,7 +64,7 @@ class Answer(NamedTuple):
     durations: Durations
 
 
-# None is for what cannot be answered at once, or not with 200. It must not fail.
+# None is for what cannot be answered at once, or not with 200.
 Handler = Callable[[Question], Reply | None]
 
 
@@ -93,6 +93,7 @@ class Instant:
         log: FilteringBoundLogger,
     ) -> None:
         self._keyring = keyring
+        self._log = log
         self._lines: dict[tuple[str, str], Line] = {}
         self._second = 0
         self._date = b""
@@ -131,7 +132,11 @@ class Instant:
         if caller is None:
             return None
         name = message.path.rpartition("/")[2]
-        reply = line.handler(Question(caller, address, name, headers, body))
+        try:
+            reply = line.handler(Question(caller, address, name, headers, body))
+        except Exception as error:
+            self._log.error("defect", path=message.path[:512], exc_info=error)
+            return None
         return Answer(reply, started, line.durations) if reply is not None else None
 
     def encode(self, answer: Answer) -> bytes:
