@@ -72,7 +72,6 @@ class InstantConnection(web.RequestHandler):
                 self._put_back(request, body)
                 break
             if answer.reply.after is not None:
-                self._request_in_progress = True
                 answer.reply.after.add_done_callback(
                     partial(self._settled, instant, answer, request, body)
                 )
@@ -89,22 +88,19 @@ class InstantConnection(web.RequestHandler):
         after: asyncio.Future[None],
     ) -> None:
         """Send what had to wait, or let aiohttp find out and tell why it cannot be sent."""
-        self._request_in_progress = False
         failed = after.exception() is not None
         if self.transport is None:
             return
         if failed:
             self._put_back(request, body)
             self._go_on()
+            return
+        self._send(instant, answer)
+        if self._close or self._force_close:
+            self._unpark()
+            self.force_close()
         else:
-            self._send(instant, answer)
-            if self._close or self._force_close:
-                self._unpark()
-                self.force_close()
-            else:
-                self._answer_queued(instant)
-        if self._handler_waiter is not None and not self._handler_waiter.done():
-            self._handler_waiter.set_result(None)
+            self._answer_queued(instant)
 
     def _send(self, instant: Instant, answer: Answer) -> None:
         if self.transport is not None and self._parser is not None:
