@@ -70,7 +70,7 @@ class Daemon:
             "listen": f"127.0.0.1:{port}",
             "store": f"sqlite:///{folder / 'store.db'}",
             "keys": [{"name": "ops", "file": "ops.key", "allow": ["read", "write"]}],
-            "log": {"format": "console", "level": "debug"},
+            "log": {"format": "console", "level": "info"},
         }
         self.config_path.write_text(yaml.safe_dump(merged(own, settings)))
 
