@@ -20,9 +20,11 @@ class Terminal:
         self._process = process
         self._keyboard = keyboard
         self._seen = bytearray()
+        self._reader = Thread(target=self._read)
+        self._reader.start()
 
-    def read(self) -> None:
-        """Take in what the program writes, to its end."""
+    def _read(self) -> None:
+        """Take in what is written, until nothing has the terminal open any more."""
         with suppress(OSError):  # EIO: the program's side is closed
             while data := os.read(self._keyboard, 65536):
                 self._seen += data
@@ -32,11 +34,16 @@ class Terminal:
         return self._seen.decode(errors="replace").replace("\r\n", "\n")
 
     def wait_for(self, words: str, *, within: float) -> str:
-        """Wait until the words were written; give all that was."""
+        """Wait until the words were written; give all that was.
+
+        Fails as soon as they cannot come any more: the program has ended, and all is read.
+        """
 
         def seen() -> str | None:
+            all_read = not self._reader.is_alive()  # to be known before the text is looked at
             text = self.text()
-            return text if words in text else None  # also what is read only after its end
+            assert words in text or not all_read, f"it ended without {words!r}:\n{text}"
+            return text if words in text else None
 
         return until(seen, f"{words!r} in {self}", within=within)
 
@@ -54,8 +61,15 @@ class Terminal:
         """The process id of the program."""
         return self._process.pid
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Have the program ended, by force if need be."""
+        try:
+            self._end()
+        finally:
+            self._reader.join()
+            os.close(self._keyboard)
+
+    def _end(self) -> None:
         if self._process.poll() is None:
             self.press(f"{CTRL_C}\nexit\n")  # the latter is for a shell
             try:
@@ -82,11 +96,7 @@ def terminal(
     )
     os.close(screen)
     opened = Terminal(process=process, keyboard=keyboard)
-    reader = Thread(target=opened.read)
-    reader.start()
     try:
         yield opened
     finally:
-        opened.leave()
-        reader.join()
-        os.close(keyboard)
+        opened.close()
