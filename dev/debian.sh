@@ -35,6 +35,7 @@ if [ "$1" = test ] || [ "$1" = bench ]; then
     have ip || need iproute2
     have openssl || need openssl
     have mkfs.ext4 || need e2fsprogs
+    have faketime || need faketime
 fi
 [ -n "$missing" ] || exit 0
 
