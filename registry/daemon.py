@@ -29,8 +29,10 @@ SETTLE_SECONDS = 2.0
 DRAIN_SECONDS = 8.0
 
 
-async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
-    """Run the registry until SIGTERM or SIGINT.
+async def run(
+    configuration: Configuration, log: FilteringBoundLogger, store: type[SqliteStore] = SqliteStore
+) -> None:
+    """Run the registry, on a store of this kind, until SIGTERM or SIGINT.
 
     Raises ConfigError, StartError of the store and of the shell.
     """
@@ -38,7 +40,7 @@ async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
     settings, metrics = configuration.settings, new_metrics()
     request_metrics, tls = RequestMetrics(metrics), configuration.tls()
     async with AsyncExitStack() as stack:
-        registry = _open(stack, configuration, metrics, log)
+        registry = _open(stack, store, configuration, metrics, log)
         app = application(
             registry,
             keyring=keyring,
@@ -76,12 +78,13 @@ async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
 
 def _open(
     stack: AsyncExitStack,
+    kind: type[SqliteStore],
     configuration: Configuration,
     metrics: CollectorRegistry,
     log: FilteringBoundLogger,
 ) -> Registry:
     """Open the store, and build the rules on it; what is heard last is made durable at the end."""
-    store = SqliteStore(
+    store = kind(
         path=configuration.store_file(),
         monotonic=time.monotonic,
         observe=StoreMetrics(metrics).observe,
