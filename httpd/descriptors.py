@@ -4,7 +4,8 @@ import resource
 
 from structlog.typing import FilteringBoundLogger
 
-RESERVED = 64  # for files, sockets of our own, the engine, the log
+# For files, sockets of our own, the engine, the log; and for connections that are being refused.
+RESERVED = 256
 
 
 def connections_possible(wanted: int, log: FilteringBoundLogger) -> int:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
@@ -18,6 +19,9 @@ from httpd.systemd import Notifier
 from httpd.tls import ServerTls
 
 BACKLOG = 1024
+# asyncio accepts as many connections in one go as may queue, before any can be refused. With no
+# descriptor left for one of them it would log an error for each that it did not take.
+ACCEPTED_AT_ONCE = 32
 HANDSHAKE_SECONDS = 5.0
 DEFAULT_LIMITS = Limits()
 
@@ -37,7 +41,8 @@ class _Listener(web.BaseSite):
         tls: ServerTls | None,
         doors: Doors,
     ) -> None:
-        super().__init__(runner, ssl_context=tls.context if tls else None, backlog=BACKLOG)
+        context = tls.context if tls else None
+        super().__init__(runner, ssl_context=context, backlog=ACCEPTED_AT_ONCE)
         self._address = address
         self._doors = doors
 
@@ -64,6 +69,9 @@ class _Listener(web.BaseSite):
             raise StartError(
                 f"cannot listen on {self.name}: {os.strerror(error.errno or 0)}"
             ) from error
+        for listening in self._server.sockets:
+            with socket.fromfd(listening.fileno(), listening.family, listening.type) as same:
+                same.listen(BACKLOG)
 
 
 @asynccontextmanager
