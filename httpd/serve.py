@@ -39,11 +39,13 @@ class _Listener(web.BaseSite):
         *,
         address: tuple[str, int],
         tls: ServerTls | None,
+        handshake_seconds: float,
         doors: Doors,
     ) -> None:
         context = tls.context if tls else None
         super().__init__(runner, ssl_context=context, backlog=ACCEPTED_AT_ONCE)
         self._address = address
+        self._handshake_seconds = handshake_seconds
         self._doors = doors
 
     @property
@@ -63,7 +65,7 @@ class _Listener(web.BaseSite):
                 *self._address,
                 ssl=self._ssl_context,
                 backlog=self._backlog,
-                ssl_handshake_timeout=HANDSHAKE_SECONDS if self._ssl_context else None,
+                ssl_handshake_timeout=self._handshake_seconds if self._ssl_context else None,
             )
         except OSError as error:
             raise StartError(
@@ -86,6 +88,7 @@ async def listening(
     log: FilteringBoundLogger,
     instant: Instant | None = None,
     limits: Limits = DEFAULT_LIMITS,
+    handshake_seconds: float = HANDSHAKE_SECONDS,
 ) -> AsyncIterator[tuple[str, int]]:
     """Listen while the context is open; give the address (its port, where 0 was asked for).
 
@@ -104,7 +107,9 @@ async def listening(
     doors = Doors(limit=room, metrics=metrics, limits=limits, instant=instant)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(runner.cleanup)
-        await _Listener(runner, address=address, tls=tls, doors=doors).start()
+        await _Listener(
+            runner, address=address, tls=tls, handshake_seconds=handshake_seconds, doors=doors
+        ).start()
         host, port = runner.addresses[0][:2]
         log.info("listening", host=host, port=port, tls=tls is not None)
         if tls is not None:

@@ -61,6 +61,17 @@ async def test_https_is_served_with_the_certificate(tmp_path: Path) -> None:
         assert await health(port, trusting(crt)) == 200
 
 
+async def test_who_says_nothing_where_tls_is_spoken_is_cut_off(tmp_path: Path) -> None:
+    crt, key = certificate(tmp_path, "server", "localhost")
+    tls = ServerTls(TlsFiles(crt, key))
+    async with daemon(tls=tls, handshake_seconds=0.1) as (host, port):
+        reader, writer = await asyncio.open_connection(host, port)
+        async with asyncio.timeout(30):  # asyncio's own limit is 60 seconds
+            assert await reader.read() == b""
+        writer.close()
+        assert await health(port, trusting(crt)) == 200
+
+
 async def test_older_than_tls_1_2_is_refused(tmp_path: Path) -> None:
     crt, key = certificate(tmp_path, "server", "localhost")
     tls = ServerTls(TlsFiles(crt, key))
