@@ -1,8 +1,11 @@
 """Bodies of POST /nodes/{hostname}: what is read, and what is refused."""
 
+import json
 from io import BytesIO
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.registry.service import Service
 
@@ -84,3 +87,40 @@ async def test_a_compressed_body_is_415(service: Service, coding: str) -> None:
     )
 
     assert answer.status == 415
+
+
+WORDS = st.sampled_from(["labels", "kv", "a", "b", "é", '"', "\\", "prometheus:web"])
+PAIRS = st.lists(st.tuples(WORDS, WORDS), max_size=4)
+FIELDS = st.lists(
+    st.sampled_from(
+        [("hostname", '"web-1"'), ("last_update", "7"), ("labels", "[]"), ("kv", "{}")]
+    ),
+    max_size=2,
+)
+
+
+def written(pairs: list[tuple[str, str]], *, ascii_only: bool) -> str:
+    """Write a JSON object, in which keys may stand twice."""
+    members = [(json.dumps(name, ensure_ascii=ascii_only), value) for name, value in pairs]
+    return "{" + ",".join(f"{name}:{value}" for name, value in members) + "}"
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(labels=st.lists(WORDS, max_size=4), kv=PAIRS, more=FIELDS, ascii_only=st.booleans())
+async def test_a_key_that_stands_twice_is_found_in_any_body(
+    service: Service,
+    labels: list[str],
+    kv: list[tuple[str, str]],
+    more: list[tuple[str, str]],
+    *,
+    ascii_only: bool,
+) -> None:
+    values = [(name, json.dumps(value, ensure_ascii=ascii_only)) for name, value in kv]
+    inner = written(values, ascii_only=ascii_only)
+    fields = [("labels", json.dumps(labels, ensure_ascii=ascii_only)), ("kv", inner), *more]
+    body = written(fields, ascii_only=ascii_only).encode()
+
+    answer = await service.ask("POST", "/nodes/web-1", data=body)
+
+    twice = len(dict(kv)) < len(kv) or len(dict(fields)) < len(fields)
+    assert answer.status == (400 if twice else 200), answer.body

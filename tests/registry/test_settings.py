@@ -59,8 +59,8 @@ def test_a_key_is_known_by_its_fingerprint_alone_once_it_was_read(file: Path) ->
 def test_what_a_key_may_do_is_as_the_settings_say(file: Path) -> None:
     (_, inline), (_, ops) = Configuration(file, {}).callers
 
-    assert (inline.name, inline.allow, inline.nodes) == ("inline", {"read"}, ("*",))
-    assert (ops.name, ops.allow, ops.nodes) == ("ops", {"register"}, ("web-*",))
+    assert (inline.name, inline.allow, inline.nodes) == ("inline", frozenset({"read"}), ("*",))
+    assert (ops.name, ops.allow, ops.nodes) == ("ops", frozenset({"register"}), ("web-*",))
 
 
 @pytest.mark.parametrize(("length", "status"), [(15, 2), (16, 0)])

@@ -1,0 +1,49 @@
+"""A host that posts from another address: its own address is the new one, at once and later."""
+
+from typing import Any
+
+import aiohttp
+
+from registry.prometheus import Rules
+from registry.store import Row
+from tests.registry.service import OPS, MemoryStore, Service, serving
+
+LABELS = ["prometheus:web:host:127.0.0.1", "prometheus:web:host:127.0.0.2"]
+
+
+async def post_from(service: Service, address: str, labels: list[str]) -> None:
+    """Send a heartbeat from one of this machine's addresses."""
+    host, port = service.address
+    connector = aiohttp.TCPConnector(local_addr=(address, 0))
+    headers = {"Authorization": OPS}
+    body: dict[str, Any] = {"labels": labels, "kv": {}}
+    async with (
+        aiohttp.ClientSession(connector=connector, headers=headers) as session,
+        session.post(f"http://{host}:{port}/nodes/h1", json=body) as answer,
+    ):
+        assert answer.status == 200
+
+
+async def targets(service: Service) -> list[list[str]]:
+    groups = await service.get("/prometheus/web?format=http_sd")
+    return [group["targets"] for group in groups]
+
+
+async def test_a_host_that_moves_may_name_its_new_address_and_no_longer_the_old_one() -> None:
+    async with serving(rules=Rules(own_only=True)) as service:
+        for address in ("127.0.0.1", "127.0.0.2", "127.0.0.1"):
+            await post_from(service, address, LABELS)
+
+            assert await targets(service) == [[f"{address}:9100"]]
+        assert service.registry.nodes.counts.unchanged == 2
+        await service.registry.nodes.flush()
+        assert service.store.rows["h1"].address == "127.0.0.1"
+
+
+async def test_after_a_restart_a_host_may_name_the_address_that_it_had_last() -> None:
+    document = (
+        b'{"labels":["prometheus:web:host:192.0.2.7","prometheus:web:host:192.0.2.8"],"kv":{}}'
+    )
+    store = MemoryStore([Row("h1", document, 1_600_000_000, "192.0.2.8")])
+    async with serving(rules=Rules(own_only=True), store=store) as service:
+        assert await targets(service) == [["127.0.0.2:9100"]]
