@@ -3,6 +3,7 @@
 from typing import Any
 
 import aiohttp
+import msgspec
 
 from registry.prometheus import Rules
 from registry.store import Row
@@ -41,9 +42,7 @@ async def test_a_host_that_moves_may_name_its_new_address_and_no_longer_the_old_
 
 
 async def test_after_a_restart_a_host_may_name_the_address_that_it_had_last() -> None:
-    document = (
-        b'{"labels":["prometheus:web:host:192.0.2.7","prometheus:web:host:192.0.2.8"],"kv":{}}'
-    )
-    store = MemoryStore([Row("h1", document, 1_600_000_000, "192.0.2.8")])
+    document = msgspec.json.encode({"labels": LABELS, "kv": {}})
+    store = MemoryStore([Row("h1", document, 1_600_000_000, "127.0.0.2")])
     async with serving(rules=Rules(own_only=True), store=store) as service:
         assert await targets(service) == [["127.0.0.2:9100"]]
