@@ -1,4 +1,4 @@
-"""Small files that are there whole or not at all."""
+"""Files of the agent's state: small, and there whole or not at all."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ def write_whole(path: Path, content: bytes, *, durable: bool) -> None:
     the return on.
     """
     draft = path.with_name(f".{path.name}.new")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    descriptor = open_own(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
         if durable:
@@ -20,6 +20,19 @@ def write_whole(path: Path, content: bytes, *, durable: bool) -> None:
     draft.replace(path)
     if durable:
         _sync_folder(path.parent)
+
+
+def open_own(path: Path, flags: int) -> int:
+    """Open or make a file that its owner alone can read; give the descriptor.
+
+    What root makes here, with ``deregister``, belongs to the folder's owner: the daemon, which
+    runs as a user of its own, has to go on with it.
+    """
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    owner = path.parent.stat()
+    if os.geteuid() == 0 and os.fstat(descriptor).st_uid != owner.st_uid:
+        os.fchown(descriptor, owner.st_uid, owner.st_gid)
+    return descriptor
 
 
 def _sync_folder(path: Path) -> None:

@@ -37,6 +37,7 @@ class Identity:
         self._file = directory / FILE
         self._machine = None if machine is None else _fingerprint(machine)
         self._record = self._read() or self._new()
+        self._bind()
 
     @property
     def id(self) -> str:
@@ -83,6 +84,12 @@ class Identity:
 
     def _is_of_this_machine(self, record: _Record) -> bool:
         return record.machine == self._machine or self._machine is None or record.machine is None
+
+    def _bind(self) -> None:
+        """Tie an identity that was made before the machine had an id of its own to that one."""
+        if self._record.machine is None and self._machine is not None:
+            self._record.machine = self._machine
+            self._write()
 
     def _new(self) -> _Record:
         self._record = _Record(id=str(uuid.uuid4()), machine=self._machine)

@@ -37,9 +37,9 @@ class LabelFiles:
         except FileNotFoundError:
             return []
         except OSError as error:
-            faults.add(f"{self._directory}: {error.strerror}")
+            faults.add(f"{_shown(self._directory)}: {error.strerror}")
             return list(self._known)
-        return [path for path in paths if not _an_editors(path) and path.is_file()]
+        return [path for path in paths if not _an_editors(path) and _may_be_a_file(path)]
 
     def _labels(self, path: Path, faults: set[str]) -> list[str]:
         try:
@@ -47,18 +47,30 @@ class LabelFiles:
                 content = file.read(LARGEST_FILE + 1)
             text = content.decode()
         except OSError as error:
-            faults.add(f"{path}: {error.strerror}")
+            faults.add(f"{_shown(path)}: {error.strerror}")
         except UnicodeDecodeError:
-            faults.add(f"{path}: is not UTF-8")
+            faults.add(f"{_shown(path)}: is not UTF-8")
         else:
             if len(content) <= LARGEST_FILE:
                 return list(_lines(path, text, faults))
-            faults.add(f"{path}: is larger than {LARGEST_FILE} bytes")
+            faults.add(f"{_shown(path)}: is larger than {LARGEST_FILE} bytes")
         return self._known.get(path, [])
 
 
 def _an_editors(path: Path) -> bool:
     return path.name.startswith(".") or path.name.endswith("~")
+
+
+def _may_be_a_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # reading it will tell why
+        return True
+
+
+def _shown(path: Path) -> str:
+    """Give a name that a log and a terminal can take: file names need not be UTF-8."""
+    return str(path).encode(errors="backslashreplace").decode()
 
 
 def _lines(path: Path, content: str, faults: set[str]) -> Iterator[str]:
@@ -70,4 +82,4 @@ def _lines(path: Path, content: str, faults: set[str]) -> Iterator[str]:
         if fault is None:
             yield label
         else:
-            faults.add(f"{path}, line {number}: {fault}")
+            faults.add(f"{_shown(path)}, line {number}: {fault}")

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from agent.files import open_own
+
 LEFT = "left"
 LOCK = "presence.lock"
 
@@ -33,7 +35,7 @@ class Presence:
 
     def leave(self) -> None:
         """Be silent from now on; this waits for what is being said."""
-        self._left.touch(mode=0o600)
+        os.close(open_own(self._left, os.O_WRONLY | os.O_CREAT))
         with self._locked(fcntl.LOCK_EX):
             pass
 
@@ -43,7 +45,7 @@ class Presence:
 
     @contextmanager
     def _locked(self, kind: int) -> Iterator[None]:
-        descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = open_own(self._lock, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(descriptor, kind)
             yield

@@ -86,7 +86,12 @@ class Reporter:
     async def run(self) -> None:
         """Report at once and from then on, until cancelled."""
         while True:
-            pause = await self._report()
+            try:
+                pause = await self._report()
+            except Exception as error:  # whatever it is, the next heartbeat may work
+                pause = self._backoff.pause()
+                with suppress(Exception):  # nor does a log that cannot be written end this
+                    self._ledger.broken(error)
             if pause is None:
                 await self._next_call()
             else:
@@ -116,9 +121,6 @@ class Reporter:
             except RegistryFailure as failure:
                 self._ledger.failed(failure)
                 return self._backoff.pause(failure.retry_after_seconds)
-            except Exception as error:  # whatever it is, the next heartbeat may work
-                self._ledger.broken(error)
-                return self._backoff.pause()
             self._backoff.reset()
             await self._drop_other_names()
         return None

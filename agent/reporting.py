@@ -59,6 +59,7 @@ class Reporting:
             url=line.url,
             metrics=self._metrics,
             clock=time.time,
+            monotonic=time.monotonic,
             changed=self._write_down,
             log=self._log,
         )

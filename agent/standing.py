@@ -72,15 +72,18 @@ class Ledger:
         url: str,
         metrics: HeartbeatMetrics,
         clock: Callable[[], float],
+        monotonic: Callable[[], float],
         changed: Callable[[], None],
         log: FilteringBoundLogger,
     ) -> None:
         self.standing = Standing(url=url)
         self._metrics = metrics
         self._clock = clock
+        self._monotonic = monotonic
         self._changed = changed
         self._log = log.bind(registry=url)
         self._told: set[str] = set()
+        self._away_since = 0.0
         for outcome in (TAKEN, DEFECT, *(failure.kind for failure in FAILURES)):
             metrics.heartbeats.labels(url, outcome)
         metrics.up.labels(url).set(0)
@@ -90,9 +93,9 @@ class Ledger:
         now = self._clock()
         standing = self.standing
         if standing.failing_since is not None:
-            self._log.info(
-                "registry back", away_seconds=max(0, round(now - standing.failing_since))
-            )
+            # Not by the wall clock: at boot that is often set right during the outage.
+            away_seconds = round(self._monotonic() - self._away_since)
+            self._log.info("registry back", away_seconds=away_seconds)
         elif standing.taken_at is None:
             self._log.info("registered")
         self._told.clear()
@@ -117,6 +120,7 @@ class Ledger:
         new_outage = self.standing.failing_since is None
         if new_outage:
             self.standing.failing_since = now
+            self._away_since = self._monotonic()
         if new_outage or (topic != "away" and topic not in self._told):
             self._log.warning("heartbeat not taken", kind=kind, reason=reason, **more)
         self._told.add(topic)

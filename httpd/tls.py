@@ -45,7 +45,7 @@ class ServerTls:
         _check_readable("certificate", certificate)
         _check_readable("key", key)
         try:
-            context.load_cert_chain(certificate, key)
+            context.load_cert_chain(certificate, key, password=_no_password)
         except OSError as error:
             raise TlsError(
                 f"tls: {certificate} and {key} are no certificate with its key: {error}"
@@ -59,9 +59,8 @@ class ServerTls:
         except OSError as error:
             raise TlsError(f"tls.client_ca: {client_ca} holds no certificate: {error}") from error
 
-    def _stamps(self) -> list[tuple[int, int]]:
-        stats = [path.stat() for path in self._files if path is not None and path.exists()]
-        return [(stat.st_mtime_ns, stat.st_ino) for stat in stats]
+    def _stamps(self) -> list[tuple[int, int] | None]:
+        return [_stamp(path) for path in self._files if path is not None]
 
     def renew(self) -> bool:
         """Take over changed files; False when they are as they were.
@@ -95,6 +94,20 @@ class ServerTls:
                 if str(error) != failure:
                     failure = str(error)
                     log.error("certificate not renewed, the old one stays", reason=failure)
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """Give what tells a renewed file from the old one, None while there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ino
+
+
+def _no_password() -> str:
+    """Stand for the passphrase of a key that has one: without this, OpenSSL asks the terminal."""
+    return ""
 
 
 def _check_readable(name: str, path: Path) -> None:

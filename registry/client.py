@@ -28,7 +28,7 @@ from registry.failures import (
     Unreachable,
     WrongKey,
 )
-from registry.heartbeat import Heartbeat, Node
+from registry.heartbeat import MAX_BODY_BYTES, Heartbeat, Node
 from registry.trust import Trust
 
 __all__ = [
@@ -54,6 +54,7 @@ __all__ = [
 ]
 
 LONGEST_ANSWER = 256 * 1024 * 1024
+LONGEST_NODE = 2 * MAX_BODY_BYTES
 LONGEST_ERROR = 64 * 1024
 LONGEST_MESSAGE = 500
 
@@ -200,7 +201,7 @@ class RegistryClient:
             ssl=self._trust.context() if self._tls else True,
         ) as response:
             if response.status == HTTPStatus.OK:
-                return await _read(response, LONGEST_ANSWER)
+                return await _read(response, LONGEST_ANSWER if method == "GET" else LONGEST_NODE)
             raise await _refused(response)
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from agent.reporter import Registry
-from registry.client import Node, NotFound, RegistryFailure
+from registry.client import Node, NotFound
 from registry.heartbeat import Heartbeat
 
 
@@ -20,7 +20,7 @@ class FakeRegistry:
         self.reports = 0
         self.taken: list[tuple[str, Heartbeat]] = []
         self.forgotten: list[tuple[str, str | None, str | None]] = []
-        self.forget_failure: RegistryFailure | None = None
+        self.forget_failure: Exception | None = None
         self.unknown: set[str] = set()
         self._happened = asyncio.Event()
 

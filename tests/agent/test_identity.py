@@ -42,6 +42,13 @@ def test_a_machine_that_has_no_id_of_its_own_keeps_the_identity(
     assert identity(tmp_path, before).id == identity(tmp_path, after).id
 
 
+def test_an_identity_is_tied_to_the_machine_as_soon_as_that_has_an_id(tmp_path: Path) -> None:
+    first = identity(tmp_path, machine=None)
+    assert identity(tmp_path, MACHINE).id == first.id
+
+    assert identity(tmp_path, machine="f" * 32).id != first.id
+
+
 def test_the_machines_own_id_is_not_written_down(tmp_path: Path) -> None:
     identity(tmp_path)
 

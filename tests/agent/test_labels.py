@@ -72,6 +72,30 @@ def test_a_file_that_cannot_be_read_for_a_while_keeps_its_labels(tmp_path: Path)
     assert len(faults) == 2
 
 
+def test_a_link_that_cannot_be_followed_costs_no_other_file(tmp_path: Path) -> None:
+    faults: list[str] = []
+    (tmp_path / "a").write_text("good:1")
+    labels = files(tmp_path, faults)
+    labels.read()
+
+    (tmp_path / "a").unlink()
+    (tmp_path / "a").symlink_to("x" * 300)
+    (tmp_path / "b").write_text("good:2")
+
+    assert labels.read() == ["good:1", "good:2"]
+    assert faults == [f"{tmp_path / 'a'}: File name too long"]
+
+
+def test_a_fault_can_be_told_whatever_the_file_is_called(tmp_path: Path) -> None:
+    faults: list[str] = []
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff")).write_bytes(b"\xff")
+
+    files(tmp_path, faults).read()
+
+    assert [fault.encode().decode() for fault in faults] == faults
+    assert len(faults) == 1
+
+
 def test_a_fault_that_comes_back_is_told_again(tmp_path: Path) -> None:
     faults: list[str] = []
     labels = files(tmp_path, faults)

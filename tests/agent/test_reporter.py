@@ -30,6 +30,7 @@ class Bench:
         self.label = "service:web"
         self.key = "rk1.web-1.secret"
         self.builds = 0
+        self.wall = 1_000_000.0
         self.identity = Identity(directory=folder, machine=None)
         self.presence = Presence(directory=folder)
         self.metrics = CollectorRegistry()
@@ -38,7 +39,8 @@ class Bench:
         self.ledger = Ledger(
             url=URL,
             metrics=HeartbeatMetrics(self.metrics),
-            clock=lambda: 1000.0,
+            clock=lambda: self.wall,
+            monotonic=asyncio.get_running_loop().time,
             changed=lambda: None,
             log=log,
         )
@@ -209,6 +211,51 @@ async def test_a_defect_ends_one_heartbeat_and_not_the_roll_call(tmp_path: Path)
         await registry.until(lambda: len(registry.taken) == 1)
 
     assert bench.events() == [("heartbeat not taken", "defect"), ("registry back", "")]
+
+
+async def test_state_that_cannot_be_used_for_a_while_does_not_end_the_roll_call(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "presence.lock").mkdir()
+    bench = Bench(tmp_path)
+
+    async with bench.running() as registry:
+        while bench.count("defect") < 3:
+            await asyncio.sleep(0.01)
+        (tmp_path / "presence.lock").rmdir()
+        await registry.until(lambda: len(registry.taken) == 1)
+
+    assert bench.events() == [("heartbeat not taken", "defect"), ("registry back", "")]
+
+
+async def test_a_defect_with_the_old_name_does_not_end_the_roll_call(tmp_path: Path) -> None:
+    Identity(directory=tmp_path, machine=None).claim(URL, "web-0", "k" * 20)
+    bench = Bench(tmp_path)
+    bench.registry.forget_failure = ZeroDivisionError("division by zero")
+
+    async with bench.running() as registry:
+        await registry.until(lambda: len(registry.taken) == 3)
+        bench.registry.forget_failure = None
+        await registry.until(lambda: registry.forgotten != [])
+
+
+async def test_how_long_a_registry_was_away_is_told_whatever_the_clock_was_set_to(
+    tmp_path: Path,
+) -> None:
+    bench = Bench(tmp_path)
+
+    async with bench.running() as registry:
+        await registry.until(lambda: len(registry.taken) == 1)
+        registry.failure = AWAY
+        bench.reporter.call()
+        await registry.until(lambda: bench.count("unreachable") >= 1)
+        bench.wall += 86_400
+        registry.failure = None
+        await registry.until(lambda: len(registry.taken) == 2)
+
+    back = bench.lines.entries[-1]
+    assert back["event"] == "registry back"
+    assert back["away_seconds"] < 60
 
 
 async def test_a_renamed_host_takes_its_old_name_out_with_the_old_key(tmp_path: Path) -> None:
