@@ -1,7 +1,10 @@
 import asyncio
 import time
+from datetime import UTC, datetime, timedelta
 
-from agent.schedule import scheduled
+import pytest
+
+from agent.schedule import Beat, scheduled
 
 
 class Ticks:
@@ -56,3 +59,25 @@ async def test_nothing_is_called_after_the_end() -> None:
     await asyncio.sleep(0.1)
 
     assert ticks.count <= count + 1
+
+
+@pytest.mark.parametrize("year", [2016, 2026, 2036])
+@pytest.mark.parametrize("late_seconds", [0.0, 0.4, 29.0])
+def test_the_next_time_is_a_period_after_the_last_whatever_the_wall_clock_says(
+    year: int, late_seconds: float
+) -> None:
+    beat = Beat(seconds=30, first=1012, monotonic=lambda: 1012 + late_seconds)
+    now = datetime(year, 1, 1, tzinfo=UTC)
+
+    following = beat.get_next_fire_time(datetime(2026, 1, 1, tzinfo=UTC), now)
+
+    assert (following - now).total_seconds() == pytest.approx(30 - late_seconds)
+
+
+def test_the_first_time_is_at_its_phase_and_one_that_is_early_counts() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    before = Beat(seconds=30, first=1012, monotonic=lambda: 1000)
+    assert before.get_next_fire_time(None, now) == now + timedelta(seconds=12)
+    early = Beat(seconds=30, first=1012, monotonic=lambda: 1041.9)
+    assert early.get_next_fire_time(now, now) == now + timedelta(seconds=30.1)

@@ -63,6 +63,11 @@ async def web_page(_request: web.Request) -> web.Response:
     return web.Response(text="<h1>Welcome</h1>", content_type="text/html")
 
 
+async def flooding(_request: web.Request) -> web.Response:
+    """Answer one heartbeat with more than any node is."""
+    return web.Response(body=b" " * 3 * 1024 * 1024)
+
+
 async def overloaded(_request: web.Request) -> web.Response:
     """Be busy."""
     headers = {"Retry-After": "1"}
@@ -120,6 +125,7 @@ def strangers(tmp_path: Path) -> Iterator[dict[str, tuple[str, str, str]]]:
         "cutting": (talking(cutting), "unreachable", "cut the connection"),
         "babbling": (talking(babbling), "garbage", "HTTP"),
         "web page": (answering(web_page), "garbage", "not as a registry does"),
+        "flooding": (answering(flooding), "garbage", "more than"),
         "overloaded": (answering(overloaded), "busy", "too much to do"),
         "redirecting": (answering(elsewhere), "redirected", "not followed"),
         "expired": (answering(thief, tls=tls(expired)), "bad_certificate", "expired"),

@@ -1,0 +1,76 @@
+"""A host that was called something else before."""
+
+from pathlib import Path
+
+import pytest
+
+from agent.identity import Identity
+from registry.client import CloneRefused, Forbidden
+from tests.agent.reporter_bench import AWAY, URL, Bench
+
+
+async def test_a_defect_with_the_old_name_does_not_end_the_roll_call(tmp_path: Path) -> None:
+    Identity(directory=tmp_path, machine=None).claim(URL, "web-0", "k" * 20)
+    bench = Bench(tmp_path)
+    bench.registry.forget_failure = ZeroDivisionError("division by zero")
+
+    async with bench.running() as registry:
+        await registry.until(lambda: len(registry.taken) == 3)
+        bench.registry.forget_failure = None
+        await registry.until(lambda: registry.forgotten != [])
+
+
+async def test_a_renamed_host_takes_its_old_name_out_with_the_old_key(tmp_path: Path) -> None:
+    async with Bench(tmp_path).running() as registry:
+        await registry.until(lambda: len(registry.taken) == 1)
+    renamed = Bench(tmp_path, hostname="web-2")
+    renamed.key = "rk1.web-2.secret"
+
+    async with renamed.running() as registry:
+        await registry.until(lambda: len(registry.forgotten) == 1)
+
+    assert registry.taken[0][0] == "web-2"
+    assert registry.forgotten == [("web-1", renamed.identity.id, "rk1.web-1.secret")]
+    assert Identity(directory=tmp_path, machine=None).other_names(URL, "web-2") == []
+
+
+async def test_the_old_name_stays_until_the_new_one_is_taken(tmp_path: Path) -> None:
+    async with Bench(tmp_path).running() as registry:
+        await registry.until(lambda: len(registry.taken) == 1)
+    renamed = Bench(tmp_path, hostname="web-2")
+
+    async with renamed.running() as registry:
+        registry.failure = AWAY
+        await registry.until(lambda: registry.reports >= 5)
+        assert registry.forgotten == []
+        registry.failure = None
+        await registry.until(lambda: len(registry.forgotten) == 1)
+
+
+@pytest.mark.parametrize("failure", [CloneRefused("409: another's by now"), None])
+async def test_an_old_name_that_is_no_longer_this_hosts_is_struck_off(
+    tmp_path: Path, failure: CloneRefused | None
+) -> None:
+    Identity(directory=tmp_path, machine=None).claim(URL, "web-0", "k" * 20)
+    bench = Bench(tmp_path)
+    bench.registry.unknown.add("web-0")
+    bench.registry.forget_failure = failure
+
+    async with bench.running() as registry:
+        await registry.until(lambda: bench.identity.other_names(URL, "web-1") == [])
+
+    assert registry.forgotten == []
+
+
+async def test_an_old_name_that_may_not_be_taken_out_is_told_once_and_tried_at_the_next_start(
+    tmp_path: Path,
+) -> None:
+    Identity(directory=tmp_path, machine=None).claim(URL, "web-0", "k" * 20)
+    bench = Bench(tmp_path, interval=-0.9)
+    bench.registry.forget_failure = Forbidden("403: not yours")
+
+    async with bench.running() as registry:
+        await registry.until(lambda: len(registry.taken) == 3)
+
+    assert bench.events() == [("registered", ""), ("old name not taken out", "")]
+    assert bench.identity.other_names(URL, "web-1") == ["web-0"]

@@ -1,0 +1,63 @@
+"""A host's clock that jumps: the roll call goes on at its pace."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from dev.waiting import until
+from tests.daemons import Daemon, Daemons
+from tests.rollcall.asking import SOON, command, metric, until_listed
+from tests.wall_clock import WallClock
+
+pytestmark = pytest.mark.real("faketime")
+HOUR, DAY = 3600, 86_400
+YEARS = 3650 * DAY
+
+
+def taken(agent: Daemon, registry: Daemon) -> float:
+    """Give how many heartbeats of an agent a registry has taken."""
+    counted = f'outcome="taken",registry="{registry.base_url}"'
+    return metric(agent, f"rollcall_agent_heartbeats_total{{{counted}}}") or 0
+
+
+def until_it_beats_twice(agent: Daemon, registry: Daemon) -> None:
+    """Wait for two heartbeats more; there are not many more in that time."""
+    began, before = time.monotonic(), taken(agent, registry)
+    until(lambda: taken(agent, registry) >= before + 2, "two heartbeats", within=SOON)
+    seconds = time.monotonic() - began
+    # One on time, and one that makes up for a schedule that stands still.
+    assert taken(agent, registry) - before <= 2 * (seconds + 1)
+
+
+def last_log_time(agent: Daemon) -> str:
+    """Give the time, by its own clock, of an agent's last log line."""
+    lines = [json.loads(line) for line in agent.log().splitlines()]
+    told: str = lines[-1]["timestamp"]
+    return told
+
+
+def test_a_host_whose_clock_jumps_goes_on_registering_at_its_pace(
+    daemons: Daemons, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = daemons.registry()
+    wall = WallClock(tmp_path / "shift", monkeypatch)
+    agent = daemons.agent(
+        registries=[registry],
+        node={"hostname": "web-1"},
+        heartbeat_seconds=1,
+        log={"format": "json"},
+    )
+    until_listed(registry, "web-1")
+
+    for jump in (YEARS, HOUR, -HOUR, DAY, -DAY):
+        wall.set_by(jump)
+        until_it_beats_twice(agent, registry)
+
+    assert "heartbeat not taken" not in agent.log()
+    wall.set_by(YEARS)
+    registry.kill()
+    until(lambda: "heartbeat not taken" in agent.log(), "a line", within=SOON)
+    assert last_log_time(agent) > "2030", "its clock has not jumped at all"
+    assert command("rollcall-agent", agent, "status").returncode == 1
