@@ -1,8 +1,10 @@
 """Machines that are folders: ssh, scp and systemctl that do to them what the real ones do.
 
 ``ssh root@NAME COMMAND`` runs the command with NAME's folder as its file system, as far as
-/etc/rollcall and /var/lib/rollcall go; ``systemctl`` in it starts, stops, restarts and reloads our
-daemons as processes. Since all machines share 127.0.0.1, each daemon is given a port of its own.
+/etc/rollcall and /var/lib go; ``systemctl`` in it starts, stops, restarts and reloads our daemons as
+processes, if what they need is readable for the group that their unit's user has, and their store in
+the one folder under /var/lib that their unit may write. Since all machines share 127.0.0.1, each
+daemon is given a port of its own.
 """
 
 import os
@@ -32,6 +34,9 @@ SYSTEMCTL = """\
 #!/bin/bash
 set -eu
 what="$1"; unit="${@: -1}"; pid="$MACHINE/$unit.pid"
+if [ "$(cat "$MACHINE/group")" != "$unit" ] || find "$MACHINE/etc/rollcall" ! -perm -g=r | grep .
+then echo "the user $unit could not read that" >&2; exit 1; fi
+grep -q "^store: sqlite:///var/lib/$unit/" "$MACHINE/etc/rollcall/${unit#rollcall-}.yml"
 stop() {
   kill "$(cat "$pid")"
   tail --pid="$(cat "$pid")" -f /dev/null
@@ -56,10 +61,21 @@ set -eu
 name="$(basename "$0")"
 kind="${name#rollcall-}"
 sed -e "s|^listen:.*|listen: 127.0.0.1:$(cat "$MACHINE/port")|" \\
+  -e "s|sqlite:///var/lib/|sqlite:///$MACHINE/var/lib/|" \
   "$MACHINE/etc/rollcall/$kind.yml" > "$MACHINE/etc/rollcall/local.yml"
-echo "store: sqlite:///$MACHINE/var/lib/rollcall/$kind.db" >> "$MACHINE/etc/rollcall/local.yml"
-mkdir -p "$MACHINE/var/lib/rollcall"
-exec "$BIN/$name" --config "$MACHINE/etc/rollcall/local.yml" "$@"
+mkdir -p "$MACHINE/var/lib/$name"
+exec "$PROGRAMS/$name" --config "$MACHINE/etc/rollcall/local.yml" "$@"
+"""
+CHGRP = """\
+#!/bin/bash
+set -eu
+[ "$1 $3" = "-R /etc/rollcall" ]
+echo "$2" > "$MACHINE/group"
+"""
+# On a machine, paths are those of its folder.
+IN_FOLDER = """\
+#!/bin/bash
+exec "/bin/$(basename "$0")" "${@/#\\/etc/$MACHINE/etc}"
 """
 
 
@@ -76,6 +92,9 @@ class Machines:
         self._write("ssh", SSH)
         self._write("scp", SCP)
         self._write("on-machine/systemctl", SYSTEMCTL)
+        self._write("on-machine/chgrp", CHGRP)
+        for program in ("chmod", "rm"):
+            self._write(f"on-machine/{program}", IN_FOLDER)
         for program in ("rollcall-agent", "rollcall-registry"):
             self._write(f"on-machine/{program}", PROGRAM)
 
@@ -85,10 +104,15 @@ class Machines:
         path.write_text(text)
         path.chmod(0o755)
 
+    @property
+    def programs(self) -> Path:
+        """Where a machine's own programs are."""
+        return self._tools / "on-machine"
+
     def environment(self) -> dict[str, str]:
         """Give the environment of the one who sits at the work machine."""
         path = f"{self._tools}:{self._programs}:{os.environ['PATH']}"
-        mine = {"MACHINES": self._folder, "TOOLS": self._tools, "BIN": self._programs}
+        mine = {"MACHINES": self._folder, "TOOLS": self._tools, "PROGRAMS": self._programs}
         return {**os.environ, **{name: str(at) for name, at in mine.items()}, "PATH": path}
 
     def log(self, machine: str, unit: str) -> str:

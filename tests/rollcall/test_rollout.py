@@ -11,8 +11,9 @@ import pytest
 from tests.conftest import FreePort
 from tests.rollcall.machines import Machines
 
-pytestmark = [pytest.mark.real("openssl"), pytest.mark.real("curl"), pytest.mark.real("bash")]
-PAGE = Path(__file__).parents[2] / "docs" / "rollout.md"
+pytestmark = pytest.mark.real("openssl", "curl", "bash", "promtool")
+TOP = Path(__file__).parents[2]
+PAGE = TOP / "docs" / "rollout.md"
 REGISTRY, FIRST, SECOND, RENAMED = "localhost", "web-1", "web-2", "web-3"
 # What the page calls machines, and what stands for them here.
 NAMES = {
@@ -24,7 +25,7 @@ NAMES = {
 WAIT = """
 until_status() {  # HOST WORDS: wait until a host's status shows the words
   for _ in $(seq 200); do
-    if ssh "root@$1" rollcall-agent status | tee status.txt | grep -q "$2"; then return; fi
+    if ssh "root@$1" "$BIN/rollcall-agent" status | tee status.txt | grep -q "$2"; then return; fi
     sleep 0.1
   done
   cat status.txt; return 1
@@ -40,7 +41,8 @@ not_listed() { ! listed "$1"; }
 CHECKS = {
     "3.": 'until_true ask "https://$REGISTRY:$PORT/nodes"',
     "4.": f"until_status {FIRST} taken; until_status {SECOND} taken",
-    "5.": f"listed {FIRST} | grep -q service:web; listed {SECOND} | grep -q service:web",
+    "5.": f"listed {FIRST} | grep -q service:web; listed {SECOND} | grep -q service:web;"
+    "promtool check config prometheus/prometheus.yml",
     "6.": f"until_status {FIRST} taken",
     "7.": f"until_status {FIRST} taken; until_status {SECOND} taken",
     "8.": f"until_true listed {RENAMED}; until_true not_listed {SECOND}; not_listed {FIRST}",
@@ -74,6 +76,7 @@ def test_the_page_can_be_followed_from_its_first_line_to_its_last(
     # Each host beats every second here, so that nothing has to be waited for long.
     page = page.replace("listen: 0.0.0.0:7656\n", "listen: 0.0.0.0:7656\nheartbeat_seconds: 1\n")
     page = page.replace("PORT=7655", f"PORT={(tmp_path / 'port').read_text()}")
+    page = page.replace("BIN=/opt/rollcall/venv/bin", f"BIN={machines.programs}")
     script = ["set -euo pipefail", WAIT]
     for heading, commands in sections(page):
         script += [f"echo '== {heading}'", commands, CHECKS.get(heading[:2], "")]
@@ -96,6 +99,20 @@ def test_the_page_can_be_followed_from_its_first_line_to_its_last(
         log = machines.log(machine, "rollcall-agent")
         assert "certificate_refused" not in log, log
         assert "wrong_key" not in log, log
+
+
+def test_the_page_names_the_folder_and_the_users_of_the_units() -> None:
+    page = PAGE.read_text()
+    folder = re.findall(r"^BIN=(.*)$", page, re.MULTILINE)
+    users = set(re.findall(r"^ *deliver .* (\S+)$", page, re.MULTILINE))
+
+    for daemon in ("rollcall-agent", "rollcall-registry"):
+        unit = (TOP / "systemd" / f"{daemon}.service").read_text()
+        assert re.findall(r"^ExecStart=(\S*)/", unit, re.MULTILINE) == folder
+        assert re.findall("^User=(.*)$", unit, re.MULTILINE)[0] in users
+        credentials = re.findall("^LoadCredential=(.*):", unit, re.MULTILINE)
+        # Of these a running daemon sees no change, and the page changes what it names.
+        assert not any(f": {name}" in page or f"{name}\n" in page for name in credentials)
 
 
 def test_every_section_with_commands_has_what_must_hold_after_it() -> None:
