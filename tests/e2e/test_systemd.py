@@ -1,11 +1,8 @@
 """The units under a real systemd: installed, started, killed, misconfigured."""
 
-import io
 import re
 import secrets
-import tarfile
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import docker
@@ -13,7 +10,7 @@ import pytest
 
 from dev.waiting import until
 from tests.conftest import need_root
-from tests.images import debian_tree, imported
+from tests.e2e.booted import Host, booted, systemd_image
 
 pytestmark = pytest.mark.real("make", "debootstrap")
 SOON = 30.0
@@ -30,42 +27,6 @@ key = Path("/etc/rollcall/ops.key").read_text().strip()
 request = Request("http://127.0.0.1:7655/nodes", headers={{"Authorization": key}})
 print(urlopen(request, timeout=10).read().decode())
 '"""
-UP = ("running\n", "degraded\n")
-
-
-class Host:
-    """A container in which systemd is process 1."""
-
-    def __init__(self, *, client: docker.APIClient, container: str) -> None:
-        self._client = client
-        self._container = container
-
-    def put(self, folder: Path) -> None:
-        """Copy what is in a folder to the root of the file system."""
-        buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w") as archive:
-            archive.add(folder, arcname=".")
-        self._client.put_archive(self._container, "/", buffer.getvalue())
-
-    def run(self, line: str) -> str:
-        """Run a line of shell; give what it wrote."""
-        status, output = self.try_to(line)
-        assert status == 0, f"{line}\n{output}"
-        return output
-
-    def try_to(self, line: str) -> tuple[int, str]:
-        """Run a line of shell; give its exit status and what it wrote."""
-        made = self._client.exec_create(self._container, ["sh", "-euc", line])
-        output: bytes = self._client.exec_start(made["Id"])
-        return self._client.exec_inspect(made["Id"])["ExitCode"], output.decode()
-
-    def state(self, unit: str) -> str:
-        """Give a unit's state, such as ``active`` or ``failed``."""
-        return self.try_to(f"systemctl is-active {unit}")[1].strip()
-
-    def pid(self, unit: str) -> int:
-        """Give the process id of a unit's daemon."""
-        return int(self.run(f"systemctl show --property MainPID --value {unit}"))
 
 
 @pytest.fixture(scope="module")
@@ -83,39 +44,15 @@ def host(
         settings = edited / f"etc/rollcall/{name}.yml"
         settings.parent.mkdir(parents=True, exist_ok=True)
         settings.write_text(f"{text}\n{line}\n")
-    with ExitStack() as stack:
-        tree = debian_tree("systemd-sysv", "dbus", "python3", "procps")
-        image = f"rollcall-test-systemd:{secrets.token_hex(4)}"
-        stack.enter_context(imported(docker_client, tree, image))
-        container = _boot(docker_client, image)
-        stack.callback(docker_client.remove_container, container, force=True, v=True)
-        booted = Host(client=docker_client, container=container)
-        until(lambda: booted.try_to("systemctl is-system-running")[1] in UP, "boot", within=60)
-        booted.put(destdir)
-        booted.put(edited)
-        _install(booted)
-        yield booted
-
-
-def _boot(client: docker.APIClient, image: str) -> str:
-    settings = client.create_host_config(
-        cap_add=["SYS_ADMIN", "SYS_PTRACE"],
-        security_opt=["seccomp=unconfined", "apparmor=unconfined"],
-        binds=["/sys/fs/cgroup:/sys/fs/cgroup:rw"],
-        tmpfs={"/run": "", "/run/lock": ""},
-        cgroupns="host",
-    )
-    made = client.create_container(
-        image, ["/lib/systemd/systemd"], environment={"container": "docker"}, host_config=settings
-    )
-    container: str = made["Id"]
-    client.start(container)
-    return container
+    with systemd_image(docker_client) as image, booted(docker_client, image) as host:
+        host.put(destdir)
+        host.put(edited)
+        _install(host)
+        yield host
 
 
 def _install(host: Host) -> None:
     """Do what ``make install`` does on a host after it laid out the files, and start both."""
-    host.run("mount --make-rshared /")  # else credentials are empty in a container
     host.run("systemd-sysusers /usr/lib/sysusers.d/rollcall.conf && systemctl daemon-reload")
     host.run(
         "cd /etc/rollcall; for name in agent registry; do chgrp rollcall-$name $name.yml; done"
@@ -162,6 +99,19 @@ def test_wrong_settings_fail_the_unit_once_and_are_in_the_journal(host: Host) ->
     assert "nonsense: unknown setting" in host.run("journalctl --unit rollcall-agent")
     host.run("sed -i '/^nonsense/d' /etc/rollcall/agent.yml && systemctl start rollcall-agent")
     assert host.state("rollcall-agent") == "active"
+
+
+def test_root_takes_the_host_out_and_the_agent_goes_on_with_its_state(host: Host) -> None:
+    name = host.run("hostname").strip()
+    taken_out = host.run(f"{BIN}/rollcall-agent deregister")
+    assert f": {name}: taken out" in taken_out
+    assert f'"hostname":"{name}"' not in host.run(NODES)
+
+    host.run("systemctl restart rollcall-agent")
+
+    until(lambda: f'"hostname":"{name}"' in host.run(NODES), "the host's node", within=SOON)
+    assert host.run("find /var/lib/rollcall-agent ! -user rollcall-agent") == ""
+    host.run(f"{BIN}/rollcall-agent status")
 
 
 def test_both_end_in_order_when_they_are_stopped(host: Host) -> None:

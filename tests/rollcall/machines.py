@@ -1,10 +1,10 @@
 """Machines that are folders: ssh, scp and systemctl that do to them what the real ones do.
 
 ``ssh root@NAME COMMAND`` runs the command with NAME's folder as its file system, as far as
-/etc/rollcall and /var/lib go; ``systemctl`` in it starts, stops, restarts and reloads our daemons as
-processes, if what they need is readable for the group that their unit's user has, and their store in
-the one folder under /var/lib that their unit may write. Since all machines share 127.0.0.1, each
-daemon is given a port of its own.
+/etc/rollcall and /var/lib go; ``systemctl`` in it starts, stops, restarts and reloads our daemons
+as processes, if what they need is readable for their unit's group, and their store in the one
+folder under /var/lib that their unit may write. Since all machines share 127.0.0.1, each daemon is
+given a port of its own.
 """
 
 import os
