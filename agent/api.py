@@ -41,6 +41,7 @@ STATUSES: Mapping[type[Exception], int] = {
 PATH = "/v1/apps"
 # What is no name is no path either, so nothing odd comes further than this.
 APP = PATH + "/{name:[a-z0-9][a-z0-9_.-]{1,62}}"
+BUSY = [("GET", PATH + "/{name}")]
 LIST_FILTERS = ("label", "state")
 Change = Callable[[str, Asker], Awaitable[Record]]
 

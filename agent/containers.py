@@ -1,8 +1,10 @@
 """What the rules ask of a container engine, in our words: the protocol, its values, its errors."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 
 class EngineError(Exception):
@@ -64,8 +66,7 @@ class EngineInfo:
     init: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class Container:
+class Container(msgspec.Struct, frozen=True, kw_only=True):
     """A container as a listing shows it. ``ports`` are the host's, while they are published."""
 
     id: str
@@ -77,8 +78,7 @@ class Container:
     ports: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, kw_only=True)
-class InspectedContainer(Container):
+class InspectedContainer(Container, frozen=True, kw_only=True):
     """A container as only an inspect shows it. Times are RFC 3339, None where unknown."""
 
     started_at: str | None
@@ -91,7 +91,7 @@ class InspectedContainer(Container):
     cpu: int
     memory: int
     created_at: str | None = None
-    published: Mapping[int, int] = field(default_factory=dict)
+    published: Mapping[int, int] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

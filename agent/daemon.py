@@ -9,7 +9,7 @@ from time import time
 from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
 
-from agent.api import STATUSES, AppsApi
+from agent.api import BUSY, STATUSES, AppsApi
 from agent.apps import Apps
 from agent.engine import DockerEngine
 from agent.host import Host
@@ -27,6 +27,7 @@ from agent.store import Store
 from config.address import listen_address
 from httpd.app import build_app
 from httpd.auth import Keyring
+from httpd.express import Express
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.serve import Signals, listening
 from httpd.systemd import Notifier
@@ -111,6 +112,7 @@ async def _listening(
 ) -> AsyncIterator[int]:
     """Serve while the context is open; give the port."""
     settings, request_metrics = configuration.settings, RequestMetrics(metrics)
+    express = Express(BUSY)
     api = AppsApi(apps=apps)
     app = build_app(
         routes=api.routes(),
@@ -121,6 +123,7 @@ async def _listening(
         swagger=files("agent").joinpath("swagger.yml").read_text("utf-8"),
         open_metrics=settings.open_metrics,
         open_swagger=settings.open_swagger,
+        express=express,
         log=log,
     )
     app.on_shutdown.append(api.end_streams)
@@ -132,6 +135,7 @@ async def _listening(
         max_connections=settings.max_connections,
         drain_seconds=DRAIN_SECONDS,
         log=log,
+        express=express,
     ) as (_, port):
         yield port
 

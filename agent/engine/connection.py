@@ -10,10 +10,12 @@ from http.client import HTTPException
 from typing import Any, TypeAlias, TypeVar
 
 import docker
+import msgspec
 
 from agent.containers import EngineTimeout, EngineTooOld
-from agent.engine.plain_http import PlainHttp
-from agent.engine.translation import translated
+from agent.engine.json_http import JsonHttp
+from agent.engine.plain_http import ask
+from agent.engine.translation import translate, translated
 
 # The stubs of docker-py lack some methods and mistype others.
 Client: TypeAlias = Any
@@ -43,13 +45,14 @@ class Connection:
 
     def __init__(self, *, url: str, timeout_seconds: float) -> None:
         self._url = url
+        self._socket = url.removeprefix("unix://")
         self.timeout_seconds = timeout_seconds * SHARE
         self._local = threading.local()
         self._lock = threading.Lock()
         self._found: Found | None = None
         self._clients: list[Client] = []
-        self._plains: list[PlainHttp] = []
         self._generation = 0
+        self._json = JsonHttp(self._socket, most=WORKERS)
         # What takes long, such as stopping, must not stand in the way of reading.
         self._quick = ThreadPoolExecutor(WORKERS, thread_name_prefix="engine-quick")
         self._slow = ThreadPoolExecutor(2 * WORKERS, thread_name_prefix="engine-slow")
@@ -78,25 +81,26 @@ class Connection:
         except TimeoutError as error:
             raise EngineTimeout("the container engine does not answer in time") from error
 
-    async def get(self, path: str, *, seconds: float | None = None) -> Any:
-        """Ask the engine and give its JSON; EngineError as for ``call``.
+    async def get(
+        self, path: str, decoder: msgspec.json.Decoder[T], *, seconds: float | None = None
+    ) -> T:
+        """Ask the engine and give its decoded JSON; EngineError as for ``call``.
 
         This does not go through docker-py: reading is to cost little more than the engine takes.
         """
-        return await self.call(
-            lambda client: self._plain().get(
-                f"/v{client.api_version}{path}", seconds=client.timeout
-            ),
-            seconds=seconds,
-        )
+        limit = self.timeout_seconds if seconds is None else seconds
+        try:
+            async with asyncio.timeout(limit):
+                return await self._json.get(f"/v{await self._spoken(limit)}{path}", decoder)
+        except OSError as error:
+            self._forget()
+            raise translate(error) from error
 
-    def _plain(self) -> PlainHttp:
-        plain: PlainHttp | None = getattr(self._local, "plain", None)
-        if plain is None:
-            plain = self._local.plain = PlainHttp(self._url.removeprefix("unix://"))
-            with self._lock:
-                self._plains.append(plain)
-        return plain
+    async def _spoken(self, seconds: float) -> str:
+        found = self._found
+        if found is None:  # finding it takes a thread
+            return await self.call(lambda client: str(client.api_version), seconds=seconds)
+        return found.api_version
 
     def _run(self, work: Callable[[Client], T], deadline: float) -> T:
         with translated():
@@ -137,20 +141,12 @@ class Connection:
     def _find(self, seconds: float) -> Found:
         found = self._found
         if found is None:
-            said = self._ask(seconds)
+            said = ask(self._socket, "/version", seconds=seconds)
             with self._lock:
                 self._generation += 1
                 found = Found(said["Version"], spoken_version(said), self._generation)
                 self._found = found
         return found
-
-    def _ask(self, seconds: float) -> dict[str, Any]:
-        # Not through docker-py: it would leave a socket behind wherever nobody listens.
-        scout = PlainHttp(self._url.removeprefix("unix://"))
-        try:
-            return dict(scout.get("/version", seconds=seconds))
-        finally:
-            scout.close()
 
     def _drop(self, client: Client) -> None:
         with self._lock:
@@ -166,8 +162,7 @@ class Connection:
         self._slow.shutdown(wait=False, cancel_futures=True)
         for client in list(self._clients):
             self._drop(client)
-        for plain in self._plains:
-            plain.close()
+        self._json.close()
 
 
 def spoken_version(said: dict[str, Any]) -> str:

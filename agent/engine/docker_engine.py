@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from urllib.parse import quote
 
 import msgspec
 import requests
@@ -35,6 +34,7 @@ from agent.engine.raw_calls import checked, execute, read_file, url
 from agent.engine.registry_logins import RegistryLogin, login_header
 from agent.engine.streams import Streams, frames, json_lines
 from agent.engine.volumes import Volumes
+from agent.engine.wire import INSPECT, from_inspect
 
 ACTIONS = ["create", "start", "die", "pause", "unpause", "destroy", "rename", "oom", "update"]
 PULL_IDLE_SECONDS = 120.0
@@ -80,16 +80,11 @@ class DockerEngine(Volumes):
         self, *, label: str | None = None, seconds: float | None = None
     ) -> list[Container]:
         """List containers in one call, however many there are."""
-        filters = msgspec.json.encode({"label": [label]} if label else {}).decode()
-        path = f"/containers/json?all=1&filters={quote(filters)}"
-        entries = await self._connection.get(path, seconds=seconds)
-        return [shapes.from_listing(entry) for entry in entries]
+        return await self._listed({"label": [label]} if label else {}, seconds=seconds)
 
     async def inspect(self, container_id: str) -> InspectedContainer:
         """Look at one container."""
-        return shapes.from_inspect(
-            await self._connection.get(f"/containers/{quote(container_id, safe='')}/json")
-        )
+        return from_inspect(await self._connection.get(f"/containers/{container_id}/json", INSPECT))
 
     async def create(self, plan: ContainerPlan) -> str:
         """Make a container from the plan and nothing else."""

@@ -4,11 +4,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from agent.containers import Container, ContainerPlan, Image, InspectedContainer, Process, Sample
+from agent.containers import ContainerPlan, Image, Process, Sample
 
 MIB = 1 << 20
 PERIOD = 100_000  # microseconds; CpuQuota is what a container may use of them
-NEVER = "0001-01-01T00:00:00Z"
 # Of the engine's default set, what neither a web application nor an SSH server needs: making
 # device files, forging packets, and giving files capabilities that outlive the process.
 DROPPED = ["MKNOD", "NET_RAW", "SETFCAP"]
@@ -16,66 +15,6 @@ DROPPED = ["MKNOD", "NET_RAW", "SETFCAP"]
 PS_COLUMNS = "-eo pid,ppid,user:32,pcpu,rss,etimes,args"
 COLUMNS = 7
 TCP_PORT = re.compile(r"[0-9]{1,5}/tcp")  # an image may also hold a range, which names no one port
-
-
-def from_listing(entry: Mapping[str, Any]) -> Container:
-    """Read one entry of the list of containers."""
-    names = [name.removeprefix("/") for name in entry.get("Names") or ()]
-    return Container(
-        id=entry["Id"],
-        name=next((name for name in names if "/" not in name), ""),
-        image=entry["Image"],
-        image_id=entry["ImageID"],
-        state=entry["State"],
-        labels=entry.get("Labels") or {},
-        ports=frozenset(
-            port["PublicPort"] for port in entry.get("Ports") or () if port.get("PublicPort")
-        ),
-    )
-
-
-def from_inspect(entry: Mapping[str, Any]) -> InspectedContainer:
-    """Read what an inspect tells of a container."""
-    state, config, host = entry["State"], entry["Config"], entry["HostConfig"]
-    published = _published(host.get("PortBindings") or {})
-    return InspectedContainer(
-        id=entry["Id"],
-        name=entry["Name"].removeprefix("/"),
-        image=config["Image"],
-        image_id=entry["Image"],
-        state=state["Status"],
-        labels=config.get("Labels") or {},
-        ports=frozenset(published.values()),
-        started_at=_time(state["StartedAt"]),
-        finished_at=_time(state["FinishedAt"]),
-        exit_code=_exit_code(state),
-        restarts=entry["RestartCount"],
-        oom_killed=state["OOMKilled"],
-        error=state.get("Error", ""),
-        env=environment(config.get("Env")),
-        cpu=host.get("CpuQuota", 0) * 100 // PERIOD,
-        memory=host.get("Memory", 0) // MIB,
-        created_at=_time(entry["Created"]),
-        published=published,
-    )
-
-
-def _exit_code(state: Mapping[str, Any]) -> int | None:
-    # While it runs again, the engine says 0.
-    unknown = state["Status"] in ("running", "paused") or _time(state["FinishedAt"]) is None
-    return None if unknown else int(state["ExitCode"])
-
-
-def _published(bindings: Mapping[str, Any]) -> dict[int, int]:
-    return {
-        int(inside.partition("/")[0]): int(outside[0]["HostPort"])
-        for inside, outside in bindings.items()
-        if outside and outside[0].get("HostPort", "").isdecimal()
-    }
-
-
-def _time(text: str) -> str | None:
-    return None if text in ("", NEVER) else text
 
 
 def environment(pairs: list[str] | None) -> dict[str, str]:

@@ -1,10 +1,13 @@
 """What the engine does with volumes."""
 
 from collections.abc import Mapping
+from urllib.parse import quote
+
+import msgspec
 
 from agent.containers import Container, NotThere
-from agent.engine import shapes
 from agent.engine.connection import Connection
+from agent.engine.wire import LISTING, from_listing
 
 
 class Volumes:
@@ -23,10 +26,15 @@ class Volumes:
 
     async def volume_users(self, name: str) -> list[Container]:
         """List the containers that a volume is mounted in."""
-        entries = await self._connection.call(
-            lambda client: client.containers(all=True, filters={"volume": [name]})
-        )
-        return [shapes.from_listing(entry) for entry in entries]
+        return await self._listed({"volume": [name]})
+
+    async def _listed(
+        self, filters: Mapping[str, list[str]], *, seconds: float | None = None
+    ) -> list[Container]:
+        query = quote(msgspec.json.encode(filters))
+        path = f"/containers/json?all=1&filters={query}"
+        entries = await self._connection.get(path, LISTING, seconds=seconds)
+        return [from_listing(entry) for entry in entries]
 
     async def create_volume(self, name: str, labels: Mapping[str, str]) -> None:
         """Make a volume with the engine's own driver and no options."""
