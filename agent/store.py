@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -16,6 +16,7 @@ from agent.apps.spec import App, Change
 from agent.containers import DiskFull
 
 T = TypeVar("T")
+Statement: TypeAlias = tuple[str, tuple[object, ...]]
 APPLICATION = 0x526F_4C41  # "RoLA"
 VERSION = 2
 UNDONE = "CREATE TABLE undone (change TEXT PRIMARY KEY);"
@@ -35,6 +36,7 @@ UPGRADE = f"BEGIN IMMEDIATE; {UNDONE} PRAGMA user_version = {VERSION}; COMMIT;"
 MOST_UNDONE = 1024
 # Pages that are written once and then free, in the file and in its log, so that a stop or a
 # delete can still be written down when the disk is full.
+TO_THE_LOGS_BEGINNING = "PRAGMA wal_checkpoint(RESTART)"
 RESERVE = 256 * 1024
 FULL = {sqlite3.SQLITE_FULL}
 
@@ -65,11 +67,12 @@ class Kept:
 class Store:
     """One database, opened by one agent at a time, with one connection in one thread.
 
-    A method that has returned has put its work on the disk.
+    A method that has returned has put its work on the disk. ``folder`` is where the database lies.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.folder = path.parent
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._connection: sqlite3.Connection | None = None
 
@@ -137,6 +140,7 @@ class Store:
             connection.execute("INSERT INTO reserve VALUES (zeroblob(?))", (RESERVE,))
             connection.execute("DELETE FROM reserve")
             connection.execute("COMMIT")
+            connection.execute(TO_THE_LOGS_BEGINNING)
         except sqlite3.OperationalError as error:
             # A disk that is full already is no reason not to start.
             if connection.in_transaction:
@@ -183,19 +187,14 @@ class Store:
         rows = [_app_row(app.name, app) for app in apps]
         await self._write([*rows, ("UPDATE facts SET value = 'yes' WHERE name = 'adopted'", ())])
 
-    async def _write(self, statements: list[tuple[str, tuple[object, ...]]]) -> None:
+    async def _write(self, statements: list[Statement]) -> None:
         def work() -> None:
             connection = self._connection
             if connection is None:
                 raise StoreError("the agent's database is closed")
             try:
-                connection.execute("BEGIN IMMEDIATE")
-                for statement, values in statements:
-                    connection.execute(statement, values)
-                connection.execute("COMMIT")
+                _execute_or_reserve(connection, statements)
             except sqlite3.Error as error:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
                 raise _refusal(error) from error
 
         await self._in_thread(work)
@@ -216,17 +215,39 @@ class Store:
         self._thread.shutdown()
 
 
-def _change_row(change: Change) -> tuple[str, tuple[object, ...]]:
+def _execute_or_reserve(connection: sqlite3.Connection, statements: list[Statement]) -> None:
+    try:
+        _execute(connection, statements)
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode not in FULL:
+            raise
+        connection.execute(TO_THE_LOGS_BEGINNING)
+        _execute(connection, statements)
+
+
+def _execute(connection: sqlite3.Connection, statements: list[Statement]) -> None:
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        for statement, values in statements:
+            connection.execute(statement, values)
+        connection.execute("COMMIT")
+    except sqlite3.Error:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _change_row(change: Change) -> Statement:
     return "REPLACE INTO changes VALUES (?, ?)", (change.app, msgspec.json.encode(change))
 
 
-def _app_row(name: str, app: App | None) -> tuple[str, tuple[object, ...]]:
+def _app_row(name: str, app: App | None) -> Statement:
     if app is None:
         return "DELETE FROM apps WHERE name = ?", (name,)
     return "REPLACE INTO apps VALUES (?, ?)", (name, msgspec.json.encode(app))
 
 
-def _undone_rows(change: str | None) -> list[tuple[str, tuple[object, ...]]]:
+def _undone_rows(change: str | None) -> list[Statement]:
     if change is None:
         return []
     oldest = "DELETE FROM undone WHERE rowid <= (SELECT max(rowid) FROM undone) - ?"

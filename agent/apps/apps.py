@@ -102,7 +102,7 @@ class Apps:
                 ephemeral=ephemeral_ports(),
                 chance=secrets.SystemRandom(),
             ),
-            room=Room(min_free_percent=defaults.min_free_percent),
+            room=Room(min_free_percent=defaults.min_free_percent, own=self._store.folder),
             defaults=defaults,
             clock=clock,
             log=log,

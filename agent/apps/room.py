@@ -1,7 +1,8 @@
-"""Room on the engine's disk, which many things fail without."""
+"""Room on the disks of the engine and of the agent, which many things fail without."""
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 from agent.containers import DiskFull
 
@@ -9,17 +10,25 @@ Statvfs = Callable[[str], os.statvfs_result]
 
 
 class Room:
-    """Refuses what adds data while the disk is nearly full; all else goes on."""
+    """Refuses what adds data while a disk is nearly full; all else goes on.
 
-    def __init__(self, *, min_free_percent: int, statvfs: Statvfs = os.statvfs) -> None:
+    ``own`` is where the agent keeps its database.
+    """
+
+    def __init__(self, *, min_free_percent: int, own: Path, statvfs: Statvfs = os.statvfs) -> None:
         self._min_free_percent = min_free_percent
+        self._own = str(own)
         self._statvfs = statvfs
 
-    def check(self, path: str) -> None:
-        """Refuse when too few bytes or inodes are free where ``path`` lies; DiskFull.
+    def check(self, root: str) -> None:
+        """Refuse when too few bytes or inodes are free under ``root`` or on our own disk; DiskFull.
 
         Nothing is refused where it cannot be measured: the engine's files may be elsewhere.
         """
+        for path in (root, self._own):
+            self._check(path)
+
+    def _check(self, path: str) -> None:
         try:
             disk = self._statvfs(path)
         except OSError:
