@@ -9,7 +9,7 @@ from time import time
 from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
 
-from agent.api import BUSY, STATUSES, AppsApi
+from agent.api import PATH, STATUSES, AppsApi
 from agent.apps import Apps
 from agent.engine import DockerEngine
 from agent.host import Host
@@ -27,7 +27,7 @@ from agent.store import Store
 from config.address import listen_address
 from httpd.app import build_app
 from httpd.auth import Keyring
-from httpd.express import Express
+from httpd.instant import Instant
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.serve import Signals, listening
 from httpd.systemd import Notifier
@@ -112,7 +112,6 @@ async def _listening(
 ) -> AsyncIterator[int]:
     """Serve while the context is open; give the port."""
     settings, request_metrics = configuration.settings, RequestMetrics(metrics)
-    express = Express(BUSY)
     api = AppsApi(apps=apps)
     app = build_app(
         routes=api.routes(),
@@ -123,7 +122,6 @@ async def _listening(
         swagger=files("agent").joinpath("swagger.yml").read_text("utf-8"),
         open_metrics=settings.open_metrics,
         open_swagger=settings.open_swagger,
-        express=express,
         log=log,
     )
     app.on_shutdown.append(api.end_streams)
@@ -135,7 +133,13 @@ async def _listening(
         max_connections=settings.max_connections,
         drain_seconds=DRAIN_SECONDS,
         log=log,
-        express=express,
+        instant=Instant(
+            [("GET", f"{PATH}/{{name}}", api.get_at_once)],
+            declined={"GET": ()},
+            keyring=keyring,
+            metrics=request_metrics,
+            log=log,
+        ),
     ) as (_, port):
         yield port
 

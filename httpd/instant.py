@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from aiohttp import HttpVersion11
 from aiohttp.http_parser import RawRequestMessage
@@ -48,12 +48,13 @@ class Question(NamedTuple):
 class Reply(NamedTuple):
     """JSON to be answered with 200, and what headers it needs besides: whole lines.
 
-    It is given once `after` is done; where that fails, the request takes the ordinary way again.
+    It is given once `after` is done, which gives the body where there is none yet. Where `after`
+    fails, the request takes the ordinary way.
     """
 
-    body: bytes
+    body: bytes | None = None
     headers: bytes = b""
-    after: asyncio.Future[None] | None = None
+    after: asyncio.Future[Any] | None = None
 
 
 class Answer(NamedTuple):
@@ -141,9 +142,12 @@ class Instant:
 
     def encode(self, answer: Answer) -> bytes:
         """Give all that is to be sent, now."""
-        reply = answer.reply
+        body, headers, after = answer.reply
+        if body is None:
+            assert after is not None
+            body = after.result()
         answer.durations.observe(time.perf_counter() - answer.started)
-        return _HEAD % (len(reply.body), self._now(), reply.headers, reply.body)
+        return _HEAD % (len(body), self._now(), headers, body)
 
     def _now(self) -> bytes:
         second = int(time.time())
