@@ -131,7 +131,7 @@ class AppsApi:
 
     async def delete(self, request: web.Request) -> web.Response:
         """DELETE /v1/apps/NAME."""
-        name, keep_data = _name(request), queries.keep_data(request)
+        name, keep_data = _name(request, "keep_data"), queries.keep_data(request)
         asker = queries.asker(request)
         record = await self._apps.delete(name, asker, keep_data=keep_data)
         if record is not None:
@@ -150,7 +150,10 @@ class AppsApi:
         """GET /v1/apps/NAME/logs."""
         window = queries.log_window(request)
         chunks = await self._apps.logs(
-            _name(request), tail=window.tail, since=window.since, follow=window.follow
+            _name(request, *queries.LOG_FILTERS),
+            tail=window.tail,
+            since=window.since,
+            follow=window.follow,
         )
         return await self._logs.send(request, chunks)
 
@@ -198,7 +201,9 @@ def _answer(
     return bodies.answer(_shown(caller(request), record), status=done)
 
 
-def _name(request: web.Request) -> str:
+def _name(request: web.Request, *known: str) -> str:
+    """Give the app's name; BadInput for a query parameter that is none of those known."""
+    bodies.query(request, known)
     return request.match_info["name"]
 
 
