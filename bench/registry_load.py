@@ -34,9 +34,17 @@ local function base64(text)
   end))
 end
 local requests, at = {}, 0
+local template, fleet
 function init(arguments)
   local kind, bodies, hosts = arguments[1], tonumber(arguments[2]), tonumber(arguments[3])
   local headers = {Authorization = 'Bearer %(key)s', ['Content-Type'] = 'application/json'}
+  if hosts > 100000 then -- more than can be held: each is made when it is sent
+    local mark = '987654'
+    local body = string.format('%(body)s', mark, mark, 1)
+    local post = wrk.format('POST', '/nodes/host-' .. mark .. '.example.com', headers, body)
+    template, fleet = post:gsub(mark, '%%%%06d'), hosts
+    return
+  end
   for round = 1, bodies do for n = 0, hosts - 1 do
     local host = string.format('host-%%06d.example.com', n)
     local body = string.format('%(body)s', n, n, round)
@@ -49,6 +57,10 @@ function init(arguments)
   end end
 end
 function request()
+  if template then
+    at = (at + 1) %% fleet
+    return string.format(template, at, at, at)
+  end
   at = at %% #requests + 1
   return requests[at]
 end
@@ -78,24 +90,32 @@ class Wrk:
         self._gets.write_text(GETS % {"key": KEY})
 
     def posts(
-        self, port: int, *, connections: int, kind: str = "node", bodies: int = 1, hosts: int = 1000
+        self,
+        port: int,
+        *,
+        connections: int,
+        kind: str = "node",
+        bodies: int = 1,
+        hosts: int = 1000,
+        seconds: int | None = None,
     ) -> Result:
-        """Send heartbeats for some hosts; with two bodies each one changes its node."""
+        """Send heartbeats for some hosts in turn; with two bodies each one changes its node."""
         arguments = ["-s", self._posts, f"http://127.0.0.1:{port}", "--", kind, bodies, hosts]
-        return self._run(connections, *arguments)
+        return self._run(connections, *arguments, seconds=seconds or self._seconds)
 
     def gets(self, port: int, path: str, *, connections: int = 32) -> Result:
         """Ask for one path."""
-        return self._run(connections, "-s", self._gets, f"http://127.0.0.1:{port}{path}")
+        url = f"http://127.0.0.1:{port}{path}"
+        return self._run(connections, "-s", self._gets, url, seconds=self._seconds)
 
-    def _run(self, connections: int, *arguments: object) -> Result:
-        command = ["wrk", "-t1", f"-c{connections}", f"-d{self._seconds}", "--latency"]
+    def _run(self, connections: int, *arguments: object, seconds: int) -> Result:
+        command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}", "--latency"]
         done = subprocess.run(
             [*command, *map(str, arguments)],
             check=True,
             capture_output=True,
             text=True,
-            timeout=self._seconds + 60,
+            timeout=seconds + 60,
         )
         refused = re.search(r"Non-2xx or 3xx responses: (\d+)", done.stdout)
         broken = re.search(r"Socket errors: (.*)", done.stdout)
