@@ -188,6 +188,8 @@ async def serving(
     clock: Clock | None = None,
     expire_after: float = 86_400,
     load: bool = True,
+    open_metrics: bool = False,
+    open_swagger: bool = False,
 ) -> AsyncIterator[Service]:
     """Run a registry while the context is open."""
     clock = clock or Clock()
@@ -212,8 +214,8 @@ async def serving(
         keyring=keyring,
         metrics=metrics,
         request_metrics=request_metrics,
-        open_metrics=False,
-        open_swagger=False,
+        open_metrics=open_metrics,
+        open_swagger=open_swagger,
         log=log,
     )
     if load:

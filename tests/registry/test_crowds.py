@@ -100,6 +100,7 @@ def test_ten_thousand_idle_connections_are_held_and_good_clients_served(
     assert "Traceback" not in registry.log()
 
 
+@pytest.mark.real
 def test_a_registry_with_few_files_says_so_and_refuses_what_it_cannot_serve(
     daemons: Daemons, sockets: ExitStack
 ) -> None:

@@ -9,13 +9,19 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from dev.waiting import until
+from tests.conftest import FreePort
 from tests.daemons import Daemon, Daemons
 
 
-@pytest.fixture
-def registry(daemons: Daemons) -> Daemon:
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory, free_port: FreePort) -> Iterator[Daemon]:
     """Give a registry to which something of each kind has happened."""
-    registry = daemons.registry()
+    folder = tmp_path_factory.mktemp("metrics") / "daemons"
+    with Daemons(folder=folder, free_port=free_port) as daemons:
+        yield _busy(daemons.registry())
+
+
+def _busy(registry: Daemon) -> Daemon:
     for labels in (["a"], ["a"], ["prometheus:web:host:a b", "prometheus:web:port:80"]):
         body = {"labels": labels, "kv": {"agent.id": "first"}}
         assert registry.ask("POST", "/nodes/web-1", json=body).ok
@@ -36,6 +42,28 @@ def samples(registry: Daemon) -> dict[str, float]:
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
+
+
+def test_what_happened_is_counted_by_its_kind(registry: Daemon) -> None:
+    found = samples(registry)
+
+    def told(name: str, *labels: tuple[str, str]) -> float:
+        return found[f"rollcall_{name}{list(labels) or ''}"]
+
+    assert told("registry_nodes", ("state", "fresh")) == 1
+    assert told("registry_nodes", ("state", "stale")) == 0
+    assert told("registry_available") == 1
+    for outcome, times in (("added", 2), ("unchanged", 1), ("changed", 1)):
+        assert told("registry_heartbeats_total", ("outcome", outcome)) == times
+    assert told("registry_heartbeats_refused_total", ("reason", "clone")) == 1
+    assert told("registry_nodes_forgotten_total", ("reason", "deleted")) == 1
+    assert told("registry_targets_left_out", ("reason", "host")) == 1
+    consumer = (("key", "ops"), ("user_agent", "Prometheus/2.42"))
+    assert told("registry_consumer_last_fetch_age_seconds", *consumer) >= 0
+    assert told("http_refusals_total", ("status", "409")) == 1
+    assert told("http_connections") >= 1
+    route = (("method", "POST"), ("route", "/nodes/{hostname}"), ("status", "200"))
+    assert told("http_request_duration_seconds_count", *route) == 4
 
 
 def change_many(registry: Daemon, rounds: Iterator[int]) -> None:
@@ -69,28 +97,6 @@ def test_batches_of_the_store_are_in_histograms_of_sizes_and_durations(registry:
         for bound in (*bounds, "+Inf"):
             assert found[f"rollcall_registry_{name}_bucket[('le', '{bound}')]"] <= batches
         assert found[f"rollcall_registry_{name}_bucket[('le', '+Inf')]"] == batches
-
-
-def test_what_happened_is_counted_by_its_kind(registry: Daemon) -> None:
-    found = samples(registry)
-
-    def told(name: str, *labels: tuple[str, str]) -> float:
-        return found[f"rollcall_{name}{list(labels) or ''}"]
-
-    assert told("registry_nodes", ("state", "fresh")) == 1
-    assert told("registry_nodes", ("state", "stale")) == 0
-    assert told("registry_available") == 1
-    for outcome, times in (("added", 2), ("unchanged", 1), ("changed", 1)):
-        assert told("registry_heartbeats_total", ("outcome", outcome)) == times
-    assert told("registry_heartbeats_refused_total", ("reason", "clone")) == 1
-    assert told("registry_nodes_forgotten_total", ("reason", "deleted")) == 1
-    assert told("registry_targets_left_out", ("reason", "host")) == 1
-    consumer = (("key", "ops"), ("user_agent", "Prometheus/2.42"))
-    assert told("registry_consumer_last_fetch_age_seconds", *consumer) >= 0
-    assert told("http_refusals_total", ("status", "409")) == 1
-    assert told("http_connections") >= 1
-    route = (("method", "POST"), ("route", "/nodes/{hostname}"), ("status", "200"))
-    assert told("http_request_duration_seconds_count", *route) == 4
 
 
 @pytest.mark.real("promtool")

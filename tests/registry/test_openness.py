@@ -3,28 +3,24 @@
 import pytest
 
 from registry.daemon import FLUSH_SECONDS
-from tests.daemons import Daemon, Daemons
+from tests.registry.service import serving
 
 PAGES = ("/metrics", "/swagger.json")
 CLOSED = ("/nodes", "/nodes/web-1", "/prometheus/web", "/nothing")
-NO_KEY = {"Authorization": ""}
-
-
-def status(registry: Daemon, method: str, path: str) -> int:
-    return registry.ask(method, path, headers=NO_KEY).status_code
 
 
 @pytest.mark.parametrize("open_page", PAGES)
-def test_the_settings_open_one_page_for_reading_and_nothing_else(
-    daemons: Daemons, open_page: str
-) -> None:
+async def test_the_settings_open_one_page_for_reading_and_nothing_else(open_page: str) -> None:
     metrics = open_page == "/metrics"
-    registry = daemons.registry(open_metrics=metrics, open_swagger=not metrics)
+    async with serving(open_metrics=metrics, open_swagger=not metrics) as service:
+        found = {
+            path: (await service.ask("GET", path, key=None)).status for path in (*PAGES, *CLOSED)
+        }
 
-    found = {path: status(registry, "GET", path) for path in (*PAGES, *CLOSED)}
-
-    assert found == {path: 200 if path == open_page else 401 for path in (*PAGES, *CLOSED)}
-    assert registry.ask("GET", open_page).ok  # with a key too
+        assert found == {path: 200 if path == open_page else 401 for path in (*PAGES, *CLOSED)}
+        assert (await service.ask("GET", open_page)).status == 200  # with a key too
+        changed = await service.ask("POST", open_page, key=None)
+        assert changed.status in {401, 405}
 
 
 def test_what_is_promised_to_be_durable_within_a_second_is_written_twice_in_one() -> None:
