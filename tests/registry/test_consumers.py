@@ -2,7 +2,8 @@
 
 import asyncio
 
-from tests.registry.service import SCRAPER, Service
+from registry.consumers import MOST, Consumers
+from tests.registry.service import SCRAPER, Clock, Service
 
 
 async def fetch(service: Service, user_agent: bytes) -> bytes:
@@ -33,3 +34,21 @@ async def test_a_user_agent_of_any_bytes_can_be_shown(service: Service) -> None:
     assert r'user_agent="caf\\udce9"' in text
     assert r'user_agent="caf\\xe9"' in text
     assert f'user_agent="{"x" * 100}"' in text
+
+
+def test_of_ever_new_consumers_those_are_kept_who_asked_last() -> None:
+    clock = Clock()
+    consumers = Consumers(monotonic=lambda: clock.uptime)
+    consumers.fetched("prometheus", "faithful")
+    for number in range(MOST - 1):
+        consumers.fetched("stranger", f"agent {number}")
+    clock.pass_seconds(7)
+    consumers.fetched("prometheus", "faithful")
+    for number in range(MOST - 1, 2 * MOST - 2):
+        consumers.fetched("stranger", f"agent {number}")
+
+    ages = consumers.ages()
+
+    assert len(ages) == MOST
+    assert ("prometheus", "faithful", 0.0) in ages
+    assert {age for _, _, age in ages} == {0.0}

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from dev.waiting import until
+from registry.store import sqlite_backup as backups
 from tests.conftest import FreePort
 from tests.daemons import Daemon, Daemons
 from tests.registry.disks import memory_disk, need_root, new_disk
+from tests.registry.stores import fill
 from tests.registry.writers import Writers
 
 pytestmark = pytest.mark.real("mkfs.ext4", "mount")
@@ -56,6 +58,22 @@ def test_a_power_cut_loses_nothing_that_was_acknowledged(
         stored = sequences(after / "r.db")
     assert acknowledged
     assert {host: seq for host, seq in acknowledged.items() if stored.get(host, -1) < seq} == {}
+
+
+async def test_a_backup_and_a_restored_store_survive_a_power_cut(
+    stack: ExitStack, tmp_path: Path
+) -> None:
+    need_root()
+    disk = new_disk(tmp_path)
+    folder = stack.enter_context(disk.mounted())
+    await fill(tmp_path / "r.db", *[f"h{number}" for number in range(300)])
+
+    backups.copy(tmp_path / "r.db", folder / "backup")
+    backups.restore(tmp_path / "r.db", folder / "restored.db")
+
+    with disk.after_power_cut().mounted() as after:
+        assert backups.check(after / "backup") == 300
+        assert backups.check(after / "restored.db") == 300
 
 
 def test_the_simulated_power_cut_does_take_what_was_not_synced(

@@ -2,6 +2,8 @@
 
 import asyncio
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -69,6 +71,8 @@ async def test_a_touch_of_a_host_that_is_not_kept_keeps_nothing(tmp_path: Path) 
         await store.touch([Heard("ghost", 5, "x")], ignore)
     async with opened(path) as (_, rows):
         assert rows == []
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT * FROM heard").fetchall() == []
 
 
 async def test_one_row_that_cannot_be_stored_does_not_hurt_the_others(tmp_path: Path) -> None:
