@@ -79,7 +79,7 @@ def test_a_jump_of_the_clock_makes_no_living_host_stale_and_forgets_none(
     daemons: Daemons, wall: WallClock
 ) -> None:
     limits = {"stale_after_seconds": 600, "expire_after_seconds": 1200}
-    registry = daemons.registry(nodes=limits)
+    registry = daemons.registry(nodes=limits, log={"level": "info"})
     first = beat(registry, "alive")
 
     for jump in JUMPS:
@@ -98,7 +98,7 @@ def test_a_jump_of_the_clock_makes_no_silent_host_fresh_and_forgets_none(
     daemons: Daemons, wall: WallClock
 ) -> None:
     limits = {"stale_after_seconds": 1, "expire_after_seconds": 1200}
-    registry = daemons.registry(nodes=limits)
+    registry = daemons.registry(nodes=limits, log={"level": "info"})
     beat(registry, "silent")
     until(lambda: states(registry)["stale"] == 1, "a stale host", within=SOON)
 
@@ -113,7 +113,7 @@ def test_a_jump_of_the_clock_before_or_after_an_end_makes_nobody_older(
     daemons: Daemons, wall: WallClock
 ) -> None:
     limits = {"stale_after_seconds": 600, "expire_after_seconds": 1200}
-    registry = daemons.registry(nodes=limits)
+    registry = daemons.registry(nodes=limits, log={"level": "info"})
     beat(registry, "alive")
 
     for jump in JUMPS:

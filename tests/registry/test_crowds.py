@@ -104,7 +104,7 @@ def test_ten_thousand_idle_connections_are_held_and_good_clients_served(
 def test_a_registry_with_few_files_says_so_and_refuses_what_it_cannot_serve(
     daemons: Daemons, sockets: ExitStack
 ) -> None:
-    registry = daemons.registry(max_connections=1000)
+    registry = daemons.registry(max_connections=1000, log={"level": "info"})
     limited = ("sh", "-c", 'ulimit -n 300; exec "$@"', "sh")
     with stand_in(registry, *limited, str(PROGRAM), "--config", str(registry.config_path)):
         assert registry.ask("POST", "/nodes/good", json=EMPTY).ok

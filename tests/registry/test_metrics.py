@@ -18,7 +18,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory, free_port: FreePort) -> I
     """Give a registry to which something of each kind has happened."""
     folder = tmp_path_factory.mktemp("metrics") / "daemons"
     with Daemons(folder=folder, free_port=free_port) as daemons:
-        yield _busy(daemons.registry())
+        yield _busy(daemons.registry(log={"level": "info"}))
 
 
 def _busy(registry: Daemon) -> Daemon:
