@@ -243,6 +243,19 @@ def test_an_unchanged_heartbeat_is_on_disk_soon_too(daemons: Daemons) -> None:
     assert registry.ask("GET", "/nodes/h1").json()[0]["last_update"] > first
 
 
+def test_what_was_heard_last_before_an_orderly_end_is_on_disk(daemons: Daemons) -> None:
+    registry = daemons.registry(log={"level": "info"})
+
+    def beat() -> int:
+        return int(registry.ask("POST", "/nodes/h1", json=EMPTY).json()[0]["last_update"])
+
+    first = beat()
+    last = until(lambda: heard if (heard := beat()) > first else None, "a second", within=10)
+    registry.terminate()
+
+    assert stored_last_update(registry) >= last
+
+
 def stored_last_update(registry: Daemon) -> int:
     """Read the time from the file, without our code."""
     file = registry.config_path.with_name("store.db")

@@ -27,13 +27,16 @@ async def test_another_programs_database_is_refused(tmp_path: Path) -> None:
     assert "another program" in await refusal(path)
 
 
-async def test_a_store_of_a_later_release_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [99, 0])
+async def test_a_store_of_a_later_release_or_of_none_is_refused(
+    tmp_path: Path, version: int
+) -> None:
     path = tmp_path / "r.db"
     await fill(path, "a")
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA user_version = 99")
+        connection.execute(f"PRAGMA user_version = {version}")
 
-    assert "schema version 99" in await refusal(path)
+    assert f"schema version {version}, this release knows 1 to " in await refusal(path)
 
 
 async def test_an_earlier_schema_is_brought_up_to_date_with_its_rows(tmp_path: Path) -> None:
