@@ -215,6 +215,7 @@ def test_sigterm_under_load_answers_what_was_begun_and_ends_with_zero(
     assert not folder & {"store.db-wal", "store.db-shm"}  # all is folded into the one file
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("seed", range(KILLS))
 def test_kill_9_under_load_loses_nothing_that_was_acknowledged(daemons: Daemons, seed: int) -> None:
     registry = daemons.registry(log={"level": "info"})
