@@ -101,6 +101,7 @@ class Apps:
                 probe=lambda port: can_listen(defaults.bind, port),
                 ephemeral=ephemeral_ports(),
                 chance=secrets.SystemRandom(),
+                log=log,
             ),
             room=Room(min_free_percent=defaults.min_free_percent, own=self._store.folder),
             defaults=defaults,

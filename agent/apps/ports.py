@@ -6,6 +6,8 @@ import socket
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+from structlog.typing import FilteringBoundLogger
+
 from agent.apps.errors import NoFreePort, PortInUse
 from agent.apps.roster import Roster
 from agent.containers import Container, Engine
@@ -16,7 +18,8 @@ EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 class Ports:
     """Finds out who holds a port: our apps, running or not, other containers, or any program.
 
-    ``probe`` tells whether the host lets a server listen on a port.
+    ``probe`` tells whether the host lets a server listen on a port; the kernel
+    lends those in ``ephemeral`` to outgoing connections.
     """
 
     def __init__(
@@ -28,11 +31,14 @@ class Ports:
         probe: Callable[[int], bool],
         ephemeral: range,
         chance: random.Random,
+        log: FilteringBoundLogger,
     ) -> None:
         self._engine = engine
         self._roster = roster
         self._pick_from = [port for port in pick_from if port not in ephemeral] or list(pick_from)
         self._probe = probe
+        self._ephemeral = ephemeral
+        self._log = log
         self._chance = chance
 
     async def published(self) -> list[Container]:
@@ -42,6 +48,8 @@ class Ports:
     def check(self, app: str, port: int, published: Collection[Container], own: str | None) -> None:
         """Refuse a port that somebody else holds; ``own`` is the app's present container.
 
+        One that an outgoing connection may hold at the app's next start is taken, with a warning.
+
         Raises:
             PortInUse: the message names the holder as well as it is known.
 
@@ -49,6 +57,14 @@ class Ports:
         holder = self.holder(app, port, published, own)
         if holder is not None:
             raise PortInUse(f"port {port} is held by {holder}; name another, or 0 for a free one")
+        if port in self._ephemeral:
+            self._log.warning(
+                "port of an app may be taken by an outgoing connection while the app does not run:"
+                " the kernel lends ports of that range",
+                app=app,
+                port=port,
+                range=f"{self._ephemeral[0]}-{self._ephemeral[-1]}",
+            )
 
     def holder(
         self, app: str, port: int, published: Collection[Container], own: str | None

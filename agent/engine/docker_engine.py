@@ -33,6 +33,7 @@ from agent.engine.pulls import Pull, came_from_registry, pull_failure, pull_para
 from agent.engine.raw_calls import checked, execute, read_file, url
 from agent.engine.registry_logins import RegistryLogin, login_header
 from agent.engine.streams import Streams, frames, json_lines
+from agent.engine.translation import top_failure
 from agent.engine.volumes import Volumes
 from agent.engine.wire import INSPECT, from_inspect
 
@@ -202,10 +203,13 @@ class DockerEngine(Volumes):
             raise pull_failure(str(error)) from error
 
     async def processes(self, container_id: str) -> list[Process]:
-        """List its processes by the host's ps."""
-        told = await self._connection.call(
-            lambda client: client.top(container_id, ps_args=shapes.PS_COLUMNS)
-        )
+        """List its processes by the ps of the engine's host."""
+        try:
+            told = await self._connection.call(
+                lambda client: client.top(container_id, ps_args=shapes.PS_COLUMNS)
+            )
+        except EngineError as error:
+            raise top_failure(error) from error
         return shapes.from_top(told["Processes"] or [])
 
     async def sample(self, container_id: str) -> Sample | None:

@@ -62,6 +62,16 @@ def translate(error: Exception) -> EngineError:
     return EngineUnavailable("the container engine cannot be reached")
 
 
+def top_failure(error: EngineError) -> EngineError:
+    """Say that it is the host's ps that failed, where no more is known of a failure."""
+    if type(error) is not EngineError:
+        return error
+    return EngineError(
+        "the processes cannot be listed: the engine asks the `ps` of its host (Debian: procps),"
+        f" which failed: {error}"
+    )
+
+
 @contextmanager
 def translated() -> Iterator[None]:
     """Raise our errors for those of docker-py and the transport."""

@@ -32,8 +32,11 @@ class OwnEngine:
         self._process: subprocess.Popen[bytes] | None = None
         self.url = f"unix://{folder / 'docker.sock'}"
 
-    def start(self) -> None:
-        """Start it, or start it again, and wait until it answers."""
+    def start(self, *, programs: Path | None = None) -> None:
+        """Start it, or start it again, and wait until it answers.
+
+        What is in the folder ``programs`` takes the place of the host's programs.
+        """
         place = self._folder
         self._forget_the_dead()
         dockerd = (
@@ -43,6 +46,7 @@ class OwnEngine:
         with (place / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 ["unshare", "--net", "sh", "-c", f"ip link set lo up && exec {dockerd}"],
+                env={**os.environ, "PATH": f"{programs or place}:{os.environ['PATH']}"},
                 stdout=log,
                 stderr=log,
             )

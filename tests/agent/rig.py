@@ -137,21 +137,18 @@ async def rigged(
     **defaults: Any,
 ) -> AsyncIterator[Rig]:
     """Run an agent's apps. Apps made with ``name()`` are deleted afterwards, unless ``keep``."""
-    capture = LogCapture()
+    capture, changes = LogCapture(), list[float]()
     log = structlog.wrap_logger(None, processors=[capture])
-    store = Store(folder / "agent.db")
     if not adopt:
         await without_adoption(folder)
-    changes: list[float] = []
-    engine = DockerEngine(
-        url=engine_url,
-        timeout_seconds=timeout_seconds,
-        logins=logins,
-        pull_idle_seconds=pull_idle_seconds,
-    )
     apps = Apps(
-        store=store,
-        engine=engine,
+        store=Store(folder / "agent.db"),
+        engine=DockerEngine(
+            url=engine_url,
+            timeout_seconds=timeout_seconds,
+            logins=logins,
+            pull_idle_seconds=pull_idle_seconds,
+        ),
         defaults=replace(DEFAULTS, **defaults),
         log=log,
         on_change=lambda: changes.append(time.monotonic()),

@@ -1,13 +1,15 @@
 """Creating an app: all of it, or nothing of it."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import docker
 import pytest
 
 from tests.agent.looking import containers_of, limits
-from tests.agent.rig import Rig
+from tests.agent.rig import Rig, rigged
+from tests.conftest import FreePort
 
 pytestmark = pytest.mark.real
 
@@ -221,3 +223,17 @@ async def test_a_creation_in_the_background_that_fails_is_kept_as_failed_with_th
     record = await rig.until(name, state="failed")
     assert "cannot be had" in record["message"]
     assert (await rig.ask("DELETE", f"/{name}")).status == 200
+
+
+async def test_a_port_that_the_kernel_lends_to_others_is_taken_with_a_warning(
+    tmp_path: Path, engine_url: str, busybox_image: str, free_port: FreePort
+) -> None:
+    lent = free_port()  # the kernel picks it, so it is one of those
+    async with rigged(tmp_path, engine_url) as rig:
+        record = await rig.create(busybox_image, http_port=lent)
+
+        assert record["state"] == "running"
+        warned = [each for each in rig.log.entries if "outgoing" in each["event"]]
+        assert [(each["log_level"], each["app"], each["port"]) for each in warned] == [
+            ("warning", record["name"], lent)
+        ]

@@ -1,8 +1,11 @@
 """Starting, stopping, rebuilding and deleting apps over a real engine."""
 
+import secrets
+
 import docker
 import pytest
 
+from tests.agent.conftest import variant
 from tests.agent.looking import containers_of, read, write
 from tests.agent.rig import Rig
 
@@ -100,3 +103,24 @@ async def test_a_foreign_volume_of_that_name_is_a_conflict_and_left_alone(
         assert not containers_of(docker_client, name)
     finally:
         docker_client.remove_volume(f"rollcall-{name}")
+
+
+async def test_a_rebuild_takes_an_image_that_exists_only_here_as_it_now_is(
+    rig: Rig, docker_client: docker.APIClient, busybox_image: str
+) -> None:
+    tag = f"rollcall-test-local:{secrets.token_hex(4)}"
+    repository, _, version = tag.partition(":")
+    docker_client.tag(busybox_image, repository, version)
+    try:
+        record = await rig.create(tag)
+        with variant(docker_client, busybox_image, "ENV RELEASE=2") as newer:
+            docker_client.tag(newer, repository, version, force=True)
+
+            rebuilt = await rig.ask("PUT", f"/{record['name']}/rebuild")
+
+            assert rebuilt.status == 200, rebuilt.json
+            container = docker_client.inspect_container(rebuilt.json["container_id"])
+            assert "RELEASE=2" in container["Config"]["Env"]
+        await rig.ask("DELETE", f"/{record['name']}")
+    finally:
+        docker_client.remove_image(tag, force=True)

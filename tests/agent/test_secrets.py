@@ -40,6 +40,16 @@ def command_lines() -> Iterator[set[str]]:
         thread.join()
 
 
+STEPS = (
+    ("PUT", "/keys", PASSWORD),
+    ("PUT", "/keys", "ssh-rsa " + PASSWORD),
+    ("PUT", "/rebuild", None),
+    ("PUT", "/stop", None),
+    ("PUT", "/start", None),
+    ("GET", "", None),
+)
+
+
 def test_no_secret_is_seen_anywhere(
     daemons: Daemons, engine_url: str, ssh_image: str, docker_client: docker.APIClient
 ) -> None:
@@ -53,14 +63,7 @@ def test_no_secret_is_seen_anywhere(
     labels = ""
     with command_lines() as seen:
         assert agent.ask("POST", "/v1/apps", json=body).status_code == 201
-        for method, at, data in (
-            ("PUT", "/keys", PASSWORD),
-            ("PUT", "/keys", "ssh-rsa " + PASSWORD),
-            ("PUT", "/rebuild", None),
-            ("PUT", "/stop", None),
-            ("PUT", "/start", None),
-            ("GET", "", None),
-        ):
+        for method, at, data in STEPS:
             headers = {"Content-Type": "text/plain"} if data else {}
             answers.append(agent.ask(method, path + at, data=data, headers=headers).text)
         for container in docker_client.containers(filters={"name": name}):

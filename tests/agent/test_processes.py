@@ -1,0 +1,32 @@
+"""The engine asks its host's ps for the processes of an app; that one may be missing or fail."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.agent.own_engine import IMAGE, OwnEngine
+from tests.agent.rig import rigged
+
+pytestmark = [pytest.mark.real("dockerd", "unshare", "ip"), pytest.mark.timeout(300)]
+
+
+async def test_a_ps_that_fails_is_named_and_all_else_is_told(tmp_path: Path) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    ps = programs / "ps"
+    ps.write_text("#!/bin/sh\necho 'ps: bad library' >&2\nexit 1\n")
+    ps.chmod(0o755)
+    with OwnEngine() as engine:
+        engine.start(programs=programs)
+        engine.build()
+        async with rigged(tmp_path, engine.url) as rig:
+            name = (await rig.create(IMAGE))["name"]
+
+            answer = await rig.ask("GET", f"/{name}/processes")
+
+            assert answer.status == 503
+            assert "`ps` of its host" in answer.json["message"]
+            assert "ps: bad library" in answer.json["message"]
+            assert (await rig.get(name))["state"] == "running"
+            ps.unlink()
+            assert (await rig.ask("GET", f"/{name}/processes")).json[0]["pid"] > 0
