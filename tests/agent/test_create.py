@@ -42,10 +42,26 @@ async def test_a_container_gets_the_limits_and_the_protection_of_the_host(
     assert host["Init"] is True
     assert host["RestartPolicy"]["Name"] == "unless-stopped"
     assert host["Privileged"] is False
+    addresses = [address for each in host["PortBindings"].values() for address in each]
+    assert {address["HostIp"] for address in addresses} == {"127.0.0.1"}
     assert not host["Binds"]
     assert [mount["Type"] for mount in inspected["Mounts"]] == ["volume"]
     assert inspected["Name"] == f"/{record['name']}"
     assert inspected["Config"]["StopTimeout"] == 1
+
+
+async def test_an_app_may_have_all_cores_and_no_more_and_little_memory(
+    rig: Rig, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    cores = docker_client.info()["NCPU"]
+    body = {"name": rig.name(), "image": busybox_image, "cpu": 100 * cores + 1}
+
+    refused = await rig.ask("POST", "", body)
+    record = await rig.create(busybox_image, cpu=100 * cores, memory=6)
+
+    assert refused.status == 400
+    assert f"1 to {100 * cores} percent" in refused.json["message"]
+    assert limits(docker_client, record)[1:3] == (100_000 * cores, 6 << 20)
 
 
 async def test_defaults_are_the_configured_ones(rig: Rig, busybox_image: str) -> None:

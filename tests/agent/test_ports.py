@@ -1,0 +1,54 @@
+"""Which port the agent picks where none is asked for."""
+
+import random
+from pathlib import Path
+
+import pytest
+import structlog
+from structlog.testing import LogCapture
+
+from agent.apps.errors import NoFreePort
+from agent.apps.ports import Ports
+from agent.apps.roster import Roster
+from agent.containers import Container
+from agent.engine import DockerEngine
+from agent.store import Store
+from tests.daemons import NO_ENGINE
+
+OTHER = Container(
+    id="1",
+    name="other",
+    image="i",
+    image_id="2",
+    state="running",
+    labels={},
+    ports=frozenset({103}),
+)
+
+
+def ports(folder: Path, *, ephemeral: range, busy: int) -> Ports:
+    return Ports(
+        engine=DockerEngine(url=NO_ENGINE, timeout_seconds=1),
+        roster=Roster(Store(folder / "agent.db")),
+        pick_from=range(100, 105),
+        probe=lambda port: port != busy,
+        ephemeral=ephemeral,
+        chance=random.Random(1),
+        log=structlog.wrap_logger(None, processors=[LogCapture()]),
+    )
+
+
+async def test_a_port_is_picked_that_nobody_holds_or_may_get_for_an_outgoing_connection(
+    tmp_path: Path,
+) -> None:
+    picking = ports(tmp_path, ephemeral=range(90, 102), busy=104)
+
+    assert {picking.pick("app", [OTHER], []) for _ in range(50)} == {102}
+    with pytest.raises(NoFreePort, match=r"102-104.*apps\.ports"):
+        picking.pick("app", [OTHER], [102])
+
+
+async def test_where_all_may_be_lent_any_that_is_free_is_picked(tmp_path: Path) -> None:
+    picking = ports(tmp_path, ephemeral=range(90, 200), busy=104)
+
+    assert {picking.pick("app", [OTHER], []) for _ in range(50)} == {100, 101, 102}

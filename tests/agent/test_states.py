@@ -1,0 +1,85 @@
+"""The state of an app: the engine's word, and the agent's own while it works on it."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from tests.agent.conftest import variant
+from tests.agent.rig import Rig, eventually, rigged
+
+pytestmark = pytest.mark.real
+
+WANTS_MEMORY = "sleep 1; busybox dd if=/dev/zero of=/dev/shm/held bs=1M count=60; exit 7"
+TAKES_ITS_TIME = "trap 'sleep 1; exit 5' TERM; while true; do sleep 0.1; done"
+
+
+async def test_an_app_that_ends_by_itself_tells_how_and_how_often(
+    rig: Rig, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    script = f'CMD ["/bin/sh", "-c", "{WANTS_MEMORY}"]'
+    with variant(docker_client, busybox_image, script) as image:
+        name = (await rig.create(image, memory=16))["name"]
+
+        ended = await rig.until(name, state="restarting", oom_killed=True)
+
+        assert ended["exit_code"] == 7
+        assert ended["finished_at"].endswith("Z")
+        assert ended["desired"] == "running"
+
+        async def again() -> bool:
+            return bool((await rig.get(name))["restarts"] >= 2)
+
+        await eventually(again)
+        await rig.ask("DELETE", f"/{name}")
+
+
+async def test_a_stop_gives_an_app_its_time(
+    tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    script = f'CMD ["/bin/sh", "-c", "{TAKES_ITS_TIME}"]'
+    async with rigged(tmp_path, engine_url, stop_seconds=20) as rig:
+        with variant(docker_client, busybox_image, script) as image:
+            name = (await rig.create(image))["name"]
+
+            stopped = await rig.ask("PUT", f"/{name}/stop")
+
+            assert (stopped.json["state"], stopped.json["exit_code"]) == ("exited", 5)
+            await rig.ask("DELETE", f"/{name}")
+
+
+async def test_an_app_that_does_not_end_in_its_time_is_killed(
+    rig: Rig, stubborn_image: str
+) -> None:
+    record = await rig.create(stubborn_image)
+
+    stopped = await rig.ask("PUT", f"/{record['name']}/stop")
+
+    assert (stopped.json["state"], stopped.json["exit_code"]) == ("exited", 137)
+    assert stopped.json["oom_killed"] is False
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "state"),
+    [
+        ("PUT", "/rebuild", None, "rebuilding"),
+        ("PUT", "", {"env": {"A": "1"}}, "updating"),
+        ("DELETE", "", None, "deleting"),
+        ("PUT", "/stop", None, "running"),
+    ],
+)
+async def test_what_is_being_done_is_the_state(
+    rig: Rig, stubborn_image: str, method: str, path: str, body: Any, state: str
+) -> None:
+    name = (await rig.create(stubborn_image))["name"]
+
+    change = asyncio.create_task(rig.ask(method, f"/{name}{path}", body))
+    await rig.until_busy(name)
+    seen = await rig.get(name)
+    (listed,) = [each for each in (await rig.ask("GET", "")).json if each["name"] == name]
+
+    assert seen["state"] == listed["state"] == state
+    assert seen["progress"]["by"] == "operator"
+    assert (await change).status == 200
