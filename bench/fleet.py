@@ -3,14 +3,13 @@
 Each agent is the real reporter, back-off and client over a connection of its own; only the host
 under it is made up. All traffic stays on 127.0.0.1, and the run ends by itself.
 
-    python bench/fleet.py --nodes 10000 --interval 30 --seconds 120 --kill-for 2 --prometheus
+    python bench/fleet.py --nodes 10000 --interval 30 --seconds 120 --kill-for 2 --prometheus --tls
 """
 
 import argparse
 import asyncio
 import functools
 import gc
-import multiprocessing
 import os
 import random
 import resource
@@ -22,7 +21,6 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack, suppress
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import requests
@@ -30,10 +28,13 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from probe import Probe
 from simulated import Fleet, Tally, percentiles
 
 from dev.waiting import until
+from registry.client import RegistryClient, Trust
 from tests import prometheus
+from tests.certificates import Authority
 
 KEY = secrets.token_urlsafe(32)
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -49,15 +50,23 @@ def unused_port() -> int:
 
 
 class Registry:
-    """The registry under test: a process of its own over SQLite on a real disk."""
+    """The registry under test: a process of its own over SQLite on a real disk.
 
-    def __init__(self, folder: Path) -> None:
+    ``ca`` is the file of the CA that its certificate is of, None without TLS.
+    """
+
+    def __init__(self, folder: Path, *, tls: bool) -> None:
         port = unused_port()
-        self.url = f"http://127.0.0.1:{port}"
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
+        self.ca = None
         self._config = folder / "registry.yml"
         key = {"name": "bench", "value": KEY, "allow": ["read", "write"]}
         settings = {"listen": f"127.0.0.1:{port}", "keys": [key]}
         settings["store"] = f"sqlite:///{folder}/registry.db"
+        if tls:
+            authority = Authority(folder / "ca")
+            self.ca, pair = authority.ca, authority.issue("127.0.0.1")
+            settings["tls"] = {"certificate": str(pair.certificate), "key": str(pair.key)}
         self._config.write_text(yaml.safe_dump(settings | {"log": {"level": "warning"}}))
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -69,9 +78,14 @@ class Registry:
 
     def _healthy(self) -> bool:
         try:
-            return requests.get(f"{self.url}/healthz", timeout=5).ok
+            return requests.get(f"{self.url}/healthz", timeout=5, verify=self.verify).ok
         except requests.RequestException:
             return False
+
+    @property
+    def verify(self) -> str | bool:
+        """What ``requests`` is to believe."""
+        return str(self.ca) if self.ca else True
 
     def kill(self) -> None:
         """End it as a crash does."""
@@ -95,7 +109,9 @@ class Registry:
         """Count the nodes that were heard of in the last so many seconds."""
         header = {"Authorization": f"Bearer {KEY}"}
         asked = {"max_age": f"{seconds:g}"}
-        answer = requests.get(f"{self.url}/nodes", params=asked, headers=header, timeout=60)
+        answer = requests.get(
+            f"{self.url}/nodes", params=asked, headers=header, timeout=60, verify=self.verify
+        )
         return len(answer.json())
 
 
@@ -123,47 +139,6 @@ class Watcher:
             found = await asyncio.to_thread(self.targets)
             self.least = found if self.least is None else min(self.least, found)
             await asyncio.sleep(1)
-
-
-class Probe:
-    """One more host, in a process of its own that has nothing else to do, with a stop-watch.
-
-    What the simulator measures itself includes the time in which it is busy with other hosts.
-    """
-
-    def __init__(self, url: str) -> None:
-        self._ours, theirs = multiprocessing.Pipe()
-        self._process = multiprocessing.get_context("spawn").Process(
-            target=probe, args=(url, KEY, theirs), daemon=True
-        )
-        self._process.start()
-
-    def latencies(self) -> list[float]:
-        """Give the seconds that each answer took since the last call."""
-        self._ours.send("latencies")
-        return list(self._ours.recv())
-
-    def end(self) -> None:
-        """End the process."""
-        self._process.terminate()
-
-
-def probe(url: str, key: str, pipe: Connection) -> None:
-    """Report ten times a second, every other time with a change; give latencies when asked."""
-    session, number, latencies = requests.Session(), 0, []
-    session.headers["Authorization"] = f"Bearer {key}"
-    while True:
-        number += 1
-        heartbeat = {"labels": [f"number:{number // 2}"], "kv": {"agent.id": "probe"}}
-        began = time.monotonic()
-        with suppress(requests.RequestException):
-            answer = session.post(f"{url}/nodes/probe.fleet.test", json=heartbeat, timeout=10)
-            if answer.ok:
-                latencies.append(time.monotonic() - began)
-        if pipe.poll(0.1):
-            pipe.recv()
-            pipe.send(latencies)
-            latencies = []
 
 
 async def steady(
@@ -211,6 +186,7 @@ def scraping(registry: Registry) -> dict[str, object]:
         "url": f"{registry.url}/prometheus/fleet",
         "refresh_interval": "5s",
         "authorization": {"credentials": KEY},
+        "tls_config": {"ca_file": str(registry.ca or "")},
     }
     job = {"job_name": "fleet", "scrape_interval": "30m", "http_sd_configs": [discovery]}
     return {"scrape_configs": [job]}
@@ -218,7 +194,7 @@ def scraping(registry: Registry) -> dict[str, object]:
 
 async def run(options: argparse.Namespace, folder: Path) -> None:
     """Do the whole run."""
-    registry, tally = Registry(folder), Tally()
+    registry, tally = Registry(folder, tls=options.tls), Tally()
     await asyncio.to_thread(registry.start)
     try:
         await measure(options, folder, registry, tally)
@@ -230,11 +206,14 @@ async def measure(
     options: argparse.Namespace, folder: Path, registry: Registry, tally: Tally
 ) -> None:
     """Let the fleet arrive, and measure."""
-    fleet = Fleet(options, tally, registry.url, KEY)
+    client = functools.partial(
+        RegistryClient, url=registry.url, key=lambda: KEY, trust=Trust(ca=registry.ca)
+    )
+    fleet = Fleet(options, tally, client)
     await fleet.arrive()
     await asyncio.sleep(3)
     gc.freeze()  # ten thousand hosts are not to be looked through for garbage
-    prober = Probe(registry.url)
+    prober = Probe(registry.url, key=KEY, ca=str(registry.ca or ""))
     restless = asyncio.create_task(fleet.be_restless())
     watching_itself = asyncio.create_task(tally.watch_itself())
     with ExitStack() as stack:
@@ -272,6 +251,7 @@ def main() -> None:
     parser.add_argument("--changes", type=float, default=2, help="hosts a second")
     parser.add_argument("--skew", type=float, default=0.01, help="of the hosts' clocks")
     parser.add_argument("--kill-for", type=float, help="kill the registry for so many seconds")
+    parser.add_argument("--tls", action="store_true", help="serve by HTTPS")
     parser.add_argument("--prometheus", action="store_true", help="put a real one beside it")
     options = parser.parse_args()
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

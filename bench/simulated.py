@@ -6,7 +6,7 @@ import random
 import secrets
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import structlog
@@ -105,14 +105,17 @@ class Agent:
     """One simulated host. ``rate`` is how fast its clock runs; its phase is drawn once a life."""
 
     def __init__(
-        self, number: int, options: argparse.Namespace, tally: Tally, url: str, key: str
+        self,
+        number: int,
+        options: argparse.Namespace,
+        tally: Tally,
+        client: Callable[[], RegistryClient],
     ) -> None:
         self.number = number
         self.changes = 0
         self.ledger = Ledger(tally)
         self._options = options
-        self._url = url
-        self._key = key
+        self._client = client
         self._rate = random.uniform(1 - options.skew, 1 + options.skew)
         self._id = secrets.token_hex(16)
         self._reporter: Reporter | None = None
@@ -144,9 +147,7 @@ class Agent:
     async def live(self) -> None:
         """Report from now on, until cancelled."""
         interval = self._options.interval / self._rate
-        async with RegistryClient(
-            url=self._url, key=lambda: self._key, timeout_seconds=10
-        ) as client:
+        async with self._client() as client:
             self._reporter = self._made(client, interval)
             run = asyncio.create_task(self._reporter.run())
             try:
@@ -162,11 +163,11 @@ class Agent:
 
     def _made(self, client: RegistryClient, interval: float) -> Reporter:
         return Reporter(
-            url=self._url,
+            url="the registry",
             registry=client,
             hostname=f"node-{self.number:06}.fleet.test",
             heartbeat=self.heartbeat,
-            key=lambda: self._key,
+            key=lambda: "",
             interval_seconds=interval,
             backoff=Backoff(longest_seconds=self._options.interval, random=random.SystemRandom()),
             identity=Nameless(),
@@ -180,8 +181,10 @@ class Agent:
 class Fleet:
     """All simulated hosts, some of which restart or change now and then."""
 
-    def __init__(self, options: argparse.Namespace, tally: Tally, url: str, key: str) -> None:
-        self.agents = [Agent(number, options, tally, url, key) for number in range(options.nodes)]
+    def __init__(
+        self, options: argparse.Namespace, tally: Tally, client: Callable[[], RegistryClient]
+    ) -> None:
+        self.agents = [Agent(number, options, tally, client) for number in range(options.nodes)]
         self._lives: list[asyncio.Task[None]] = []
         self._options = options
 

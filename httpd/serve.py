@@ -42,8 +42,8 @@ class _Listener(web.BaseSite):
         handshake_seconds: float,
         doors: Doors,
     ) -> None:
-        context = tls.context if tls else None
-        super().__init__(runner, ssl_context=context, backlog=ACCEPTED_AT_ONCE)
+        super().__init__(runner, backlog=ACCEPTED_AT_ONCE)
+        self._tls = tls
         self._address = address
         self._handshake_seconds = handshake_seconds
         self._doors = doors
@@ -61,11 +61,7 @@ class _Listener(web.BaseSite):
         assert manager is not None
         try:
             self._server = await loop.create_server(
-                lambda: Connection(manager, doors=self._doors, loop=loop),
-                *self._address,
-                ssl=self._ssl_context,
-                backlog=self._backlog,
-                ssl_handshake_timeout=self._handshake_seconds if self._ssl_context else None,
+                lambda: self._connection(manager, loop), *self._address, backlog=self._backlog
             )
         except OSError as error:
             raise StartError(
@@ -74,6 +70,16 @@ class _Listener(web.BaseSite):
         for listening in self._server.sockets:
             with socket.fromfd(listening.fileno(), listening.family, listening.type) as same:
                 same.listen(BACKLOG)
+
+    def _connection(
+        self, manager: web.Server, loop: asyncio.AbstractEventLoop
+    ) -> asyncio.BaseProtocol:
+        connection = Connection(manager, doors=self._doors, loop=loop)
+        if self._tls is None:
+            return connection
+        return self._tls.connection(
+            connection, loop=loop, handshake_seconds=self._handshake_seconds
+        )
 
 
 @asynccontextmanager

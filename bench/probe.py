@@ -1,0 +1,52 @@
+"""One more host than the simulated ones, with a stop-watch."""
+
+import multiprocessing
+import time
+from contextlib import suppress
+from multiprocessing.connection import Connection
+
+import requests
+
+
+class Probe:
+    """One more host, in a process of its own that has nothing else to do, with a stop-watch.
+
+    What the simulator measures itself includes the time in which it is busy with other hosts.
+    """
+
+    def __init__(self, url: str, *, key: str, ca: str) -> None:
+        self._ours, theirs = multiprocessing.Pipe()
+        self._process = multiprocessing.get_context("spawn").Process(
+            target=probe, args=(url, key, ca, theirs), daemon=True
+        )
+        self._process.start()
+
+    def latencies(self) -> list[float]:
+        """Give the seconds that each answer took since the last call."""
+        self._ours.send("latencies")
+        latencies: list[float] = self._ours.recv()
+        return latencies
+
+    def end(self) -> None:
+        """End the process."""
+        self._process.terminate()
+
+
+def probe(url: str, key: str, ca: str, pipe: Connection) -> None:
+    """Report ten times a second, every other time with a change; give latencies when asked."""
+    session, number, latencies = requests.Session(), 0, []
+    session.headers["Authorization"] = f"Bearer {key}"
+    session.trust_env = False  # a bundle of the environment would win
+    session.verify = ca or True
+    while True:
+        number += 1
+        heartbeat = {"labels": [f"number:{number // 2}"], "kv": {"agent.id": "probe"}}
+        began = time.monotonic()
+        with suppress(requests.RequestException):
+            answer = session.post(f"{url}/nodes/probe.fleet.test", json=heartbeat, timeout=10)
+            if answer.ok:
+                latencies.append(time.monotonic() - began)
+        if pipe.poll(0.1):
+            pipe.recv()
+            pipe.send(latencies)
+            latencies = []
