@@ -13,6 +13,7 @@ from structlog.typing import FilteringBoundLogger
 
 from config.address import listen_address
 from httpd.auth import Keyring
+from httpd.connection import Limits
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.serve import Signals, listening
 from httpd.systemd import Notifier
@@ -62,6 +63,7 @@ async def run(
                 max_connections=settings.max_connections,
                 drain_seconds=DRAIN_SECONDS,
                 log=log,
+                limits=limits(stale_after_seconds=settings.nodes.stale_after_seconds),
                 instant=instant_answers(
                     registry, keyring=keyring, metrics=request_metrics, log=log
                 ),
@@ -77,6 +79,11 @@ async def run(
         ):
             await stack.enter_async_context(Ticking(every=every, do=do, log=log))
         await signals.until_stopped(Reload(configuration.file, keyring))
+
+
+def limits(*, stale_after_seconds: float) -> Limits:
+    """Give the connections' limits: a host that is not stale yet keeps the one that it has."""
+    return Limits(idle=max(Limits.idle, stale_after_seconds))
 
 
 def _open(
