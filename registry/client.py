@@ -97,6 +97,7 @@ class RegistryClient:
         self._timeout_seconds = timeout_seconds
         self._user_agent = user_agent
         self._session: aiohttp.ClientSession | None = None
+        self._connected = False
 
     async def __aenter__(self) -> Self:
         """Open; connections are made when they are needed."""
@@ -173,12 +174,14 @@ class RegistryClient:
         if body is not None:
             headers["Content-Type"] = "application/json"
         parameters = list(query)
+        kept, self._connected = self._connected, False
         try:
             try:
                 return await self._request(method, path, parameters, body, headers)
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-                # The registry may have closed the kept connection just as we used it.
-                if not was_cut(error):
+                # The registry may have closed the kept connection just as we used it. To try a new
+                # one again at once would double what a registry that cannot cope has to do.
+                if not (kept and was_cut(error)):
                     raise
                 return await self._request(method, path, parameters, body, headers)
         except (aiohttp.ClientError, TimeoutError) as error:
@@ -202,6 +205,7 @@ class RegistryClient:
             allow_redirects=False,
             ssl=self._trust.context() if self._tls else True,
         ) as response:
+            self._connected = True
             if response.status == HTTPStatus.OK:
                 return await _read(response, LONGEST_ANSWER if method == "GET" else LONGEST_NODE)
             raise await _refused(response)

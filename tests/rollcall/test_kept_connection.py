@@ -1,11 +1,13 @@
 import asyncio
 
+import msgspec
+import pytest
 from aiohttp import web
 
-from registry.client import RegistryClient
+from registry.client import RegistryClient, Unreachable
 from registry.daemon import limits
 from registry.heartbeat import Heartbeat
-from tests.registry.strange import answering
+from tests.registry.strange import answering, read_request, talking
 
 NODE = [{"hostname": "web-1", "labels": [], "kv": {}, "last_update": 1}]
 
@@ -30,3 +32,35 @@ async def test_all_heartbeats_go_over_one_connection() -> None:
 
     assert len(ports) == 5
     assert len(set(ports)) == 1
+
+
+async def test_a_kept_connection_that_was_closed_meanwhile_is_made_anew_at_once() -> None:
+    connections = []
+
+    async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer)
+        await read_request(reader)
+        body = msgspec.json.encode(NODE)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        await read_request(reader)  # and closes
+
+    async with talking(once) as url, RegistryClient(url=url, key=lambda: "k" * 20) as client:
+        for _ in range(3):
+            await client.report("web-1", Heartbeat(labels=[], kv={}))
+
+    assert len(connections) == 3
+
+
+async def test_a_registry_that_cuts_new_connections_is_not_asked_twice_for_one_heartbeat() -> None:
+    connections = []
+
+    async def cutting(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer)
+        await read_request(reader)
+
+    async with talking(cutting) as url, RegistryClient(url=url, key=lambda: "k" * 20) as client:
+        for _ in range(3):
+            with pytest.raises(Unreachable):
+                await client.report("web-1", Heartbeat(labels=[], kv={}))
+
+    assert len(connections) == 3
