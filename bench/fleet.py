@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -52,21 +53,28 @@ def unused_port() -> int:
 class Registry:
     """The registry under test: a process of its own over SQLite on a real disk.
 
-    ``ca`` is the file of the CA that its certificate is of, None without TLS.
+    With ``mutual`` every client shows a certificate for its own name. ``verify`` and ``cert`` are
+    what ``requests`` needs to talk to it.
     """
 
-    def __init__(self, folder: Path, *, tls: bool) -> None:
+    def __init__(self, folder: Path, *, tls: bool, mutual: bool) -> None:
         port = unused_port()
-        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
-        self.ca = None
+        self.url = f"{'https' if tls or mutual else 'http'}://127.0.0.1:{port}"
+        self.authority = Authority(folder / "ca") if tls or mutual else None
+        self.verify = str(self.authority.ca) if self.authority else ""
+        self.cert: tuple[str, str] | None = None
         self._config = folder / "registry.yml"
         key = {"name": "bench", "value": KEY, "allow": ["read", "write"]}
         settings = {"listen": f"127.0.0.1:{port}", "keys": [key]}
         settings["store"] = f"sqlite:///{folder}/registry.db"
-        if tls:
-            authority = Authority(folder / "ca")
-            self.ca, pair = authority.ca, authority.issue("127.0.0.1")
+        if self.authority:
+            pair = self.authority.issue("127.0.0.1", "probe.fleet.test")
             settings["tls"] = {"certificate": str(pair.certificate), "key": str(pair.key)}
+            self.cert = str(pair.certificate), str(pair.key)
+        if self.authority and mutual:
+            settings["tls"]["client_ca"] = str(self.authority.ca)
+        self._mutual = mutual
+        self._trust = Trust(ca=self.authority.ca if self.authority else None)
         self._config.write_text(yaml.safe_dump(settings | {"log": {"level": "warning"}}))
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -78,14 +86,14 @@ class Registry:
 
     def _healthy(self) -> bool:
         try:
-            return requests.get(f"{self.url}/healthz", timeout=5, verify=self.verify).ok
+            return self._get("/healthz", {}).ok
         except requests.RequestException:
             return False
 
-    @property
-    def verify(self) -> str | bool:
-        """What ``requests`` is to believe."""
-        return str(self.ca) if self.ca else True
+    def scraper_tls(self) -> dict[str, str]:
+        """Give a Prometheus' settings for it."""
+        certificate, key = self.cert or ("", "")
+        return {"ca_file": self.verify, "cert_file": certificate, "key_file": key}
 
     def kill(self) -> None:
         """End it as a crash does."""
@@ -109,10 +117,27 @@ class Registry:
         """Count the nodes that were heard of in the last so many seconds."""
         header = {"Authorization": f"Bearer {KEY}"}
         asked = {"max_age": f"{seconds:g}"}
-        answer = requests.get(
-            f"{self.url}/nodes", params=asked, headers=header, timeout=60, verify=self.verify
+        return len(self._get("/nodes", header, asked).json())
+
+    def _get(
+        self, path: str, header: Mapping[str, str], asked: Mapping[str, str] | None = None
+    ) -> requests.Response:
+        return requests.get(
+            f"{self.url}{path}",
+            params=asked,
+            headers=header,
+            timeout=60,
+            verify=self.verify or True,
+            cert=self.cert,
         )
-        return len(answer.json())
+
+    def client(self, hostname: str) -> RegistryClient:
+        """Give a host's client, with a certificate of its own where one is asked for."""
+        trust = self._trust
+        if self._mutual and self.authority:
+            pair = self.authority.issue(hostname)
+            trust = Trust(ca=self.authority.ca, certificate=pair.certificate, key=pair.key)
+        return RegistryClient(url=self.url, key=lambda: KEY, trust=trust)
 
 
 class Watcher:
@@ -186,7 +211,7 @@ def scraping(registry: Registry) -> dict[str, object]:
         "url": f"{registry.url}/prometheus/fleet",
         "refresh_interval": "5s",
         "authorization": {"credentials": KEY},
-        "tls_config": {"ca_file": str(registry.ca or "")},
+        "tls_config": registry.scraper_tls(),
     }
     job = {"job_name": "fleet", "scrape_interval": "30m", "http_sd_configs": [discovery]}
     return {"scrape_configs": [job]}
@@ -194,7 +219,8 @@ def scraping(registry: Registry) -> dict[str, object]:
 
 async def run(options: argparse.Namespace, folder: Path) -> None:
     """Do the whole run."""
-    registry, tally = Registry(folder, tls=options.tls), Tally()
+    registry = Registry(folder, tls=options.tls, mutual=options.mutual)
+    tally = Tally()
     await asyncio.to_thread(registry.start)
     try:
         await measure(options, folder, registry, tally)
@@ -206,14 +232,11 @@ async def measure(
     options: argparse.Namespace, folder: Path, registry: Registry, tally: Tally
 ) -> None:
     """Let the fleet arrive, and measure."""
-    client = functools.partial(
-        RegistryClient, url=registry.url, key=lambda: KEY, trust=Trust(ca=registry.ca)
-    )
-    fleet = Fleet(options, tally, client)
+    fleet = Fleet(options, tally, registry.client)
     await fleet.arrive()
     await asyncio.sleep(3)
     gc.freeze()  # ten thousand hosts are not to be looked through for garbage
-    prober = Probe(registry.url, key=KEY, ca=str(registry.ca or ""))
+    prober = Probe(registry.url, key=KEY, verify=registry.verify, cert=registry.cert)
     restless = asyncio.create_task(fleet.be_restless())
     watching_itself = asyncio.create_task(tally.watch_itself())
     with ExitStack() as stack:
@@ -252,6 +275,7 @@ def main() -> None:
     parser.add_argument("--skew", type=float, default=0.01, help="of the hosts' clocks")
     parser.add_argument("--kill-for", type=float, help="kill the registry for so many seconds")
     parser.add_argument("--tls", action="store_true", help="serve by HTTPS")
+    parser.add_argument("--mutual", action="store_true", help="and hosts show certificates")
     parser.add_argument("--prometheus", action="store_true", help="put a real one beside it")
     options = parser.parse_args()
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

@@ -14,10 +14,10 @@ class Probe:
     What the simulator measures itself includes the time in which it is busy with other hosts.
     """
 
-    def __init__(self, url: str, *, key: str, ca: str) -> None:
+    def __init__(self, url: str, *, key: str, verify: str, cert: tuple[str, str] | None) -> None:
         self._ours, theirs = multiprocessing.Pipe()
         self._process = multiprocessing.get_context("spawn").Process(
-            target=probe, args=(url, key, ca, theirs), daemon=True
+            target=probe, args=(url, key, verify, cert, theirs), daemon=True
         )
         self._process.start()
 
@@ -32,12 +32,12 @@ class Probe:
         self._process.terminate()
 
 
-def probe(url: str, key: str, ca: str, pipe: Connection) -> None:
+def probe(url: str, key: str, verify: str, cert: tuple[str, str] | None, pipe: Connection) -> None:
     """Report ten times a second, every other time with a change; give latencies when asked."""
     session, number, latencies = requests.Session(), 0, []
     session.headers["Authorization"] = f"Bearer {key}"
     session.trust_env = False  # a bundle of the environment would win
-    session.verify = ca or True
+    session.verify, session.cert = verify or True, cert
     while True:
         number += 1
         heartbeat = {"labels": [f"number:{number // 2}"], "kv": {"agent.id": "probe"}}

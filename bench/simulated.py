@@ -109,13 +109,14 @@ class Agent:
         number: int,
         options: argparse.Namespace,
         tally: Tally,
-        client: Callable[[], RegistryClient],
+        client: Callable[[str], RegistryClient],
     ) -> None:
         self.number = number
         self.changes = 0
         self.ledger = Ledger(tally)
         self._options = options
         self._client = client
+        self._hostname = f"node-{number:06}.fleet.test"
         self._rate = random.uniform(1 - options.skew, 1 + options.skew)
         self._id = secrets.token_hex(16)
         self._reporter: Reporter | None = None
@@ -147,7 +148,7 @@ class Agent:
     async def live(self) -> None:
         """Report from now on, until cancelled."""
         interval = self._options.interval / self._rate
-        async with self._client() as client:
+        async with self._client(self._hostname) as client:
             self._reporter = self._made(client, interval)
             run = asyncio.create_task(self._reporter.run())
             try:
@@ -165,7 +166,7 @@ class Agent:
         return Reporter(
             url="the registry",
             registry=client,
-            hostname=f"node-{self.number:06}.fleet.test",
+            hostname=self._hostname,
             heartbeat=self.heartbeat,
             key=lambda: "",
             interval_seconds=interval,
@@ -182,7 +183,7 @@ class Fleet:
     """All simulated hosts, some of which restart or change now and then."""
 
     def __init__(
-        self, options: argparse.Namespace, tally: Tally, client: Callable[[], RegistryClient]
+        self, options: argparse.Namespace, tally: Tally, client: Callable[[str], RegistryClient]
     ) -> None:
         self.agents = [Agent(number, options, tally, client) for number in range(options.nodes)]
         self._lives: list[asyncio.Task[None]] = []
