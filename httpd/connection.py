@@ -93,12 +93,17 @@ class Connection(InstantConnection):
         )
         self._doors = doors
         self._entered = False
+        self._client: asyncio.Transport | None = None
         self._header_timer: asyncio.TimerHandle | None = None
         self._writer_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin, unless there are too many already."""
         self._entered = self._doors.enter()
+        if isinstance(transport, asyncio.Transport):
+            # So that whatever waits to be sent is watched, however little it is.
+            transport.set_write_buffer_limits(high=1)
+            self._client = transport
         super().connection_made(transport)
         if not self._entered and self.transport is not None:
             self.transport.write(FULL)
@@ -149,7 +154,7 @@ class Connection(InstantConnection):
         super().resume_writing()
 
     def _watch_writer(self, unsent: int | None) -> None:
-        transport = self.transport
+        transport = self._client  # not `self.transport`: the watch goes on while it is closing
         if transport is None:
             return
         left = transport.get_write_buffer_size()

@@ -49,7 +49,7 @@ class Reply(NamedTuple):
     """JSON to be answered with 200, and what headers it needs besides: whole lines.
 
     It is given once `after` is done, which gives the body where there is none yet. Where `after`
-    fails, the request takes the ordinary way.
+    fails, the ordinary way tells the client and the log of its error.
     """
 
     body: bytes | None = None

@@ -2,12 +2,19 @@
 
 import asyncio
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiohttp import StreamReader, web
 from aiohttp.http_parser import RawRequestMessage
 
 from httpd.instant import Answer, Instant
+
+
+class Failure(NamedTuple):
+    """What the answer to a request waited for in vain, and since when it did."""
+
+    error: BaseException
+    started: float
 
 
 class InstantConnection(web.RequestHandler):
@@ -31,6 +38,7 @@ class InstantConnection(web.RequestHandler):
         self._parked: asyncio.Future[None] | None = None
         self._address = "-"
         self._answered = 0
+        self._failure: Failure | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Learn who is there."""
@@ -56,6 +64,11 @@ class InstantConnection(web.RequestHandler):
         super().data_received(data)
         self._answer_queued(self._instant)
 
+    def take_failure(self) -> Failure | None:
+        """Give what the answer to the present request waited for in vain, once."""
+        failure, self._failure = self._failure, None
+        return failure
+
     def _answer_queued(self, instant: Instant) -> None:
         """Answer what came as a whole, in its order, until one has to wait or is not for us."""
         while self._messages and not (self._paused or self._buffer_paused or self._reading_paused):
@@ -65,8 +78,7 @@ class InstantConnection(web.RequestHandler):
             line = instant.wants(request)
             if line is None or not payload.is_eof() or payload.exception() is not None:
                 break
-            self._messages.popleft()
-            body = payload.read_nowait()
+            body = self._take_first(payload)
             answer = instant.answer(line, request, body, self._address)
             if answer is None:
                 self._put_back(request, body)
@@ -79,19 +91,26 @@ class InstantConnection(web.RequestHandler):
             self._send(instant, answer)
         self._go_on()
 
+    def _take_first(self, payload: StreamReader) -> bytes:
+        self._messages.popleft()
+        if self._parser is not None:  # it parses no more than so many ahead
+            self._parser.message_consumed()
+        return payload.read_nowait()
+
     def _settled(
         self,
         instant: Instant,
         answer: Answer,
         request: RawRequestMessage,
         body: bytes,
-        after: asyncio.Future[None],
+        after: asyncio.Future[Any],
     ) -> None:
-        """Send what had to wait, or let aiohttp find out and tell why it cannot be sent."""
-        failed = after.exception() is not None
+        """Send what had to wait, or let aiohttp have the request and its failure."""
+        error = asyncio.CancelledError() if after.cancelled() else after.exception()
         if self.transport is None:
             return
-        if failed:
+        if error is not None:
+            self._failure = Failure(error, answer.started)
             self._put_back(request, body)
             self._go_on()
             return
@@ -103,8 +122,7 @@ class InstantConnection(web.RequestHandler):
             self._answer_queued(instant)
 
     def _send(self, instant: Instant, answer: Answer) -> None:
-        if self.transport is not None and self._parser is not None:
-            self._parser.message_consumed()
+        if self.transport is not None:
             self.transport.write(instant.encode(answer))
             self._answered += 1
             self._keep_alive()

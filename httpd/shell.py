@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection
+from functools import partial
 from http import HTTPStatus
 
 from aiohttp import web
@@ -12,6 +13,7 @@ from httpd.access_log import AccessLog
 from httpd.auth import CALLER, Caller, Keyring
 from httpd.bodies import SERVER, message
 from httpd.errors import NotAllowed, Statuses, retry_after
+from httpd.instant_connection import Failure, InstantConnection
 from httpd.metrics import RequestMetrics
 
 Permits = Callable[[Caller, web.Request], bool]
@@ -54,6 +56,9 @@ class Shell:
         """Answer one request, whatever happens."""
         started = time.perf_counter()
         reason = None
+        failure = _taken_failure(request)
+        if failure is not None:
+            started, handler = failure.started, partial(_fail, failure)
         try:
             response = self._refusal(request) or await handler(request)
         except web.HTTPException as error:
@@ -101,6 +106,16 @@ class Shell:
             response.force_close()
         # What the client is told may hold an app's own output, which is none of the log's business.
         return getattr(error, "reason", str(error)), response
+
+
+def _taken_failure(request: web.Request) -> Failure | None:
+    connection = request.protocol
+    return connection.take_failure() if isinstance(connection, InstantConnection) else None
+
+
+async def _fail(failure: Failure, _request: web.Request) -> web.StreamResponse:
+    """Handle a request whose instant answer failed: it is not to be done once more."""
+    raise failure.error
 
 
 def _means(caller: Caller) -> str:

@@ -20,10 +20,17 @@ from tests.httpd.daemon import READER, SWAGGER, WRITER
 Address = tuple[str, int]
 
 
+class Away(Exception):
+    """What is needed is not there."""
+
+    retry_after_seconds = 7
+
+
 class Things:
     """The ordinary handler, and the instant one, which say who they are."""
 
     def __init__(self) -> None:
+        self.ordinary_calls = 0
         self.later: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.parked = asyncio.Event()
 
@@ -31,6 +38,7 @@ class Things:
         return [web.get("/things/{name}", self.ordinary), web.post("/things/{name}", self.ordinary)]
 
     async def ordinary(self, request: web.Request) -> web.Response:
+        self.ordinary_calls += 1
         body = await read(request)
         return answer({"by": "ordinary", "body": body.decode()})
 
@@ -65,7 +73,7 @@ async def things(limits: Limits | None = None) -> AsyncIterator[tuple[Things, Ad
     app = build_app(
         routes=known.routes(),
         keyring=keyring,
-        statuses={},
+        statuses={Away: 503},
         metrics=metrics,
         request_metrics=request_metrics,
         swagger=SWAGGER,

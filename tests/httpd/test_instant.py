@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from httpd.connection import Limits
-from tests.httpd.instant_things import Things, by, connected, one, request, things
+from tests.httpd.instant_things import Away, Things, by, connected, one, request, things
 
 CLOSE = "Connection: close"
 
@@ -108,15 +108,51 @@ async def test_an_answer_that_has_to_wait_holds_back_those_behind_it() -> None:
         assert await by(reader) == ("ordinary", "3")
 
 
-async def test_what_an_answer_waited_for_and_failed_goes_the_ordinary_way() -> None:
+async def test_what_an_answer_waited_for_in_vain_is_told_and_not_done_again() -> None:
     async with things() as (known, address), connected(address) as (reader, writer):
         writer.write(request("/things/later", body="1") + request("/things/now", body="2"))
         await known.parked.wait()
-        known.later.set_exception(OSError("no room"))
-        assert await by(reader) == ("ordinary", "1")
+        known.later.set_exception(Away("no room"))
+        status, headers, body = await one(reader)
+        assert (status, headers["Retry-After"], body) == (503, "7", b'{"message":"no room"}')
         assert (await by(reader))[1] == "2"
+        assert known.ordinary_calls == 2  # the first of the connection, and the last
         writer.write(request("/things/now"))
         assert await by(reader) == ("instant", "")
+
+
+async def test_an_answer_that_is_given_up_ends_its_connection_alone() -> None:
+    async with things() as (known, address), connected(address) as (reader, writer):
+        writer.write(request("/things/later"))
+        await known.parked.wait()
+        known.later.cancel()
+        assert await reader.read() == b""
+        async with connected(address) as (others, other):
+            other.write(request("/things/now"))
+            assert await by(others) == ("instant", "")
+
+
+@pytest.mark.parametrize("behind", [30, 31, 32, 33, 70])
+async def test_however_many_come_while_an_answer_waits_all_are_answered(behind: int) -> None:
+    async with things() as (known, address), connected(address) as (reader, writer):
+        writer.write(request("/things/later"))
+        await known.parked.wait()
+        writer.write(b"".join([request("/things/now", body=str(n)) for n in range(behind)]))
+        async with connected(address) as (others, other):  # by then all of it has arrived
+            other.write(request("/things/now"))
+            assert await by(others) == ("instant", "")
+        known.later.set_result(None)
+        assert await by(reader) == ("instant", "")
+        assert [(await by(reader))[1] for _ in range(behind)] == [str(n) for n in range(behind)]
+
+
+async def test_what_is_no_http_is_told_so_behind_an_instant_answer_too() -> None:
+    async with things() as (_, address), connected(address) as (reader, writer):
+        writer.write(request("/things/now"))
+        assert await by(reader) == ("instant", "")
+        writer.write(b"GARBAGE\r\n\r\n")
+        assert (await one(reader))[0] == 400
+        assert await reader.read() == b""
 
 
 async def test_the_end_waits_for_an_answer_that_has_to_wait() -> None:

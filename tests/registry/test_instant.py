@@ -35,7 +35,7 @@ class Client:
 
     @classmethod
     async def at_rest(cls, service: Service) -> "Client":
-        """Connect; the first request of a connection takes the ordinary way."""
+        """Connect, and let the connection come to rest."""
         client = cls(*await asyncio.open_connection(*service.address))
         assert (await client.ask("GET", "/healthz")).status == 200
         return client

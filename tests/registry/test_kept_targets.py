@@ -1,5 +1,6 @@
 """Targets that were just given and are given again, at once: all rules hold for them as well."""
 
+import gzip
 from typing import Any
 
 import aiohttp
@@ -18,9 +19,9 @@ async def ask(service: Service, form: dict[str, str], key: str = SCRAPER) -> Ans
     url = "http://{}:{}".format(*service.address)
     headers = form | {"Authorization": f"Bearer {key}", "User-Agent": "Prometheus/2.42.0"}
     async with aiohttp.ClientSession(
-        headers=headers, skip_auto_headers=["Accept-Encoding"]
+        headers=headers, skip_auto_headers=["Accept-Encoding"], auto_decompress=False
     ) as session:
-        # The first request of a connection takes a longer way than those after it.
+        # The connection has come to rest then.
         async with session.get(f"{url}/healthz") as first:
             await first.read()
         async with session.get(f"{url}/prometheus/web") as response:
@@ -79,3 +80,30 @@ async def test_each_time_that_they_are_given_counts(service: Service, form: dict
     metrics = (await service.ask("GET", "/metrics")).body.decode()
     count = 'duration_seconds_count{method="GET",route="/prometheus/{service}",status="200"} 3.0'
     assert count in metrics
+
+
+async def test_a_change_that_was_read_before_anybody_asked_is_in_them(
+    service: Service, form: dict[str, str]
+) -> None:
+    index = service.registry.index
+    await service.post("web-2", ["prometheus:web"])
+    assert len(await kept(service, form)) == 2
+
+    await service.post("web-2", ["prometheus:web:port:1234"])
+    await index.settle()
+    assert b"web-2:1234" in (await ask(service, form)).body
+    await service.ask("DELETE", "/nodes/web-2")
+    await index.settle()
+    assert b"web-2" not in (await ask(service, form)).body
+
+
+async def test_who_wants_them_compressed_gets_them_so(
+    service: Service, form: dict[str, str]
+) -> None:
+    await kept(service, form)
+    plain = await ask(service, form)
+
+    packed = await ask(service, form | {"Accept-Encoding": "gzip"})
+
+    assert gzip.decompress(packed.body) == plain.body
+    assert packed.headers["Content-Encoding"] == "gzip"
