@@ -9,6 +9,7 @@ import pytest
 
 from dev.waiting import until
 from tests.daemons import Daemon, Daemons
+from tests.wall_clock import WallClock
 
 pytestmark = pytest.mark.real("faketime")
 
@@ -16,25 +17,6 @@ HOUR, DAY = 3600, 86_400
 JUMPS = (HOUR, -HOUR, DAY, -DAY)
 SOON = 20.0
 EMPTY: dict[str, Any] = {"labels": [], "kv": {}}
-
-
-class WallClock:
-    """The clock that daemons started from now on see, the monotonic one being left alone."""
-
-    def __init__(self, file: Path, environment: pytest.MonkeyPatch) -> None:
-        (library,) = Path("/usr/lib").glob("*/faketime/libfaketime.so.1")
-        self._file = file
-        self.shift(0)
-        environment.setenv("LD_PRELOAD", str(library))
-        environment.setenv("FAKETIME_TIMESTAMP_FILE", str(file))
-        environment.setenv("FAKETIME_NO_CACHE", "1")
-        environment.setenv("FAKETIME_DONT_FAKE_MONOTONIC", "1")
-
-    def shift(self, seconds: int) -> None:
-        """Set it so far from the true time."""
-        draft = self._file.with_suffix(".new")
-        draft.write_text(f"{seconds:+d}")
-        draft.rename(self._file)
 
 
 @pytest.fixture
@@ -83,7 +65,7 @@ def test_a_jump_of_the_clock_makes_no_living_host_stale_and_forgets_none(
     first = beat(registry, "alive")
 
     for jump in JUMPS:
-        wall.shift(jump)
+        wall.set_by(jump)
 
         shown = beat(registry, "witness")
         assert abs(shown - first - jump) < HOUR / 2  # it has jumped
@@ -103,7 +85,7 @@ def test_a_jump_of_the_clock_makes_no_silent_host_fresh_and_forgets_none(
     until(lambda: states(registry)["stale"] == 1, "a stale host", within=SOON)
 
     for jump in JUMPS:
-        wall.shift(jump)
+        wall.set_by(jump)
 
         assert states(registry) == {"fresh": 0, "stale": 1}
         assert names(registry) == ["silent"]
@@ -117,9 +99,9 @@ def test_a_jump_of_the_clock_before_or_after_an_end_makes_nobody_older(
     beat(registry, "alive")
 
     for jump in JUMPS:
-        wall.shift(jump)
+        wall.set_by(jump)
         registry.terminate()
-        wall.shift(-jump)
+        wall.set_by(-jump)
         registry.start()
 
         assert states(registry) == {"fresh": 1, "stale": 0}
