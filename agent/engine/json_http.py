@@ -10,12 +10,24 @@ from typing import TypeVar
 
 import msgspec
 
+from agent.containers import EngineError
 from agent.engine.translation import refusal
 
 T = TypeVar("T")
 LONGEST_HEAD = 1 << 16
+# A thousand containers are two MiB.
+LONGEST_ANSWER = 1 << 26
 CHUNKED = b"\r\ntransfer-encoding: chunked\r\n"
 LENGTH = b"\r\ncontent-length: "
+
+
+class Refused(msgspec.Struct):
+    """What the engine says with a status that tells of an error."""
+
+    message: str
+
+
+REFUSED = msgspec.json.Decoder(Refused)
 
 
 class JsonHttp:
@@ -55,9 +67,13 @@ class JsonHttp:
             line.close()
         else:
             self._idle.append(line)
-        if answer.status >= HTTPStatus.BAD_REQUEST:
-            raise refusal(str(msgspec.json.decode(answer.body)["message"]), answer.status)
-        return decoder.decode(answer.body)
+        try:
+            if answer.status < HTTPStatus.BAD_REQUEST:
+                return decoder.decode(answer.body)
+            said = REFUSED.decode(answer.body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise EngineError(f"the container engine answered something odd: {error}") from error
+        raise refusal(said.message, answer.status)
 
     def close(self) -> None:
         """Hang up; what is still being answered hangs up after that."""
@@ -113,7 +129,8 @@ class _Line(asyncio.Protocol):
 class Answer:
     """An answer with a length or in chunks, as it comes, however it is cut."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, longest: int = LONGEST_ANSWER) -> None:
+        self._longest = longest
         self.status = 0
         self.body = bytearray()
         self._length: int | None = None
@@ -123,10 +140,12 @@ class Answer:
         """Take the next piece; True once the answer is whole.
 
         Raises:
-            ValueError: this is no HTTP, or there is more than one answer.
+            ValueError: this is no HTTP, there is more than one answer, or it does not end.
 
         """
         self._rest += piece
+        if len(self._rest) + len(self.body) > self._longest:
+            raise ValueError("the answer is too long")
         if not self.status and not self._take_head():
             return False
         return self._take_chunks() if self._length is None else self._take_rest(self._length)

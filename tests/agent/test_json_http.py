@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.containers import EngineTimeout, EngineUnavailable, NotThere
+from agent.containers import EngineError, EngineTimeout, EngineUnavailable, NotThere
 from agent.engine.connection import Connection
 from agent.engine.json_http import Answer, JsonHttp
 
@@ -175,3 +175,43 @@ async def test_an_engine_that_does_not_answer_is_given_up_with_its_connection() 
             await connection.get("/number", NUMBER)
         await hung_up.wait()
         connection.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (b"200 OK", b'{"half": '),
+        (b"200 OK", b'"a word"'),
+        (b"200 OK", b"\xff"),
+        (b"500 Internal Server Error", b"<html>"),
+        (b"500 Internal Server Error", b"{}"),
+    ],
+)
+async def test_what_is_no_answer_to_the_question_is_an_error_of_the_engine(
+    status: bytes, body: bytes
+) -> None:
+    async def answering(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await request(reader):
+            writer.write(with_length(body, status))
+
+    async with listening(answering) as path:
+        http = JsonHttp(path, most=2)
+        with pytest.raises(EngineError, match="something odd"):
+            await http.get("/", NUMBER)
+        http.close()
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"fffff\r\n",
+    ],
+)
+def test_an_answer_without_end_is_given_up(piece: bytes) -> None:
+    answer = Answer(longest=5000)
+    for _ in range(5):
+        assert not answer.take(piece)
+        piece = b"x" * 1200
+    with pytest.raises(ValueError, match="too long"):
+        answer.take(piece)
