@@ -1,6 +1,8 @@
 """One client's connection: its limits, and answers to what is no HTTP."""
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -17,6 +19,21 @@ FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
     b"Retry-After: 5\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s"
 ) % (len(FULL_BODY), FULL_BODY)
+# So that whatever waits to be sent is watched, however little it is.
+WATCHED_BYTES = 1
+
+
+@contextmanager
+def sending_much(request: web.Request) -> Iterator[None]:
+    """While the context is open, let the next piece be made before the last one is all sent."""
+    transport = request.transport
+    if transport is not None:
+        transport.set_write_buffer_limits()
+    try:
+        yield
+    finally:
+        if transport is not None:
+            transport.set_write_buffer_limits(high=WATCHED_BYTES)
 
 
 @dataclass(frozen=True)
@@ -101,8 +118,7 @@ class Connection(InstantConnection):
         """Begin, unless there are too many already."""
         self._entered = self._doors.enter()
         if isinstance(transport, asyncio.Transport):
-            # So that whatever waits to be sent is watched, however little it is.
-            transport.set_write_buffer_limits(high=1)
+            transport.set_write_buffer_limits(high=WATCHED_BYTES)
             self._client = transport
         super().connection_made(transport)
         if not self._entered and self.transport is not None:

@@ -9,6 +9,7 @@ import zstandard
 from aiohttp import web
 
 from httpd.bodies import SERVER
+from httpd.connection import sending_much
 
 GZIP_LEVEL = 3
 ZSTD_LEVEL = 3
@@ -60,9 +61,10 @@ async def _stream(
     response = web.StreamResponse(headers=headers)
     response.headers["Server"] = SERVER
     await response.prepare(request)
-    for piece in content:
-        await response.write(piece)
-    await response.write_eof()
+    with sending_much(request):
+        for piece in content:
+            await response.write(piece)
+        await response.write_eof()
     return response
 
 
