@@ -1,8 +1,8 @@
-"""Answers given in the moment that a request is parsed, where nothing but memory is needed.
+"""Answers to plain requests as soon as they are parsed, or as soon as one thing waited for is done.
 
 Measured, aiohttp's two tasks, its request and its response take two thirds of the time of a small
-request. What a whole fleet asks all the time is answered here without them; whatever is odd, wrong
-or has to wait is not: it takes the ordinary way, where every error has its answer.
+request. What is asked all the time is answered here without them; whatever is odd, wrong or fails
+is not: it takes the ordinary way, where every error has its answer.
 """
 
 import asyncio
