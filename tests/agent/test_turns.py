@@ -1,17 +1,26 @@
 """One change at a time for an app, apps side by side, and none that a client's leaving ends."""
 
 import asyncio
-import time
+from collections.abc import AsyncIterator
+from pathlib import Path
 
+import docker
 import pytest
 
-from tests.agent.rig import Rig
+from tests.agent.rig import Rig, rigged
 
 pytestmark = pytest.mark.real
 
 
+@pytest.fixture
+async def rig(tmp_path: Path, engine_url: str) -> AsyncIterator[Rig]:
+    """Give an agent whose stops of stubborn apps last until a test kills the container."""
+    async with rigged(tmp_path, engine_url, stop_seconds=300) as running:
+        yield running
+
+
 async def test_a_second_change_waits_its_turn_and_then_is_a_conflict_that_names_the_first(
-    rig: Rig, stubborn_image: str
+    rig: Rig, stubborn_image: str, docker_client: docker.APIClient
 ) -> None:
     record = await rig.create(stubborn_image)
     name = record["name"]
@@ -19,7 +28,9 @@ async def test_a_second_change_waits_its_turn_and_then_is_a_conflict_that_names_
     stopping = asyncio.create_task(rig.ask("PUT", f"/{name}/stop"))
     await rig.until_busy(name)
     busy = await rig.ask("PUT", f"/{name}/start", headers={"Prefer": "wait=0"})
-    waited = await rig.ask("PUT", f"/{name}/start")
+    waiting = asyncio.create_task(rig.ask("PUT", f"/{name}/start"))
+    docker_client.kill(record["container_id"])
+    waited = await waiting
 
     assert busy.status == 409
     assert "being stopped" in busy.json["message"]
@@ -27,23 +38,34 @@ async def test_a_second_change_waits_its_turn_and_then_is_a_conflict_that_names_
     assert (await stopping).status == 200
     assert waited.status == 200
     assert waited.json["state"] == "running"
+    docker_client.kill(record["container_id"])
 
 
-async def test_a_change_goes_on_when_its_client_has_gone(rig: Rig, stubborn_image: str) -> None:
+async def test_a_change_goes_on_when_its_client_has_gone(
+    rig: Rig, stubborn_image: str, docker_client: docker.APIClient
+) -> None:
     record = await rig.create(stubborn_image)
 
     request = asyncio.create_task(rig.ask("PUT", f"/{record['name']}/stop"))
     await rig.until_busy(record["name"])
     request.cancel()
+    docker_client.kill(record["container_id"])
 
     await rig.until(record["name"], state="exited", desired="stopped")
 
 
-async def test_apps_change_side_by_side(rig: Rig, stubborn_image: str) -> None:
+async def test_apps_change_side_by_side(
+    rig: Rig, stubborn_image: str, docker_client: docker.APIClient
+) -> None:
     records = [await rig.create(stubborn_image) for _ in range(3)]
 
-    began = time.monotonic()
-    await asyncio.gather(*(rig.ask("PUT", f"/{each['name']}/stop") for each in records))
+    containers = [each["container_id"] for each in records]
+    told = docker_client.events(decode=True, filters={"event": "kill", "container": containers})
+    stops = [asyncio.create_task(rig.ask("PUT", f"/{each['name']}/stop")) for each in records]
+    signalled = {(await asyncio.to_thread(next, told))["id"] for _ in containers}
+    told.close()
 
-    one_after_the_other = 3 * 1.0  # each takes its second of grace
-    assert time.monotonic() - began < one_after_the_other
+    assert signalled == set(containers)  # and none of them has ended
+    for each in containers:
+        docker_client.kill(each)
+    assert [answer.status for answer in await asyncio.gather(*stops)] == [200, 200, 200]
