@@ -3,16 +3,14 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from http import HTTPStatus
 
 from aiohttp import web
 from aiohttp.abc import AbstractAccessLogger
 
 from httpd.bodies import SERVER, message
-from httpd.instant import Instant
+from httpd.doors import Doors
 from httpd.instant_connection import InstantConnection
-from httpd.metrics import RequestMetrics
 
 FULL_BODY = b'{"message":"too many connections"}'
 FULL = (
@@ -34,46 +32,6 @@ def sending_much(request: web.Request) -> Iterator[None]:
     finally:
         if transport is not None:
             transport.set_write_buffer_limits(high=WATCHED_BYTES)
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How long a client may take, in seconds.
-
-    ``idle`` is for the next request to begin (longer than a heartbeat, so that agents keep their
-    connection), ``header`` for its headers to be complete, ``stall`` for it to take anything of an
-    answer, ``linger`` for the rest of a body that was refused.
-    """
-
-    idle: float = 75.0
-    header: float = 10.0
-    stall: float = 30.0
-    linger: float = 2.0
-
-
-@dataclass
-class Doors:
-    """What the connections of one listener have in common."""
-
-    limit: int
-    metrics: RequestMetrics
-    limits: Limits
-    instant: Instant | None = None
-    connected: int = 0
-
-    def enter(self) -> bool:
-        """Count a connection in; False when there are too many."""
-        if self.connected >= self.limit:
-            self.metrics.connections_refused.inc()
-            return False
-        self.connected += 1
-        self.metrics.connections.set(self.connected)
-        return True
-
-    def leave(self) -> None:
-        """Count a connection out."""
-        self.connected -= 1
-        self.metrics.connections.set(self.connected)
 
 
 class _NoAccessLog(AbstractAccessLogger):

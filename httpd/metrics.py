@@ -45,6 +45,17 @@ class RequestMetrics:
             "Connections closed at once since there were too many.",
             registry=metrics,
         )
+        self.handshakes = Gauge(
+            "rollcall_http_tls_handshakes", "TLS handshakes in progress.", registry=metrics
+        )
+        self.handshakes_ended = Counter(
+            "rollcall_http_tls_handshakes_ended_total",
+            "TLS handshakes, by outcome: done or failed (refused, broken off, too slow).",
+            ["outcome"],
+            registry=metrics,
+        )
+        for outcome in ("done", "failed"):
+            self.handshakes_ended.labels(outcome)
         self._known: dict[tuple[web.AbstractResource | None, str, int], Durations] = {}
 
     def observe(

@@ -10,13 +10,15 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from aiohttp import web
 from structlog.typing import FilteringBoundLogger
 
-from httpd.connection import Connection, Doors, Limits
+from httpd.connection import Connection
 from httpd.descriptors import connections_possible
+from httpd.doors import Doors, Limits
 from httpd.expectation import Expectation
+from httpd.handshakes import Handshakes
 from httpd.instant import Instant
 from httpd.metrics import RequestMetrics
 from httpd.systemd import Notifier
-from httpd.tls import ServerTls
+from httpd.tls import ServerTls, TlsConnection
 
 BACKLOG = 1024
 # asyncio accepts as many connections in one go as may queue, before any can be refused. With no
@@ -47,6 +49,7 @@ class _Listener(web.BaseSite):
         self._address = address
         self._handshake_seconds = handshake_seconds
         self._doors = doors
+        self._handshakes = Handshakes(doors, loop=asyncio.get_running_loop())
 
     @property
     def name(self) -> str:
@@ -57,11 +60,9 @@ class _Listener(web.BaseSite):
         """Listen; raises StartError."""
         await super().start()
         loop = asyncio.get_running_loop()
-        manager = self._runner.server
-        assert manager is not None
         try:
             self._server = await loop.create_server(
-                lambda: self._connection(manager, loop), *self._address, backlog=self._backlog
+                self._connection, *self._address, backlog=self._backlog
             )
         except OSError as error:
             raise StartError(
@@ -71,14 +72,23 @@ class _Listener(web.BaseSite):
             with socket.fromfd(listening.fileno(), listening.family, listening.type) as same:
                 same.listen(BACKLOG)
 
-    def _connection(
-        self, manager: web.Server, loop: asyncio.AbstractEventLoop
-    ) -> asyncio.BaseProtocol:
+    async def stop(self) -> None:
+        """Listen no more; who is not yet connected has to go."""
+        await super().stop()
+        self._handshakes.close()
+
+    def _connection(self) -> asyncio.BaseProtocol:
+        manager, loop = self._runner.server, asyncio.get_running_loop()
+        assert manager is not None
         connection = Connection(manager, doors=self._doors, loop=loop)
         if self._tls is None:
             return connection
-        return self._tls.connection(
-            connection, loop=loop, handshake_seconds=self._handshake_seconds
+        return TlsConnection(
+            connection,
+            context=self._tls.context,
+            handshakes=self._handshakes,
+            handshake_seconds=self._handshake_seconds,
+            loop=loop,
         )
 
 

@@ -11,6 +11,7 @@ from structlog.typing import FilteringBoundLogger
 
 from config.load import ConfigError
 from config.server import TlsSettings
+from httpd.handshakes import Handshakes
 
 LOOK_AGAIN_SECONDS = 10.0
 
@@ -31,10 +32,72 @@ class TlsConnection(SSLProtocol):
     """One client's TLS, below the protocol that speaks to it.
 
     asyncio's own sets aside a quarter of a MiB to read into, for as long as a connection lasts:
-    that is gigabytes for a fleet of which each host keeps one. A TLS record has 16 KiB.
+    that is gigabytes for a fleet of which each host keeps one. A TLS record has 16 KiB. And it
+    does the handshakes of all that come at once before it serves anybody else.
     """
 
     max_size = 16 * 1024
+
+    def __init__(
+        self,
+        protocol: asyncio.Protocol,
+        *,
+        context: ssl.SSLContext,
+        handshakes: Handshakes,
+        handshake_seconds: float,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(
+            loop,
+            protocol,
+            context,
+            cast("asyncio.Future[None]", None),  # nobody waits for the handshake
+            server_side=True,
+            ssl_handshake_timeout=cast("int", handshake_seconds),  # any number will do
+        )
+        self._handshakes = handshakes
+        self._below: asyncio.Transport | None = None
+        self._half_done = False
+        self._secured = False
+        self._heard = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the client to begin, unless there are too many already."""
+        self._below = cast("asyncio.Transport", transport)
+        if self._handshakes.begin(self):
+            super().connection_made(transport)
+        else:
+            self.abort()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Count a handshake that came to nothing."""
+        self._handshakes.end(self, "failed")
+        super().connection_lost(exc)
+
+    def abort(self) -> None:
+        """Hang up on a client that is not done."""
+        if self._below is not None:
+            self._below.abort()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Read; what belongs to the handshake waits for its turn, and the rest behind it."""
+        if self._secured:
+            super().buffer_updated(nbytes)
+        elif self._below is not None:
+            self._heard = nbytes
+            self._below.pause_reading()
+            self._handshakes.wants_a_step(self, half_done=self._half_done)
+
+    def step(self) -> None:
+        """Take the handshake as far as it goes with what the client said."""
+        if self._below is None or self._below.is_closing():
+            return
+        self._half_done = True
+        self._below.resume_reading()
+        super().buffer_updated(self._heard)
+        if self._get_extra_info("cipher") is not None:
+            self._secured = True
+            self._handshakes.end(self, "done")
 
 
 class ServerTls:
@@ -44,23 +107,6 @@ class ServerTls:
         self._files = files
         self._seen = self._stamps()
         self.context = self._load()
-
-    def connection(
-        self,
-        protocol: asyncio.Protocol,
-        *,
-        loop: asyncio.AbstractEventLoop,
-        handshake_seconds: float,
-    ) -> TlsConnection:
-        """Put TLS between a listener's new connection and the protocol for it."""
-        return TlsConnection(
-            loop,
-            protocol,
-            self.context,
-            cast("asyncio.Future[None]", None),  # nobody waits for the handshake
-            server_side=True,
-            ssl_handshake_timeout=cast("int", handshake_seconds),  # any number will do
-        )
 
     def _load(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

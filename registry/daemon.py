@@ -13,7 +13,7 @@ from structlog.typing import FilteringBoundLogger
 
 from config.address import listen_address
 from httpd.auth import Keyring
-from httpd.connection import Limits
+from httpd.doors import Limits
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.serve import Signals, listening
 from httpd.systemd import Notifier

@@ -11,7 +11,7 @@ from aiohttp import web
 from httpd.app import build_app
 from httpd.auth import Caller, Keyring, fingerprint
 from httpd.bodies import answer, read
-from httpd.connection import Limits
+from httpd.doors import Limits
 from httpd.instant import Instant, Question, Reply
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.serve import listening

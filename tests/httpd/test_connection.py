@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from httpd.connection import Limits
+from httpd.doors import Limits
 from tests.httpd.daemon import WRITER, daemon
 
 

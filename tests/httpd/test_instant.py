@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from httpd.connection import Limits
+from httpd.doors import Limits
 from tests.httpd.instant_things import Away, Things, by, connected, one, request, things
 
 CLOSE = "Connection: close"

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from config.server import ServerSettings
-from httpd import bodies, connection, serve
+from httpd import bodies, doors, serve
 from registry import heartbeat
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
@@ -24,7 +24,7 @@ def promised() -> dict[str, list[float]]:
 
 
 def test_the_limits_are_as_the_readme_tells_them() -> None:
-    limits = connection.Limits()
+    limits = doors.Limits()
 
     assert promised() == {
         "a request's headers": [limits.header, 8, 128],
