@@ -12,13 +12,16 @@ class Limits:
 
     ``idle`` is for the next request to begin (longer than a heartbeat, so that agents keep their
     connection), ``header`` for its headers to be complete, ``stall`` for it to take anything of an
-    answer, ``linger`` for the rest of a body that was refused.
+    answer, ``linger`` for the rest of a body that was refused, ``handshake`` for TLS to be agreed
+    upon. All that are at it together keep nobody waiting for longer than ``handshakes_in_a_row``.
     """
 
     idle: float = 75.0
     header: float = 10.0
     stall: float = 30.0
     linger: float = 2.0
+    handshake: float = 5.0
+    handshakes_in_a_row: float = 0.005
 
 
 @dataclass

@@ -23,13 +23,14 @@ class Handshake(Protocol):
 class Handshakes:
     """Who is at it, and whose turn it is.
 
-    A step costs as much as dozens of requests, so there is one in each pass of the event loop:
-    whoever is connected is answered in between. When more clients come than there is time for,
-    those half done go first and then who came last. Who has waited longest gives up next, and
+    A step costs as much as dozens of requests, so each pass of the event loop has time for a few
+    at most: whoever is connected is answered in between. When more clients come than there is time
+    for, those half done go first and then who came last. Who has waited longest gives up next, and
     what is spent on them is lost: served in the order in which they came, all would give up.
     """
 
     def __init__(self, doors: Doors, *, loop: asyncio.AbstractEventLoop) -> None:
+        self.limit_seconds = doors.limits.handshake
         self._doors = doors
         self._loop = loop
         self._in_progress: set[Handshake] = set()
@@ -72,7 +73,13 @@ class Handshakes:
     def _next(self) -> None:
         waiting = self._half_done or self._new
         self._going = bool(waiting)
-        if waiting:
-            self._loop.call_soon(self._next)
+        if not waiting:
+            return
+        self._loop.call_soon(self._next)
+        enough = self._loop.time() + self._doors.limits.handshakes_in_a_row
+        while waiting:
             handshake, _ = waiting.popitem()
             handshake.step()
+            if self._loop.time() >= enough:
+                return
+            waiting = self._half_done or self._new

@@ -24,7 +24,6 @@ BACKLOG = 1024
 # asyncio accepts as many connections in one go as may queue, before any can be refused. With no
 # descriptor left for one of them it would log an error for each that it did not take.
 ACCEPTED_AT_ONCE = 32
-HANDSHAKE_SECONDS = 5.0
 DEFAULT_LIMITS = Limits()
 
 
@@ -41,13 +40,11 @@ class _Listener(web.BaseSite):
         *,
         address: tuple[str, int],
         tls: ServerTls | None,
-        handshake_seconds: float,
         doors: Doors,
     ) -> None:
         super().__init__(runner, backlog=ACCEPTED_AT_ONCE)
         self._tls = tls
         self._address = address
-        self._handshake_seconds = handshake_seconds
         self._doors = doors
         self._handshakes = Handshakes(doors, loop=asyncio.get_running_loop())
 
@@ -87,7 +84,6 @@ class _Listener(web.BaseSite):
             connection,
             context=self._tls.context,
             handshakes=self._handshakes,
-            handshake_seconds=self._handshake_seconds,
             loop=loop,
         )
 
@@ -104,7 +100,6 @@ async def listening(
     log: FilteringBoundLogger,
     instant: Instant | None = None,
     limits: Limits = DEFAULT_LIMITS,
-    handshake_seconds: float = HANDSHAKE_SECONDS,
 ) -> AsyncIterator[tuple[str, int]]:
     """Listen while the context is open; give the address (its port, where 0 was asked for).
 
@@ -123,9 +118,7 @@ async def listening(
     doors = Doors(limit=room, metrics=metrics, limits=limits, instant=instant)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(runner.cleanup)
-        await _Listener(
-            runner, address=address, tls=tls, handshake_seconds=handshake_seconds, doors=doors
-        ).start()
+        await _Listener(runner, address=address, tls=tls, doors=doors).start()
         host, port = runner.addresses[0][:2]
         log.info("listening", host=host, port=port, tls=tls is not None)
         if tls is not None:

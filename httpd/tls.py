@@ -44,7 +44,6 @@ class TlsConnection(SSLProtocol):
         *,
         context: ssl.SSLContext,
         handshakes: Handshakes,
-        handshake_seconds: float,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         super().__init__(
@@ -53,7 +52,7 @@ class TlsConnection(SSLProtocol):
             context,
             cast("asyncio.Future[None]", None),  # nobody waits for the handshake
             server_side=True,
-            ssl_handshake_timeout=cast("int", handshake_seconds),  # any number will do
+            ssl_handshake_timeout=cast("int", handshakes.limit_seconds),  # any number will do
         )
         self._handshakes = handshakes
         self._below: asyncio.Transport | None = None

@@ -13,7 +13,7 @@ from httpd.auth import Caller, Keyring, fingerprint
 from httpd.bodies import answer, decode, query, read
 from httpd.doors import Limits
 from httpd.metrics import RequestMetrics, new_metrics
-from httpd.serve import DEFAULT_LIMITS, HANDSHAKE_SECONDS, listening
+from httpd.serve import DEFAULT_LIMITS, listening
 from httpd.tls import ServerTls
 
 READER = "reader-key-0123456789"
@@ -101,7 +101,6 @@ async def daemon(
     max_connections: int = 100,
     drain_seconds: float = 5.0,
     limits: Limits = DEFAULT_LIMITS,
-    handshake_seconds: float = HANDSHAKE_SECONDS,
 ) -> AsyncIterator[tuple[str, int]]:
     """Run it while the context is open; gives host and port."""
     metrics = new_metrics()
@@ -131,7 +130,6 @@ async def daemon(
         max_connections=max_connections,
         drain_seconds=drain_seconds,
         limits=limits,
-        handshake_seconds=handshake_seconds,
         log=log,
     ) as address:
         yield address

@@ -19,6 +19,7 @@ from tests.httpd.daemon import READER, daemon
 from tests.httpd.test_tls import certificate, health, trusting
 
 CROWD = 200
+ONE_A_PASS = Limits(handshakes_in_a_row=0)
 ASK = f"GET /metrics HTTP/1.1\r\nHost: a\r\nAuthorization: {READER}\r\n\r\n".encode()
 HELLO_BACK = b"\x16"  # a TLS record of a handshake, not an alert
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -77,7 +78,7 @@ async def test_who_is_connected_is_answered_between_the_handshakes_of_a_crowd(
     tls: tuple[ServerTls, ssl.SSLContext], sockets: ExitStack
 ) -> None:
     server, context = tls
-    async with daemon(tls=server, max_connections=2 * CROWD) as (_, port):
+    async with daemon(tls=server, max_connections=2 * CROWD, limits=ONE_A_PASS) as (_, port):
         client = await kept(port, context)
         crowd = [silent(port, sockets) for _ in range(CROWD)]
         await client.until(f"rollcall_http_tls_handshakes {CROWD}.0")
@@ -101,7 +102,7 @@ async def test_who_is_half_done_does_not_wait_for_the_crowd_that_came_after(
     tls: tuple[ServerTls, ssl.SSLContext], sockets: ExitStack
 ) -> None:
     server, context = tls
-    async with daemon(tls=server, max_connections=2 * CROWD) as (_, port):
+    async with daemon(tls=server, max_connections=2 * CROWD, limits=ONE_A_PASS) as (_, port):
         said, heard = ssl.MemoryBIO(), ssl.MemoryBIO()
         half = context.wrap_bio(heard, said, server_hostname="localhost")
         client = silent(port, sockets)
@@ -151,7 +152,7 @@ async def test_silent_clients_have_no_more_room_than_others(
     tls: tuple[ServerTls, ssl.SSLContext], sockets: ExitStack
 ) -> None:
     server, context = tls
-    async with daemon(tls=server, max_connections=2, handshake_seconds=300) as (_, port):
+    async with daemon(tls=server, max_connections=2, limits=Limits(handshake=300)) as (_, port):
         client = await kept(port, context)
         with ExitStack() as crowd:
             for _ in range(1 + TOLD):
@@ -179,9 +180,9 @@ class Step:
         self._told.append(f"{self._name} was cut off")
 
 
-async def test_half_done_ones_go_first_and_then_who_came_last_each_in_a_pass_of_its_own() -> None:
+async def test_half_done_ones_go_first_then_who_came_last_and_others_in_between() -> None:
     loop = asyncio.get_running_loop()
-    doors = Doors(limit=9, metrics=RequestMetrics(CollectorRegistry()), limits=Limits())
+    doors = Doors(limit=9, metrics=RequestMetrics(CollectorRegistry()), limits=ONE_A_PASS)
     handshakes = Handshakes(doors, loop=loop)
     told: list[str] = []
     first, gone, last, half = (Step(name, told) for name in ("first", "gone", "last", "half"))

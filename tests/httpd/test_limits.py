@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from config.server import ServerSettings
-from httpd import bodies, doors, serve
+from httpd import bodies, doors
 from registry import heartbeat
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
@@ -29,7 +29,7 @@ def test_the_limits_are_as_the_readme_tells_them() -> None:
     assert promised() == {
         "a request's headers": [limits.header, 8, 128],
         "a request's body": [bodies.LIMIT / 1024, heartbeat.MAX_BODY_BYTES / 2**20, bodies.SECONDS],
-        "a TLS handshake": [serve.HANDSHAKE_SECONDS, 1.2],
+        "a TLS handshake": [limits.handshake, 1.2],
         "an idle connection": [limits.idle],
         "an answer of which nothing is taken": [limits.stall],
         "connections": [ServerSettings(listen="a:1").max_connections],

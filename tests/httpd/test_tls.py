@@ -12,6 +12,7 @@ from cryptography.x509.oid import NameOID
 
 from config.load import ConfigError
 from config.server import TlsSettings
+from httpd.doors import Limits
 from httpd.tls import ServerTls, TlsError, TlsFiles, server_tls
 from tests.httpd.daemon import daemon
 
@@ -64,7 +65,7 @@ async def test_https_is_served_with_the_certificate(tmp_path: Path) -> None:
 async def test_who_says_nothing_where_tls_is_spoken_is_cut_off(tmp_path: Path) -> None:
     crt, key = certificate(tmp_path, "server", "localhost")
     tls = ServerTls(TlsFiles(crt, key))
-    async with daemon(tls=tls, handshake_seconds=0.1) as (host, port):
+    async with daemon(tls=tls, limits=Limits(handshake=0.1)) as (host, port):
         reader, writer = await asyncio.open_connection(host, port)
         async with asyncio.timeout(30):  # asyncio's own limit is 60 seconds
             assert await reader.read() == b""
