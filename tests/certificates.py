@@ -4,12 +4,14 @@ import datetime as dt
 import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+PrivateKey: TypeAlias = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 DAY = dt.timedelta(days=1)
 
 
@@ -32,10 +34,16 @@ class Authority:
         self.ca = folder / "ca.crt"
         self.ca.write_bytes(_pem(_signed(self._name, self._name, self._key, self._key, ca=True)))
 
-    def issue(self, *names: str, stem: str = "", age: dt.timedelta = dt.timedelta(0)) -> Pair:
+    def issue(
+        self,
+        *names: str,
+        stem: str = "",
+        age: dt.timedelta = dt.timedelta(0),
+        key: PrivateKey | None = None,
+    ) -> Pair:
         """Make a certificate for DNS names and addresses, good for a day from ``age`` ago."""
         pair = _pair(self._folder, stem or names[0])
-        key = ec.generate_private_key(ec.SECP256R1())
+        key = key or ec.generate_private_key(ec.SECP256R1())
         certificate = _signed(_name(names[0]), self._name, key, self._key, names=names, age=age)
         _write(pair, certificate, key)
         return pair
@@ -53,7 +61,7 @@ def self_signed(folder: Path, *names: str) -> Pair:
 def _signed(  # a certificate has so many parts
     subject: x509.Name,
     issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
+    key: PrivateKey,
     signer: ec.EllipticCurvePrivateKey,
     *,
     names: tuple[str, ...] = (),
@@ -94,7 +102,7 @@ def _pair(folder: Path, stem: str) -> Pair:
     return Pair(folder / f"{stem}.crt", folder / f"{stem}.key")
 
 
-def _write(pair: Pair, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
+def _write(pair: Pair, certificate: x509.Certificate, key: PrivateKey) -> None:
     for path, content in ((pair.key, _private(key)), (pair.certificate, _pem(certificate))):
         draft = path.with_name(f"{path.name}.new")
         draft.write_bytes(content)
@@ -105,7 +113,7 @@ def _pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
+def _private(key: PrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
