@@ -12,6 +12,9 @@ from config.agent import AgentSettings
 from config.load import load
 from config.registry import RegistrySettings
 
+# The default needs more open files than a login may have, of which each daemon would warn.
+CONNECTIONS = 500
+
 
 @dataclass(frozen=True)
 class State:
@@ -80,6 +83,7 @@ def _registry(folder: Path, listen: str) -> Mapping[str, Any]:
             {"name": "hosts", "file": "hosts.key", "allow": ["register"]},
         ],
         "store": f"sqlite:///{folder / 'registry.db'}",
+        "max_connections": CONNECTIONS,
         "log": {"format": "console"},
     }
 
@@ -100,5 +104,6 @@ def _agent(folder: Path, listen: str, registry: str, engine: str) -> Mapping[str
         "docker": {"url": engine},
         "store": f"sqlite:///{folder / 'agent.db'}",
         "apps": {"bind": "127.0.0.1"},
+        "max_connections": CONNECTIONS,
         "log": {"format": "console"},
     }

@@ -61,6 +61,7 @@ def test_its_curl_lines_work_when_pasted_and_a_second_run_finds_the_state(
 ) -> None:
     with make_run() as run:
         run.wait_until_ready()
+        assert "fewer connections" not in run.screen.text()
         nodes, targets, create, listing, delete = run.curl_lines()
         (node,) = until(lambda: run.paste(nodes), "the node", within=SOON)
         assert run.paste(targets)[0]["targets"]
