@@ -66,6 +66,9 @@ class Connection(InstantConnection):
             access_log_class=_NoAccessLog,
             auto_decompress=False,  # compressed bodies are refused, so nothing unpacks them
         )
+        # A request that was taken before its body had come counts for the parser as never taken,
+        # so it may stop one early. aiohttp would not notice, and never let it go on.
+        self._max_msg_queue_size -= 1
         self._doors = doors
         self._entered = False
         self._client: asyncio.Transport | None = None

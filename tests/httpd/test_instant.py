@@ -146,6 +146,19 @@ async def test_however_many_come_while_an_answer_waits_all_are_answered(behind: 
         assert [(await by(reader))[1] for _ in range(behind)] == [str(n) for n in range(behind)]
 
 
+@pytest.mark.parametrize("name", ["now", "other"])
+async def test_a_body_that_came_late_costs_none_of_many_requests_behind_it(name: str) -> None:
+    limits = Limits(idle=5)  # who would wait for ever is cut off then
+    async with things(limits) as (known, address), connected(address) as (reader, writer):
+        late = request("/things/late", body="late")
+        writer.write(late[:-2])
+        while known.ordinary_calls < 2:  # the first of the connection, and this one
+            await asyncio.sleep(0)
+        behind = [str(number) for number in range(70)]
+        writer.write(late[-2:] + b"".join([request(f"/things/{name}", body=n) for n in behind]))
+        assert [(await by(reader))[1] for _ in ["late", *behind]] == ["late", *behind]
+
+
 async def test_what_is_no_http_is_told_so_behind_an_instant_answer_too() -> None:
     async with things() as (_, address), connected(address) as (reader, writer):
         writer.write(request("/things/now"))
