@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 
 from aiohttp import web
-from aiohttp.client_exceptions import ClientConnectionResetError
 
 from agent.containers import EngineError, TooManyStreams
 from httpd.auth import caller
@@ -42,7 +41,7 @@ class LogStreams:
         response = web.StreamResponse(headers=HEADERS)
         try:
             async with aclosing(chunks):
-                with suppress(ConnectionResetError, ClientConnectionResetError):
+                with suppress(ConnectionError):  # who leaves is no error
                     await self._pump(request, response, chunks)
         finally:
             self._readers[name] -= 1

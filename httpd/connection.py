@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 
 from aiohttp import web
@@ -11,27 +11,31 @@ from aiohttp.abc import AbstractAccessLogger
 from httpd.bodies import SERVER, message
 from httpd.doors import Doors
 from httpd.instant_connection import InstantConnection
+from httpd.tls import BELOW
 
 FULL_BODY = b'{"message":"too many connections"}'
 FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
     b"Retry-After: 5\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s"
 ) % (len(FULL_BODY), FULL_BODY)
-# So that whatever waits to be sent is watched, however little it is.
-WATCHED_BYTES = 1
 
 
 @contextmanager
 def sending_much(request: web.Request) -> Iterator[None]:
-    """While the context is open, let the next piece be made before the last one is all sent."""
-    transport = request.transport
+    """While the context is open, let the next piece be made before the last one is all sent.
+
+    A client that leaves in the middle ends it, which is no error.
+    """
+    transport, low, high = request.transport, 0, 0
     if transport is not None:
+        low, high = transport.get_write_buffer_limits()
         transport.set_write_buffer_limits()
     try:
-        yield
+        with suppress(ConnectionError):
+            yield
     finally:
-        if transport is not None:
-            transport.set_write_buffer_limits(high=WATCHED_BYTES)
+        if transport is not None and request.transport is not None:  # it is not lost
+            transport.set_write_buffer_limits(low=low, high=high)
 
 
 class _NoAccessLog(AbstractAccessLogger):
@@ -79,8 +83,9 @@ class Connection(InstantConnection):
         """Begin, unless there are too many already."""
         self._entered = self._doors.enter()
         if isinstance(transport, asyncio.Transport):
-            transport.set_write_buffer_limits(high=WATCHED_BYTES)
-            self._client = transport
+            self._client = transport.get_extra_info(BELOW, transport)
+            # Whatever waits to be sent is watched, however little; over TLS, 0 would be always.
+            transport.set_write_buffer_limits(high=0 if transport is self._client else 1)
         super().connection_made(transport)
         if not self._entered and self.transport is not None:
             self.transport.write(FULL)

@@ -14,6 +14,8 @@ from config.server import TlsSettings
 from httpd.handshakes import Handshakes
 
 LOOK_AGAIN_SECONDS = 10.0
+# What a TLS transport calls the one below it, of which asyncio says nothing.
+BELOW = "transport_below"
 
 
 class TlsError(Exception):
@@ -38,6 +40,9 @@ class TlsConnection(SSLProtocol):
 
     max_size = 16 * 1024
 
+    _below: asyncio.Transport | None = None
+    _outgoing: ssl.MemoryBIO
+
     def __init__(
         self,
         protocol: asyncio.Protocol,
@@ -55,14 +60,14 @@ class TlsConnection(SSLProtocol):
             ssl_handshake_timeout=cast("int", handshakes.limit_seconds),  # any number will do
         )
         self._handshakes = handshakes
-        self._below: asyncio.Transport | None = None
         self._half_done = False
         self._secured = False
         self._heard = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for the client to begin, unless there are too many already."""
-        self._below = cast("asyncio.Transport", transport)
+        self._below = self._extra[BELOW] = cast("asyncio.Transport", transport)
+        self._below.set_write_buffer_limits(high=0)
         if self._handshakes.begin(self):
             super().connection_made(transport)
         else:
@@ -77,6 +82,12 @@ class TlsConnection(SSLProtocol):
         """Hang up on a client that is not done."""
         if self._below is not None:
             self._below.abort()
+
+    def _get_write_buffer_size(self) -> int:
+        # asyncio's own leaves out what is encrypted and not yet sent: up to 64 KiB that nobody
+        # takes, which it would wait for without end, or all of an answer that is taken slowly.
+        below = self._below.get_write_buffer_size() if self._below is not None else 0
+        return self._outgoing.pending + self._write_buffer_size + below
 
     def buffer_updated(self, nbytes: int) -> None:
         """Read; what belongs to the handshake waits for its turn, and the rest behind it."""

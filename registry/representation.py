@@ -60,8 +60,8 @@ async def _stream(
     """Send a large body piece by piece, as fast as the client takes it: it is copied nowhere."""
     response = web.StreamResponse(headers=headers)
     response.headers["Server"] = SERVER
-    await response.prepare(request)
     with sending_much(request):
+        await response.prepare(request)
         for piece in content:
             await response.write(piece)
         await response.write_eof()

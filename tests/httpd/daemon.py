@@ -1,6 +1,7 @@
 """A small daemon in the shell, on a real port."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -11,6 +12,7 @@ from aiohttp import web
 from httpd.app import build_app
 from httpd.auth import Caller, Keyring, fingerprint
 from httpd.bodies import answer, decode, query, read
+from httpd.connection import sending_much
 from httpd.doors import Limits
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.serve import DEFAULT_LIMITS, listening
@@ -45,9 +47,10 @@ class Away(Exception):
 
 
 class Things:
-    """Echoes what it understood."""
+    """Echoes what it understood; tells when an answer of a given size was begun."""
 
     def __init__(self) -> None:
+        self.sized_begun = asyncio.Event()
         self._decoder = msgspec.json.Decoder(Thing)
         self._begun = 0
 
@@ -59,6 +62,8 @@ class Things:
             web.get("/slow", self.dawdle),
             web.post("/slow", self.collect),
             web.get("/large", self.large),
+            web.get("/pieces", self.pieces),
+            web.get("/sized/{bytes}", self.sized),
             web.get("/slow/begun", self.begun),
         ]
 
@@ -81,6 +86,22 @@ class Things:
     async def large(self, _request: web.Request) -> web.Response:
         return answer("x" * 50_000_000)
 
+    async def sized(self, request: web.Request) -> web.Response:
+        transport = request.transport
+        assert transport is not None
+        # The kernel is to take little of it, or the client need not take any.
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        self.sized_begun.set()
+        return web.Response(body=b"x" * int(request.match_info["bytes"]))
+
+    async def pieces(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        with sending_much(request):
+            await response.prepare(request)
+            for _ in range(50):
+                await response.write(b"x" * 1_000_000)
+        return response
+
     async def begun(self, _request: web.Request) -> web.Response:
         return answer(self._begun)
 
@@ -101,6 +122,7 @@ async def daemon(
     max_connections: int = 100,
     drain_seconds: float = 5.0,
     limits: Limits = DEFAULT_LIMITS,
+    things: Things | None = None,
 ) -> AsyncIterator[tuple[str, int]]:
     """Run it while the context is open; gives host and port."""
     metrics = new_metrics()
@@ -109,7 +131,7 @@ async def daemon(
         structlog.PrintLogger(), wrapper_class=structlog.make_filtering_bound_logger("info")
     )
     app = build_app(
-        routes=Things().routes(),
+        routes=(things or Things()).routes(),
         keyring=Keyring(
             [
                 (fingerprint(READER), Caller("reader", frozenset({"read"}))),

@@ -33,12 +33,15 @@ class Things:
         self.ordinary_calls = 0
         self.later: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.parked = asyncio.Event()
+        self.late = asyncio.Event()
 
     def routes(self) -> list[web.RouteDef]:
         return [web.get("/things/{name}", self.ordinary), web.post("/things/{name}", self.ordinary)]
 
     async def ordinary(self, request: web.Request) -> web.Response:
         self.ordinary_calls += 1
+        if request.match_info["name"] == "late":
+            self.late.set()
         body = await read(request)
         return answer({"by": "ordinary", "body": body.decode()})
 

@@ -152,8 +152,7 @@ async def test_a_body_that_came_late_costs_none_of_many_requests_behind_it(name:
     async with things(limits) as (known, address), connected(address) as (reader, writer):
         late = request("/things/late", body="late")
         writer.write(late[:-2])
-        while known.ordinary_calls < 2:  # the first of the connection, and this one
-            await asyncio.sleep(0)
+        await known.late.wait()
         behind = [str(number) for number in range(70)]
         writer.write(late[-2:] + b"".join([request(f"/things/{name}", body=n) for n in behind]))
         assert [(await by(reader))[1] for _ in ["late", *behind]] == ["late", *behind]

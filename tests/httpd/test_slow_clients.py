@@ -1,0 +1,103 @@
+"""Clients that take their answers slowly, not to the end or not at all, over plain TCP and TLS."""
+
+import asyncio
+import ssl
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from httpd.doors import Limits
+from httpd.tls import ServerTls, TlsFiles
+from tests.httpd.daemon import WRITER, Things, daemon
+from tests.httpd.slow_client import slow_client
+from tests.httpd.test_tls import certificate, trusting
+
+Address = tuple[str, int]
+
+
+class Ways(NamedTuple):
+    """What is spoken: the server's half, the client's half."""
+
+    server: ServerTls | None
+    client: ssl.SSLContext | None
+
+
+@pytest.fixture(params=["plain", "tls"])
+def spoken(request: pytest.FixtureRequest, tmp_path: Path) -> Ways:
+    """Give each of the two ways to connect."""
+    if request.param == "plain":
+        return Ways(None, None)
+    crt, key = certificate(tmp_path, "server", "localhost")
+    return Ways(ServerTls(TlsFiles(crt, key)), trusting(crt))
+
+
+def asking(path: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: a\r\nAuthorization: {WRITER}\r\n\r\n".encode()
+
+
+async def metrics(address: Address, spoken: Ways) -> str:
+    """Give the page that another client reads."""
+    name = "localhost" if spoken.client else None
+    reader, writer = await asyncio.open_connection(
+        *address, ssl=spoken.client, server_hostname=name
+    )
+    writer.write(asking("/metrics").replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+    page = await reader.read()
+    writer.close()
+    return page.decode()
+
+
+async def until_alone(address: Address, spoken: Ways) -> None:
+    """Wait until nobody is connected but the one who asks."""
+    while "\nrollcall_http_connections 1.0\n" not in await metrics(address, spoken):
+        pass
+
+
+@pytest.mark.parametrize("last_word", ["", "goodbye"])
+async def test_a_client_that_takes_nothing_of_the_last_few_bytes_is_cut_off(
+    spoken: Ways, last_word: str
+) -> None:
+    things = Things()
+    async with (
+        daemon(things=things, tls=spoken.server, limits=Limits(stall=0.2)) as address,
+        slow_client(address, spoken.client) as client,
+    ):
+        await client.send(asking("/sized/10000"))  # the kernel takes a part of it
+        await things.sized_begun.wait()
+        if last_word:
+            await client.say_goodbye()
+        await until_alone(address, spoken)
+
+
+async def test_a_client_that_goes_on_taking_is_not_cut_off(spoken: Ways) -> None:
+    async with (
+        daemon(tls=spoken.server, limits=Limits(stall=0.5)) as address,
+        slow_client(address, spoken.client) as client,
+    ):
+        await client.send(2 * asking("/sized/100000"))
+        taken = 0
+        for _ in range(15):  # three times as long as it may take nothing
+            taken += len(await client.take(2000))
+            await asyncio.sleep(0.1)
+        while taken < 200_000:
+            piece = await client.take()
+            assert piece
+            taken += len(piece)
+
+
+async def test_a_client_that_leaves_in_the_middle_of_an_answer_is_no_error(spoken: Ways) -> None:
+    async with daemon(tls=spoken.server) as address:
+        async with slow_client(address, spoken.client) as client:
+            await client.send(asking("/pieces"))
+            taken = 0
+            while taken < 50_000:
+                taken += len(await client.take(5000))
+        await until_alone(address, spoken)
+        counted = "rollcall_http_request_duration_seconds_count{"
+        while f'{counted}method="GET",route="/pieces",' not in (
+            page := await metrics(address, spoken)
+        ):
+            pass
+        assert f'{counted}method="GET",route="/pieces",status="200"}} 1.0' in page
+        assert 'status="500"' not in page
