@@ -48,5 +48,10 @@ def set_up(*, level: str, style: str, stream: TextIO = sys.stderr) -> FilteringB
 def _last(style: str, stream: TextIO) -> list[Processor]:
     cleaned: Processor = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     if style == "console" or (style == "auto" and stream.isatty()):
-        return [cleaned, structlog.dev.ConsoleRenderer(colors=stream.isatty())]
+        # Where there is `rich`, structlog's own choice tells all variables: keys, and all nodes.
+        plain = structlog.dev.plain_traceback
+        return [
+            cleaned,
+            structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=plain),
+        ]
     return [cleaned, structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]

@@ -53,6 +53,23 @@ def test_odd_characters_do_not_break_a_line() -> None:
     assert "label" in line
 
 
+@pytest.mark.parametrize("style", ["console", "json"])
+def test_a_traceback_tells_no_variables(style: str) -> None:
+    stream = file()
+    log = set_up(level="info", style=style, stream=stream)
+
+    def fail(key: str) -> None:
+        raise RuntimeError("a defect" * bool(key))
+
+    try:
+        fail("TOP" + "SECRET")
+    except RuntimeError as error:
+        log.error("defect", exc_info=error)
+    told = "\n".join(lines(stream))
+    assert "RuntimeError: a defect" in told
+    assert "TOPSECRET" not in told
+
+
 def test_debug_lines_need_the_debug_level() -> None:
     for level, expected in (("debug", 1), ("info", 0)):
         stream = file()
