@@ -1,6 +1,7 @@
 """/v1/apps over HTTP: read, one call, answer."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 
@@ -42,7 +43,8 @@ STATUSES: Mapping[type[Exception], int] = {
 }
 PATH = "/v1/apps"
 # What is no name is no path either, so nothing odd comes further than this.
-APP = PATH + "/{name:[a-z0-9][a-z0-9_.-]{1,62}}"
+NAME = r"[a-z0-9][a-z0-9_.-]{1,62}"
+APP = f"{PATH}/{{name:{NAME}}}"
 LIST_FILTERS = ("label", "state")
 Change = Callable[[str, Asker], Awaitable[Record]]
 
@@ -96,7 +98,7 @@ class AppsApi:
 
     def get_at_once(self, question: Question) -> Reply | None:
         """GET /v1/apps/NAME, past aiohttp's tasks; errors are told by the handler above."""
-        if "read" not in question.caller.allow:
+        if "read" not in question.caller.allow or re.fullmatch(NAME, question.name) is None:
             return None
         reading = self._encoded(question.name, question.caller)
         return Reply(after=asyncio.ensure_future(reading))
