@@ -51,7 +51,9 @@ class InstantConnection(web.RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """End, whoever has the queue."""
-        self._unpark()
+        waiter = self._unpark()
+        if waiter is not None and waiter.done() and self._task_handler is not None:
+            self._task_handler.cancel()  # it was woken up, and would look for a request
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:

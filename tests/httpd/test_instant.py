@@ -1,9 +1,12 @@
 """Instant answers among others: a client cannot tell which is which."""
 
 import asyncio
+import gc
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
+from socket import SO_LINGER, SOL_SOCKET
 
 import pytest
 from hypothesis import given, settings
@@ -204,6 +207,25 @@ async def test_a_client_that_leaves_while_its_answer_waits_leaves_nothing_behind
         async with connected(address) as (reader, writer):
             writer.write(request("/things/now"))
             assert await by(reader) == ("instant", "")
+
+
+async def test_a_client_that_leaves_right_after_its_requests_is_no_error() -> None:
+    told: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: told.append(context["message"])
+    )
+    async with things() as (_, address):
+        before = asyncio.all_tasks()
+        async with connected(address) as (_, writer):
+            left = asyncio.all_tasks() - before
+            writer.write(request("/things/now") + request("/things/other"))
+            at_once = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_LINGER, at_once)
+            writer.transport.abort()
+        await asyncio.wait(left)
+    del left
+    gc.collect()  # a task tells of its error when nobody can ask for it any more
+    assert told == []
 
 
 async def test_an_idle_connection_is_closed_also_after_its_time_came_while_an_answer_waited() -> (
