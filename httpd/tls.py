@@ -78,6 +78,14 @@ class TlsConnection(SSLProtocol):
         self._handshakes.end(self, "failed")
         super().connection_lost(exc)
 
+    def eof_received(self) -> None:
+        """End with a client that leaves without a word of TLS.
+
+        What asyncio's own returns keeps it while nothing is read, and each answer to it is dropped
+        with a warning.
+        """
+        super().eof_received()
+
     def abort(self) -> None:
         """Hang up on a client that is not done."""
         if self._below is not None:

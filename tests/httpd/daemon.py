@@ -52,7 +52,7 @@ class Things:
     def __init__(self) -> None:
         self.sized_begun = asyncio.Event()
         self._decoder = msgspec.json.Decoder(Thing)
-        self._begun = 0
+        self.begun_slowly = 0
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -75,12 +75,12 @@ class Things:
         return answer(decode(body, self._decoder), status=201)
 
     async def dawdle(self, _request: web.Request) -> web.Response:
-        self._begun += 1
+        self.begun_slowly += 1
         await asyncio.sleep(0.2)
         return answer("done")
 
     async def collect(self, request: web.Request) -> web.Response:
-        self._begun += 1
+        self.begun_slowly += 1
         return answer(len(await read(request)))
 
     async def large(self, _request: web.Request) -> web.Response:
@@ -103,7 +103,7 @@ class Things:
         return response
 
     async def begun(self, _request: web.Request) -> web.Response:
-        return answer(self._begun)
+        return answer(self.begun_slowly)
 
     async def fail(self, request: web.Request) -> web.Response:
         errors: dict[str, Exception] = {

@@ -55,6 +55,10 @@ class SlowClient:
                 self._tls.unwrap()
             await self._flush()
 
+    def say_no_more(self) -> None:
+        """Let the connection end for the other side, without a word of TLS."""
+        self._socket.shutdown(socket.SHUT_WR)
+
     def leave(self) -> None:
         """Leave without a word: the other side's next packet is refused."""
         at_once = struct.pack("ii", 1, 0)

@@ -101,3 +101,17 @@ async def test_a_client_that_leaves_in_the_middle_of_an_answer_is_no_error(spoke
             pass
         assert f'{counted}method="GET",route="/pieces",status="200"}} 1.0' in page
         assert 'status="500"' not in page
+
+
+@pytest.mark.parametrize("spoken", ["tls"], indirect=True)  # TCP does not tell before all is read
+async def test_a_client_that_left_is_not_worked_for_any_longer(
+    spoken: Ways, caplog: pytest.LogCaptureFixture
+) -> None:
+    things = Things()
+    async with daemon(things=things, tls=spoken.server) as address:
+        async with slow_client(address, spoken.client) as client:
+            await client.send(50 * asking("/slow"))  # so many that no more are read
+            client.say_no_more()
+            await until_alone(address, spoken)
+        assert things.begun_slowly < 10
+    assert caplog.messages == []
