@@ -90,6 +90,8 @@ class Connection(InstantConnection):
         if not self._entered and self.transport is not None:
             self.transport.write(FULL)
             self.force_close()
+            if self._client is not None:
+                self._client.close()  # TLS would wait for a farewell, and hold a descriptor for it
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Count the connection out."""

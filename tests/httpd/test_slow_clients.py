@@ -115,3 +115,14 @@ async def test_a_client_that_left_is_not_worked_for_any_longer(
             await until_alone(address, spoken)
         assert things.begun_slowly < 10
     assert caplog.messages == []
+
+
+async def test_a_client_that_is_one_too_many_has_no_say_in_how_long_it_stays(spoken: Ways) -> None:
+    async with (
+        daemon(tls=spoken.server, max_connections=1) as address,
+        slow_client(address, spoken.client),
+        slow_client(address, spoken.client) as client,
+        asyncio.timeout(20),  # TLS itself waits for thirty seconds
+    ):
+        while await client.take():
+            pass
