@@ -190,8 +190,9 @@ async def serving(
     load: bool = True,
     open_metrics: bool = False,
     open_swagger: bool = False,
+    level: str = "info",
 ) -> AsyncIterator[Service]:
-    """Run a registry while the context is open."""
+    """Run a registry while the context is open; at the level `debug` no answer is instant."""
     clock = clock or Clock()
     store = store or MemoryStore()
     audit: list[tuple[str, str, Source]] = []
@@ -206,7 +207,7 @@ async def serving(
     metrics = new_metrics()
     request_metrics = RequestMetrics(metrics)
     log = structlog.wrap_logger(
-        structlog.PrintLogger(), wrapper_class=structlog.make_filtering_bound_logger("info")
+        structlog.PrintLogger(), wrapper_class=structlog.make_filtering_bound_logger(level)
     )
     keyring = Keyring(KEYS, derived=NodeKeyCallers(NodeKeys([NODE_SECRET])))
     app = application(
