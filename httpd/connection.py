@@ -26,16 +26,24 @@ def sending_much(request: web.Request) -> Iterator[None]:
 
     A client that leaves in the middle ends it, which is no error.
     """
-    transport, low, high = request.transport, 0, 0
-    if transport is not None:
-        low, high = transport.get_write_buffer_limits()
-        transport.set_write_buffer_limits()
+    layers = _layers(request.transport)
+    before = [layer.get_write_buffer_limits() for layer in layers]
+    for layer in layers:
+        layer.set_write_buffer_limits()
     try:
         with suppress(ConnectionError):
             yield
     finally:
-        if transport is not None and request.transport is not None:  # it is not lost
-            transport.set_write_buffer_limits(low=low, high=high)
+        if request.transport is not None:  # it is not lost
+            for layer, (low, high) in zip(layers, before, strict=True):
+                layer.set_write_buffer_limits(low=low, high=high)
+
+
+def _layers(transport: asyncio.WriteTransport | None) -> list[asyncio.WriteTransport]:
+    """Give a connection's transport, and the one below where that is TLS."""
+    if transport is None:
+        return []
+    return list(dict.fromkeys([transport, transport.get_extra_info(BELOW, transport)]))
 
 
 class _NoAccessLog(AbstractAccessLogger):
