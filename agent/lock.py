@@ -2,11 +2,14 @@
 
 import fcntl
 import os
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 LOCK = "agent.lock"
+# C's struct flock; all zero but for the kind it means the whole file.
+FLOCK = struct.Struct("hhqqi0q")
 
 
 class StateInUse(Exception):
@@ -29,15 +32,13 @@ def only_agent(directory: Path) -> Iterator[None]:
     descriptor = _opened(directory)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _flock(fcntl.F_WRLCK))
         except BlockingIOError as error:
-            pid = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
             raise StateInUse(
-                f"{directory} is in use by another rollcall-agent (pid {pid}); "
+                f"{directory} is in use by another rollcall-agent (pid {_pid(descriptor)}); "
                 "give each agent a `store` in a directory of its own"
             ) from error
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        _sign(descriptor, directory)
         yield
     finally:
         os.close(descriptor)
@@ -48,22 +49,44 @@ def _opened(directory: Path) -> int:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         return os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise StateUnusable(
-            f"{error.filename} cannot be written: {error.strerror}; "
-            "the agent keeps its state beside its `store`"
-        ) from error
+        raise _unusable(error.filename, error) from error
+
+
+def _sign(descriptor: int, directory: Path) -> None:
+    try:
+        # Always as long: to write over it takes no room on a disk that has none.
+        os.pwrite(descriptor, f"{os.getpid():<19}\n".encode(), 0)
+    except OSError as error:
+        raise _unusable(directory / LOCK, error) from error
+
+
+def _unusable(path: Path, error: OSError) -> StateUnusable:
+    return StateUnusable(
+        f"{path} cannot be written: {error.strerror}; the agent keeps its state beside its `store`"
+    )
 
 
 def running_agent(directory: Path) -> int | None:
-    """Give the pid of the agent that holds the directory, or None."""
+    """Give the pid of the agent that holds the directory, or None.
+
+    It only asks: an agent that starts at this moment is not kept from holding it.
+    """
     try:
         descriptor = os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return int(os.pread(descriptor, 32, 0) or b"0")
+        found = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK))
+        kind: int = FLOCK.unpack(found)[0]
+        return None if kind == fcntl.F_UNLCK else _pid(descriptor)
     finally:
         os.close(descriptor)
-    return None
+
+
+def _flock(kind: int) -> bytes:
+    return FLOCK.pack(kind, os.SEEK_SET, 0, 0, 0)
+
+
+def _pid(descriptor: int) -> int:
+    """Give the pid that the holder wrote down, 0 where it has not done so yet."""
+    return int(os.pread(descriptor, 32, 0) or b"0")

@@ -1,9 +1,13 @@
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from agent.lock import StateInUse, StateUnusable, only_agent, running_agent
+from tests.agent.test_full_disk import fill
+from tests.registry.disks import memory_disk, need_root
 
 
 def test_a_directory_has_one_agent_and_tells_which(tmp_path: Path) -> None:
@@ -29,3 +33,30 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_the_directory_is_made_for_its_owner_alone(tmp_path: Path) -> None:
     with only_agent(tmp_path / "state"):
         assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+
+
+def test_to_ask_who_runs_keeps_no_agent_from_starting(tmp_path: Path) -> None:
+    ended = threading.Event()
+
+    def ask() -> None:
+        while not ended.is_set():
+            running_agent(tmp_path)
+
+    with ThreadPoolExecutor() as pool:
+        asking = [pool.submit(ask) for _ in range(2)]
+        try:
+            for _ in range(300):
+                with only_agent(tmp_path):
+                    pass
+        finally:
+            ended.set()
+    assert [each.result() for each in asking] == [None, None]
+
+
+@pytest.mark.real("mount")
+def test_a_disk_without_room_for_the_state_is_named(tmp_path: Path) -> None:
+    need_root()
+    with memory_disk(tmp_path / "disk", size="64k") as folder:
+        fill(folder)
+        with pytest.raises(StateUnusable, match=r"agent\.lock cannot be written: No space left"):
+            only_agent(folder).__enter__()
