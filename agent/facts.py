@@ -4,15 +4,29 @@ import os
 import platform
 import socket
 from collections.abc import Mapping
+from pathlib import Path
 
 MIB = 1024 * 1024
 
 
-def system_hostname() -> str:
-    """Give the system's own name, fully qualified where the resolver knows it."""
-    name = socket.gethostname()
-    qualified = socket.getfqdn(name)
-    return qualified if qualified.partition(".")[0] == name.partition(".")[0] else name
+def system_hostname(name: str | None = None, *, hosts: Path = Path("/etc/hosts")) -> str:
+    """Give the system's own name, fully qualified where /etc/hosts does that.
+
+    No resolver is asked: a host would go by another name whenever it starts before its DNS, and
+    its key and certificate are good for one name only.
+    """
+    name = name or socket.gethostname()
+    return name if "." in name else _qualified(name, hosts)
+
+
+def _qualified(name: str, hosts: Path) -> str:
+    try:
+        lines = hosts.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return name
+    names = (line.partition("#")[0].split()[1:] for line in lines)
+    same = (each for each in names if name in each)
+    return next((one for each in same for one in each if one.startswith(f"{name}.")), name)
 
 
 def host_facts() -> Mapping[str, str]:
@@ -30,5 +44,5 @@ def host_facts() -> Mapping[str, str]:
 def _system() -> str:
     try:
         return platform.freedesktop_os_release()["PRETTY_NAME"]
-    except OSError:
+    except (OSError, UnicodeDecodeError):
         return platform.system()

@@ -40,9 +40,7 @@ class Configuration:
         self.tls = server_tls(self.settings.tls, file=file, find=self._secrets.path)
         try:
             node.check(self.settings)
-            # Who names the host does not wait for a resolver that may not answer.
-            name = self.settings.node.hostname or system_hostname()
-            self.address = node.address(self.settings, system_hostname=name)
+            self.address = node.address(self.settings, system_hostname=system_hostname())
             self.lines = registries.lines(
                 self.settings, secrets=self._secrets, user_agent=f"rollcall-agent/{VERSION}"
             )

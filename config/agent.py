@@ -18,8 +18,8 @@ class AgentKey(Secret, frozen=True, kw_only=True):
 class NodeSettings(Settings, frozen=True, kw_only=True):
     """What the registries are told of this host.
 
-    Without ``hostname`` it is the system's own, fully qualified where that is known; without
-    ``advertise`` it is the hostname with the port that the agent listens on.
+    Without ``hostname`` it is the system's own, fully qualified where /etc/hosts does that (DNS is
+    not asked); without ``advertise`` it is the hostname with the port that the agent listens on.
     """
 
     hostname: str | None = None
