@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack
 import msgspec
 
 from agent.identity import Identity, machine_id
-from agent.leaving import Farewell, take_out
-from agent.lock import running_agent
+from agent.leaving import take_out
+from agent.lock import StateUnusable, running_agent
 from agent.presence import Presence
 from agent.roll_call import NOTHING_KNOWN
 from agent.settings import Configuration
@@ -16,6 +16,14 @@ from agent.standing import Standing
 from agent.status import Status, StatusFile, View, in_words, registered
 
 LATE_HEARTBEATS = 2.5
+STILL_RUNNING = """\
+The agent still runs its apps. It registers again once it is started again;
+to prevent that: systemctl disable --now rollcall-agent
+"""
+NOT_SILENT = """\
+The agent (pid {pid}) has not ended what it was just saying: is its process stopped? Once it goes
+on, that may still arrive. Let it go on or end it, and do this again.
+"""
 
 
 def show_status(configuration: Configuration, *, as_json: bool) -> int:
@@ -51,28 +59,43 @@ def _view(configuration: Configuration, status: Status | None) -> View:
     )
 
 
-async def deregister(configuration: Configuration, *, force: bool) -> int:
+async def deregister(configuration: Configuration, *, force: bool, wait_seconds: float) -> int:
     """Take this host out of every registry for good; give the exit status, 0 where all did it.
 
-    A running agent says nothing from now on until it is started again.
+    A running agent says nothing from now on until it is started again; what it is just saying may
+    take so long. An agent that is stopped in the middle of that is not waited for without end.
+    Raises StateUnusable.
     """
+    silent = _leave(configuration, wait_seconds=wait_seconds)
     identity = Identity(directory=configuration.state, machine=machine_id())
-    Presence(directory=configuration.state).leave()
-    farewells: list[Farewell] = []
     async with AsyncExitStack() as stack:
-        for line in configuration.lines:
-            farewells += await take_out(
+        farewells = [
+            farewell
+            for line in configuration.lines
+            for farewell in await take_out(
                 url=line.url,
                 registry=await stack.enter_async_context(line.client),
                 hostname=configuration.address.hostname,
                 identity=identity,
                 force=force,
             )
-    for farewell in farewells:
-        sys.stdout.write(f"{farewell.url}: {farewell.hostname}: {farewell.words}\n")
-    if running_agent(configuration.state) is not None:
-        sys.stdout.write(
-            "The agent still runs its apps. It registers again once it is started again;\n"
-            "to prevent that: systemctl disable --now rollcall-agent\n"
-        )
-    return 0 if all(farewell.done for farewell in farewells) else 1
+        ]
+    sys.stdout.writelines(f"{bye.url}: {bye.hostname}: {bye.words}\n" for bye in farewells)
+    pid = running_agent(configuration.state)
+    if not silent:
+        sys.stdout.write(NOT_SILENT.format(pid=pid))
+    elif pid is not None:
+        sys.stdout.write(STILL_RUNNING)
+    return 0 if silent and all(farewell.done for farewell in farewells) else 1
+
+
+def _leave(configuration: Configuration, *, wait_seconds: float) -> bool:
+    presence = Presence(directory=configuration.state)
+    try:
+        return presence.leave(within_seconds=wait_seconds)
+    except PermissionError:
+        raise
+    except OSError as error:
+        raise StateUnusable(
+            f"{error.filename} cannot be written: {error.strerror}; nothing was taken out"
+        ) from error

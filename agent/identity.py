@@ -58,16 +58,22 @@ class Identity:
         A node key is kept with it: once the host has another name and key, only the old one can
         take the old name out.
         """
-        names = self._record.names.setdefault(url, {})
+        names = self._record.names.get(url, {})
         kept = key if key.startswith(NODE_KEY) else None
         if names.get(hostname, "") != kept:
-            names[hostname] = kept
-            self._write()
+            self._take_over(url, {**names, hostname: kept})
 
     def release(self, url: str, hostname: str) -> None:
         """Write down that the registry no longer knows this host by this name."""
-        if self._record.names.get(url, {}).pop(hostname, "") != "":
-            self._write()
+        names = self._record.names.get(url, {})
+        if hostname in names:
+            self._take_over(url, {name: names[name] for name in names if name != hostname})
+
+    def _take_over(self, url: str, names: dict[str, str | None]) -> None:
+        """Write a registry's names down, and only then go by them: what failed is tried again."""
+        record = msgspec.structs.replace(self._record, names={**self._record.names, url: names})
+        self._write(record)
+        self._record = record
 
     def _read(self) -> _Record | None:
         try:
@@ -89,16 +95,16 @@ class Identity:
         """Tie an identity that was made before the machine had an id of its own to that one."""
         if self._record.machine is None and self._machine is not None:
             self._record.machine = self._machine
-            self._write()
+            self._write(self._record)
 
     def _new(self) -> _Record:
-        self._record = _Record(id=str(uuid.uuid4()), machine=self._machine)
-        self._write()
-        return self._record
+        record = _Record(id=str(uuid.uuid4()), machine=self._machine)
+        self._write(record)
+        return record
 
-    def _write(self) -> None:
+    def _write(self, record: _Record) -> None:
         try:
-            write_whole(self._file, msgspec.json.encode(self._record), durable=True)
+            write_whole(self._file, msgspec.json.encode(record), durable=True)
         except OSError as error:
             raise IdentityError(f"{self._file} cannot be written: {error.strerror}") from error
 

@@ -42,7 +42,9 @@ def _run(options: argparse.Namespace, configuration: Configuration) -> int:
         case "status":
             return commands.show_status(configuration, as_json=options.json)
         case "deregister":
-            return asyncio.run(commands.deregister(configuration, force=options.force))
+            return asyncio.run(
+                commands.deregister(configuration, force=options.force, wait_seconds=options.wait)
+            )
         case _:
             log = configuration.settings.log
             asyncio.run(daemon.run(configuration, logs.set_up(level=log.level, style=log.format)))
@@ -64,8 +66,16 @@ def _parser() -> argparse.ArgumentParser:
     command(
         "status", "show what the registries are told, when they last took it, and why not"
     ).add_argument("--json", action="store_true", help="for programs")
-    command("deregister", "take this host out of the registries for good").add_argument(
+    leaving = command("deregister", "take this host out of the registries for good")
+    leaving.add_argument(
         "--force", action="store_true", help="even where another identity holds the name"
+    )
+    leaving.add_argument(
+        "--wait",
+        type=float,
+        default=30.0,
+        metavar="SECONDS",
+        help="how long to wait until the agent has ended what it says (default: %(default)s)",
     )
     return parser
 

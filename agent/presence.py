@@ -5,18 +5,21 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
+from time import monotonic
 
 from agent.files import open_own
 
 LEFT = "left"
 LOCK = "presence.lock"
+LOOK_AGAIN_SECONDS = 0.05
 
 
 class Presence:
     """One state directory's word on taking part.
 
     Whoever speaks for the host does it within ``speaking``. ``leave`` silences all of them, and
-    returns when the last one has finished.
+    waits until the last one has finished.
     """
 
     def __init__(self, *, directory: Path) -> None:
@@ -30,24 +33,43 @@ class Presence:
     @contextmanager
     def speaking(self) -> Iterator[bool]:
         """Give whether the host may speak; it is not taken out before the end of the context."""
-        with self._locked(fcntl.LOCK_SH):
-            yield not self.has_left()
+        with self._locked(fcntl.LOCK_SH) as locked:
+            yield locked and not self.has_left()
 
-    def leave(self) -> None:
-        """Be silent from now on; this waits for what is being said."""
+    def leave(self, *, within_seconds: float) -> bool:
+        """Be silent from now on; tell whether all that was being said has ended in this time.
+
+        A process that is stopped, as by SIGSTOP, ends nothing.
+        """
         os.close(open_own(self._left, os.O_WRONLY | os.O_CREAT))
-        with self._locked(fcntl.LOCK_EX):
-            pass
+        end = monotonic() + within_seconds
+        while not self._is_silent():
+            if monotonic() > end:
+                return False
+            Event().wait(LOOK_AGAIN_SECONDS)
+        return True
+
+    def _is_silent(self) -> bool:
+        with self._locked(fcntl.LOCK_EX) as locked:
+            return locked
 
     def join(self) -> None:
         """Take part (again)."""
         self._left.unlink(missing_ok=True)
 
     @contextmanager
-    def _locked(self, kind: int) -> Iterator[None]:
-        descriptor = open_own(self._lock, os.O_RDWR | os.O_CREAT)
+    def _locked(self, kind: int) -> Iterator[bool]:
+        # To read is enough for a lock, and works on a disk that has become read-only, too.
+        descriptor = open_own(self._lock, os.O_RDONLY | os.O_CREAT)
         try:
-            fcntl.flock(descriptor, kind)
-            yield
+            yield _lock(descriptor, kind)
         finally:
             os.close(descriptor)
+
+
+def _lock(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -28,7 +28,7 @@ def owners(folder: Path) -> dict[str, tuple[int, int, int]]:
 def test_what_root_makes_in_the_state_is_the_daemons_and_nobody_elses(daemons_folder: Path) -> None:
     Identity(directory=daemons_folder, machine=None).claim("https://registry", "web-1", "k" * 20)
     presence = Presence(directory=daemons_folder)
-    presence.leave()
+    assert presence.leave(within_seconds=30)
 
     assert owners(daemons_folder) == dict.fromkeys(
         ("identity.json", "left", "presence.lock"), (NOBODY, NOBODY, 0o600)

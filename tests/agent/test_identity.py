@@ -92,6 +92,21 @@ def test_a_replaced_node_key_replaces_the_kept_one(tmp_path: Path) -> None:
     assert identity(tmp_path).key_of(URL, "web-1") == "rk1.web-1.new"
 
 
+def test_a_name_that_could_not_be_written_down_is_written_as_soon_as_that_can_be(
+    tmp_path: Path,
+) -> None:
+    first = identity(tmp_path)
+    in_the_way = tmp_path / ".identity.json.new"
+    in_the_way.mkdir()
+    with pytest.raises(IdentityError):
+        first.claim(URL, "web-1", "k" * 20)
+    in_the_way.rmdir()
+
+    first.claim(URL, "web-1", "k" * 20)
+
+    assert identity(tmp_path).other_names(URL, "web-2") == ["web-1"]
+
+
 def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
     identity(tmp_path)
 

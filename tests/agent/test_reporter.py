@@ -1,7 +1,6 @@
 import asyncio
 from pathlib import Path
 
-from agent.presence import Presence
 from registry.client import Busy, CloneRefused, WrongKey
 from registry.heartbeat import Heartbeat
 from tests.agent.reporter_bench import AWAY, Bench
@@ -173,7 +172,7 @@ async def test_a_host_that_was_taken_out_is_silent_until_it_joins_again(tmp_path
 
     async with bench.running() as registry:
         await registry.until(lambda: len(registry.taken) == 2)
-        bench.presence.leave()
+        assert bench.presence.leave(within_seconds=30)
         reports = registry.reports
         await asyncio.sleep(0.4)
         assert registry.reports == reports
@@ -183,15 +182,3 @@ async def test_a_host_that_was_taken_out_is_silent_until_it_joins_again(tmp_path
     assert [event for event, _ in bench.events()].count(
         "taken out by `rollcall-agent deregister`: silent until restarted"
     ) == 1
-
-
-async def test_leaving_waits_for_what_is_being_said(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
-    with bench.presence.speaking() as may_speak:
-        assert may_speak
-        leaving = asyncio.create_task(asyncio.to_thread(Presence(directory=tmp_path).leave))
-        await asyncio.sleep(0.2)
-        assert not leaving.done()
-        with bench.presence.speaking() as may_speak_now:
-            assert not may_speak_now
-    await leaving

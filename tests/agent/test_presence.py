@@ -1,0 +1,43 @@
+import asyncio
+import subprocess
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from agent.presence import Presence
+from tests.registry.disks import memory_disk, need_root
+
+
+async def test_leaving_waits_for_what_is_being_said(tmp_path: Path) -> None:
+    presence = Presence(directory=tmp_path)
+    with presence.speaking() as may_speak:
+        assert may_speak
+        leave = partial(Presence(directory=tmp_path).leave, within_seconds=3600)
+        leaving = asyncio.create_task(asyncio.to_thread(leave))
+        await asyncio.sleep(0.2)
+        assert not leaving.done()
+        with presence.speaking() as may_speak_now:
+            assert not may_speak_now
+    assert await leaving
+
+
+def test_leaving_does_not_wait_for_ever(tmp_path: Path) -> None:
+    presence = Presence(directory=tmp_path)
+
+    with presence.speaking():
+        assert not Presence(directory=tmp_path).leave(within_seconds=0.01)
+
+    assert presence.has_left()
+
+
+@pytest.mark.real("mount")
+def test_a_host_may_speak_though_its_disk_has_become_read_only(tmp_path: Path) -> None:
+    need_root()
+    with memory_disk(tmp_path / "disk", size="64k") as folder:
+        presence = Presence(directory=folder)
+        with presence.speaking() as may_speak:
+            assert may_speak
+        subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
+        with presence.speaking() as may_speak:
+            assert may_speak
