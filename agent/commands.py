@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 import msgspec
 
 from agent.identity import Identity, machine_id
+from agent.labels import LabelFiles
 from agent.leaving import take_out
 from agent.lock import StateUnusable, running_agent
 from agent.presence import Presence
@@ -45,7 +46,12 @@ def show_status(configuration: Configuration, *, as_json: bool) -> int:
 def _view(configuration: Configuration, status: Status | None) -> View:
     agent_id = status.agent_id if status else None
     faults: list[str] = []
-    host = configuration.host(agent_id=agent_id or "", complain=faults.append)
+    host = configuration.host(
+        configuration.settings.node,
+        agent_id=agent_id or "",
+        label_files=LabelFiles(complain=faults.append),
+        complain=faults.append,
+    )
     known = {standing.url: standing for standing in status.registries} if status else {}
     return View(
         hostname=configuration.address.hostname,

@@ -3,6 +3,7 @@
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from importlib.resources import files
 from time import time
 
@@ -12,8 +13,8 @@ from structlog.typing import FilteringBoundLogger
 from agent.api import PATH, STATUSES, AppsApi
 from agent.apps import Apps
 from agent.engine import DockerEngine
-from agent.host import Host
 from agent.identity import Identity, machine_id
+from agent.labels import LabelFiles
 from agent.lock import only_agent
 from agent.presence import Presence
 from agent.registries import in_the_clear
@@ -56,10 +57,14 @@ async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
             _listening(configuration, apps, keyring=keyring, metrics=metrics, log=log)
         )
 
-        def host(of: Configuration) -> Host:
-            return of.host(agent_id=identity.id, complain=_complain(log), port=port)
-
-        words = Words(host=host(configuration), hosting=apps.hosting)
+        host = partial(
+            configuration.host,
+            agent_id=identity.id,
+            label_files=LabelFiles(complain=_complain(log)),
+            complain=_complain(log),
+            port=port,
+        )
+        words = Words(host=host(configuration.settings.node), hosting=apps.hosting)
         reporting = _reporting(configuration, words, identity, metrics=metrics, log=log)
         reporters = await stack.enter_async_context(reporting.reporters(configuration.lines))
         ticks = [reporter.tick for reporter in reporters]

@@ -16,36 +16,35 @@ class LabelFiles:
     ``complain`` is told of each fault once, and again when it comes back.
     """
 
-    def __init__(self, *, directory: Path, complain: Callable[[str], None]) -> None:
-        self._directory = directory
+    def __init__(self, *, complain: Callable[[str], None]) -> None:
         self._complain = complain
         self._known: dict[Path, list[str]] = {}
         self._faults: set[str] = set()
 
-    def read(self) -> list[str]:
-        """Give the labels of all files, by file name."""
+    def read(self, directory: Path) -> list[str]:
+        """Give the labels of all files in the directory, by file name."""
         faults: set[str] = set()
-        self._known = {path: self._labels(path, faults) for path in self._files(faults)}
+        self._known = {path: self._labels(path, faults) for path in self._files(directory, faults)}
         for fault in sorted(faults - self._faults):
             self._complain(fault)
         self._faults = faults
         return [label for labels in self._known.values() for label in labels]
 
-    def _files(self, faults: set[str]) -> list[Path]:
+    def _files(self, directory: Path, faults: set[str]) -> list[Path]:
         try:
-            paths = sorted(self._directory.iterdir())
+            paths = sorted(directory.iterdir())
         except FileNotFoundError:
             return []
         except OSError as error:
-            faults.add(f"{_shown(self._directory)}: {error.strerror}")
-            return list(self._known)
+            faults.add(f"{_shown(directory)}: {error.strerror}")
+            return [path for path in self._known if path.parent == directory]
         return [path for path in paths if not _an_editors(path) and _may_be_a_file(path)]
 
     def _labels(self, path: Path, faults: set[str]) -> list[str]:
         try:
             with path.open("rb") as file:
                 content = file.read(LARGEST_FILE + 1)
-            text = content.decode()
+            text = content.decode("utf-8-sig")  # some editors begin a file with a mark
         except OSError as error:
             faults.add(f"{_shown(path)}: {error.strerror}")
         except UnicodeDecodeError:

@@ -1,14 +1,12 @@
 """From the settings under ``node`` to the host that the registries are told of."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
 
 from agent.host import OWN_ENTRIES, Host
-from agent.labels import LabelFiles
 from config.address import listen_address
 from config.agent import AgentSettings
 from registry.heartbeat import Heartbeat, HostnameInvalid, label_fault, normalise_hostname
@@ -82,14 +80,14 @@ def build(
     settings: AgentSettings,
     *,
     at: Address,
-    labels_dir: Path,
+    file_labels: Callable[[], Iterable[str]],
     facts: Mapping[str, str],
     complain: Callable[[str], None],
 ) -> Host:
-    """Make the host, with ``facts`` beside the configured kv."""
+    """Make the host, with ``facts`` beside the configured kv, ``file_labels`` beside the labels."""
     return Host(
         labels=settings.node.labels,
-        more_labels=LabelFiles(directory=labels_dir, complain=complain).read,
+        more_labels=file_labels,
         kv=settings.node.kv,
         facts={**facts, "agent.url": at.url},
         port=at.port,

@@ -8,7 +8,7 @@ from structlog.typing import FilteringBoundLogger
 from agent.host import Host
 from agent.roll_call import RollCall, Words
 from agent.settings import Configuration
-from config.agent import AgentSettings
+from config.agent import AgentSettings, NodeSettings
 from httpd.auth import Keyring
 
 
@@ -23,7 +23,7 @@ class Reload:
         self,
         *,
         configuration: Configuration,
-        host: Callable[[Configuration], Host],
+        host: Callable[[NodeSettings], Host],
         keyring: Keyring,
         words: Words,
         roll_call: RollCall,
@@ -39,7 +39,7 @@ class Reload:
     def __call__(self) -> None:
         """Take over what the settings file and the key files say now."""
         fresh = Configuration(self._configuration.file)
-        self._words.host = self._host(fresh)
+        self._words.host = self._host(fresh.settings.node)
         self._keyring.replace(fresh.callers)
         self._roll_call.call()
         for name in needing_restart(self._configuration.settings, fresh.settings):

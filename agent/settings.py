@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from agent.apps import AppDefaults, is_data_path, is_user_name
 from agent.engine import RegistryLogin
 from agent.facts import host_facts, system_hostname
 from agent.host import Host
+from agent.labels import LabelFiles
 from config import VERSION
-from config.agent import AgentSettings
+from config.agent import AgentSettings, NodeSettings
 from config.load import ConfigError, load
 from config.secrets import Secrets
 from httpd.auth import Caller, fingerprint
@@ -89,13 +91,25 @@ class Configuration:
             )
 
     def host(
-        self, *, agent_id: str, complain: Callable[[str], None], port: int | None = None
+        self,
+        said: NodeSettings,
+        *,
+        agent_id: str,
+        label_files: LabelFiles,
+        complain: Callable[[str], None],
+        port: int | None = None,
     ) -> Host:
-        """Make the host that the registries are told of; ``port`` is the one listened on."""
+        """Make the host that the registries are told of; ``port`` is the one listened on.
+
+        ``said`` may be newer than these settings; the host's name, its port and whether that
+        speaks TLS are as they were at the start.
+        """
+        said = msgspec.structs.replace(said, hostname=self.address.hostname)
+        settings = msgspec.structs.replace(self.settings, node=said)
         return node.build(
-            self.settings,
-            at=node.address(self.settings, system_hostname=self.address.hostname, port=port),
-            labels_dir=self._secrets.path(self.settings.node.labels_dir),
+            settings,
+            at=node.address(settings, system_hostname=self.address.hostname, port=port),
+            file_labels=partial(label_files.read, self._secrets.path(said.labels_dir)),
             facts={**host_facts(), "agent.id": agent_id, "agent.version": VERSION},
             complain=complain,
         )

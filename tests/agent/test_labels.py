@@ -4,19 +4,45 @@ from pathlib import Path
 from agent.labels import LARGEST_FILE, LabelFiles
 
 
-def files(folder: Path, faults: list[str] | None = None) -> LabelFiles:
-    return LabelFiles(directory=folder, complain=(faults if faults is not None else []).append)
+class Files:
+    """The files of one folder."""
+
+    def __init__(self, folder: Path, faults: list[str] | None = None) -> None:
+        self._folder = folder
+        self._files = LabelFiles(complain=(faults if faults is not None else []).append)
+
+    def read(self) -> list[str]:
+        return self._files.read(self._folder)
 
 
 def test_each_line_of_each_file_is_a_label_by_file_name(tmp_path: Path) -> None:
     (tmp_path / "b").write_text("rack:r12\n")
     (tmp_path / "a").write_text("\n# where\n  site:north  \r\nsite:south\n\n")
 
-    assert files(tmp_path).read() == ["site:north", "site:south", "rack:r12"]
+    assert Files(tmp_path).read() == ["site:north", "site:south", "rack:r12"]
+
+
+def test_a_mark_at_the_beginning_of_a_file_is_part_of_no_label(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes("\ufeffsite:north\n".encode())
+    (tmp_path / "b").write_bytes("\ufeff# where\n".encode())
+
+    assert Files(tmp_path).read() == ["site:north"]
+
+
+def test_another_directory_has_labels_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "file").write_text("one:1")
+    faults: list[str] = []
+    labels = LabelFiles(complain=faults.append)
+
+    assert labels.read(tmp_path / "a") == ["one:1"]
+    assert labels.read(tmp_path / "a" / "file") == []
+    assert len(faults) == 1
+    assert labels.read(tmp_path / "b") == []
 
 
 def test_files_that_come_change_and_go_are_seen_at_the_next_reading(tmp_path: Path) -> None:
-    labels = files(tmp_path)
+    labels = Files(tmp_path)
 
     assert labels.read() == []
     (tmp_path / "a").write_text("one:1")
@@ -30,7 +56,7 @@ def test_files_that_come_change_and_go_are_seen_at_the_next_reading(tmp_path: Pa
 def test_no_directory_is_no_labels_and_no_fault(tmp_path: Path) -> None:
     faults: list[str] = []
 
-    assert files(tmp_path / "labels.d", faults).read() == []
+    assert Files(tmp_path / "labels.d", faults).read() == []
     assert faults == []
 
 
@@ -41,13 +67,13 @@ def test_what_is_no_file_or_an_editors_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "a~").write_text("no:2")
     (tmp_path / "a").write_text("yes:1")
 
-    assert files(tmp_path).read() == ["yes:1"]
+    assert Files(tmp_path).read() == ["yes:1"]
 
 
 def test_a_bad_line_costs_no_other_and_is_told_once_with_its_place(tmp_path: Path) -> None:
     faults: list[str] = []
     (tmp_path / "a").write_text(f"good:1\n{'x' * 1025}\nbell:\x07\ngood:2\n")
-    labels = files(tmp_path, faults)
+    labels = Files(tmp_path, faults)
 
     for _ in range(3):
         assert labels.read() == ["good:1", "good:2"]
@@ -60,7 +86,7 @@ def test_a_bad_line_costs_no_other_and_is_told_once_with_its_place(tmp_path: Pat
 def test_a_file_that_cannot_be_read_for_a_while_keeps_its_labels(tmp_path: Path) -> None:
     faults: list[str] = []
     (tmp_path / "a").write_text("good:1")
-    labels = files(tmp_path, faults)
+    labels = Files(tmp_path, faults)
     labels.read()
 
     (tmp_path / "a").write_bytes(b"\xff\xfe")
@@ -75,7 +101,7 @@ def test_a_file_that_cannot_be_read_for_a_while_keeps_its_labels(tmp_path: Path)
 def test_a_link_that_cannot_be_followed_costs_no_other_file(tmp_path: Path) -> None:
     faults: list[str] = []
     (tmp_path / "a").write_text("good:1")
-    labels = files(tmp_path, faults)
+    labels = Files(tmp_path, faults)
     labels.read()
 
     (tmp_path / "a").unlink()
@@ -90,7 +116,7 @@ def test_a_fault_can_be_told_whatever_the_file_is_called(tmp_path: Path) -> None
     faults: list[str] = []
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff")).write_bytes(b"\xff")
 
-    files(tmp_path, faults).read()
+    Files(tmp_path, faults).read()
 
     assert [fault.encode().decode() for fault in faults] == faults
     assert len(faults) == 1
@@ -98,7 +124,7 @@ def test_a_fault_can_be_told_whatever_the_file_is_called(tmp_path: Path) -> None
 
 def test_a_fault_that_comes_back_is_told_again(tmp_path: Path) -> None:
     faults: list[str] = []
-    labels = files(tmp_path, faults)
+    labels = Files(tmp_path, faults)
 
     for content in (b"\xff", b"good:1", b"\xff"):
         (tmp_path / "a").write_bytes(content)
