@@ -4,6 +4,7 @@ import secrets
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -40,6 +41,7 @@ class Daemon:
         key_path: the file that holds it.
         config_path: its settings; change them between ``terminate`` and ``start``.
         log_path: what it wrote, over all its starts.
+        stop_seconds: how long ``close`` lets it take to end.
 
     """
 
@@ -58,6 +60,7 @@ class Daemon:
         self.key_path = folder / "ops.key"
         self.config_path = folder / "config.yml"
         self.log_path = folder / "log"
+        self.stop_seconds = STOP_SECONDS
         self._program = Path(sys.executable).with_name(program)
         self._process: subprocess.Popen[bytes] | None = None
         self._session = requests.Session()
@@ -98,9 +101,9 @@ class Daemon:
         self._running().kill()
         self.wait()
 
-    def wait(self) -> int:
-        """Wait for its end; give the exit status."""
-        status = self._running().wait(STOP_SECONDS)
+    def wait(self, within: float = STOP_SECONDS) -> int:
+        """Wait for its end, so many seconds at most; give the exit status."""
+        status = self._running().wait(within)
         self._process = None
         return status
 
@@ -114,8 +117,9 @@ class Daemon:
         self._session.close()
         if self._process is None:
             return
+        self._process.terminate()
         try:
-            self.terminate()
+            self.wait(self.stop_seconds)
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(f"SIGTERM did not end it:\n{self.log()}") from None
@@ -153,7 +157,8 @@ class Daemons:
     def __init__(self, *, folder: Path, free_port: Callable[[], int]) -> None:
         self._folder = folder
         self._free_port = free_port
-        self._started: list[Daemon] = []
+        self._started = 0
+        self._closing = ExitStack()
 
     def registry(self, *, trust: Trust | None = None, **settings: Any) -> Daemon:
         """Start a registry; ``settings`` are laid over those of the tests.
@@ -183,7 +188,8 @@ class Daemons:
         return self._start("rollcall-agent", merged(base, settings), trust)
 
     def _start(self, program: str, settings: Mapping[str, Any], trust: Trust | None) -> Daemon:
-        folder = self._folder / f"{program}-{len(self._started)}"
+        folder = self._folder / f"{program}-{self._started}"
+        self._started += 1
         daemon = Daemon(
             program=program,
             folder=folder,
@@ -191,7 +197,7 @@ class Daemons:
             settings=settings,
             trust=trust,
         )
-        self._started.append(daemon)
+        self._closing.callback(daemon.close)
         daemon.start()
         return daemon
 
@@ -205,6 +211,5 @@ class Daemons:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End all that it started."""
-        for daemon in reversed(self._started):
-            daemon.close()
+        """End all that it started, whichever of them does not end in order."""
+        self._closing.close()
