@@ -11,9 +11,12 @@ NAMES = {"DNS", "IP Address"}
 def certificate_names(request: web.Request) -> frozenset[str] | None:
     """Give the names in the client's verified certificate, None where none was asked for.
 
-    They are its subjectAltNames; only a certificate without any counts by its common name.
+    They are its subjectAltNames; only a certificate without any counts by its common name. A client
+    that has hung up by now has no name any more.
     """
-    certificate = request.transport and request.transport.get_extra_info("peercert")
+    if request.transport is None:
+        return frozenset()
+    certificate = request.transport.get_extra_info("peercert")
     return names_in(certificate) if certificate else None
 
 

@@ -1,4 +1,6 @@
-from registry.certificates import names_in
+from aiohttp.test_utils import make_mocked_request
+
+from registry.certificates import certificate_names, names_in
 
 
 def test_the_alternative_names_count_in_any_case() -> None:
@@ -19,3 +21,10 @@ def test_the_common_name_counts_only_where_there_is_no_alternative() -> None:
 
     assert names_in({"subject": subject}) == {"web-1"}
     assert names_in({"subject": subject, "subjectAltName": (("URI", "spiffe://x"),)}) == frozenset()
+
+
+def test_a_client_that_has_hung_up_speaks_for_nobody() -> None:
+    request = make_mocked_request("DELETE", "/nodes/web-1")
+    request.protocol.transport = None
+
+    assert certificate_names(request) == frozenset()
