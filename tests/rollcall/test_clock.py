@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from dev.waiting import until
+from tests.certificates import Authority
 from tests.daemons import Daemon, Daemons
-from tests.rollcall.asking import SOON, command, metric, until_listed
+from tests.rollcall.asking import SOON, change, command, metric, until_listed, until_state
 from tests.wall_clock import WallClock
 
 pytestmark = pytest.mark.real("faketime")
@@ -61,3 +62,30 @@ def test_a_host_whose_clock_jumps_goes_on_registering_at_its_pace(
     until(lambda: "heartbeat not taken" in agent.log(), "a line", within=SOON)
     assert last_log_time(agent) > "2030", "its clock has not jumped at all"
     assert command("rollcall-agent", agent, "status").returncode == 1
+
+
+def test_a_host_that_boots_long_ago_registers_as_soon_as_its_clock_is_set(
+    daemons: Daemons, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path / "ca")
+    pair = authority.issue("127.0.0.1")
+    tls = {"certificate": str(pair.certificate), "key": str(pair.key)}
+    registry = daemons.registry(tls=tls, trust=(str(authority.ca), None))
+    wall = WallClock(tmp_path / "shift", monkeypatch)
+    wall.set_by(-5 * YEARS)
+    agent = daemons.agent(node={"hostname": "web-1"}, heartbeat_seconds=1)
+    agent.terminate()
+    line = {"url": registry.base_url, "key_file": str(registry.key_path), "ca": str(authority.ca)}
+    change(agent, registries=[line])
+    agent.start()
+
+    refused = until_state(agent, registry.base_url, "bad_certificate")
+    assert "not yet valid" in refused["reason"]
+    assert command("rollcall-agent", agent, "status").returncode == 1
+    wall.set_by(0)
+
+    until_listed(registry, "web-1")
+    until_state(agent, registry.base_url, "taken")
+    until_it_beats_twice(agent, registry)
+    assert command("rollcall-agent", agent, "status").returncode == 0
+    assert agent.log().count(f"registry={registry.base_url}") == 2
