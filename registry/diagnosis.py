@@ -23,6 +23,8 @@ from registry.failures import (
 )
 
 OWN_CERTIFICATE = "set `certificate` and `certificate_key` to a pair of the CA that it trusts"
+# What a server says to a client whose certificate is missing or not to its liking.
+NOT_YOU = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "HANDSHAKE_FAILURE", "DECRYPT_ERROR")
 NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNEXPECTED_EOF", "RECORD_LAYER_FAILURE")
 
 STATUSES: dict[int, type[RegistryFailure]] = {
@@ -109,7 +111,7 @@ def tls_error(error: BaseException) -> ssl.SSLError | None:
 
 def _tls_failure(error: ssl.SSLError) -> RegistryFailure:
     reason = error.reason or _words(error)
-    if "ALERT" in reason and "PROTOCOL_VERSION" not in reason:
+    if "ALERT" in reason and any(sign in reason for sign in NOT_YOU):
         return CertificateRefused(
             f"it does not accept this host's certificate ({reason}); {OWN_CERTIFICATE}"
         )

@@ -1,3 +1,4 @@
+import asyncio
 import datetime as dt
 from pathlib import Path
 
@@ -7,12 +8,13 @@ from registry.client import (
     BadCertificate,
     CertificateRefused,
     Garbage,
+    RegistryFailure,
     Trust,
     Unreachable,
 )
 from tests.certificates import Authority, self_signed
 from tests.registry.clients import HEARTBEAT, NODE, accept, client, context, failure_of
-from tests.registry.strange import answering
+from tests.registry.strange import answering, talking
 
 
 async def test_a_private_ca_is_believed_where_it_is_given(tmp_path: Path) -> None:
@@ -107,3 +109,22 @@ async def test_a_client_certificate_of_another_ca_is_told_so(tmp_path: Path) -> 
 
     async with answering(accept, tls=tls) as url:
         assert isinstance(await failure_of(url, trust=trust), CertificateRefused)
+
+
+@pytest.mark.parametrize(
+    ("alert", "kind"),
+    [(70, BadCertificate), (80, BadCertificate), (48, CertificateRefused)],
+)
+async def test_only_what_a_server_says_of_certificates_is_about_ours(
+    alert: int, kind: type[RegistryFailure]
+) -> None:
+    async def alarmed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(5)
+        writer.write(b"\x15\x03\x03\x00\x02\x02" + bytes([alert]))
+        await writer.drain()
+
+    async with talking(alarmed) as url:
+        failure = await failure_of(url.replace("http:", "https:"))
+
+    assert isinstance(failure, kind)
+    assert "ALERT" in str(failure)
