@@ -49,6 +49,8 @@ async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
     """
     async with AsyncExitStack() as stack:
         stack.enter_context(only_agent(configuration.state))
+        presence = Presence(directory=configuration.state)
+        presence.join()  # a `deregister` from now on counts, however long the rest takes
         identity = Identity(directory=configuration.state, machine=machine_id())
         signals = Signals(notifier=Notifier(os.environ), log=log)
         metrics, keyring, roll_call = new_metrics(), Keyring(configuration.callers), RollCall()
@@ -65,7 +67,7 @@ async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
             port=port,
         )
         words = Words(host=host(configuration.settings.node), hosting=apps.hosting)
-        reporting = _reporting(configuration, words, identity, metrics=metrics, log=log)
+        reporting = _reporting(configuration, words, identity, presence, metrics=metrics, log=log)
         reporters = await stack.enter_async_context(reporting.reporters(configuration.lines))
         ticks = [reporter.tick for reporter in reporters]
         seconds = configuration.settings.heartbeat_seconds
@@ -153,14 +155,13 @@ def _reporting(
     configuration: Configuration,
     words: Words,
     identity: Identity,
+    presence: Presence,
     *,
     metrics: CollectorRegistry,
     log: FilteringBoundLogger,
 ) -> Reporting:
     for url in in_the_clear(configuration.settings):
         log.warning("the key for this registry travels unencrypted: use https", registry=url)
-    presence = Presence(directory=configuration.state)
-    presence.join()
     return Reporting(
         words=words,
         hostname=configuration.address.hostname,

@@ -2,12 +2,15 @@
 
 import os
 import signal
+import socket
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import yaml
 
+from agent.presence import Presence
 from dev.waiting import until
 from tests.agent.test_full_disk import fill
 from tests.daemons import Daemon, Daemons
@@ -139,3 +142,27 @@ def test_a_host_that_was_off_while_the_secret_changed_leaves_with_its_new_key(
 
     assert left.returncode == 0, left.stdout
     assert nodes(registry) == {}
+
+
+def test_a_host_that_leaves_while_its_agent_still_starts_stays_out(
+    daemons: Daemons, tmp_path: Path
+) -> None:
+    registry = daemons.registry()
+    agent = daemons.agent(registries=[registry], node={"hostname": "web-1"}, heartbeat_seconds=1)
+    until_listed(registry, "web-1")
+    agent.terminate()
+    assert command("rollcall-agent", agent, "deregister").returncode == 0
+    state = agent.config_path.parent
+    with socket.socket(socket.AF_UNIX) as engine, ThreadPoolExecutor() as pool:
+        engine.bind(str(tmp_path / "engine"))
+        engine.listen()  # and nobody answers: the agent waits a while for it
+        change(agent, docker={"url": f"unix://{tmp_path}/engine"})
+        starting = pool.submit(agent.start)
+        until(lambda: not (state / "left").exists(), "it has begun to start", within=SOON)
+        assert "listening" not in agent.log().rpartition("stopping")[2]
+        assert Presence(directory=state).leave(within_seconds=SOON)
+        starting.result()
+        until(lambda: "silent until restarted" in agent.log(), "its silence", within=SOON)
+
+        assert nodes(registry) == {}
+        agent.kill()
