@@ -26,7 +26,14 @@ AWAY = Unreachable("Connection refused")
 class Bench:
     """A reporter with its surroundings; ``label`` is what the host says."""
 
-    def __init__(self, folder: Path, *, hostname: str = "web-1", interval: float = 3600) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        hostname: str = "web-1",
+        interval: float = 3600,
+        backoff: Backoff | None = None,
+    ) -> None:
         self.registry = FakeRegistry()
         self.label = "service:web"
         self.key = "rk1.web-1.secret"
@@ -53,7 +60,7 @@ class Bench:
             heartbeat=self.heartbeat,
             key=lambda: self.key,
             interval_seconds=interval,
-            backoff=Backoff(longest_seconds=0.01, random=Random(1)),
+            backoff=backoff or Backoff(longest_seconds=0.01, random=Random(1)),
             identity=self.identity,
             presence=self.presence,
             ledger=self.ledger,

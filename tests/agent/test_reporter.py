@@ -1,6 +1,8 @@
 import asyncio
 from pathlib import Path
+from random import Random
 
+from agent.backoff import Backoff
 from registry.client import Busy, CloneRefused, WrongKey
 from registry.heartbeat import Heartbeat
 from tests.agent.reporter_bench import AWAY, Bench
@@ -79,6 +81,7 @@ async def test_while_the_registry_is_away_nothing_is_queued_and_one_line_is_logg
         await registry.until(lambda: registry.reports >= before + 60)
         registry.failure = None
         await registry.until(lambda: len(registry.taken) == 2)
+        await asyncio.sleep(0.3)  # it said all in one
 
     assert registry.taken[1][1].labels == ["n:49"]
     assert bench.events() == [
@@ -120,6 +123,36 @@ async def test_a_pause_that_the_registry_asks_for_is_kept(tmp_path: Path) -> Non
         await asyncio.sleep(0.3)
 
     assert registry.reports == 1
+
+
+class NoPause(Random):
+    """Draws zero, and notes what it might have drawn at most."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bounds: list[float] = []
+
+    def uniform(self, a: float, b: float) -> float:
+        self.bounds.append(b)
+        return a
+
+
+async def test_after_a_heartbeat_that_was_taken_the_pauses_begin_anew(tmp_path: Path) -> None:
+    drawn = NoPause()
+    bench = Bench(tmp_path, backoff=Backoff(longest_seconds=30, random=drawn))
+
+    async with bench.running() as registry:
+        registry.failure = AWAY
+        await registry.until(lambda: len(drawn.bounds) >= 4)
+        registry.failure = None
+        await registry.until(lambda: len(registry.taken) == 1)
+        before = len(drawn.bounds)
+        registry.failure = AWAY
+        bench.reporter.call()
+        await registry.until(lambda: len(drawn.bounds) > before)
+
+    assert drawn.bounds[:4] == [1, 4, 16, 30]
+    assert drawn.bounds[before] == 1
 
 
 async def test_a_defect_ends_one_heartbeat_and_not_the_roll_call(tmp_path: Path) -> None:
