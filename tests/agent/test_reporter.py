@@ -77,6 +77,7 @@ async def test_while_the_registry_is_away_nothing_is_queued_and_one_line_is_logg
             bench.label = f"n:{number}"
             bench.reporter.call()
         await registry.until(lambda: registry.reports >= before + 30)
+        bench.reporter.call()
         registry.failure = Busy("503: starting")
         await registry.until(lambda: registry.reports >= before + 60)
         registry.failure = None
