@@ -11,13 +11,15 @@ from registry.heartbeat import Heartbeat
 class FakeRegistry:
     """Takes heartbeats, or fails with what ``failure`` is set to.
 
-    ``reports`` counts attempts and ``taken`` holds what was taken. It keeps no nodes: what is
-    forgotten is only written down, with the key that was used; names in ``unknown`` are not there.
+    ``reports`` and ``forgets`` count attempts and ``taken`` holds what was taken. It keeps no
+    nodes: what is forgotten is only written down, with the key that was used; names in ``unknown``
+    are not there.
     """
 
     def __init__(self) -> None:
         self.failure: Exception | None = None
         self.reports = 0
+        self.forgets = 0
         self.taken: list[tuple[str, Heartbeat]] = []
         self.forgotten: list[tuple[str, str | None, str | None]] = []
         self.forget_failure: Exception | None = None
@@ -37,6 +39,7 @@ class FakeRegistry:
         self, hostname: str, *, agent_id: str | None = None, key: str | None = None
     ) -> None:
         """Write down who is to be forgotten, or fail."""
+        self.forgets += 1
         self._happened.set()
         if self.forget_failure is not None:
             raise self.forget_failure

@@ -62,6 +62,19 @@ async def test_an_old_name_that_is_no_longer_this_hosts_is_struck_off(
     assert registry.forgotten == []
 
 
+async def test_an_old_name_is_tried_again_until_the_registry_answers(tmp_path: Path) -> None:
+    Identity(directory=tmp_path, machine=None).claim(URL, "web-0", "k" * 20)
+    bench = Bench(tmp_path, interval=-0.9)
+    bench.registry.forget_failure = AWAY
+
+    async with bench.running() as registry:
+        await registry.until(lambda: registry.forgets == 3)
+        registry.forget_failure = None
+        await registry.until(lambda: len(registry.forgotten) == 1)
+
+    assert bench.events() == [("registered", ""), ("old name taken out", "")]
+
+
 async def test_an_old_name_that_may_not_be_taken_out_is_told_once_and_tried_at_the_next_start(
     tmp_path: Path,
 ) -> None:
@@ -72,5 +85,6 @@ async def test_an_old_name_that_may_not_be_taken_out_is_told_once_and_tried_at_t
     async with bench.running() as registry:
         await registry.until(lambda: len(registry.taken) == 3)
 
+    assert registry.forgets == 1
     assert bench.events() == [("registered", ""), ("old name not taken out", "")]
     assert bench.identity.other_names(URL, "web-1") == ["web-0"]

@@ -144,6 +144,28 @@ def test_a_host_that_was_off_while_the_secret_changed_leaves_with_its_new_key(
     assert nodes(registry) == {}
 
 
+def test_a_host_that_was_renamed_leaves_with_the_name_that_it_had(daemons: Daemons) -> None:
+    registry = daemons.registry(node_secret={"value": "a-secret-of-the-fleet"})
+    agent = daemons.agent(node={"hostname": "web-1"})
+    agent.terminate()
+    key = agent.config_path.parent / "node.key"
+    key.write_text(node_key(registry, "web-1"))
+    change(agent, registries=[{"url": registry.base_url, "key_file": "node.key"}])
+    agent.start()
+    until_listed(registry, "web-1")
+    agent.terminate()
+
+    key.write_text(node_key(registry, "web-2"))
+    change(agent, node={"hostname": "web-2"})
+    left = command("rollcall-agent", agent, "deregister")
+
+    assert left.stdout == (
+        f"{registry.base_url}: web-2: was not listed\n{registry.base_url}: web-1: taken out\n"
+    )
+    assert left.returncode == 0
+    assert nodes(registry) == {}
+
+
 def test_a_host_that_leaves_while_its_agent_still_starts_stays_out(
     daemons: Daemons, tmp_path: Path
 ) -> None:
