@@ -5,13 +5,14 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from random import SystemRandom
+from random import Random, SystemRandom
 
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.base import BaseTrigger
 
 # A timer that goes off by so much of a period too early has not gone off once more.
 EARLY = 0.01
+RANDOM = SystemRandom()
 
 
 class Beat(BaseTrigger):
@@ -34,7 +35,12 @@ class Beat(BaseTrigger):
 
 
 @contextmanager
-def scheduled(ticks: Iterable[Callable[[], Awaitable[None]]], *, seconds: float) -> Iterator[None]:
+def scheduled(
+    ticks: Iterable[Callable[[], Awaitable[None]]],
+    *,
+    seconds: float,
+    random: Random = RANDOM,
+) -> Iterator[None]:
     """Call each coroutine function every so many seconds, while the context is open.
 
     Each has a phase of its own that is drawn once: jitter would add up to a longer period. A call
@@ -46,7 +52,7 @@ def scheduled(ticks: Iterable[Callable[[], Awaitable[None]]], *, seconds: float)
         job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1},
     )
     for tick in ticks:
-        first = time.monotonic() + SystemRandom().uniform(0, seconds)
+        first = time.monotonic() + random.uniform(0, seconds)
         beat = Beat(seconds=seconds, first=first, monotonic=time.monotonic)
         scheduler.add_job(tick, beat)
     scheduler.start()

@@ -1,6 +1,7 @@
 import asyncio
 import time
 from datetime import UTC, datetime, timedelta
+from random import Random
 
 import pytest
 
@@ -33,6 +34,29 @@ async def test_each_is_called_again_and_again() -> None:
     with scheduled([first.tick, second.tick], seconds=0.05):
         await first.until(5)
         await second.until(5)
+
+
+class Drawn(Random):
+    """Gives phases in their order, and notes what they were drawn from."""
+
+    def __init__(self, *phases: float) -> None:
+        super().__init__()
+        self.bounds: list[tuple[float, float]] = []
+        self._phases = list(phases)
+
+    def uniform(self, a: float, b: float) -> float:
+        self.bounds.append((a, b))
+        return self._phases.pop(0)
+
+
+async def test_each_begins_at_a_phase_of_its_own_in_the_first_period() -> None:
+    drawn, first, second = Drawn(0.5, 15), Ticks(), Ticks()
+
+    with scheduled([first.tick, second.tick], seconds=20, random=drawn):
+        await first.until(1)
+
+    assert second.count == 0
+    assert drawn.bounds == [(0, 20), (0, 20)]
 
 
 async def test_a_call_that_is_late_is_made_all_the_same_and_late_ones_become_one() -> None:

@@ -87,6 +87,7 @@ def test_all_is_well_if_every_registry_took_it_lately(good: View) -> None:
     [
         view(taken(80)),
         view(taken(1), FAILING),
+        view(Standing(url=URL, state="busy", tried_at=NOW, taken_at=NOW - 1, failing_since=NOW)),
         view(taken(1), pid=None),
         view(taken(1), left=True),
         view(Standing(url=URL)),

@@ -8,7 +8,7 @@ import pytest
 
 from dev.waiting import until
 from tests.daemons import Daemon, Daemons
-from tests.rollcall.asking import SOON, metric, nodes, until_listed
+from tests.rollcall.asking import SOON, metric, nodes, status, until_listed
 
 pytestmark = pytest.mark.real
 NEVER = 3600
@@ -82,6 +82,11 @@ def test_each_app_is_a_target_group_of_its_own_as_soon_as_it_is_there(host: Host
     assert told[blog["name"]]["targets"] == ["web-1:9100"]
     assert told[blog["name"]]["labels"]["zone"] == "b"
     assert len(groups) == 2
+    until(
+        lambda: status(host.agent)["heartbeat"]["labels"] == host.labels(),
+        "status tells the same",
+        within=SOON,
+    )
 
 
 def test_a_change_of_an_apps_state_is_told_at_once(host: Host) -> None:

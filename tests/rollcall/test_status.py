@@ -28,3 +28,15 @@ def test_an_agent_that_is_stuck_is_not_taken_for_one_that_reports(daemons: Daemo
         )
     finally:
         os.kill(agent.pid, signal.SIGCONT)
+
+
+def test_what_cannot_be_sent_is_told_with_its_place(daemons: Daemons) -> None:
+    agent = daemons.agent()
+    folder = agent.config_path.parent / "labels.d"
+    folder.mkdir()
+    (folder / "site").write_text(f"site:north\nnote:{'x' * 1024}\n")
+
+    shown = command("rollcall-agent", agent, "status").stdout
+
+    assert "  site:north\n" in shown
+    assert f"left out    {folder}/site, line 2: a label has 1 to 1024 characters" in shown
