@@ -51,6 +51,10 @@ class PortTaken(EngineError):
     """A port on the host is held by somebody else."""
 
 
+class CommandEndless(EngineError):
+    """A command in a container does not end, though the engine is there."""
+
+
 class DiskFull(EngineError):
     """The host's disk has no room for this."""
 
@@ -257,7 +261,10 @@ class Engine(Protocol):
     async def execute(
         self, container_id: str, command: list[str], *, stdin: bytes = b""
     ) -> Executed:
-        """Run a command in it as root. The command is published by the engine, stdin is not."""
+        """Run a command in it as root. The command is published by the engine, stdin is not.
+
+        CommandEndless: it takes longer than the engine itself may take for anything.
+        """
 
     async def read_file(self, container_id: str, path: str) -> bytes:
         """Read a small regular file of it, running or not."""

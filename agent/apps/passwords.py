@@ -8,6 +8,7 @@ from passlib.hash import sha512_crypt
 from agent.apps.errors import InvalidPassword, NoSuchUser
 from agent.apps.marks import password_user
 from agent.containers import (
+    CommandEndless,
     Container,
     Engine,
     EngineConflict,
@@ -23,6 +24,7 @@ PUBLIC_KEY = re.compile(r"\s*(ssh-|ecdsa-|sk-|-----BEGIN |---- BEGIN SSH2)")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 NOT_FOUND = (126, 127)
 PLACES = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin")
+ENDLESS_PROGRAM = "the `chpasswd` of the app's image does not end, so no password can be set"
 NO_PROGRAM = "the app's image has no `chpasswd`, so no password can be set"
 
 
@@ -59,13 +61,16 @@ class Passwords:
         """Set it in a running container, by way of the input, which nobody publishes.
 
         Raises:
-            NoSuchUser: the image has no such user, or no chpasswd.
+            NoSuchUser: the image has no such user, or no chpasswd that works.
             EngineConflict: the container does not run.
 
         """
         user = self.user(container)
         line = f"{user}:{password}\n".encode()
-        done = await self._engine.execute(container.id, ["chpasswd", "-e"], stdin=line)
+        try:
+            done = await self._engine.execute(container.id, ["chpasswd", "-e"], stdin=line)
+        except CommandEndless as error:
+            raise NoSuchUser(ENDLESS_PROGRAM) from error
         if done.exit_code in NOT_FOUND:
             raise NoSuchUser(NO_PROGRAM)
         if done.exit_code != 0:

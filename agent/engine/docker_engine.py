@@ -249,11 +249,9 @@ class DockerEngine(Volumes):
         self, container_id: str, command: list[str], *, stdin: bytes = b""
     ) -> Executed:
         """Run a command as root, with its input closed behind ``stdin``."""
+        seconds = self._connection.timeout_seconds / 2  # the engine needs some of it for itself
         return await self._connection.call(
-            lambda client: execute(
-                client, container_id, command, stdin, self._connection.timeout_seconds
-            ),
-            slow=True,
+            lambda client: execute(client, container_id, command, stdin, seconds), slow=True
         )
 
     async def read_file(self, container_id: str, path: str) -> bytes:

@@ -5,12 +5,12 @@ import socket
 import tarfile
 import threading
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 
 import requests
 from docker.errors import APIError, create_api_error_from_http_exception
 
-from agent.containers import EngineConflict, EngineError, Executed
+from agent.containers import CommandEndless, EngineConflict, EngineError, Executed
 from agent.engine.connection import Client
 
 OUTPUT = 4096
@@ -36,8 +36,13 @@ def checked(response: requests.Response) -> requests.Response:
 def execute(
     client: Client, container_id: str, command: list[str], stdin: bytes, seconds: float
 ) -> Executed:
-    """Run a command as root, send it its input, and read the beginning of its output."""
-    deadline = time.monotonic() + seconds
+    """Run a command as root, send it its input, and read the beginning of its output.
+
+    Raises:
+        CommandEndless: it did not end in ``seconds``. It is the app's own program, which may hang,
+            or write for ever: neither may keep this thread.
+
+    """
     made = client.exec_create(container_id, command, stdin=True, user="0")
     try:
         stream = client.exec_start(made["Id"], socket=True)
@@ -45,6 +50,7 @@ def execute(
         if "executable file not found" in str(error) or "no such file" in str(error):
             return Executed(exit_code=NOT_RUNNABLE, output="")
         raise
+    deadline = time.monotonic() + seconds
     connection = getattr(stream, "_sock", stream)
     with closing(stream), closing(connection):
         output = _converse(connection, stdin, deadline)
@@ -52,16 +58,15 @@ def execute(
 
 
 def _converse(connection: socket.socket, stdin: bytes, deadline: float) -> str:
-    connection.settimeout(max(0.1, deadline - time.monotonic()))
-    try:
+    output = b""
+    # It may end without reading, and may not end at all; its exit code tells.
+    with suppress(BrokenPipeError, TimeoutError):
+        connection.settimeout(max(0.1, deadline - time.monotonic()))
         connection.sendall(stdin)
         connection.shutdown(socket.SHUT_WR)
-    except BrokenPipeError:
-        pass  # it ended without reading; its exit code tells why
-    output = b""
-    while chunk := connection.recv(OUTPUT):
-        output = (output + chunk)[:OUTPUT]
-        connection.settimeout(max(0.1, deadline - time.monotonic()))
+        while time.monotonic() < deadline and (chunk := connection.recv(OUTPUT)):
+            output = (output + chunk)[:OUTPUT]
+            connection.settimeout(max(0.1, deadline - time.monotonic()))
     return output.decode("utf-8", "replace")
 
 
@@ -69,7 +74,7 @@ def _exit_code(client: Client, exec_id: str, deadline: float) -> int:
     waiting = threading.Event()
     while (code := client.exec_inspect(exec_id)["ExitCode"]) is None:
         if time.monotonic() > deadline:
-            raise TimeoutError
+            raise CommandEndless("the command does not end")
         waiting.wait(POLL_SECONDS)
     return int(code)
 

@@ -1,0 +1,70 @@
+"""A `chpasswd` that is the app's own program, and does what it likes instead of its work."""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import docker
+import pytest
+
+from tests.agent.conftest import variant
+from tests.agent.rig import Rig, rigged
+
+pytestmark = pytest.mark.real
+
+HANGS = "while true; do sleep 1; done > /dev/null 2>&1"
+HANGS_SILENTLY_BEHIND_ITS_END = f"( {HANGS} ) & exec > /dev/null 2>&1; {HANGS}"
+WRITES_FOR_EVER = "while true; do echo more; busybox usleep 10000; done"
+
+
+@pytest.fixture(params=[HANGS, HANGS_SILENTLY_BEHIND_ITS_END, WRITES_FOR_EVER])
+def hostile_image(
+    request: pytest.FixtureRequest, docker_client: docker.APIClient, busybox_image: str
+) -> Iterator[str]:
+    """Give an image with the user `app` whose chpasswd never ends."""
+    program = f"#!/bin/sh\\n{request.param}\\n"
+    script = f"busybox printf '{program}' > /bin/chpasswd; busybox chmod 755 /bin/chpasswd"
+    user = "echo app:x:1000:1000::/:/bin/sh >> /etc/passwd"
+    lines = f'RUN ["/bin/sh", "-c", {json.dumps(f"{script}; {user}")}]'
+    with variant(docker_client, busybox_image, lines) as tag:
+        yield tag
+
+
+@pytest.fixture
+async def hasty(tmp_path: Path, engine_url: str) -> AsyncIterator[Rig]:
+    """Give apps whose agent does not wait long for its engine, nor for a program in an app."""
+    async with rigged(tmp_path, engine_url, timeout_seconds=8) as rig:
+        yield rig
+
+
+async def test_a_password_program_that_never_ends_is_refused_and_holds_up_nothing(
+    hasty: Rig, hostile_image: str
+) -> None:
+    record = await hasty.create(hostile_image)
+    name = record["name"]
+
+    # Of 503 it would not be known whether a thread is still busy with it.
+    answer = await hasty.ask("PUT", f"/{name}/keys", "a good password")
+
+    assert answer.status == 409, answer.json
+    assert "`chpasswd`" in answer.json["message"]
+    after = await hasty.get(name)
+    assert (after["password"], after["progress"]) == (None, None)
+    assert (await hasty.ask("PUT", f"/{name}/stop")).status == 200
+    assert (await hasty.ask("DELETE", f"/{name}")).status == 200
+
+
+async def test_a_stopped_app_with_such_a_program_starts_without_its_password(
+    hasty: Rig, hostile_image: str
+) -> None:
+    name = (await hasty.create(hostile_image))["name"]
+    await hasty.ask("PUT", f"/{name}/stop")
+    assert (await hasty.ask("PUT", f"/{name}/keys", "a good password")).json[
+        "password"
+    ] == "pending"
+
+    started = await hasty.ask("PUT", f"/{name}/start")
+
+    assert started.status == 200, started.json
+    assert (started.json["state"], started.json["password"]) == ("running", None)
+    assert "the password was dropped" in started.json["message"]
