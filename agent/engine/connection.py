@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from enum import Enum
 from http.client import HTTPException
 from typing import Any, TypeAlias, TypeVar
 
@@ -23,6 +24,18 @@ T = TypeVar("T")
 OLDEST = (1, 41)  # Docker Engine 20.10
 TESTED = (1, 47)  # Docker Engine 27 to 29
 WORKERS = 8
+
+
+class Lane(Enum):
+    """Calls that stand in one queue, so that they keep no others waiting."""
+
+    QUICK = WORKERS
+    # What takes long, such as stopping, must not stand in the way of what a change asks in between.
+    SLOW = 2 * WORKERS
+    # The engine takes up to a second to measure, and whoever may only read can ask for that often.
+    MEASURING = WORKERS // 2
+
+
 # The answer must be out within the time that the operator set.
 SHARE = 0.9
 
@@ -53,16 +66,17 @@ class Connection:
         self._clients: list[Client] = []
         self._generation = 0
         self._json = JsonHttp(self._socket, most=WORKERS)
-        # What takes long, such as stopping, must not stand in the way of reading.
-        self._quick = ThreadPoolExecutor(WORKERS, thread_name_prefix="engine-quick")
-        self._slow = ThreadPoolExecutor(2 * WORKERS, thread_name_prefix="engine-slow")
+        self._pools = {
+            lane: ThreadPoolExecutor(lane.value, thread_name_prefix=f"engine-{lane.name.lower()}")
+            for lane in Lane
+        }
 
     async def call(
         self,
         work: Callable[[Client], T],
         *,
         seconds: float | None = None,
-        slow: bool = False,
+        lane: Lane = Lane.QUICK,
     ) -> T:
         """Run ``work`` with a client in a thread.
 
@@ -73,11 +87,10 @@ class Connection:
         """
         limit = self.timeout_seconds if seconds is None else seconds
         deadline = time.monotonic() + limit
-        pool = self._slow if slow else self._quick
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(limit):
-                return await loop.run_in_executor(pool, self._run, work, deadline)
+                return await loop.run_in_executor(self._pools[lane], self._run, work, deadline)
         except TimeoutError as error:
             raise EngineTimeout("the container engine does not answer in time") from error
 
@@ -158,8 +171,8 @@ class Connection:
 
     def close(self) -> None:
         """Take no more calls, and hang up."""
-        self._quick.shutdown(wait=False, cancel_futures=True)
-        self._slow.shutdown(wait=False, cancel_futures=True)
+        for pool in self._pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)
         for client in list(self._clients):
             self._drop(client)
         self._json.close()

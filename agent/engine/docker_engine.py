@@ -28,7 +28,7 @@ from agent.containers import (
     Sample,
 )
 from agent.engine import shapes
-from agent.engine.connection import Client, Connection
+from agent.engine.connection import Client, Connection, Lane
 from agent.engine.pulls import Pull, came_from_registry, pull_failure, pull_parameters
 from agent.engine.raw_calls import checked, execute, read_file, url
 from agent.engine.registry_logins import RegistryLogin, login_header
@@ -102,11 +102,11 @@ class DockerEngine(Volumes):
             )
             return str(created["Id"])
 
-        return await self._connection.call(work, slow=True)
+        return await self._connection.call(work, lane=Lane.SLOW)
 
     async def start(self, container_id: str) -> None:
         """Start it."""
-        await self._connection.call(lambda client: client.start(container_id), slow=True)
+        await self._connection.call(lambda client: client.start(container_id), lane=Lane.SLOW)
 
     async def stop(self, container_id: str, seconds: int) -> None:
         """Stop it; the engine kills it after ``seconds``, and is asked meanwhile if it lives."""
@@ -114,7 +114,7 @@ class DockerEngine(Volumes):
             self._connection.call(
                 lambda client: client.stop(container_id, timeout=seconds),
                 seconds=seconds + self._connection.timeout_seconds,
-                slow=True,
+                lane=Lane.SLOW,
             )
         )
         try:
@@ -137,7 +137,7 @@ class DockerEngine(Volumes):
                 try:
                     await self._connection.call(
                         lambda client: client.remove_container(container_id, v=True, force=True),
-                        slow=True,
+                        lane=Lane.SLOW,
                     )
                 except EngineConflict:
                     await asyncio.sleep(POLL_SECONDS)
@@ -159,7 +159,7 @@ class DockerEngine(Volumes):
                 mem_limit=memory * shapes.MIB,
                 memswap_limit=memory * shapes.MIB,
             ),
-            slow=True,
+            lane=Lane.SLOW,
         )
 
     async def image(self, reference: str) -> Image | None:
@@ -206,7 +206,8 @@ class DockerEngine(Volumes):
         """List its processes by the ps of the engine's host."""
         try:
             told = await self._connection.call(
-                lambda client: client.top(container_id, ps_args=shapes.PS_COLUMNS)
+                lambda client: client.top(container_id, ps_args=shapes.PS),
+                lane=Lane.MEASURING,
             )
         except EngineError as error:
             raise top_failure(error) from error
@@ -216,7 +217,8 @@ class DockerEngine(Volumes):
         """Measure it at once, without the engine's second of waiting."""
         return shapes.from_stats(
             await self._connection.call(
-                lambda client: client.stats(container_id, stream=False, one_shot=True)
+                lambda client: client.stats(container_id, stream=False, one_shot=True),
+                lane=Lane.MEASURING,
             )
         )
 
@@ -251,7 +253,7 @@ class DockerEngine(Volumes):
         """Run a command as root, with its input closed behind ``stdin``."""
         seconds = self._connection.timeout_seconds / 2  # the engine needs some of it for itself
         return await self._connection.call(
-            lambda client: execute(client, container_id, command, stdin, seconds), slow=True
+            lambda client: execute(client, container_id, command, stdin, seconds), lane=Lane.SLOW
         )
 
     async def read_file(self, container_id: str, path: str) -> bytes:

@@ -12,7 +12,8 @@ PERIOD = 100_000  # microseconds; CpuQuota is what a container may use of them
 # device files, forging packets, and giving files capabilities that outlive the process.
 DROPPED = ["MKNOD", "NET_RAW", "SETFCAP"]
 # Every column but the last is free of blanks, whatever a process calls itself.
-PS_COLUMNS = "-eo pid,ppid,user:32,pcpu,rss,etimes,args"
+# An app's processes may carry megabytes of arguments each, so a line is cut.
+PS = "-eo pid,ppid,user:32,pcpu,rss,etimes,args --cols 4096"
 COLUMNS = 7
 TCP_PORT = re.compile(r"[0-9]{1,5}/tcp")  # an image may also hold a range, which names no one port
 

@@ -6,7 +6,7 @@ from urllib.parse import quote
 import msgspec
 
 from agent.containers import Container, NotThere
-from agent.engine.connection import Connection
+from agent.engine.connection import Connection, Lane
 from agent.engine.wire import LISTING, from_listing
 
 
@@ -43,6 +43,6 @@ class Volumes:
     async def remove_volume(self, name: str) -> None:
         """Remove a volume and what is in it."""
         try:
-            await self._connection.call(lambda client: client.remove_volume(name), slow=True)
+            await self._connection.call(lambda client: client.remove_volume(name), lane=Lane.SLOW)
         except NotThere:
             return

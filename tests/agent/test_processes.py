@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import docker
 import pytest
 
+from tests.agent.conftest import variant
 from tests.agent.own_engine import IMAGE, OwnEngine
-from tests.agent.rig import rigged
+from tests.agent.rig import Rig, eventually, rigged
 
 pytestmark = [pytest.mark.real("dockerd", "unshare", "ip"), pytest.mark.timeout(300)]
 
@@ -30,3 +32,25 @@ async def test_a_ps_that_fails_is_named_and_all_else_is_told(tmp_path: Path) -> 
             assert (await rig.get(name))["state"] == "running"
             ps.unlink()
             assert (await rig.ask("GET", f"/{name}/processes")).json[0]["pid"] > 0
+
+
+async def test_long_arguments_are_cut_so_that_no_app_can_make_the_answer_huge(
+    rig: Rig, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    talker = "sh -c 'sleep 999; true' $(busybox printf %0100000d 1) & sleep 999"
+    with variant(docker_client, busybox_image, f'CMD ["/bin/sh", "-c", "{talker}"]') as image:
+        record = await rig.create(image)
+
+        async def both() -> bool:
+            return len(await commands(rig, record["name"])) >= 3
+
+        await eventually(both)
+        longest = max(map(len, await commands(rig, record["name"])))
+        await rig.ask("DELETE", f"/{record['name']}")
+
+    assert 1000 < longest <= 4096
+
+
+async def commands(rig: Rig, name: str) -> list[str]:
+    processes = (await rig.ask("GET", f"/{name}/processes")).json
+    return [process["command"] for process in processes]

@@ -1,0 +1,38 @@
+"""Who only looks keeps nobody from changing anything."""
+
+import asyncio
+
+import msgspec
+
+from agent.containers import EngineError
+from agent.engine import DockerEngine
+from tests.agent.test_json_http import listening, request, with_length
+
+INFO = {"ServerVersion": "x", "NCPU": 2, "MemTotal": 1 << 30, "DockerRootDir": "/"}
+ANSWERS = {b"/version": {"Version": "x", "ApiVersion": "1.41"}, b"/v1.41/info": INFO}
+
+
+async def test_any_number_who_want_figures_keep_no_change_from_asking_the_engine() -> None:
+    asked = asyncio.Semaphore(0)
+
+    async def answering(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await request(reader):
+            answer = ANSWERS.get(line.split()[1])
+            if answer is None:  # figures, which never come
+                asked.release()
+            else:
+                writer.write(with_length(msgspec.json.encode(answer)))
+
+    async with listening(answering) as path:
+        engine = DockerEngine(url=f"unix://{path}", timeout_seconds=5)
+        samples = [asyncio.ensure_future(engine.sample("a" * 64)) for _ in range(30)]
+        listings = [asyncio.ensure_future(engine.processes("a" * 64)) for _ in range(30)]
+        await asked.acquire()
+
+        info = await engine.info()  # raises where it has to stand in their queue
+
+        assert info.version == "x"
+        assert not any(each.done() for each in (*samples, *listings))
+        outcomes = await asyncio.gather(*samples, *listings, return_exceptions=True)
+        assert all(isinstance(outcome, EngineError) for outcome in outcomes)
+        await engine.close()
