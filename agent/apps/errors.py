@@ -67,6 +67,10 @@ class DataInUse(AppError):
     """A container that is not the app's uses the app's volume."""
 
 
+class UnfitImage(AppError):
+    """The image is not one that an app can be made of."""
+
+
 class MemoryInUse(AppError):
     """The app uses more memory than it is to get."""
 

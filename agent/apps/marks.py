@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from agent.apps.defaults import AppDefaults
+from agent.apps.errors import UnfitImage
 from agent.apps.spec import LAST_PORT, App, Change
 from agent.containers import ContainerPlan, EngineInfo, Image
 
@@ -22,6 +23,8 @@ USER = "rollcall.user"
 USER_NAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 PATH = re.compile(r"(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*){1,16}")
 LONGEST_PATH = 256
+# The engine repeats a container's labels in each list and each event.
+MOST_OF_LABELS = 65_536
 FORBIDDEN_ROOTS = ("dev", "etc", "proc", "sys")
 
 
@@ -73,6 +76,16 @@ def password_user(labels: Mapping[str, str], default: str) -> str:
     """Name the user whose password is set, from the labels that a container has of its image."""
     user = labels.get(USER, "")
     return user if is_user_name(user) else default
+
+
+def check_image(image: Image, reference: str) -> None:
+    """Refuse an image whose labels would burden all that is asked of the engine; UnfitImage."""
+    size = sum(len(key) + len(value) for key, value in image.labels.items())
+    if size > MOST_OF_LABELS:
+        raise UnfitImage(
+            f"the labels of the image `{reference}` take {size} bytes, and may take"
+            f" {MOST_OF_LABELS}; build it with fewer"
+        )
 
 
 def wishes(image: Image, defaults: AppDefaults) -> ImageWishes:

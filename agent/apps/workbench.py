@@ -13,7 +13,7 @@ from structlog.typing import FilteringBoundLogger
 from agent.apps.defaults import AppDefaults
 from agent.apps.errors import NameTaken
 from agent.apps.images import Images
-from agent.apps.marks import AGENT, APP, CHANGE, plan, volume_marks, volume_name
+from agent.apps.marks import AGENT, APP, CHANGE, check_image, plan, volume_marks, volume_name
 from agent.apps.passwords import Passwords
 from agent.apps.ports import Ports
 from agent.apps.room import Room
@@ -90,9 +90,11 @@ class Workbench:
 
         Raises:
             NameTaken: there is a volume of that name that is not ours.
+            UnfitImage: no container of ours is to be made of that image.
 
         """
         assert change.target is not None
+        check_image(image, change.target.image)
         await self._have_volume(change)
         planned = plan(
             change.target,

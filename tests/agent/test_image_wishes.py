@@ -57,3 +57,28 @@ async def test_volumes_without_a_name_go_with_each_container(
 
     assert own in left
     assert unnamed not in left
+
+
+async def test_an_image_with_labels_that_burden_each_list_is_refused(
+    rig: Rig, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    container = docker_client.create_container(busybox_image)["Id"]
+    tag = "rollcall-test-variant:burden"
+    docker_client.commit(
+        container, "rollcall-test-variant", "burden", conf={"Labels": {"x": "A" * 70_000}}
+    )
+    docker_client.remove_container(container)
+    record = await rig.create(busybox_image)
+    other = rig.name()
+    try:
+        created = await rig.ask("POST", "", {"name": other, "image": tag})
+        updated = await rig.ask("PUT", f"/{record['name']}", {"image": tag})
+    finally:
+        docker_client.remove_image(tag, force=True)
+
+    assert (created.status, updated.status) == (409, 409)
+    assert "labels" in created.json["message"]
+    assert "65536" in created.json["message"]
+    assert (await rig.ask("GET", f"/{other}")).status == 404
+    after = await rig.get(record["name"])
+    assert (after["state"], after["container_id"]) == ("running", record["container_id"])
