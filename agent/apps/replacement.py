@@ -46,10 +46,10 @@ class Replacement:
         # An app's own name has no capital letters, so this is nobody else's.
         new = await bench.make(change, image, name=f"{change.app}.NEXT-{change.id[:8]}")
         target = msgspec.structs.replace(target, container_id=new)
+        old = await bench.current(change.before) if change.before else None
+        if old is not None and old.state in UP:  # somebody may have started a stopped app
+            await bench.stop(old)
         if target.desired == "running":
-            old = await bench.current(change.before) if change.before else None
-            if old is not None and old.state in UP:
-                await bench.stop(old)
             target = await self._runner.start(target, new, password=True)
         else:
             target = msgspec.structs.replace(

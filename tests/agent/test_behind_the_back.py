@@ -9,6 +9,7 @@ import docker
 import pytest
 
 from tests.agent.conftest import variant
+from tests.agent.looking import read
 from tests.agent.rig import Rig, eventually, rigged
 
 pytestmark = pytest.mark.real
@@ -182,3 +183,21 @@ async def test_a_disk_too_full_is_507_for_new_data_and_all_else_goes_on(
         assert (await full.ask("PUT", f"/{name}/stop")).status == 200
         assert (await full.ask("PUT", f"/{name}/start")).status == 200
         assert (await full.ask("DELETE", f"/{name}")).status == 200
+
+
+async def test_a_stopped_app_that_somebody_started_may_end_in_order_when_it_is_replaced(
+    rig: Rig, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    farewell = "trap 'echo bye >> /srv/file; exit 0' TERM; while true; do sleep 0.1; done"
+    with variant(docker_client, busybox_image, f'CMD ["/bin/sh", "-c", "{farewell}"]') as image:
+        record = await rig.create(image)
+        await rig.ask("PUT", f"/{record['name']}/stop")
+        docker_client.start(record["container_id"])
+        await rig.until(record["name"], state="running")
+
+        rebuilt = (await rig.ask("PUT", f"/{record['name']}/rebuild")).json
+
+        assert (rebuilt["state"], rebuilt["desired"]) == ("created", "stopped")
+        docker_client.start(rebuilt["container_id"])
+        assert read(docker_client, rebuilt) == "bye\nbye\n"
+        await rig.ask("DELETE", f"/{record['name']}")
