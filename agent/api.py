@@ -175,7 +175,8 @@ class AppsApi:
         """PUT /v1/apps/NAME/keys."""
         password = queries.password(request.content_type, await bodies.read(request))
         asker = queries.asker(request)
-        return _answer(request, await self._apps.set_password(_name(request), password, asker))
+        record = await self._apps.set_password(_name(request), password, asker)
+        return _answer(request, record, asker)
 
     async def end_streams(self, _app: web.Application) -> None:
         """End the logs that are being followed; for on_shutdown, which would wait for them."""

@@ -66,8 +66,10 @@ class Belongings:
         assert change.target is not None
         try:
             target = await self._apply(change.target)
-        except NoSuchUser:
-            await self._bench.roster.finish(change, change.before)
+        except NoSuchUser as error:
+            assert change.before is not None
+            kept = msgspec.structs.replace(change.before, message=str(error))
+            await self._bench.roster.finish(change, kept)
             raise
         await self._bench.roster.finish(change, target)
 

@@ -208,3 +208,24 @@ async def test_what_cannot_be_a_password_is_refused_without_repeating_it(
     assert answer.status == 400
     word = body.decode("utf-8", "replace").strip()
     assert not word or word not in answer.json["message"]
+
+
+async def test_a_password_in_the_background_is_promised_and_the_record_tells_how_it_went(
+    rig: Rig, busybox_image: str
+) -> None:
+    name = (await rig.create(busybox_image))["name"]
+
+    answer = await rig.ask(
+        "PUT", f"/{name}/keys", "a good password", headers={"Prefer": "respond-async"}
+    )
+
+    assert answer.status == 202
+    assert answer.headers["Preference-Applied"] == "respond-async"
+    await eventually(lambda: _told(rig, name))
+    record = await rig.get(name)
+    assert "no password can be set" in record["message"] or "user `app`" in record["message"]
+    assert record["password"] is None
+
+
+async def _told(rig: Rig, name: str) -> bool:
+    return (await rig.get(name))["message"] is not None
