@@ -9,10 +9,15 @@ from aiohttp import web
 
 from agent.containers import EngineError, TooManyStreams
 from httpd.auth import caller
+from httpd.bodies import SERVER
 
 LOOK_SECONDS = 1.0
 MOST_OF_ONE = 16
-HEADERS = {"Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options": "nosniff"}
+HEADERS = {
+    "Content-Type": "text/plain; charset=utf-8",
+    "X-Content-Type-Options": "nosniff",
+    "Server": SERVER,
+}
 
 
 class LogStreams:

@@ -145,3 +145,13 @@ async def test_a_slow_reader_of_a_flood_takes_no_memory(
 def resident() -> int:
     """Give the bytes of this process that are in memory."""
     return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * 4096
+
+
+async def test_a_log_tells_strangers_nothing_of_the_library_that_sends_it(
+    rig: Rig, busybox_image: str
+) -> None:
+    name = (await rig.create(busybox_image))["name"]
+    headers = {"Authorization": f"Bearer {OPERATOR}"}
+
+    async with rig.session.get(f"{rig.base_url}/v1/apps/{name}/logs", headers=headers) as response:
+        assert response.headers["Server"] == "rollcall"
