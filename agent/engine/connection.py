@@ -16,7 +16,7 @@ import msgspec
 from agent.containers import EngineTimeout, EngineTooOld
 from agent.engine.json_http import JsonHttp
 from agent.engine.plain_http import ask
-from agent.engine.translation import translate, translated
+from agent.engine.translation import translate, translated, understood
 
 # The stubs of docker-py lack some methods and mistype others.
 Client: TypeAlias = Any
@@ -154,10 +154,12 @@ class Connection:
     def _find(self, seconds: float) -> Found:
         found = self._found
         if found is None:
-            said = ask(self._socket, "/version", seconds=seconds)
+            with understood():
+                said = ask(self._socket, "/version", seconds=seconds)
+                version, spoken = said["Version"], spoken_version(said)
             with self._lock:
                 self._generation += 1
-                found = Found(said["Version"], spoken_version(said), self._generation)
+                found = Found(version, spoken, self._generation)
                 self._found = found
         return found
 

@@ -33,7 +33,7 @@ from agent.engine.pulls import Pull, came_from_registry, pull_failure, pull_para
 from agent.engine.raw_calls import checked, execute, read_file, url
 from agent.engine.registry_logins import RegistryLogin, login_header
 from agent.engine.streams import Streams, frames, json_lines
-from agent.engine.translation import top_failure
+from agent.engine.translation import top_failure, understood
 from agent.engine.volumes import Volumes
 from agent.engine.wire import INSPECT, from_inspect
 
@@ -69,13 +69,8 @@ class DockerEngine(Volumes):
     async def info(self) -> EngineInfo:
         """Say what engine this is."""
         said = await self._connection.call(lambda client: client.info())
-        return EngineInfo(
-            version=said["ServerVersion"],
-            cpus=said["NCPU"],
-            memory=said["MemTotal"] // shapes.MIB,
-            root=said["DockerRootDir"],
-            init=bool(said.get("InitBinary")),
-        )
+        with understood():
+            return shapes.from_info(said)
 
     async def containers(
         self, *, label: str | None = None, seconds: float | None = None
@@ -100,7 +95,8 @@ class DockerEngine(Volumes):
                 stop_timeout=plan.stop_seconds,
                 host_config=client.create_host_config(**shapes.host_options(plan)),
             )
-            return str(created["Id"])
+            with understood():
+                return str(created["Id"])
 
         return await self._connection.call(work, lane=Lane.SLOW)
 
@@ -168,8 +164,9 @@ class DockerEngine(Volumes):
             entry = await self._connection.call(lambda client: client.inspect_image(reference))
         except ImageUnavailable:
             return None
-        digests = entry.get("RepoDigests") or []
-        return shapes.from_image(entry, pulled=came_from_registry(reference, digests))
+        with understood():
+            digests = entry.get("RepoDigests") or []
+            return shapes.from_image(entry, pulled=came_from_registry(reference, digests))
 
     async def pull(self, reference: str, progress: Callable[[PullProgress], None]) -> None:
         """Fetch an image; one that makes no progress for two minutes is given up."""
@@ -191,7 +188,8 @@ class DockerEngine(Volumes):
         try:
             async with aclosing(self._pulls.read(request, json_lines)) as report:
                 async for entry in report:
-                    pull.take(entry)
+                    with understood():
+                        pull.take(entry)
         except EngineTimeout as error:
             await self.info()  # or else it is the engine that hangs, and not the pull
             raise ImageUnavailable(
@@ -211,16 +209,17 @@ class DockerEngine(Volumes):
             )
         except EngineError as error:
             raise top_failure(error) from error
-        return shapes.from_top(told["Processes"] or [])
+        with understood():
+            return shapes.from_top(told)
 
     async def sample(self, container_id: str) -> Sample | None:
         """Measure it at once, without the engine's second of waiting."""
-        return shapes.from_stats(
-            await self._connection.call(
-                lambda client: client.stats(container_id, stream=False, one_shot=True),
-                lane=Lane.MEASURING,
-            )
+        told = await self._connection.call(
+            lambda client: client.stats(container_id, stream=False, one_shot=True),
+            lane=Lane.MEASURING,
         )
+        with understood():
+            return shapes.from_stats(told)
 
     def logs(
         self, container_id: str, *, tail: int | None, since: float | None, follow: bool
@@ -279,12 +278,9 @@ class DockerEngine(Volumes):
 
         async with aclosing(self._events.read(request, json_lines)) as entries:
             async for entry in entries:
-                actor = entry["Actor"]
-                yield Event(
-                    action=entry["Action"],
-                    container_id=actor["ID"],
-                    app=actor["Attributes"].get(label, ""),
-                )
+                with understood():
+                    event = shapes.from_event(entry, label)
+                yield event
 
     async def close(self) -> None:
         """End all streams, and take no more calls."""

@@ -12,6 +12,7 @@ from docker.errors import APIError, create_api_error_from_http_exception
 
 from agent.containers import CommandEndless, EngineConflict, EngineError, Executed
 from agent.engine.connection import Client
+from agent.engine.translation import understood
 
 OUTPUT = 4096
 SMALL_FILE = 1 << 20
@@ -44,8 +45,10 @@ def execute(
 
     """
     made = client.exec_create(container_id, command, stdin=True, user="0")
+    with understood():
+        exec_id = str(made["Id"])
     try:
-        stream = client.exec_start(made["Id"], socket=True)
+        stream = client.exec_start(exec_id, socket=True)
     except APIError as error:
         if "executable file not found" in str(error) or "no such file" in str(error):
             return Executed(exit_code=NOT_RUNNABLE, output="")
@@ -54,7 +57,7 @@ def execute(
     connection = getattr(stream, "_sock", stream)
     with closing(stream), closing(connection):
         output = _converse(connection, stdin, deadline)
-    return Executed(exit_code=_exit_code(client, made["Id"], deadline), output=output)
+    return Executed(exit_code=_exit_code(client, exec_id, deadline), output=output)
 
 
 def _converse(connection: socket.socket, stdin: bytes, deadline: float) -> str:
@@ -72,11 +75,14 @@ def _converse(connection: socket.socket, stdin: bytes, deadline: float) -> str:
 
 def _exit_code(client: Client, exec_id: str, deadline: float) -> int:
     waiting = threading.Event()
-    while (code := client.exec_inspect(exec_id)["ExitCode"]) is None:
+    while True:
+        told = client.exec_inspect(exec_id)
+        with understood():
+            if told["ExitCode"] is not None:
+                return int(told["ExitCode"])
         if time.monotonic() > deadline:
             raise CommandEndless("the command does not end")
         waiting.wait(POLL_SECONDS)
-    return int(code)
 
 
 def read_file(client: Client, container_id: str, path: str) -> bytes:

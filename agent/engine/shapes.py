@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from agent.containers import ContainerPlan, Image, Process, Sample
+from agent.containers import ContainerPlan, EngineInfo, Event, Image, Process, Sample
 
 MIB = 1 << 20
 PERIOD = 100_000  # microseconds; CpuQuota is what a container may use of them
@@ -21,6 +21,17 @@ TCP_PORT = re.compile(r"[0-9]{1,5}/tcp")  # an image may also hold a range, whic
 def environment(pairs: list[str] | None) -> dict[str, str]:
     """Read a list of ``KEY=VALUE``."""
     return {key: value for key, _, value in (pair.partition("=") for pair in pairs or ())}
+
+
+def from_info(entry: Mapping[str, Any]) -> EngineInfo:
+    """Read what the engine tells of itself and its host."""
+    return EngineInfo(
+        version=entry["ServerVersion"],
+        cpus=entry["NCPU"],
+        memory=entry["MemTotal"] // MIB,
+        root=entry["DockerRootDir"],
+        init=bool(entry.get("InitBinary")),
+    )
 
 
 def from_image(entry: Mapping[str, Any], *, pulled: bool) -> Image:
@@ -68,9 +79,9 @@ def _bindings(plan: ContainerPlan) -> dict[int, list[tuple[str, int]]]:
     return bindings
 
 
-def from_top(rows: list[list[str]]) -> list[Process]:
+def from_top(entry: Mapping[str, Any]) -> list[Process]:
     """Read the rows of the host's ps."""
-    return [_process(row) for row in rows if len(row) >= COLUMNS]
+    return [_process(row) for row in entry["Processes"] or [] if len(row) >= COLUMNS]
 
 
 def _process(row: list[str]) -> Process:
@@ -83,6 +94,14 @@ def _process(row: list[str]) -> Process:
         memory_bytes=int(resident) * 1024,
         elapsed_seconds=int(elapsed),
         command=" ".join(command),
+    )
+
+
+def from_event(entry: Mapping[str, Any], label: str) -> Event:
+    """Read an event of a container that has the label."""
+    actor = entry["Actor"]
+    return Event(
+        action=entry["Action"], container_id=actor["ID"], app=actor["Attributes"].get(label, "")
     )
 
 

@@ -26,6 +26,7 @@ NO_PORT = re.compile(r"port is already allocated|address already in use", re.IGN
 NO_ROOM = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
 NO_IMAGE = re.compile(r"no such image|manifest unknown|pull access denied", re.IGNORECASE)
 NAME_TAKEN = re.compile(r"the container name .* is already in use", re.IGNORECASE)
+ODD = "the container engine answered something odd"
 BY_STATUS = {400: PlanRefused, 404: NotThere, 409: EngineConflict}
 FAILURES = (
     EngineError,
@@ -55,11 +56,25 @@ def translate(error: Exception) -> EngineError:
     if isinstance(error, EngineError):
         return error
     if isinstance(error, APIError):
-        words = str(error.explanation or error)
+        words = str(
+            error.explanation
+            or f"the container engine answered with {error.status_code} and does not say why"
+        )
         return refusal(" ".join(words.split()), error.status_code or 500)
     if isinstance(error, TimeoutError | requests.Timeout | urllib3.exceptions.TimeoutError):
         return EngineTimeout("the container engine does not answer in time")
+    if isinstance(error, requests.JSONDecodeError):
+        return EngineError(ODD)
     return EngineUnavailable("the container engine cannot be reached")
+
+
+@contextmanager
+def understood() -> Iterator[None]:
+    """Raise our error where an answer does not hold what it should; for its taking apart alone."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        raise EngineError(ODD) from error
 
 
 def top_failure(error: EngineError) -> EngineError:

@@ -7,6 +7,7 @@ import msgspec
 
 from agent.containers import Container, NotThere
 from agent.engine.connection import Connection, Lane
+from agent.engine.translation import understood
 from agent.engine.wire import LISTING, from_listing
 
 
@@ -22,7 +23,8 @@ class Volumes:
             volume = await self._connection.call(lambda client: client.inspect_volume(name))
         except NotThere:
             return None
-        return dict(volume.get("Labels") or {})
+        with understood():
+            return dict(volume.get("Labels") or {})
 
     async def volume_users(self, name: str) -> list[Container]:
         """List the containers that a volume is mounted in."""
