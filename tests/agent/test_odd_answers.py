@@ -39,8 +39,10 @@ async def answering_all_with(
 
     async with listening(answering) as path:
         engine = DockerEngine(url=f"unix://{path}", timeout_seconds=30)
-        yield engine
-        await engine.close()
+        try:
+            yield engine
+        finally:
+            await engine.close()
 
 
 @pytest.mark.parametrize("body", [b"[]", b"5", b'"text"', b"[1]", b"no JSON"])
