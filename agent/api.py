@@ -87,9 +87,8 @@ class AppsApi:
     async def list(self, request: web.Request) -> web.Response:
         """GET /v1/apps."""
         query = bodies.query(request, LIST_FILTERS)
-        records = await self._apps.all(
-            labels=query.getall("label", []), states=query.getall("state", [])
-        )
+        labels, states = query.getall("label", []), queries.states(query.getall("state", []))
+        records = await self._apps.all(labels=labels, states=states)
         return bodies.answer([_shown(caller(request), record) for record in records])
 
     async def get(self, request: web.Request) -> web.Response:

@@ -4,11 +4,13 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import get_args
 
 import msgspec
 from aiohttp import web
 
 from agent.apps import Asker
+from agent.apps.records import State
 from httpd import bodies
 from httpd.auth import caller
 from httpd.errors import BadInput
@@ -18,6 +20,7 @@ LONGEST_WAIT_SECONDS = 600
 LINES = 100
 MOST_LINES = 100_000
 LOG_FILTERS = ("tail", "since", "follow")
+STATES: tuple[str, ...] = get_args(State)
 BOOLEANS = {"true": True, "1": True, "": True, "false": False, "0": False}
 
 
@@ -41,6 +44,14 @@ def asker(request: web.Request) -> Asker:
         elif name.strip().lower() == "wait" and re.fullmatch(r"[0-9]{1,9}", value):
             wait = min(int(value), LONGEST_WAIT_SECONDS)
     return Asker(name=caller(request).name, wait_seconds=wait, respond_async=respond_async)
+
+
+def states(asked: list[str]) -> list[str]:
+    """Give back the states of ``?state=``; BadInput for one that no app is ever in."""
+    for state in asked:
+        if state not in STATES:
+            raise BadInput(f"`state` is {state[:40]!a}; write one of {', '.join(STATES)}")
+    return asked
 
 
 def keep_data(request: web.Request) -> bool:

@@ -83,3 +83,11 @@ async def test_what_is_being_done_is_the_state(
     assert seen["state"] == listed["state"] == state
     assert seen["progress"]["by"] == "operator"
     assert (await change).status == 200
+
+
+async def test_a_list_of_apps_in_a_state_that_there_is_not_is_refused(rig: Rig) -> None:
+    answer = await rig.ask("GET", "?state=exited&state=stopped")
+
+    assert answer.status == 400
+    assert "`state` is 'stopped'" in answer.json["message"]
+    assert "exited" in answer.json["message"]
