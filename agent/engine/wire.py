@@ -18,6 +18,7 @@ class Port(_Answer):
     """A port of a container, and that of the host while it is published."""
 
     public_port: int = 0
+    type: str = "tcp"
 
 
 class Listed(_Answer):
@@ -92,7 +93,11 @@ def from_listing(entry: Listed) -> Container:
         image_id=entry.image_id,
         state=entry.state,
         labels=entry.labels or {},
-        ports=frozenset(port.public_port for port in entry.ports or () if port.public_port),
+        ports=frozenset(
+            port.public_port
+            for port in entry.ports or ()
+            if port.public_port and port.type == "tcp"  # one of UDP is another port
+        ),
     )
 
 

@@ -12,6 +12,7 @@ from agent.apps.ports import Ports
 from agent.apps.roster import Roster
 from agent.containers import Container
 from agent.engine import DockerEngine
+from agent.engine.wire import LISTING, from_listing
 from agent.store import Store
 from tests.daemons import NO_ENGINE
 
@@ -52,3 +53,15 @@ async def test_where_all_may_be_lent_any_that_is_free_is_picked(tmp_path: Path) 
     picking = ports(tmp_path, ephemeral=range(90, 200), busy=104)
 
     assert {picking.pick("app", [OTHER], []) for _ in range(50)} == {100, 101, 102}
+
+
+def test_a_port_of_udp_is_not_held_for_tcp() -> None:
+    answer = (
+        b'[{"Id": "a", "Image": "i", "ImageID": "i", "State": "running", "Ports": ['
+        b'{"PrivatePort": 53, "PublicPort": 53, "Type": "udp"},'
+        b'{"PrivatePort": 80, "PublicPort": 8080, "Type": "tcp"}]}]'
+    )
+
+    (container,) = map(from_listing, LISTING.decode(answer))
+
+    assert container.ports == {8080}
