@@ -52,10 +52,14 @@ class Adoption:
 
     @staticmethod
     def _in_order(containers: Iterable[Container]) -> list[Container]:
-        # Of two for one app, the one that runs; else the one that has the app's name.
-        return sorted(
-            containers, key=lambda each: (each.state not in UP, each.name != each.labels[APP])
-        )
+        # Of two for one app, one that is named after it, for others may be copies of it; of these
+        # the one that runs, and else the one that has the app's name alone.
+        def rank(each: Container) -> tuple[bool, bool, bool]:
+            app = each.labels[APP]
+            named = each.name == app or each.name.startswith(f"{app}.NEXT-")
+            return (not named, each.state not in UP, each.name != app)
+
+        return sorted(containers, key=rank)
 
     async def _read(self, container: Container) -> App | None:
         name = container.labels[APP]

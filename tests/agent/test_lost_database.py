@@ -73,3 +73,27 @@ async def test_a_restarted_agent_knows_all_it_knew(
     async with rigged(tmp_path, engine_url) as rig:
         rig.used.append(record["name"])
         assert await rig.get(record["name"]) == before
+
+
+async def test_a_running_copy_of_a_stopped_app_is_not_taken_for_it(
+    tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    async with rigged(tmp_path, engine_url, keep=True) as rig:
+        record = await rig.create(busybox_image)
+        name = record["name"]
+        await rig.ask("PUT", f"/{name}/stop")
+    image = docker_client.commit(record["container_id"])["Id"]  # with all its labels
+    copy = docker_client.create_container(image, name=f"copy-of-{name}")["Id"]
+    docker_client.start(copy)
+
+    lose(tmp_path)
+
+    try:
+        async with rigged(tmp_path, engine_url, adopt=True) as rig:
+            rig.used.append(name)
+            found = await rig.get(name)
+            assert (found["container_id"], found["desired"]) == (record["container_id"], "stopped")
+        assert docker_client.inspect_container(copy)["State"]["Running"]  # also after the delete
+    finally:
+        docker_client.remove_container(copy, force=True)
+        docker_client.remove_image(image)
