@@ -133,10 +133,14 @@ class Readings:
         self, name: str, *, tail: int | None, since: float | None, follow: bool
     ) -> AsyncGenerator[bytes]:
         """Give what an app wrote, in its own bytes; AppNotFound, AppNotRunning."""
-        app = self._roster.get(name)
-        if app.container_id is None:
+        container_id = self._roster.get(name).container_id
+        try:
+            seen = await self._engine.inspect(container_id) if container_id is not None else None
+        except NotThere:
+            seen = None
+        if seen is None:
             raise AppNotRunning(f"app `{name}` has no container, so there is no log")
-        return self._engine.logs(app.container_id, tail=tail, since=since, follow=follow)
+        return self._engine.logs(seen.id, tail=tail, since=since, follow=follow)
 
 
 def cpu_percent(previous: Sample, sample: Sample) -> float | None:

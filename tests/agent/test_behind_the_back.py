@@ -201,3 +201,15 @@ async def test_a_stopped_app_that_somebody_started_may_end_in_order_when_it_is_r
         docker_client.start(rebuilt["container_id"])
         assert read(docker_client, rebuilt) == "bye\nbye\n"
         await rig.ask("DELETE", f"/{record['name']}")
+
+
+async def test_the_log_of_a_container_that_is_gone_is_refused_in_the_apps_name(
+    rig: Rig, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    record = await rig.create(busybox_image)
+    docker_client.remove_container(record["container_id"], force=True)
+
+    answer = await rig.ask("GET", f"/{record['name']}/logs")
+
+    assert answer.status == 409
+    assert answer.json["message"] == f"app `{record['name']}` has no container, so there is no log"
