@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import secrets
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ Statement: TypeAlias = tuple[str, tuple[object, ...]]
 APPLICATION = 0x526F_4C41  # "RoLA"
 VERSION = 2
 UNDONE = "CREATE TABLE undone (change TEXT PRIMARY KEY);"
+FACTS = "INSERT INTO facts VALUES ('agent', lower(hex(randomblob(8)))), ('adopted', 'no');"
 SCHEMA = f"""
 BEGIN IMMEDIATE;
 CREATE TABLE apps (name TEXT PRIMARY KEY, app BLOB NOT NULL) WITHOUT ROWID;
@@ -27,6 +27,7 @@ CREATE TABLE changes (app TEXT PRIMARY KEY, change BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE reserve (room BLOB);
 {UNDONE}
+{FACTS}
 PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {VERSION};
 COMMIT;
@@ -39,6 +40,14 @@ MOST_UNDONE = 1024
 TO_THE_LOGS_BEGINNING = "PRAGMA wal_checkpoint(RESTART)"
 RESERVE = 256 * 1024
 FULL = {sqlite3.SQLITE_FULL}
+# What is wrong with the disk says nothing of what is in the file.
+OUTER = {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_NOMEM,
+}
 
 
 class StoreError(Exception):
@@ -99,6 +108,8 @@ class Store:
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
                 raise StoreUnusable(f"{self._path}: another agent has it open") from error
+            if error.sqlite_errorcode & 0xFF in OUTER:  # the rest of the code tells more of it
+                raise StoreUnusable(f"{self._path}: cannot be used now: {error}") from error
             raise self._corrupt(error) from error
         except (sqlite3.DatabaseError, msgspec.MsgspecError) as error:
             raise self._corrupt(error) from error
@@ -122,10 +133,6 @@ class Store:
         connection.execute("PRAGMA synchronous = FULL")
         if not tables:
             connection.executescript(SCHEMA)
-            connection.executemany(
-                "INSERT INTO facts VALUES (?, ?)",
-                [("agent", secrets.token_hex(8)), ("adopted", "no")],
-            )
         elif version < VERSION:
             connection.executescript(UPGRADE)
         connection.execute("BEGIN IMMEDIATE")
