@@ -24,7 +24,7 @@ class Belongings:
             return
         if len(app.labels) >= MOST_LABELS:
             raise InvalidApp(f"app `{name}` has {MOST_LABELS} labels, and may have no more")
-        await self._bench.roster.put(msgspec.structs.replace(app, labels=(*app.labels, label)))
+        await self._label(app, (*app.labels, label))
 
     async def remove_label(self, name: str, label: str) -> None:
         """Remove a label. InvalidLabel, LabelNotFound."""
@@ -32,8 +32,12 @@ class Belongings:
         app = self._bench.roster.get(name)
         if label not in app.labels:
             raise LabelNotFound(f"app `{name}` has no label {shown(label)}")
-        left = tuple(each for each in app.labels if each != label)
-        await self._bench.roster.put(msgspec.structs.replace(app, labels=left))
+        await self._label(app, tuple(each for each in app.labels if each != label))
+
+    async def _label(self, app: App, labels: tuple[str, ...]) -> None:
+        # The answer is the record, so without the engine there is none, and nothing is changed.
+        await self._bench.current(app)
+        await self._bench.roster.put(msgspec.structs.replace(app, labels=labels))
 
     async def set_password(self, turn: Turn, name: str, password: str) -> None:
         """Set the password of the app's user: now, or when a stopped app starts.

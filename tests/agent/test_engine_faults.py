@@ -113,6 +113,7 @@ async def test_an_engine_that_stops_is_503_and_its_apps_run_again_when_it_is_bac
         ("PUT", f"/{name}/stop", None),
         ("PUT", f"/{name}/rebuild", None),
         ("DELETE", f"/{name}", None),
+        ("POST", f"/{name}/labels", {"Value": "not:now"}),
         ("POST", "", {"name": lonely.name(), "image": IMAGE}),
     ):
         async with asyncio.timeout(BOUND):
@@ -130,7 +131,7 @@ async def test_an_engine_that_stops_is_503_and_its_apps_run_again_when_it_is_bac
     await asyncio.to_thread(own_engine.start)
     await back(lonely)
     after = await lonely.until(name, state="running")
-    assert after["container_id"] == record["container_id"]
+    assert (after["container_id"], after["labels"]) == (record["container_id"], [])
     assert len(await containers(own_engine)) == 1
 
 
