@@ -74,7 +74,11 @@ class Passwords:
         if done.exit_code in NOT_FOUND:
             raise NoSuchUser(NO_PROGRAM)
         if done.exit_code != 0:
-            raise NoSuchUser(f"the app's image has no user `{user}` whose password could be set")
+            # Not its words: they may hold the hash.
+            raise NoSuchUser(
+                f"the app's image has no user `{user}` whose password could be set: its `chpasswd`"
+                f" ended with exit code {done.exit_code}"
+            )
 
     async def check_possible(self, container: Container) -> None:
         """Refuse a password for a stopped app that could not be set in it; NoSuchUser."""

@@ -68,3 +68,20 @@ async def test_a_stopped_app_with_such_a_program_starts_without_its_password(
     assert started.status == 200, started.json
     assert (started.json["state"], started.json["password"]) == ("running", None)
     assert "the password was dropped" in started.json["message"]
+
+
+async def test_a_password_program_that_fails_is_refused_with_its_exit_code_and_not_its_words(
+    rig: Rig, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    fails = "#!/bin/sh\\ncat\\nexit 5\\n"  # it repeats the hash that it is given
+    script = f"busybox printf '{fails}' > /bin/chpasswd; busybox chmod 755 /bin/chpasswd"
+    lines = f'RUN ["/bin/sh", "-c", {json.dumps(script)}]'
+    with variant(docker_client, busybox_image, lines) as image:
+        name = (await rig.create(image))["name"]
+
+        answer = await rig.ask("PUT", f"/{name}/keys", "a good password")
+        await rig.ask("DELETE", f"/{name}")
+
+    assert answer.status == 409
+    assert "`chpasswd` ended with exit code 5" in answer.json["message"]
+    assert "$6$" not in f"{answer.json} {rig.log.entries}"
