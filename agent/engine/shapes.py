@@ -15,6 +15,7 @@ DROPPED = ["MKNOD", "NET_RAW", "SETFCAP"]
 # An app's processes may carry megabytes of arguments each, so a line is cut.
 PS = "-eo pid,ppid,user:32,pcpu,rss,etimes,args --cols 4096"
 COLUMNS = 7
+LAST_PORT = 65_535
 TCP_PORT = re.compile(r"[0-9]{1,5}/tcp")  # an image may also hold a range, which names no one port
 
 
@@ -41,12 +42,15 @@ def from_image(entry: Mapping[str, Any], *, pulled: bool) -> Image:
     return Image(
         id=entry["Id"],
         labels=config.get("Labels") or {},
-        tcp_ports=frozenset(
-            int(port.removesuffix("/tcp")) for port in exposed if TCP_PORT.fullmatch(port)
-        ),
+        tcp_ports=frozenset(filter(None, map(_tcp_port, exposed))),
         env=environment(config.get("Env")),
         local=not pulled,
     )
+
+
+def _tcp_port(exposed: str) -> int | None:
+    number = int(exposed.removesuffix("/tcp")) if TCP_PORT.fullmatch(exposed) else 0
+    return number if 1 <= number <= LAST_PORT else None
 
 
 def host_options(plan: ContainerPlan) -> dict[str, Any]:

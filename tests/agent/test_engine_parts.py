@@ -25,6 +25,7 @@ from agent.containers import (
 from agent.engine.connection import spoken_version
 from agent.engine.pulls import Pull, came_from_registry, pull_parameters
 from agent.engine.registry_logins import RegistryLogin, login_header
+from agent.engine.shapes import from_image
 from agent.engine.streams import frames, json_lines
 from agent.engine.translation import refusal, translate
 
@@ -148,6 +149,13 @@ def test_an_image_is_local_unless_a_registry_knows_it_by_that_name() -> None:
     assert came_from_registry("docker.io/library/busybox", digests)
     assert not came_from_registry("127.0.0.1:5000/other", digests)
     assert not came_from_registry("app", [])
+
+
+def test_of_what_an_image_exposes_only_real_ports_of_tcp_count() -> None:
+    exposed = ["8000/tcp", "53/udp", "0/tcp", "70000/tcp", "9000-9010/tcp", "http/tcp"]
+    entry = {"Id": "sha256:1", "Config": {"ExposedPorts": {port: {} for port in exposed}}}
+
+    assert from_image(entry, pulled=False).tcp_ports == {8000}
 
 
 def test_the_longest_login_counts_and_others_get_none(tmp_path: Path) -> None:
