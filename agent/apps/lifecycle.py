@@ -67,11 +67,13 @@ class Lifecycle:
             return msgspec.structs.replace(started, message=f"the password was dropped: {error}")
 
     async def settle_start(self, change: Change) -> None:
-        """End a start that broke off by doing it."""
+        """End a start that broke off by doing it; one that had no container yet is undone."""
+        assert change.before is not None
         assert change.target is not None
         container = await self._bench.current(change.target)
         if container is None:
-            await self._bench.roster.finish(change, change.before)
+            told = msgspec.structs.replace(change.before, message="the start broke off")
+            await self._bench.roster.finish(change, told)
         else:
             await self._start(change, container)
 

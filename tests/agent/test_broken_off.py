@@ -14,6 +14,8 @@ import pytest
 import requests
 
 from agent.apps.retries import Retries
+from agent.apps.spec import Change
+from agent.store import Store
 from dev.waiting import until
 from tests.agent.conftest import variant
 from tests.agent.rig import eventually, rigged
@@ -193,3 +195,33 @@ def _change_of(events: Any, app: str) -> str:
             events.close()
             return str(attributes["rollcall.change"])
     raise AssertionError("no container was made")
+
+
+@pytest.mark.real
+async def test_a_start_that_broke_off_before_it_made_a_container_is_undone_and_told(
+    tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    async with rigged(tmp_path, engine_url, keep=True) as rig:
+        record = await rig.create(busybox_image)
+        docker_client.remove_container(record["container_id"], force=True)
+    store = Store(tmp_path / "agent.db")
+    (app,) = (await store.open()).apps
+    await store.begin(
+        Change(
+            id="1",
+            app=app.name,
+            operation="start",
+            by="operator",
+            since=0,
+            before=app,
+            target=app,
+            promised=True,
+        )
+    )
+    await store.close()
+
+    async with rigged(tmp_path, engine_url) as rig:
+        rig.used.append(app.name)
+        after = await rig.until(app.name, progress=None)
+        assert (after["state"], after["message"]) == ("missing", "the start broke off")
+        assert (await rig.ask("PUT", f"/{app.name}/start")).json["message"] is None
