@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -15,6 +16,11 @@ from httpd.expectation import invite
 T = TypeVar("T")
 LIMIT = 64 * 1024
 SECONDS = 10.0
+# The first or the second half of a pair of escapes, alone.
+HALF_A_CHARACTER = re.compile(
+    rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]", re.DOTALL
+)
+HALF = "one of its \\u escapes is half a character"
 JSON = {"Content-Type": "application/json"}
 SERVER = "rollcall"  # instead of telling strangers which library, in which version
 
@@ -81,7 +87,8 @@ def decode(
     except msgspec.ValidationError as error:
         raise BadInput(f"the body is not as expected: {error}") from error
     except (msgspec.DecodeError, RecursionError) as error:
-        raise BadInput(f"the body is no JSON: {error}") from error
+        reason = HALF if HALF_A_CHARACTER.search(body) else error  # which would speak of an end
+        raise BadInput(f"the body is no JSON: {reason}") from error
     # That decoder lets the last of two equal keys win; somebody else's would let the first.
     if unique is None or not unique(body, value):
         REPEATS.decode(body.decode())

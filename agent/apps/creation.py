@@ -103,13 +103,13 @@ class Creation:
     async def settle(self, turn: Turn, change: Change) -> None:
         """End a creation that broke off: well if its container runs, else it never was.
 
-        One that was promised is begun anew instead.
+        One that was promised is begun anew instead, unless the app is to be deleted now.
         """
         made = await self._bench.made_by(change)
         running = [each for each in made if each.state in UP]
         if running and change.target is not None:
             await self._finish(change, change.target, running[0].id)
-        elif change.promised:
+        elif change.promised and turn.operation != "delete":
             await self._bench.discard_made_by(change)
             turn.accepted.set()
             await self._carry_out(turn, change)

@@ -43,7 +43,10 @@ class _Reader(Generic[T]):
         self._thread = threading.Thread(target=self._run, name="engine-stream", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise TooManyStreams("the system gives no more threads; try again later") from error
 
     def _run(self) -> None:
         last: Exception | _End = _End()
@@ -117,8 +120,8 @@ class Streams:
             raise TooManyStreams(f"{self._most} {self._what} are under way; try again later")
         reader = _Reader(self._client, request, items)
         self._open.add(reader)
-        reader.start()
         try:
+            reader.start()
             while not isinstance(item := await reader.queue.get(), _End):
                 if isinstance(item, Exception):
                     raise item

@@ -13,7 +13,12 @@ from structlog.testing import LogCapture
 
 from agent.apps import Apps, Asker, NewApp
 from agent.apps.errors import AppNotFound
-from agent.containers import EngineError, Event, InspectedContainer
+from agent.containers import (
+    EngineError,
+    EngineUnavailable,
+    Event,
+    InspectedContainer,
+)
 from agent.engine import DockerEngine
 from agent.store import Store
 from tests.agent.rig import DEFAULTS, eventually, without_adoption
@@ -36,6 +41,18 @@ class StuckEngine(DockerEngine):
             self.tries.append(time.monotonic())
             raise EngineError("device or resource busy")
         await super().remove(container_id)
+
+
+class LeavingEngine(DockerEngine):
+    """A real engine that goes away whenever a container is to be started."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url=url, timeout_seconds=30)
+        self.left: list[str] = []
+
+    async def start(self, container_id: str) -> None:
+        self.left.append(container_id)
+        raise EngineUnavailable("the container engine went away")
 
 
 class BabblingEngine(DockerEngine):
@@ -120,6 +137,23 @@ async def test_what_cannot_be_settled_is_tried_more_and_more_rarely_and_told_onc
         # Whoever asks for the delete again needs not wait for the next attempt.
         engine.stuck = False
         await apps.delete(name, ASKER)
+        assert await gone(apps, name)
+
+
+async def test_a_promised_creation_that_broke_off_is_not_begun_anew_to_be_deleted(
+    tmp_path: Path, engine_url: str, busybox_image: str
+) -> None:
+    engine = LeavingEngine(engine_url)
+    name = f"leaver-{time.time_ns():x}"
+    async with hosted(tmp_path, engine, LogCapture()) as apps:
+        promise = replace(ASKER, respond_async=True)
+        await apps.create(NewApp(name=name, image=busybox_image), promise)
+
+        async def broke_off() -> bool:
+            return bool(engine.left)
+
+        await eventually(broke_off)
+        await apps.delete(name, ASKER)  # and not: begin it anew, which that engine breaks off
         assert await gone(apps, name)
 
 
