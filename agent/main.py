@@ -34,6 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"rollcall-agent: {error}\n")
     except PermissionError as error:
         sys.stderr.write(f"rollcall-agent: {error.filename}: {error.strerror}; try it as root\n")
+    except (IsADirectoryError, NotADirectoryError) as error:
+        sys.stderr.write(f"rollcall-agent: {error.filename}: {error.strerror}\n")
     return 1
 
 

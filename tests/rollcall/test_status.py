@@ -40,3 +40,16 @@ def test_what_cannot_be_sent_is_told_with_its_place(daemons: Daemons) -> None:
 
     assert "  site:north\n" in shown
     assert f"left out    {folder}/site, line 2: a label has 1 to 1024 characters" in shown
+
+
+def test_a_state_that_cannot_be_read_is_named(daemons: Daemons) -> None:
+    agent = daemons.agent()
+    agent.terminate()
+    state = agent.config_path.parent
+    (state / "status.json").unlink()
+    (state / "status.json").mkdir()
+
+    shown = command("rollcall-agent", agent, "status")
+
+    assert shown.returncode == 1
+    assert shown.stderr == f"rollcall-agent: {state}/status.json: Is a directory\n"
