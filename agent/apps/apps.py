@@ -1,6 +1,5 @@
 """The apps of this host: everything that can be asked of them."""
 
-import asyncio
 import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
@@ -26,14 +25,14 @@ from agent.apps.roster import Roster
 from agent.apps.runner import Runner
 from agent.apps.settling import Settling
 from agent.apps.spec import AppChanges, Change, NewApp, Operation
+from agent.apps.telling import Telling
 from agent.apps.turns import Asker, Turn, Turns
 from agent.apps.watch import Watch
 from agent.apps.workbench import Workbench
-from agent.containers import Container, Engine, EngineError, EngineUnavailable, Process
-from agent.host import HostedApp, Hosting
+from agent.containers import Engine, EngineError, EngineUnavailable, Process
+from agent.host import Hosting
 from agent.store import Store
 
-HOSTING_SECONDS = 5.0
 PATIENCE_SECONDS = 5.0
 Work = Callable[[Turn], Awaitable[None]]
 
@@ -73,6 +72,9 @@ class Apps:
         self._lifecycle = Lifecycle(bench, runner, self._alteration)
         self._belongings = Belongings(bench)
         self._readings = Readings(engine=engine, roster=self._roster, turns=self._turns)
+        self._telling = Telling(
+            roster=self._roster, containers=self._readings.containers, on_change=on_change
+        )
         self._settling = self._settling_on(bench)
         self._watch = Watch(
             engine=engine,
@@ -134,6 +136,7 @@ class Apps:
         """Wait, at most so long, for changes under way; what is cut off is settled at a start."""
         await self._turns.close(seconds)
         await self._watch.close()
+        await self._telling.close()
         await self._images.close()
         await self._engine.close()
         await self._roster.close()
@@ -258,24 +261,4 @@ class Apps:
 
     async def hosting(self) -> Hosting:
         """Tell the roll call what is hosted here; never fails, and never takes long."""
-        containers: dict[str, Container] = {}
-        state = "running"
-        try:
-            async with asyncio.timeout(HOSTING_SECONDS):
-                containers = await self._readings.containers(seconds=HOSTING_SECONDS)
-        except (EngineError, TimeoutError):
-            state = "unreachable"
-        apps = tuple(
-            HostedApp(
-                name=app.name,
-                http_port=app.http_port,
-                labels=app.labels,
-                running=_runs(containers.get(app.container_id or "")),
-            )
-            for app in self._roster.existing()
-        )
-        return Hosting(apps=apps, docker_state=state, docker_version=self._watch.version)
-
-
-def _runs(container: Container | None) -> bool:
-    return container is not None and container.state == "running"
+        return await self._telling.hosting(version=self._watch.version)

@@ -13,18 +13,20 @@ ANSWERS = {b"/version": {"Version": "x", "ApiVersion": "1.41"}, b"/v1.41/info": 
 
 
 async def test_any_number_who_want_figures_keep_no_change_from_asking_the_engine() -> None:
-    asked = asyncio.Semaphore(0)
+    asked, enough = asyncio.Semaphore(0), asyncio.Event()
 
     async def answering(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await request(reader):
             answer = ANSWERS.get(line.split()[1])
-            if answer is None:  # figures, which never come
+            if answer is None:  # figures, which are long in coming
                 asked.release()
+                await enough.wait()
+                writer.write(with_length(b'{"message": "none"}', b"500 Internal Server Error"))
             else:
                 writer.write(with_length(msgspec.json.encode(answer)))
 
     async with listening(answering) as path:
-        engine = DockerEngine(url=f"unix://{path}", timeout_seconds=5)
+        engine = DockerEngine(url=f"unix://{path}", timeout_seconds=60)
         samples = [asyncio.ensure_future(engine.sample("a" * 64)) for _ in range(30)]
         listings = [asyncio.ensure_future(engine.processes("a" * 64)) for _ in range(30)]
         await asked.acquire()
@@ -33,6 +35,7 @@ async def test_any_number_who_want_figures_keep_no_change_from_asking_the_engine
 
         assert info.version == "x"
         assert not any(each.done() for each in (*samples, *listings))
+        enough.set()
         outcomes = await asyncio.gather(*samples, *listings, return_exceptions=True)
         assert all(isinstance(outcome, EngineError) for outcome in outcomes)
         await engine.close()

@@ -1,0 +1,87 @@
+"""What the roll call is told while the engine does not answer."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from agent.apps.roster import Roster
+from agent.apps.telling import Telling
+from agent.containers import Container, EngineTimeout, EngineUnavailable
+from agent.store import Store
+
+
+class Frozen:
+    """An engine that takes each question, and answers those that wait once it goes on."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.goes_on = asyncio.Event()
+
+    async def __call__(self, *, seconds: float | None = None) -> Mapping[str, Container]:
+        self.asked += 1
+        async with asyncio.timeout(seconds):
+            await self.goes_on.wait()
+        return {}
+
+
+class Refusing:
+    """An engine that is not there for a while, and then too slow for a while."""
+
+    def __init__(self) -> None:
+        self.errors = [EngineUnavailable("away"), EngineTimeout("too slow")]
+
+    async def __call__(self, *, seconds: float | None = None) -> Mapping[str, Container]:
+        assert seconds is None or seconds > 0
+        if self.errors:
+            raise self.errors.pop(0)
+        return {}
+
+
+@pytest.fixture
+def roster(tmp_path: Path) -> Roster:
+    return Roster(Store(tmp_path / "agent.db"))
+
+
+async def test_a_frozen_engine_is_waited_for_once_and_its_answer_is_a_change(
+    roster: Roster,
+) -> None:
+    engine, changed = Frozen(), asyncio.Event()
+    telling = Telling(
+        roster=roster, containers=engine, on_change=changed.set, patience_seconds=0.05
+    )
+
+    told = [(await telling.hosting(version="1")).docker_state for _ in range(20)]
+    await asyncio.sleep(0)
+    assert told == ["unreachable"] * 20
+    assert engine.asked == 2  # the one that was waited for, and the one in the background
+
+    engine.goes_on.set()
+    await changed.wait()
+    assert (await telling.hosting(version="1")).docker_state == "running"
+    assert engine.asked == 3
+    await telling.close()
+
+
+async def test_an_engine_that_refuses_at_once_is_asked_each_time(roster: Roster) -> None:
+    changed = asyncio.Event()
+    telling = Telling(roster=roster, containers=Refusing(), on_change=changed.set)
+
+    assert (await telling.hosting(version=None)).docker_state == "unreachable"
+    assert (await telling.hosting(version=None)).docker_state == "unreachable"
+    await changed.wait()
+    assert (await telling.hosting(version=None)).docker_state == "running"
+    await telling.close()
+
+
+async def test_nothing_is_asked_after_the_end(roster: Roster) -> None:
+    engine = Frozen()
+    telling = Telling(
+        roster=roster, containers=engine, on_change=lambda: None, patience_seconds=0.05
+    )
+    await telling.hosting(version=None)
+
+    await telling.close()
+
+    assert [task.get_name() for task in asyncio.all_tasks() if "silent" in task.get_name()] == []
