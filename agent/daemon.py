@@ -19,6 +19,7 @@ from agent.lock import only_agent
 from agent.presence import Presence
 from agent.registries import in_the_clear
 from agent.reload import Reload
+from agent.renewals import Renewals
 from agent.reporting import Reporting
 from agent.roll_call import RollCall, Words
 from agent.schedule import scheduled
@@ -69,7 +70,8 @@ async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
         words = Words(host=host(configuration.settings.node), hosting=apps.hosting)
         reporting = _reporting(configuration, words, identity, presence, metrics=metrics, log=log)
         reporters = await stack.enter_async_context(reporting.reporters(configuration.lines))
-        ticks = [reporter.tick for reporter in reporters]
+        renewals = Renewals({line.url: line.trust for line in configuration.lines}, log=log)
+        ticks = [*(reporter.tick for reporter in reporters), renewals.tick]
         seconds = configuration.settings.heartbeat_seconds
         stack.enter_context(scheduled(ticks, seconds=seconds))
         await stack.enter_async_context(roll_call.going_on(reporters))

@@ -19,11 +19,12 @@ class RegistriesInvalid(Exception):
 
 @dataclass(frozen=True)
 class Line:
-    """The line to one registry: its client, and the key that goes with it."""
+    """The line to one registry: its client, and the key and the certificates that go with it."""
 
     url: str
     client: RegistryClient
     key: Callable[[], str]
+    trust: Trust
 
 
 def lines(settings: AgentSettings, *, secrets: Secrets, user_agent: str) -> list[Line]:
@@ -81,7 +82,7 @@ def _line(
     client = RegistryClient(
         url=url, key=key, trust=trust, timeout_seconds=seconds, user_agent=user_agent
     )
-    return Line(url=url, client=client, key=key)
+    return Line(url=url, client=client, key=key, trust=trust)
 
 
 def _check_address(where: str, url: str) -> None:

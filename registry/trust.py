@@ -35,15 +35,21 @@ class Trust:
             BadFile: the files cannot be read or do not belong together, and never did.
 
         """
+        fault = self.renew()
+        if self._context is None:
+            raise BadFile(fault or self._names())
+        return self._context
+
+    def renew(self) -> str | None:
+        """Take over files that changed; tell what is wrong with them, None where nothing is."""
         try:
             stamps = [self._stamp(path) for path in self._files()]
             if self._context is None or stamps != self._stamps:
                 self._context = self._load()
                 self._stamps = stamps
         except (OSError, ssl.SSLError) as error:
-            if self._context is None:
-                raise BadFile(f"{self._names()}: {_words(error)}") from error
-        return self._context
+            return f"{self._names()}: {_words(error)}"
+        return None
 
     def _load(self) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=self._ca)

@@ -98,6 +98,21 @@ def test_a_host_shows_its_certificate_and_speaks_for_itself(
     assert nodes(registry).keys() == {"web-1"}
 
 
+def test_a_hosts_renewed_certificate_that_is_no_good_is_told_while_the_old_one_goes_on(
+    daemons: Daemons, authority: Authority
+) -> None:
+    registry = mutual(daemons, authority)
+    pair = authority.issue("web-1")
+    agent = host(daemons, registry, authority, "web-1", **shown(pair))
+    until_state(agent, registry.base_url, "taken")
+
+    pair.key.write_text("no key")
+    until(lambda: "renewed certificate files" in agent.log(), "the warning", within=RENEWED_WITHIN)
+
+    assert str(pair.key) in agent.log()
+    assert until_state(agent, registry.base_url, "taken")
+
+
 def test_a_host_without_a_certificate_is_told_what_is_missing(
     daemons: Daemons, authority: Authority, tmp_path: Path
 ) -> None:
