@@ -11,8 +11,8 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from agent.apps.spec import App, Change
 from agent.containers import DiskFull
+from agent.journal import App, Change
 
 T = TypeVar("T")
 Statement: TypeAlias = tuple[str, tuple[object, ...]]

@@ -5,9 +5,10 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from agent.apps.marks import APP, SPEC, Spec
-from agent.apps.spec import NAME, App
+from agent.apps.spec import NAME
 from agent.apps.workbench import UP, Workbench
 from agent.containers import Container, EngineError, EngineUnavailable, InspectedContainer, NotThere
+from agent.journal import App
 
 
 class Adoption:

@@ -6,7 +6,7 @@ import msgspec
 
 from agent.apps.errors import MemoryInUse
 from agent.apps.replacement import Replacement
-from agent.apps.spec import App, AppChanges, Change, check_changes, check_fits
+from agent.apps.spec import AppChanges, check_changes, check_fits
 from agent.apps.turns import Turn
 from agent.apps.workbench import UP, Workbench
 from agent.containers import (
@@ -15,6 +15,7 @@ from agent.containers import (
     InspectedContainer,
     NotThere,
 )
+from agent.journal import App, Change
 
 MIB = 1 << 20
 LIVE = frozenset({"cpu", "memory"})

@@ -24,13 +24,14 @@ from agent.apps.room import Room
 from agent.apps.roster import Roster
 from agent.apps.runner import Runner
 from agent.apps.settling import Settling
-from agent.apps.spec import AppChanges, Change, NewApp, Operation
+from agent.apps.spec import AppChanges, NewApp
 from agent.apps.telling import Telling
 from agent.apps.turns import Asker, Turn, Turns
 from agent.apps.watch import Watch
 from agent.apps.workbench import Workbench
 from agent.containers import Engine, EngineError, EngineUnavailable, Process
 from agent.host import Hosting
+from agent.journal import Change, Operation
 from agent.store import Store
 
 PATIENCE_SECONDS = 5.0

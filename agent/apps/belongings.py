@@ -4,10 +4,11 @@ import msgspec
 
 from agent.apps.errors import AppNotRunning, InvalidApp, LabelNotFound, NoSuchUser
 from agent.apps.passwords import check_password, crypt
-from agent.apps.spec import MOST_LABELS, App, Change, check_label, shown
+from agent.apps.spec import MOST_LABELS, check_label, shown
 from agent.apps.turns import Turn
 from agent.apps.workbench import Workbench
 from agent.containers import EngineConflict, NotThere
+from agent.journal import App, Change
 
 
 class Belongings:

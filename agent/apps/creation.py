@@ -4,10 +4,11 @@ import msgspec
 
 from agent.apps.errors import AppError, AppExists, NameTaken
 from agent.apps.runner import Runner
-from agent.apps.spec import App, Change, NewApp, check_fits, check_new
+from agent.apps.spec import NewApp, check_fits, check_new
 from agent.apps.turns import Turn
 from agent.apps.workbench import UP, Workbench
 from agent.containers import Container, EngineError, EngineUnavailable, NameInUse
+from agent.journal import App, Change
 
 
 class Creation:

@@ -6,10 +6,10 @@ from agent.apps.alteration import Alteration
 from agent.apps.errors import AppError, DataInUse, NoSuchUser
 from agent.apps.marks import APP, volume_name
 from agent.apps.runner import Runner
-from agent.apps.spec import App, Change
 from agent.apps.turns import Turn
 from agent.apps.workbench import UP, Workbench
 from agent.containers import EngineConflict, EngineError, EngineUnavailable, InspectedContainer
+from agent.journal import App, Change
 
 
 class Lifecycle:

@@ -8,8 +8,9 @@ import msgspec
 
 from agent.apps.defaults import AppDefaults
 from agent.apps.errors import UnfitImage
-from agent.apps.spec import LAST_PORT, App, Change
+from agent.apps.spec import LAST_PORT
 from agent.containers import ContainerPlan, EngineInfo, Image
+from agent.journal import App, Change
 
 APP = "rollcall.app"
 AGENT = "rollcall.agent"

@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Iterable, Mapping
 
-from agent.apps.spec import App
 from agent.apps.workbench import UP
 from agent.containers import Container, Event
+from agent.journal import App
 
 
 class Outage:

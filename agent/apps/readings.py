@@ -10,9 +10,9 @@ from agent.apps.errors import AppNotRunning
 from agent.apps.marks import APP
 from agent.apps.records import Record
 from agent.apps.roster import Roster
-from agent.apps.spec import App
 from agent.apps.turns import Turn, Turns
 from agent.containers import Container, Engine, EngineConflict, NotThere, Process, Sample
+from agent.journal import App
 
 # An average over longer than this says nothing about now.
 OLDEST_SAMPLE_SECONDS = 300.0

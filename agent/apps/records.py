@@ -4,9 +4,9 @@ from typing import Literal
 
 import msgspec
 
-from agent.apps.spec import App
 from agent.apps.turns import Turn
 from agent.containers import Container, InspectedContainer
+from agent.journal import App
 
 State = Literal[
     "created",

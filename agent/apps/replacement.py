@@ -6,9 +6,9 @@ import msgspec
 
 from agent.apps.errors import AppError
 from agent.apps.runner import Runner
-from agent.apps.spec import App, Change
 from agent.apps.workbench import UP, Workbench
 from agent.containers import EngineError, EngineUnavailable, Image, NameInUse, NotThere
+from agent.journal import App, Change
 
 
 class Replacement:

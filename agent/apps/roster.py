@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from agent.apps.errors import AppNotFound
-from agent.apps.spec import App, Change
+from agent.journal import App, Change
 from agent.store import Kept, Store
 
 

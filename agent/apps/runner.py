@@ -8,7 +8,6 @@ from contextlib import aclosing, suppress
 import msgspec
 
 from agent.apps.errors import PortInUse, StartFailed
-from agent.apps.spec import App
 from agent.apps.workbench import Workbench
 from agent.containers import (
     DiskFull,
@@ -19,6 +18,7 @@ from agent.containers import (
     NotThere,
     PortTaken,
 )
+from agent.journal import App
 
 LAST_LINES = 20
 LAST_BYTES = 2048

@@ -11,10 +11,10 @@ from agent.apps.belongings import Belongings
 from agent.apps.creation import Creation
 from agent.apps.lifecycle import Lifecycle
 from agent.apps.marks import AGENT, APP
-from agent.apps.spec import Change
 from agent.apps.turns import Turn, Turns
 from agent.apps.workbench import UP, Workbench
 from agent.containers import Container, EngineError, EngineUnavailable, NameInUse, NotThere
+from agent.journal import Change
 
 
 class Settling:

@@ -8,8 +8,8 @@ from typing import Any
 from structlog.typing import FilteringBoundLogger
 
 from agent.apps.errors import AppBusy, AppError
-from agent.apps.spec import Operation
 from agent.containers import EngineError, PullProgress
+from agent.journal import Operation
 from agent.store import StoreError
 
 DOING = {

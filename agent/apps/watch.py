@@ -13,9 +13,9 @@ from agent.apps.readings import Readings
 from agent.apps.retries import Retries
 from agent.apps.roster import Roster
 from agent.apps.settling import Settling
-from agent.apps.spec import Change
 from agent.apps.turns import Asker, Turns
 from agent.containers import Container, Engine, EngineError, EngineInfo, EngineUnavailable
+from agent.journal import Change
 from agent.store import StoreError
 
 FIRST_PAUSE_SECONDS = 0.2

@@ -18,7 +18,6 @@ from agent.apps.passwords import Passwords
 from agent.apps.ports import Ports
 from agent.apps.room import Room
 from agent.apps.roster import Roster
-from agent.apps.spec import App, Change
 from agent.apps.turns import Turn
 from agent.containers import (
     Container,
@@ -28,6 +27,7 @@ from agent.containers import (
     NotThere,
     PullProgress,
 )
+from agent.journal import App, Change
 
 UP = frozenset({"running", "restarting", "paused"})
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.apps.roster import Roster
-from agent.apps.spec import App, Change
+from agent.journal import App, Change
 from agent.store import Store, StoreError
 
 APP = App(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.apps.spec import App, Change
+from agent.journal import App, Change
 from agent.store import Store, StoreError, StoreUnusable
 
 APP = App(
