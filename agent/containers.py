@@ -61,13 +61,17 @@ class DiskFull(EngineError):
 
 @dataclass(frozen=True, kw_only=True)
 class EngineInfo:
-    """The engine and the host under it. ``memory`` is in MiB, ``root`` where its data lies."""
+    """The engine and the host under it. ``memory`` is in MiB, ``root`` where its data lies.
+
+    ``unlimited`` names what the host's kernel cannot limit: of cpu, memory, pids and swap.
+    """
 
     version: str
     cpus: int
     memory: int
     root: str
     init: bool
+    unlimited: tuple[str, ...] = ()
 
 
 class Container(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,13 +162,16 @@ class Process:
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """What a container has used up to one moment; CPU times are in nanoseconds."""
+    """What a container has used up to one moment; CPU times are in nanoseconds.
+
+    Memory is None where the kernel does not count it, ``system_ns`` 0 where it is not known.
+    """
 
     cpu_ns: int
     system_ns: int
     cpus: int
-    memory_bytes: int
-    memory_limit_bytes: int
+    memory_bytes: int | None
+    memory_limit_bytes: int | None
     network_rx_bytes: int
     network_tx_bytes: int
     block_read_bytes: int

@@ -70,9 +70,10 @@ class Alteration:
 
     async def _check_memory(self, target: App, container_id: str) -> None:
         sample = await self._bench.engine.sample(container_id)
-        if sample is not None and sample.memory_bytes > target.memory * MIB:
+        used = sample.memory_bytes if sample is not None else None
+        if used is not None and used > target.memory * MIB:
             raise MemoryInUse(
-                f"app `{target.name}` uses {sample.memory_bytes // MIB} MiB now and would be killed"
+                f"app `{target.name}` uses {used // MIB} MiB now and would be killed"
                 f" with {target.memory} MiB; stop it first, or leave it more"
             )
 

@@ -11,7 +11,15 @@ from agent.apps.marks import APP
 from agent.apps.records import Record
 from agent.apps.roster import Roster
 from agent.apps.turns import Turn, Turns
-from agent.containers import Container, Engine, EngineConflict, NotThere, Process, Sample
+from agent.containers import (
+    Container,
+    Engine,
+    EngineConflict,
+    EngineError,
+    NotThere,
+    Process,
+    Sample,
+)
 from agent.journal import App
 
 # An average over longer than this says nothing about now.
@@ -19,11 +27,14 @@ OLDEST_SAMPLE_SECONDS = 300.0
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
-    """What a container uses. ``cpu_percent`` is of one core, since the reading before."""
+    """What a container uses. ``cpu_percent`` is of one core, since the reading before.
+
+    What cannot be told is None: memory is, where the host's kernel does not count it.
+    """
 
     cpu_percent: float | None
-    memory_bytes: int
-    memory_limit_bytes: int
+    memory_bytes: int | None
+    memory_limit_bytes: int | None
     network_rx_bytes: int
     network_tx_bytes: int
     block_read_bytes: int
@@ -96,17 +107,29 @@ class Readings:
             return []
 
     async def stats(self, name: str) -> Stats:
-        """Measure an app; AppNotRunning."""
-        app = self._roster.get(name)
-        sample = None
+        """Measure an app.
+
+        Raises:
+            AppNotRunning: there is nothing to measure.
+            EngineError: it runs, and the engine does not measure it.
+
+        """
+        app, idle = self._roster.get(name), AppNotRunning(f"app `{name}` does not run")
+        if app.container_id is None:
+            raise idle
         try:
-            if app.container_id is not None:
-                sample = await self._engine.sample(app.container_id)
-        except (EngineConflict, NotThere):
-            sample = None
-        if sample is None or app.container_id is None:
-            raise AppNotRunning(f"app `{name}` does not run, so there is nothing to measure")
+            sample = await self._engine.sample(app.container_id)
+            runs = sample is not None or await self._runs(app.container_id)
+        except (EngineConflict, NotThere) as error:
+            raise idle from error
+        if not runs:
+            raise idle
+        if sample is None:
+            raise EngineError(f"app `{name}` runs, but the container engine gives no figures of it")
         return self._stats(app.container_id, sample)
+
+    async def _runs(self, container_id: str) -> bool:
+        return (await self._engine.inspect(container_id)).state == "running"
 
     def _stats(self, container_id: str, sample: Sample) -> Stats:
         now = time.monotonic()

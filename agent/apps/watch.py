@@ -117,6 +117,9 @@ class Watch:
             return
         if reachable:
             self._log.info("container engine found", version=self.version)
+            if self._info is not None and self._info.unlimited:
+                what = ", ".join(self._info.unlimited)
+                self._log.warning("the host's kernel does not limit what apps take", of=what)
         else:
             self._resynced.set()  # there is nothing to wait for
             self._log.warning("container engine unreachable", reason=reason)

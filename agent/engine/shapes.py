@@ -16,7 +16,19 @@ DROPPED = ["MKNOD", "NET_RAW", "SETFCAP"]
 PS = "-eo pid,ppid,user:32,pcpu,rss,etimes,args --cols 4096"
 COLUMNS = 7
 LAST_PORT = 65_535
+NEVER = "0001-01-01T00:00:00Z"
 TCP_PORT = re.compile(r"[0-9]{1,5}/tcp")  # an image may also hold a range, which names no one port
+
+
+def unlimited(info: Mapping[str, Any]) -> tuple[str, ...]:
+    """Name what the engine accepts a limit of and then leaves out, since its kernel has none."""
+    limits = {
+        "cpu": ("CpuCfsPeriod", "CpuCfsQuota"),
+        "memory": ("MemoryLimit",),
+        "pids": ("PidsLimit",),
+        "swap": ("SwapLimit",),
+    }
+    return tuple(what for what, has in limits.items() if not all(info.get(each) for each in has))
 
 
 def environment(pairs: list[str] | None) -> dict[str, str]:
@@ -32,6 +44,7 @@ def from_info(entry: Mapping[str, Any]) -> EngineInfo:
         memory=entry["MemTotal"] // MIB,
         root=entry["DockerRootDir"],
         init=bool(entry.get("InitBinary")),
+        unlimited=unlimited(entry),
     )
 
 
@@ -110,18 +123,21 @@ def from_event(entry: Mapping[str, Any], label: str) -> Event:
 
 
 def from_stats(entry: Mapping[str, Any]) -> Sample | None:
-    """Read a sample; the engine gives an empty one for a container that does not run."""
-    memory, cpu = entry.get("memory_stats") or {}, entry.get("cpu_stats") or {}
-    if "system_cpu_usage" not in cpu or "usage" not in memory:
+    """Read a sample; the engine gives one of no time for a container that does not run.
+
+    One that runs may lack figures: a kernel need not count the memory of containers.
+    """
+    if entry.get("read", NEVER) == NEVER:
         return None
+    memory, cpu = entry.get("memory_stats") or {}, entry.get("cpu_stats") or {}
     networks = (entry.get("networks") or {}).values()
     blocks = (entry.get("blkio_stats") or {}).get("io_service_bytes_recursive") or []
     return Sample(
         cpu_ns=cpu["cpu_usage"]["total_usage"],
-        system_ns=cpu["system_cpu_usage"],
+        system_ns=cpu.get("system_cpu_usage", 0),
         cpus=cpu.get("online_cpus") or 1,
         memory_bytes=_used(memory),
-        memory_limit_bytes=memory["limit"],
+        memory_limit_bytes=memory.get("limit"),
         network_rx_bytes=sum(each["rx_bytes"] for each in networks),
         network_tx_bytes=sum(each["tx_bytes"] for each in networks),
         block_read_bytes=_blocks(blocks, "read"),
@@ -130,7 +146,9 @@ def from_stats(entry: Mapping[str, Any]) -> Sample | None:
     )
 
 
-def _used(memory: Mapping[str, Any]) -> int:
+def _used(memory: Mapping[str, Any]) -> int | None:
+    if "usage" not in memory:
+        return None
     # What the kernel would give back at once is no use of memory: total_ in cgroup v1.
     details = memory.get("stats") or {}
     cached = details.get("total_inactive_file", details.get("inactive_file", 0))

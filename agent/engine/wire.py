@@ -5,9 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from agent.containers import Container, InspectedContainer
-from agent.engine.shapes import MIB, PERIOD, environment
-
-NEVER = "0001-01-01T00:00:00Z"
+from agent.engine.shapes import MIB, NEVER, PERIOD, environment
 
 
 class _Answer(msgspec.Struct, rename="pascal", gc=False):
