@@ -222,7 +222,7 @@ class Engine(Protocol):
         """Start it. PortTaken; EngineError with the reason when its program cannot be run."""
 
     async def stop(self, container_id: str, seconds: int) -> None:
-        """Ask it to end, and kill it after so many seconds; fine if it is not running."""
+        """Ask it to end, paused or not, and kill it after so many seconds; fine if it is down."""
 
     async def unpause(self, container_id: str) -> None:
         """Let it go on."""

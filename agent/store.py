@@ -172,16 +172,19 @@ class Store:
             raise sqlite3.DatabaseError("a fact is missing in it") from error
 
     async def begin(self, change: Change, *, undone: str | None = None) -> None:
-        """Write a change down, or how far it is; ``undone`` is the one whose place it takes."""
+        """Write a change down, or how far it is.
+
+        ``undone`` is a change whose container is nobody's, such as one whose place this one takes.
+        """
         await self._write([_change_row(change), *_undone_rows(undone)])
 
-    async def finish(self, change: Change, app: App | None, *, undone: bool = False) -> None:
-        """Close a change, and put the app as it now is, or take it out."""
+    async def finish(self, change: Change, app: App | None, *, undone: str | None = None) -> None:
+        """Close a change, and put the app as it now is, or take it out; ``undone`` as in begin."""
         await self._write(
             [
                 _app_row(change.app, app),
                 ("DELETE FROM changes WHERE app = ?", (change.app,)),
-                *_undone_rows(change.id if undone else None),
+                *_undone_rows(undone),
             ]
         )
 

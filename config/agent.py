@@ -71,7 +71,8 @@ class AppsSettings(Settings, frozen=True, kw_only=True):
     """Defaults and limits of apps.
 
     ``cpu`` is in percent of one core, ``memory`` and ``log_mib`` in MiB. ``min_free_percent`` of
-    the engine's disk must be free to create, pull or rebuild.
+    the space and of the inodes must be free to create, pull or rebuild, on the engine's disk and
+    on that of the agent's own database.
     """
 
     cpu: Annotated[int, msgspec.Meta(ge=1)] = 100

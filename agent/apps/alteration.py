@@ -89,11 +89,18 @@ class Alteration:
         except EngineUnavailable:
             raise
         except EngineError as error:
-            with suppress(NotThere):
-                await bench.engine.limit(before.container_id, cpu=before.cpu, memory=before.memory)
+            await self._put_back(before, before.container_id)
             await bench.roster.finish(change, before)
             raise MemoryInUse(f"the limits cannot be changed at present: {error}") from error
         await bench.roster.finish(change, msgspec.structs.replace(target, message=None))
+
+    async def _put_back(self, before: App, container_id: str) -> None:
+        try:
+            await self._bench.engine.limit(container_id, cpu=before.cpu, memory=before.memory)
+        except EngineUnavailable:
+            raise
+        except EngineError as error:  # one that takes neither has kept what it had
+            self._bench.log.debug("limits not put back", app=before.name, reason=str(error))
 
     async def _replace(
         self,

@@ -99,7 +99,7 @@ class Creation:
         kept = None
         if change.promised and change.target is not None:
             kept = msgspec.structs.replace(change.target, failed=True, message=str(error))
-        await self._bench.roster.finish(change, kept, undone=True)
+        await self._bench.roster.finish(change, kept, undone=change.id)
 
     async def settle(self, turn: Turn, change: Change) -> None:
         """End a creation that broke off: well if its container runs, else it never was.

@@ -20,7 +20,8 @@ class AppDefaults:
         password_min: Characters in the shortest password.
         pids: Processes and threads in one app.
         log_mib: MiB that an app's log may take.
-        min_free_percent: Free space and inodes that the engine's disk must have for new data.
+        min_free_percent: Space and inodes that must be free for new data, on the engine's disk and
+            on that of the database.
         no_new_privileges: Whether setuid programs are powerless in apps.
         settle_seconds: How long an app must stay up for its start to count.
 

@@ -60,30 +60,42 @@ class Replacement:
         )
 
     async def clean_up(self, change: Change) -> None:
-        """Remove the old container, and give the new one its name."""
+        """Remove the old container, and give the new one its name.
+
+        An old one that the engine fails to remove is left to the sweep: the app needs it no more.
+        """
+        left = None
         bench, before, target = self._bench, change.before, change.target
         assert target is not None
         assert target.container_id is not None
         if before is not None and before.container_id not in (None, target.container_id):
             assert before.container_id is not None
-            await bench.remove(before.container_id)
+            left = await bench.remove_or_leave(before.container_id)
         try:
             with suppress(NotThere):
                 await bench.engine.rename(target.container_id, change.app)
         except NameInUse:
             bench.log.warning("name held by a foreign container", app=change.app)
-        await bench.roster.finish(change, target)
+        await bench.roster.finish(change, target, undone=left)
 
     async def undo(self, change: Change, error: Exception) -> None:
-        """Go back to the container from before, and let it run if it did."""
+        """Go back to the container from before, and let it run if it did.
+
+        A new one that the engine fails to remove does not keep the app from that.
+        """
         bench, before = self._bench, change.before
         assert before is not None
-        await bench.discard(change)
+        try:
+            await bench.discard(change)
+        except EngineUnavailable:
+            raise
+        except EngineError as failure:
+            bench.log.warning("container not removed yet", app=change.app, reason=str(failure))
         message = str(error)
         if change.was_running:
             message = await self._restart(before, message)
         kept = msgspec.structs.replace(before, message=message)
-        await bench.roster.finish(change, kept, undone=True)
+        await bench.roster.finish(change, kept, undone=change.id)
 
     async def _restart(self, app: App, message: str) -> str:
         old = await self._bench.current(app)

@@ -63,7 +63,7 @@ class Roster:
         return list(self._changes.values())
 
     def undone(self, change: str) -> bool:
-        """Tell whether a change was taken back, so that what it made is nobody's."""
+        """Tell whether what a change made is nobody's, since it was taken back or replaced."""
         return change in self._undone
 
     def port_holder(self, port: int, *, other_than: str) -> str | None:
@@ -101,11 +101,15 @@ class Roster:
         self._changes[change.app] = change
         return change
 
-    async def finish(self, change: Change, app: App | None, *, undone: bool = False) -> None:
-        """Close a change with the app as it now is, or with none; ``undone`` if it was in vain."""
+    async def finish(self, change: Change, app: App | None, *, undone: str | None = None) -> None:
+        """Close a change with the app as it now is, or with none.
+
+        ``undone`` is a change whose container is nobody's from now on: this one, if it was in vain,
+        or the one that made the container before this one's, if that is still there.
+        """
         await self._store.finish(change, app, undone=undone)
-        if undone:
-            self._undone.add(change.id)
+        if undone is not None:
+            self._undone.add(undone)
         self._changes.pop(change.app, None)
         self._keep(change.app, app)
 

@@ -22,6 +22,8 @@ from agent.apps.turns import Turn
 from agent.containers import (
     Container,
     Engine,
+    EngineError,
+    EngineUnavailable,
     Image,
     InspectedContainer,
     NotThere,
@@ -30,6 +32,8 @@ from agent.containers import (
 from agent.journal import App, Change
 
 UP = frozenset({"running", "restarting", "paused"})
+# The engine is removing it, or failed to: nothing but that can be done with it.
+GOING = frozenset({"removing", "dead"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,10 +69,11 @@ class Workbench:
         return datetime.fromtimestamp(self.clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     async def current(self, app: App) -> InspectedContainer | None:
-        """Look at the app's container, None when it is gone."""
+        """Look at the app's container, None when it is gone, or as good as gone."""
         if app.container_id is not None:
             with suppress(NotThere):
-                return await self.engine.inspect(app.container_id)
+                seen = await self.engine.inspect(app.container_id)
+                return seen if seen.state not in GOING else None
         return None
 
     async def fetch(self, turn: Turn, reference: str, *, fresh: bool) -> Image:
@@ -154,9 +159,20 @@ class Workbench:
         with suppress(NotThere):
             await self.engine.remove(container_id)
 
+    async def remove_or_leave(self, container_id: str) -> str | None:
+        """Remove a container of ours; None, or the change that made it if the engine fails to."""
+        try:
+            await self.remove(container_id)
+        except EngineUnavailable:
+            raise
+        except EngineError as error:
+            with suppress(NotThere):
+                left = await self.engine.inspect(container_id)
+                self.log.warning("container not removed yet", app=left.name, reason=str(error))
+                return left.labels.get(CHANGE)
+        return None
+
     async def stop(self, container: Container) -> None:
-        """Stop a container in the time that apps have to end; fine if it is gone."""
+        """Stop a container, paused or not, in the time that apps have; fine if it is gone."""
         with suppress(NotThere):
-            if container.state == "paused":
-                await self.engine.unpause(container.id)
             await self.engine.stop(container.id, self.defaults.stop_seconds)

@@ -85,9 +85,14 @@ async def test_a_foreign_container_of_that_name_is_a_conflict_and_left_alone(
     name = rig.name()
     foreign = docker_client.create_container(busybox_image, name=name)["Id"]
     try:
-        answer = await rig.ask("POST", "", {"name": name, "image": busybox_image})
+        body = {"name": name, "image": busybox_image}
+        answer = await rig.ask("POST", "", body)
+        # It is found out before an image is fetched for it, and before anything is promised.
+        unseen = await rig.ask("POST", "", {**body, "image": "127.0.0.1:9/no/such"})
+        promised = await rig.ask("POST", "", body, headers={"Prefer": "respond-async"})
 
-        assert answer.status == 409
+        assert [each.status for each in (answer, unseen, promised)] == [409] * 3
+        assert "not the agent's" in unseen.json["message"]
         assert docker_client.inspect_container(foreign)["Name"] == f"/{name}"
         assert (await rig.ask("GET", f"/{name}")).status == 404
     finally:

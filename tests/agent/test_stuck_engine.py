@@ -11,9 +11,10 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
-from agent.apps import Apps, Asker, NewApp
-from agent.apps.errors import AppNotFound
+from agent.apps import AppChanges, Apps, Asker, NewApp
+from agent.apps.errors import AppNotFound, MemoryInUse, NameTaken, StartFailed
 from agent.containers import (
+    ContainerPlan,
     EngineError,
     EngineUnavailable,
     Event,
@@ -53,6 +54,23 @@ class LeavingEngine(DockerEngine):
     async def start(self, container_id: str) -> None:
         self.left.append(container_id)
         raise EngineUnavailable("the container engine went away")
+
+
+class RivalledEngine(DockerEngine):
+    """A real engine on which somebody is quicker at making a container of any name."""
+
+    rival = ""
+
+    async def create(self, plan: ContainerPlan) -> str:
+        self.rival = await super().create(replace(plan, labels={}, volume="rollcall-rival"))
+        return await super().create(plan)
+
+
+class RigidEngine(DockerEngine):
+    """A real engine that changes no limits."""
+
+    async def limit(self, container_id: str, *, cpu: int, memory: int) -> None:
+        raise EngineError(f"{container_id} does not take cpu={cpu} memory={memory}")
 
 
 class BabblingEngine(DockerEngine):
@@ -197,3 +215,55 @@ async def test_one_container_that_cannot_be_read_costs_an_adoption_only_itself(
     async with hosted(tmp_path / "first", again, LogCapture()) as apps:
         for record in (lost, found):
             await apps.delete(record.name, ASKER)
+
+
+async def test_an_app_goes_back_to_its_old_container_though_the_new_one_cannot_be_removed_yet(
+    tmp_path: Path, engine_url: str, busybox_image: str, failing_image: str
+) -> None:
+    engine, log = StuckEngine(engine_url), LogCapture()
+    name = f"back-{time.time_ns():x}"
+    async with hosted(tmp_path, engine, log) as apps:
+        before = await apps.create(NewApp(name=name, image=busybox_image), ASKER)
+        engine.stuck = True
+
+        with pytest.raises(StartFailed, match="no configuration here"):
+            await apps.update(name, AppChanges(image=failing_image), ASKER)
+
+        after = await apps.get(name)
+        assert (after.state, after.container_id) == ("running", before.container_id)
+        assert after.progress is None
+        assert len(await engine.containers(label=f"rollcall.app={name}")) == 2
+        engine.stuck = False
+        await apps.delete(name, ASKER)
+        assert await engine.containers(label=f"rollcall.app={name}") == []
+
+
+async def test_a_name_that_somebody_takes_in_the_last_moment_is_a_conflict_and_left_alone(
+    tmp_path: Path, engine_url: str, busybox_image: str
+) -> None:
+    engine, log = RivalledEngine(url=engine_url, timeout_seconds=30), LogCapture()
+    name = f"rival-{time.time_ns():x}"
+    async with hosted(tmp_path, engine, log) as apps:
+        with pytest.raises(NameTaken, match="not the agent's"):
+            await apps.create(NewApp(name=name, image=busybox_image), ASKER)
+
+        assert await gone(apps, name)
+        assert (await engine.inspect(engine.rival)).name == name
+        assert await engine.volume_labels(f"rollcall-{name}") is None
+        await engine.remove(engine.rival)
+        await engine.remove_volume("rollcall-rival")
+
+
+async def test_limits_that_the_engine_refuses_are_told_and_leave_nothing_under_way(
+    tmp_path: Path, engine_url: str, busybox_image: str
+) -> None:
+    engine, log = RigidEngine(url=engine_url, timeout_seconds=30), LogCapture()
+    name = f"rigid-{time.time_ns():x}"
+    async with hosted(tmp_path, engine, log) as apps:
+        before = await apps.create(NewApp(name=name, image=busybox_image), ASKER)
+
+        with pytest.raises(MemoryInUse, match="does not take"):
+            await apps.update(name, AppChanges(memory=40), ASKER)
+
+        assert await apps.get(name) == before
+        await apps.delete(name, ASKER)
