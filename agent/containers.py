@@ -99,7 +99,6 @@ class InspectedContainer(Container, frozen=True, kw_only=True):
     cpu: int
     memory: int
     created_at: str | None = None
-    published: Mapping[int, int] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

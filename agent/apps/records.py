@@ -94,7 +94,7 @@ def brief(app: App, container: Container | None, turn: Turn | None, since: str) 
         container_id=container.id if container else None,
         image_id=container.image_id if container else None,
         created_at=app.created_at,
-        message=app.message,
+        message=_unpublished(app, container) or app.message,
         password=_password(app),
         progress=_progress(turn, since) if turn else None,
     )
@@ -116,6 +116,17 @@ def full(app: App, container: InspectedContainer | None, turn: Turn | None, sinc
 def without_values(record: Record) -> Record:
     """Hide the values of the environment from those who may only read."""
     return msgspec.structs.replace(record, env=dict.fromkeys(record.env))
+
+
+def _unpublished(app: App, container: Container | None) -> str | None:
+    """Say that an app is not reached, which a running one may be after a restart of the engine."""
+    if container is None or container.state != "running":
+        return None
+    missing = sorted({app.ssh_port, app.http_port} - container.ports)
+    if not missing:
+        return None
+    ports = " and ".join(map(str, missing))
+    return f"the container engine does not publish port {ports}; stop the app and start it again"
 
 
 def _password(app: App) -> Literal["set", "pending"] | None:

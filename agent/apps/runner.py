@@ -77,7 +77,8 @@ class Runner:
             holder = self._bench.ports.holder(app.name, port, published, None)
             if holder is not None:
                 return PortInUse(f"port {port} of app `{app.name}` is held by {holder}")
-        return PortInUse(f"a port of app `{app.name}` is held by another: {error}")
+        which = f"port {ports[0]}" if ports else "a port"
+        return PortInUse(f"{which} of app `{app.name}` is held by another: {error}")
 
     async def _settle(self, app: App, container_id: str) -> None:
         deadline = time.monotonic() + self._bench.defaults.settle_seconds

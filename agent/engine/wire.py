@@ -61,7 +61,12 @@ class HostConfig(_Answer):
 
     cpu_quota: int = 0
     memory: int = 0
-    port_bindings: dict[str, list[Binding] | None] | None = None
+
+
+class NetworkSettings(_Answer):
+    """What leads into a container at present."""
+
+    ports: dict[str, list[Binding] | None] | None = None
 
 
 class Inspected(_Answer):
@@ -75,6 +80,7 @@ class Inspected(_Answer):
     state: State
     config: Config
     host_config: HostConfig
+    network_settings: NetworkSettings
 
 
 LISTING = msgspec.json.Decoder(list[Listed])
@@ -102,7 +108,6 @@ def from_listing(entry: Listed) -> Container:
 def from_inspect(entry: Inspected) -> InspectedContainer:
     """Read what an inspect tells of a container."""
     state, config, host = entry.state, entry.config, entry.host_config
-    published = _published(host.port_bindings or {})
     return InspectedContainer(
         id=entry.id,
         name=entry.name.removeprefix("/"),
@@ -110,7 +115,7 @@ def from_inspect(entry: Inspected) -> InspectedContainer:
         image_id=entry.image,
         state=state.status,
         labels=config.labels or {},
-        ports=frozenset(published.values()),
+        ports=_published(entry.network_settings.ports or {}),
         started_at=_time(state.started_at),
         finished_at=_time(state.finished_at),
         exit_code=_exit_code(state),
@@ -121,7 +126,6 @@ def from_inspect(entry: Inspected) -> InspectedContainer:
         cpu=host.cpu_quota * 100 // PERIOD,
         memory=host.memory // MIB,
         created_at=_time(entry.created),
-        published=published,
     )
 
 
@@ -131,12 +135,14 @@ def _exit_code(state: State) -> int | None:
     return None if unknown else state.exit_code
 
 
-def _published(bindings: Mapping[str, list[Binding] | None]) -> dict[int, int]:
-    return {
-        int(inside.partition("/")[0]): int(outside[0].host_port)
-        for inside, outside in bindings.items()
-        if outside and outside[0].host_port.isdecimal()
-    }
+def _published(bindings: Mapping[str, list[Binding] | None]) -> frozenset[int]:
+    # One port of the container may answer on two of the host.
+    return frozenset(
+        int(outside.host_port)
+        for leading_in in bindings.values()
+        for outside in leading_in or ()
+        if outside.host_port.isdecimal()
+    )
 
 
 def _time(text: str) -> str | None:

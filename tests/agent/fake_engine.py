@@ -1,13 +1,23 @@
 """An engine that says what a test has it say: what no engine on this machine would."""
 
 import re
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import structlog
 from aiohttp import web
+from structlog.testing import LogCapture
+
+from agent.apps.readings import Readings
+from agent.apps.roster import Roster
+from agent.apps.turns import Turns
+from agent.engine import DockerEngine
+from agent.journal import App
+from agent.store import Store
 
 VERSION = {"Version": "20.10.24", "ApiVersion": "1.41", "MinAPIVersion": "1.12"}
 INFO = {
@@ -21,6 +31,10 @@ INFO = {
     "PidsLimit": True,
     "SwapLimit": True,
 }
+ID = "c0ffee"
+SSH, HTTP = 20001, 20002
+NO_TIME = "0001-01-01T00:00:00Z"
+NOW = "2026-01-31T12:00:00.000000001Z"
 PREFIX = re.compile(r"/v1\.[0-9]+")
 
 
@@ -66,3 +80,52 @@ async def faked() -> AsyncIterator[FakeEngine]:
             yield engine
         finally:
             await runner.cleanup()
+
+
+def inspected(status: str, *ports: int) -> dict[str, Any]:
+    """Give what an inspect tells of the app's container, with these ports of the host published."""
+    return {
+        "Id": ID,
+        "Name": "/app",
+        "Image": "sha256:1",
+        "Created": NOW,
+        "RestartCount": 0,
+        "State": {
+            "Status": status,
+            "ExitCode": 0,
+            "StartedAt": NOW,
+            "FinishedAt": NO_TIME,
+            "OOMKilled": False,
+        },
+        "Config": {"Image": "image"},
+        "HostConfig": {},
+        "NetworkSettings": {
+            "Ports": {
+                "22/tcp": None,
+                "8000/tcp": [{"HostIp": "127.0.0.1", "HostPort": str(port)} for port in ports],
+            }
+        },
+    }
+
+
+@asynccontextmanager
+async def reading(engine: DockerEngine, folder: Path) -> AsyncIterator[Readings]:
+    """Give the readings of one app, `app`, with the ports SSH and HTTP."""
+    store = Store(folder / "agent.db")
+    roster = Roster(store)
+    roster.load(await store.open())
+    app = App(
+        name="app",
+        image="image",
+        ssh_port=SSH,
+        http_port=HTTP,
+        cpu=50,
+        memory=32,
+        created_at=NOW,
+        container_id=ID,
+    )
+    await roster.put(app)
+    log = structlog.wrap_logger(None, processors=[LogCapture()])
+    turns = Turns(clock=time.time, on_change=lambda: None, log=log)
+    yield Readings(engine=engine, roster=roster, turns=turns)
+    await roster.close()

@@ -30,27 +30,39 @@ class OwnEngine:
         self._folder = Path(tempfile.mkdtemp(prefix="rollcall-"))
         folder = self._folder
         self._process: subprocess.Popen[bytes] | None = None
+        self._network: subprocess.Popen[bytes] | None = None
         self.url = f"unix://{folder / 'docker.sock'}"
 
-    def start(self, *, programs: Path | None = None) -> None:
+    def start(self, *, programs: Path | None = None, live_restore: bool = False) -> None:
         """Start it, or start it again, and wait until it answers.
 
-        What is in the folder ``programs`` takes the place of the host's programs.
+        What is in the folder ``programs`` takes the place of the host's programs; with
+        ``live_restore`` its containers outlive it.
         """
         place = self._folder
         self._forget_the_dead()
-        dockerd = (
-            f"dockerd --host {self.url} --data-root {place / 'data'} --exec-root {place / 'exec'}"
-            f" --pidfile {place / 'pid'}"
-        )
+        dockerd = ["dockerd", f"--host={self.url}", f"--data-root={place / 'data'}"]
+        dockerd += [f"--exec-root={place / 'exec'}", f"--pidfile={place / 'pid'}"]
+        dockerd += ["--live-restore"] if live_restore else []
         with (place / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                ["unshare", "--net", "sh", "-c", f"ip link set lo up && exec {dockerd}"],
+                [*self.inside(), *dockerd],
                 env={**os.environ, "PATH": f"{programs or place}:{os.environ['PATH']}"},
                 stdout=log,
                 stderr=log,
             )
         until(lambda: engine.answers(self.url), "the test's own engine", within=START_SECONDS)
+
+    def inside(self) -> list[str]:
+        """Give the words that let a command run in its network."""
+        if self._network is None:
+            up = "ip link set lo up && echo up && exec sleep infinity"
+            self._network = subprocess.Popen(
+                ["unshare", "--net", "sh", "-c", up], stdout=subprocess.PIPE
+            )
+            assert self._network.stdout is not None
+            self._network.stdout.readline()
+        return ["nsenter", f"--net=/proc/{self._network.pid}/ns/net"]
 
     def _forget_the_dead(self) -> None:
         """Take away what one that was killed has left; its containerd would be waited for."""
@@ -114,6 +126,9 @@ class OwnEngine:
         if self._process is not None:
             self.thaw()
             self.stop()
+        if self._network is not None:
+            self._network.kill()
+            self._network.communicate()
         self._forget_the_dead()
         self._unmount()
         shutil.rmtree(self._folder, ignore_errors=True)

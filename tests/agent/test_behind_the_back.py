@@ -37,7 +37,9 @@ async def test_a_container_stopped_killed_paused_and_started_by_others_shows_its
         docker_client.pause(container)
     assert (await rig.get(name))["state"] == "paused"
     assert (await rig.ask("GET", f"/{name}/processes")).status == 200
-    assert (await rig.ask("PUT", f"/{name}/keys", "a good password")).status == 409
+    refused = await rig.ask("PUT", f"/{name}/keys", "a good password")
+    assert refused.status == 409
+    assert "is paused" in refused.json["message"]
     async with told(rig):
         docker_client.unpause(container)
     assert (await rig.get(name))["state"] == "running"

@@ -1,29 +1,19 @@
 """What an engine says on a kernel with cgroup v2, or with less than one would wish for."""
 
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
-from structlog.testing import LogCapture
 
 from agent.apps.errors import AppNotRunning
 from agent.apps.readings import Readings
-from agent.apps.roster import Roster
-from agent.apps.turns import Turns
 from agent.containers import ContainerPlan, EngineError
 from agent.engine import DockerEngine
-from agent.journal import App
-from agent.store import Store
-from tests.agent.fake_engine import INFO, FakeEngine, faked
+from tests.agent.fake_engine import ID, INFO, NO_TIME, NOW, FakeEngine, faked, inspected, reading
 from tests.agent.rig import eventually, rigged
 
-ID = "c0ffee"
 STATS = f"GET /containers/{ID}/stats"
-NO_TIME = "0001-01-01T00:00:00Z"
-NOW = "2026-01-31T12:00:00.000000001Z"
 NO_SWAP = (
     "Your kernel does not support swap limit capabilities or the cgroup is not mounted. Memory"
     " limited without swap."
@@ -93,25 +83,6 @@ EMPTY = {
 }
 
 
-def inspected(status: str) -> dict[str, Any]:
-    return {
-        "Id": ID,
-        "Name": "/app",
-        "Image": "sha256:1",
-        "Created": NOW,
-        "RestartCount": 0,
-        "State": {
-            "Status": status,
-            "ExitCode": 0,
-            "StartedAt": NOW,
-            "FinishedAt": NO_TIME,
-            "OOMKilled": False,
-        },
-        "Config": {"Image": "image"},
-        "HostConfig": {},
-    }
-
-
 @pytest.fixture
 async def fake() -> AsyncIterator[FakeEngine]:
     async with faked() as engine:
@@ -127,25 +98,8 @@ async def engine(fake: FakeEngine) -> AsyncIterator[DockerEngine]:
 
 @pytest.fixture
 async def readings(engine: DockerEngine, tmp_path: Path) -> AsyncIterator[Readings]:
-    """Give the readings of one app, `app`."""
-    log = structlog.wrap_logger(None, processors=[LogCapture()])
-    app = App(
-        name="app",
-        image="image",
-        ssh_port=1,
-        http_port=2,
-        cpu=50,
-        memory=32,
-        created_at=NOW,
-        container_id=ID,
-    )
-    store = Store(tmp_path / "agent.db")
-    roster = Roster(store)
-    roster.load(await store.open())
-    await roster.put(app)
-    turns = Turns(clock=time.time, on_change=lambda: None, log=log)
-    yield Readings(engine=engine, roster=roster, turns=turns)
-    await roster.close()
+    async with reading(engine, tmp_path) as readings:
+        yield readings
 
 
 async def test_memory_is_told_without_what_the_kernel_would_give_back_on_either_cgroup(

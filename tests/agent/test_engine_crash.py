@@ -1,7 +1,10 @@
 """The engine crashes under apps: those that should run do so again, the others stay down."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -85,3 +88,55 @@ async def test_an_engine_that_freezes_during_a_stop_is_told_long_before_the_app_
 
         assert answer.status == 503
         await rig.until(record["name"], state="exited", desired="stopped")
+
+
+HOLD = "import socket; s = socket.create_server(('127.0.0.1', {})); print(flush=True); input()"
+
+
+@contextmanager
+def held(engine: OwnEngine, port: int) -> Iterator[None]:
+    """Have another program listen on a port of the engine's network."""
+    command = [*engine.inside(), sys.executable, "-c", HOLD.format(port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        try:
+            yield
+        finally:
+            holder.communicate(b"\n")
+
+
+@pytest.fixture
+def restoring_engine() -> Iterator[OwnEngine]:
+    """Give an engine whose containers outlive it, with the image that apps are made of."""
+    with OwnEngine() as engine:
+        engine.start(live_restore=True)
+        engine.build()
+        yield engine
+
+
+async def test_apps_that_outlive_a_crash_of_the_engine_are_left_alone_and_obey_afterwards(
+    restoring_engine: OwnEngine, tmp_path: Path
+) -> None:
+    async with rigged(tmp_path, restoring_engine.url, timeout_seconds=5) as rig:
+        before = await rig.create(IMAGE)
+        path = f"/{before['name']}"
+
+        await asyncio.to_thread(restoring_engine.kill)
+        assert (await rig.ask("GET", path)).status == 503
+        with held(restoring_engine, before["http_port"]):
+            await asyncio.to_thread(restoring_engine.start, live_restore=True)
+
+            async def answers() -> bool:
+                return (await rig.ask("GET", path)).status == 200
+
+            await eventually(answers, within=40)
+            after = await rig.until(before["name"], state="running", progress=None)
+            assert {**after, "message": None} == before
+            assert (await rig.ask("PUT", path + "/stop")).json["state"] == "exited"
+            # Only now does this engine notice that it had lost the port.
+            refused = await rig.ask("PUT", path + "/start")
+            assert refused.status == 409
+            assert f"port {before['http_port']}" in refused.json["message"]
+        started = await rig.ask("PUT", path + "/start")
+        assert (started.json["state"], started.json["message"]) == ("running", None)

@@ -50,6 +50,7 @@ async def test_nothing_is_asked_of_an_app_between_two_starts_that_needs_it_up(
     assert started.json["container_id"] == record["container_id"]
     assert started.json["desired"] == "running"
     assert keys.status == 409
+    assert "is restarting" in keys.json["message"]
     assert (record["exit_code"], record["desired"]) == (3, "running")
 
 
