@@ -1,15 +1,17 @@
 """What others do to an app's container is seen at once, and never fought or spread."""
 
+import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import docker
 import pytest
 
+from agent.engine import DockerEngine
 from tests.agent.conftest import variant
-from tests.agent.looking import read
+from tests.agent.looking import read, run
 from tests.agent.rig import Rig, eventually, rigged
 
 pytestmark = pytest.mark.real
@@ -215,3 +217,32 @@ async def test_the_log_of_a_container_that_is_gone_is_refused_in_the_apps_name(
 
     assert answer.status == 409
     assert answer.json["message"] == f"app `{record['name']}` has no container, so there is no log"
+
+
+async def test_what_only_looks_at_a_container_is_no_event(
+    rig: Rig, engine_url: str, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    record = await rig.create(busybox_image)
+    container, engine, heard = (
+        record["container_id"],
+        DockerEngine(url=engine_url, timeout_seconds=30),
+        list[str](),
+    )
+    foreign = docker_client.create_container(busybox_image)["Id"]
+    events = engine.events("rollcall.app", since=time.time())
+    try:
+        docker_client.top(container)
+        run(docker_client, record, "true")
+        docker_client.rename(foreign, record["name"] + "-foreign")
+        docker_client.pause(container)
+        async with aclosing(events):
+            async for event in events:
+                if event.container_id in (container, foreign):
+                    heard.append(event.action)
+                if event.action == "pause":
+                    break
+    finally:
+        docker_client.remove_container(foreign)
+        await engine.close()
+
+    assert heard == ["pause"]

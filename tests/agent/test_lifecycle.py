@@ -124,3 +124,50 @@ async def test_a_rebuild_takes_an_image_that_exists_only_here_as_it_now_is(
         await rig.ask("DELETE", f"/{record['name']}")
     finally:
         docker_client.remove_image(tag, force=True)
+
+
+async def test_a_start_whose_port_was_taken_meanwhile_names_the_holder_and_starts_once_it_is_free(
+    rig: Rig, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    record = await rig.create(busybox_image)
+    path, port = f"/{record['name']}", record["http_port"]
+    await rig.ask("PUT", path + "/stop")
+    published = docker_client.create_host_config(port_bindings={8000: ("127.0.0.1", port)})
+    foreign = docker_client.create_container(busybox_image, ports=[8000], host_config=published)
+    try:
+        docker_client.start(foreign["Id"])
+        name = docker_client.inspect_container(foreign["Id"])["Name"].removeprefix("/")
+        refused = await rig.ask("PUT", path + "/start")
+    finally:
+        docker_client.remove_container(foreign["Id"], force=True)
+
+    assert refused.status == 409
+    assert f"port {port}" in refused.json["message"]
+    assert f"container `{name}`" in refused.json["message"]
+    after = await rig.get(record["name"])
+    assert (after["desired"], after["container_id"]) == ("stopped", record["container_id"])
+    assert (await rig.ask("PUT", path + "/start")).json["state"] == "running"
+
+
+async def test_an_app_whose_image_is_gone_stops_and_starts_and_stays_as_it_is(
+    rig: Rig, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    with variant(docker_client, busybox_image, "ENV A=1") as image:
+        record = await rig.create(image)
+        path = f"/{record['name']}"
+        docker_client.remove_image(image, force=True)
+
+        stopped = await rig.ask("PUT", path + "/stop")
+        started = await rig.ask("PUT", path + "/start")
+        rebuilt = await rig.ask("PUT", path + "/rebuild")
+        updated = await rig.ask("PUT", path, {"env": {"A": "2"}})
+        limited = await rig.ask("PUT", path, {"memory": 40})
+
+        docker_client.tag(record["image_id"], image)  # to be taken away by the fixture
+        assert [stopped.json["state"], started.json["state"]] == ["exited", "running"]
+        assert [rebuilt.status, updated.status] == [404, 404]
+        assert image in rebuilt.json["message"]
+        assert (limited.json["memory"], limited.json["env"]) == (40, {})
+        after = await rig.get(record["name"])
+        assert (after["state"], after["container_id"]) == ("running", record["container_id"])
+        await rig.ask("DELETE", path)

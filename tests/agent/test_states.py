@@ -50,6 +50,20 @@ async def test_a_stop_gives_an_app_its_time(
             await rig.ask("DELETE", f"/{name}")
 
 
+async def test_a_stop_may_last_longer_than_any_other_answer_of_the_engine(
+    tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    script = f'CMD ["/bin/sh", "-c", "{TAKES_ITS_TIME.replace("sleep 1", "sleep 6")}"]'
+    async with rigged(tmp_path, engine_url, stop_seconds=120, timeout_seconds=3) as rig:
+        with variant(docker_client, busybox_image, script) as image:
+            name = (await rig.create(image))["name"]
+
+            stopped = await rig.ask("PUT", f"/{name}/stop")
+
+            assert (stopped.status, stopped.json["exit_code"]) == (200, 5)
+            await rig.ask("DELETE", f"/{name}")
+
+
 async def test_an_app_that_does_not_end_in_its_time_is_killed(
     rig: Rig, stubborn_image: str
 ) -> None:
