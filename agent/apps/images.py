@@ -13,9 +13,16 @@ class _Fetching:
 
     def __init__(self) -> None:
         self.watchers: list[Callable[[PullProgress], None]] = []
+        self.latest: PullProgress | None = None
         self.task: asyncio.Task[None] | None = None
 
+    def add(self, watcher: Callable[[PullProgress], None]) -> None:
+        self.watchers.append(watcher)
+        if self.latest is not None:
+            watcher(self.latest)
+
     def tell(self, progress: PullProgress) -> None:
+        self.latest = progress
         for watcher in self.watchers:
             watcher(progress)
 
@@ -66,7 +73,7 @@ class Images:
         if fetching is None:
             fetching = self._fetching[reference] = _Fetching()
             fetching.task = asyncio.create_task(self._run(reference, fetching))
-        fetching.watchers.append(progress)
+        fetching.add(progress)
         assert fetching.task is not None
         await asyncio.shield(fetching.task)
 

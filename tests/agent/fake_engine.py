@@ -39,12 +39,17 @@ PREFIX = re.compile(r"/v1\.[0-9]+")
 
 
 class FakeEngine:
-    """Answers on a socket. ``asked`` holds each question: ``METHOD /path``, without a version."""
+    """Answers on a socket.
+
+    ``asked`` holds each question: ``METHOD /path``, without a version; ``queries`` what came with
+    it the last time.
+    """
 
     def __init__(self, folder: str) -> None:
         self.path = str(Path(folder, "socket"))
         self.url = f"unix://{self.path}"
         self.asked: list[str] = []
+        self.queries: dict[str, dict[str, str]] = {}
         self._answers: dict[str, list[tuple[int, Any]]] = {}
         self.say("GET /version", (200, VERSION))
         self.say("GET /info", (200, INFO))
@@ -57,6 +62,7 @@ class FakeEngine:
         """Give the next answer to a question."""
         question = f"{request.method} {PREFIX.sub('', request.path, count=1)}"
         self.asked.append(question)
+        self.queries[question] = dict(request.query)
         answers = self._answers.get(question)
         if answers is None:
             return web.json_response({"message": f"nothing to say to {question}"}, status=500)

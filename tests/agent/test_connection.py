@@ -3,12 +3,14 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from agent.containers import EngineUnavailable
 from agent.engine.connection import WORKERS, Client, Connection
 from tests.agent.fake_engine import VERSION, FakeEngine, faked
+from tests.agent.rig import rigged
 
 
 @pytest.fixture
@@ -74,3 +76,18 @@ async def test_an_engine_that_came_back_as_another_version_is_spoken_to_anew(
     with pytest.raises(EngineUnavailable):
         await connection.call(break_off)
     assert await spoken() == {"1.44"}
+
+
+async def test_an_engine_that_is_too_old_is_503_with_both_ranges_of_versions(
+    fake: FakeEngine, tmp_path: Path
+) -> None:
+    fake.say("GET /version", (200, {"Version": "19.03.15", "ApiVersion": "1.40"}))
+
+    async with rigged(tmp_path, fake.url) as rig:
+        answer = await rig.ask("GET", "")
+        hosting = await rig.apps.hosting()
+
+    assert answer.status == 503
+    assert "19.03.15" in answer.json["message"]
+    assert "1.41 to 1.47" in answer.json["message"]
+    assert hosting.docker_state == "unreachable"
