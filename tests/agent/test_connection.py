@@ -10,7 +10,7 @@ import pytest
 from agent.containers import EngineUnavailable
 from agent.engine.connection import WORKERS, Client, Connection
 from tests.agent.fake_engine import VERSION, FakeEngine, faked
-from tests.agent.rig import rigged
+from tests.agent.rig import eventually, rigged
 
 
 @pytest.fixture
@@ -41,13 +41,19 @@ async def test_no_two_threads_share_a_client(connection: Connection) -> None:
 async def test_what_takes_long_stands_neither_in_the_way_of_reading_nor_of_other_threads(
     connection: Connection,
 ) -> None:
-    release = threading.Event()
-    waits = [
-        asyncio.ensure_future(connection.call(lambda _: release.wait(), slow=True))
-        for _ in range(5 * WORKERS)
-    ]
+    release, begun = threading.Event(), list[Client]()
+
+    def work(client: Client) -> bool:
+        begun.append(client)
+        return release.wait()
+
+    waits = [asyncio.ensure_future(connection.call(work, slow=True)) for _ in range(5 * WORKERS)]
+
+    async def busy() -> bool:
+        return len(begun) >= WORKERS
 
     try:
+        await eventually(busy)
         assert await connection.call(lambda client: str(client.api_version)) == "1.41"
         assert await asyncio.to_thread(lambda: "done") == "done"
     finally:
