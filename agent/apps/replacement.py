@@ -75,7 +75,7 @@ class Replacement:
             with suppress(NotThere):
                 await bench.engine.rename(target.container_id, change.app)
         except NameInUse:
-            bench.log.warning("name held by a foreign container", app=change.app)
+            bench.log.warning("name held by another container", app=change.app)
         await bench.roster.finish(change, target, undone=left)
 
     async def undo(self, change: Change, error: Exception) -> None:
@@ -85,12 +85,7 @@ class Replacement:
         """
         bench, before = self._bench, change.before
         assert before is not None
-        try:
-            await bench.discard(change)
-        except EngineUnavailable:
-            raise
-        except EngineError as failure:
-            bench.log.warning("container not removed yet", app=change.app, reason=str(failure))
+        await bench.discard_or_leave(change)
         message = str(error)
         if change.was_running:
             message = await self._restart(before, message)

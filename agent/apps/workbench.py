@@ -149,6 +149,17 @@ class Workbench:
         if noted is not None and noted.id == change.id and noted.new_volume:
             await self.remove_volume(change.app)
 
+    async def discard_or_leave(self, change: Change) -> None:
+        """Remove all that the change made; what the engine fails to remove is at least stopped."""
+        try:
+            await self.discard(change)
+        except EngineUnavailable:
+            raise
+        except EngineError as error:
+            self.log.warning("container not removed yet", app=change.app, reason=str(error))
+            for container in await self.made_by(change):
+                await self.stop(container)
+
     def is_waste(self, container: Container) -> bool:
         """Tell whether a container was made by a change of ours that was taken back."""
         ours = container.labels.get(AGENT) == self.roster.agent
@@ -160,7 +171,7 @@ class Workbench:
             await self.engine.remove(container_id)
 
     async def remove_or_leave(self, container_id: str) -> str | None:
-        """Remove a container of ours; None, or the change that made it if the engine fails to."""
+        """Remove a container of ours; None, or the change that made it if it is only stopped."""
         try:
             await self.remove(container_id)
         except EngineUnavailable:
@@ -168,7 +179,9 @@ class Workbench:
         except EngineError as error:
             with suppress(NotThere):
                 left = await self.engine.inspect(container_id)
-                self.log.warning("container not removed yet", app=left.name, reason=str(error))
+                name = left.labels.get(APP)
+                self.log.warning("container not removed yet", app=name, reason=str(error))
+                await self.stop(left)
                 return left.labels.get(CHANGE)
         return None
 

@@ -85,7 +85,15 @@ async def test_an_empty_update_changes_nothing(rig: Rig, busybox_image: str) -> 
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("ssh_port", 0), ("http_port", 70000), ("memory", 5), ("image", ""), ("privileged", True)],
+    [
+        ("ssh_port", 0),
+        ("http_port", 70000),
+        ("memory", 5),
+        ("memory", None),
+        ("cpu", None),
+        ("image", ""),
+        ("privileged", True),
+    ],
 )
 async def test_a_bad_update_is_named_and_changes_nothing(
     rig: Rig, busybox_image: str, field: str, value: Any
