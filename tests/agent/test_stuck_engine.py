@@ -7,12 +7,13 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import docker
 import pytest
 import structlog
 from structlog.testing import LogCapture
 
 from agent.apps import AppChanges, Apps, Asker, NewApp
-from agent.apps.errors import AppNotFound, MemoryInUse, NameTaken, StartFailed
+from agent.apps.errors import AppNotFound, MemoryInUse, NameTaken, NoSuchUser
 from agent.containers import (
     ContainerPlan,
     EngineError,
@@ -22,10 +23,14 @@ from agent.containers import (
 )
 from agent.engine import DockerEngine
 from agent.store import Store
+from tests.agent.conftest import variant
 from tests.agent.rig import DEFAULTS, eventually, without_adoption
 
 pytestmark = pytest.mark.real
 
+TAKES_ANY_PASSWORD = """\
+RUN busybox printf "#!/bin/sh\\nexit 0\\n" > /bin/chpasswd
+RUN busybox chmod +x /bin/chpasswd"""
 ASKER = Asker(name="operator", wait_seconds=30)
 
 
@@ -218,25 +223,28 @@ async def test_one_container_that_cannot_be_read_costs_an_adoption_only_itself(
 
 
 async def test_an_app_goes_back_to_its_old_container_though_the_new_one_cannot_be_removed_yet(
-    tmp_path: Path, engine_url: str, busybox_image: str, failing_image: str
+    tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
     engine, log = StuckEngine(engine_url), LogCapture()
     name = f"back-{time.time_ns():x}"
-    async with hosted(tmp_path, engine, log) as apps:
-        before = await apps.create(NewApp(name=name, image=busybox_image), ASKER)
-        engine.stuck = True
+    with variant(docker_client, busybox_image, TAKES_ANY_PASSWORD) as image:
+        async with hosted(tmp_path, engine, log) as apps:
+            await apps.create(NewApp(name=name, image=image), ASKER)
+            before = await apps.set_password(name, "a good password", ASKER)
+            engine.stuck = True
 
-        with pytest.raises(StartFailed, match="no configuration here"):
-            await apps.update(name, AppChanges(image=failing_image), ASKER)
+            # The new container is up, and holds the ports, when it turns out that it cannot stay.
+            with pytest.raises(NoSuchUser):
+                await apps.update(name, AppChanges(image=busybox_image), ASKER)
 
-        after = await apps.get(name)
-        assert (after.state, after.container_id) == ("running", before.container_id)
-        assert after.progress is None
-        seen = await engine.containers(label=f"rollcall.app={name}")
-        assert sorted(each.state for each in seen) == ["exited", "running"]
-        engine.stuck = False
-        await apps.delete(name, ASKER)
-        assert await engine.containers(label=f"rollcall.app={name}") == []
+            after = await apps.get(name)
+            assert (after.state, after.container_id) == ("running", before.container_id)
+            assert after.progress is None
+            seen = await engine.containers(label=f"rollcall.app={name}")
+            assert sorted(each.state for each in seen) == ["exited", "running"]
+            engine.stuck = False
+            await apps.delete(name, ASKER)
+            assert await engine.containers(label=f"rollcall.app={name}") == []
 
 
 async def test_a_name_that_somebody_takes_in_the_last_moment_is_a_conflict_and_left_alone(
