@@ -57,11 +57,21 @@ async def test_after_a_crash_of_the_engine_what_should_run_does_and_what_was_sto
             return (await rig.ask("GET", "")).status == 200
 
         await eventually(answers, within=40)
-        after = await rig.until(running["name"], state="running", progress=None)
+
+        async def runs_again() -> bool:
+            record = await rig.get(running["name"])
+            return (record["state"], record["progress"]) == ("running", None)
+
+        await eventually(runs_again)  # and not only at the look that is taken once a minute
+        after = await rig.get(running["name"])
         assert after["container_id"] == running["container_id"]
         assert (await rig.get(stopped["name"]))["state"] == "exited"
         left = await rig.get(by_hand["name"])
         assert (left["state"], left["desired"]) == ("exited", "running")
+        client, heard = own_engine.client(), len(rig.changes)
+        client.pause(running["container_id"])
+        client.close()
+        await eventually(told)  # its events are listened to again
 
 
 async def test_an_engine_that_freezes_during_a_stop_is_told_long_before_the_app_would_be_killed(
