@@ -14,7 +14,7 @@ import pytest
 import requests
 
 from agent.apps.retries import Retries
-from agent.apps.spec import Change
+from agent.journal import Change
 from agent.store import Store
 from dev.waiting import until
 from tests.agent.conftest import variant

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.containers import EngineUnavailable
-from agent.engine.connection import WORKERS, Client, Connection
+from agent.engine.connection import WORKERS, Client, Connection, Lane
 from tests.agent.fake_engine import VERSION, FakeEngine, faked
 from tests.agent.rig import eventually, rigged
 
@@ -47,7 +47,9 @@ async def test_what_takes_long_stands_neither_in_the_way_of_reading_nor_of_other
         begun.append(client)
         return release.wait()
 
-    waits = [asyncio.ensure_future(connection.call(work, slow=True)) for _ in range(5 * WORKERS)]
+    waits = [
+        asyncio.ensure_future(connection.call(work, lane=Lane.SLOW)) for _ in range(5 * WORKERS)
+    ]
 
     async def busy() -> bool:
         return len(begun) >= WORKERS

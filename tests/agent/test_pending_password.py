@@ -68,6 +68,6 @@ async def test_a_chpasswd_that_does_not_end_holds_nothing_up(
             stopped = await rig.ask("PUT", path + "/stop")
 
             assert refused.status == 409
-            assert "did not end" in refused.json["message"]
+            assert "does not end" in refused.json["message"]
             assert (after["password"], after["progress"]) == (None, None)
             assert stopped.json["state"] == "exited"
