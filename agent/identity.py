@@ -56,10 +56,13 @@ class Identity:
         """Write down, before it is used, that the registry gets to know this host by this name.
 
         A node key is kept with it: once the host has another name and key, only the old one can
-        take the old name out.
+        take the old name out. One for another name, which is there before that name is, replaces
+        none.
         """
         names = self._record.names.get(url, {})
         kept = key if key.startswith(NODE_KEY) else None
+        if kept is not None and kept.removeprefix(NODE_KEY).rpartition(".")[0] != hostname:
+            kept = names.get(hostname)
         if names.get(hostname, "") != kept:
             self._take_over(url, {**names, hostname: kept})
 

@@ -35,6 +35,21 @@ def test_state_that_was_cloned_to_another_machine_gets_an_identity_of_its_own(
     assert clone.other_names(URL, "web-2") == []
 
 
+def test_the_key_of_a_name_to_come_does_not_replace_that_of_the_present_one(
+    tmp_path: Path,
+) -> None:
+    first = identity(tmp_path)
+    for key in ("rk1.web-1.old", "rk1.web-1.new", "rk1.web-1.example.com.next"):
+        first.claim(URL, "web-1", key)
+    assert first.key_of(URL, "web-1") == "rk1.web-1.new"
+
+    first.claim(URL, "web-2", "rk1.web-3.early")
+    assert first.key_of(URL, "web-2") is None
+    first.claim(URL, "web-2", "rk1.web-2.good")
+    assert first.key_of(URL, "web-2") == "rk1.web-2.good"
+    assert identity(tmp_path).other_names(URL, "web-2") == ["web-1"]
+
+
 @pytest.mark.parametrize(("before", "after"), [(None, MACHINE), (MACHINE, None)])
 def test_a_machine_that_has_no_id_of_its_own_keeps_the_identity(
     tmp_path: Path, before: str | None, after: str | None

@@ -41,7 +41,7 @@ up() {{
   curl --silent --get --data-urlencode 'query=up{{instance="'"$1:7656"'"}} == 1' \
     "http://127.0.0.1:$PROMETHEUS/api/v1/query" | grep -q '"value"'
 }}
-until_up() {{ for _ in $(seq 400); do if up "$1"; then return; fi; sleep 0.1; done; return 1; }}
+until_up() {{ for _ in $(seq 1200); do if up "$1"; then return; fi; sleep 0.1; done; return 1; }}
 until_up {FIRST}; until_up {SECOND}
 """
 
