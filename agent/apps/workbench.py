@@ -22,6 +22,7 @@ from agent.apps.turns import Turn
 from agent.containers import (
     Container,
     Engine,
+    EngineConflict,
     EngineError,
     EngineUnavailable,
     Image,
@@ -143,11 +144,17 @@ class Workbench:
             await self.remove(container.id)
 
     async def discard(self, change: Change) -> None:
-        """Remove all that the change made, its volume too if there was none before."""
+        """Remove all that the change made, its volume too if there was none before.
+
+        A volume that somebody took meanwhile stays: the next app of that name finds it.
+        """
         await self.discard_made_by(change)
         noted = self.roster.change(change.app)
         if noted is not None and noted.id == change.id and noted.new_volume:
-            await self.remove_volume(change.app)
+            try:
+                await self.remove_volume(change.app)
+            except EngineConflict as error:
+                self.log.warning("new volume left alone", app=change.app, reason=str(error))
 
     async def discard_or_leave(self, change: Change) -> None:
         """Remove all that the change made; what the engine fails to remove is at least stopped."""

@@ -13,7 +13,7 @@ import structlog
 from structlog.testing import LogCapture
 
 from agent.apps import AppChanges, Apps, Asker, NewApp
-from agent.apps.errors import AppNotFound, MemoryInUse, NameTaken, NoSuchUser
+from agent.apps.errors import AppNotFound, MemoryInUse, NameTaken, NoSuchUser, StartFailed
 from agent.containers import (
     ContainerPlan,
     EngineError,
@@ -76,6 +76,22 @@ class RigidEngine(DockerEngine):
 
     async def limit(self, container_id: str, *, cpu: int, memory: int) -> None:
         raise EngineError(f"{container_id} does not take cpu={cpu} memory={memory}")
+
+
+class RivalEngine(DockerEngine):
+    """A real engine on which somebody takes an app's volume right before the app cannot start."""
+
+    def __init__(self, url: str, client: docker.APIClient, image: str) -> None:
+        super().__init__(url=url, timeout_seconds=30)
+        self._client = client
+        self._image = image
+        self.rival = ""
+
+    async def start(self, container_id: str) -> None:
+        mount = self._client.inspect_container(container_id)["Mounts"][0]["Name"]
+        host = self._client.create_host_config(binds=[f"{mount}:/d"])
+        self.rival = self._client.create_container(self._image, host_config=host)["Id"]
+        raise EngineError("it cannot be started")
 
 
 class BabblingEngine(DockerEngine):
@@ -178,6 +194,24 @@ async def test_a_promised_creation_that_broke_off_is_not_begun_anew_to_be_delete
         await eventually(broke_off)
         await apps.delete(name, ASKER)  # and not: begin it anew, which that engine breaks off
         assert await gone(apps, name)
+
+
+async def test_a_new_volume_that_somebody_took_keeps_no_name_busy(
+    tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    engine, log = RivalEngine(engine_url, docker_client, busybox_image), LogCapture()
+    name = f"taken-{time.time_ns():x}"
+    async with hosted(tmp_path, engine, log) as apps:
+        try:
+            with pytest.raises(StartFailed):
+                await apps.create(NewApp(name=name, image=busybox_image), ASKER)
+            assert await gone(apps, name)
+        finally:
+            docker_client.remove_container(engine.rival, force=True)
+            docker_client.remove_volume(f"rollcall-{name}")
+
+    told = [each["event"] for each in log.entries if each["log_level"] == "warning"]
+    assert "new volume left alone" in told
 
 
 async def test_an_answer_that_makes_no_sense_does_not_end_the_watch(
