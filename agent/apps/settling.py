@@ -87,9 +87,8 @@ class Settling:
         listed = await self._bench.engine.containers(label=APP)
         here = {container.id for container in listed}
         for container in listed:
-            if container.labels.get(AGENT) == self._bench.roster.agent and self._is_stray(
-                container
-            ):
+            ours = container.labels.get(AGENT) == self._bench.roster.agent
+            if self._is_stray(container) and (ours or self._bench.is_waste(container)):
                 await self._sweep(container, here)
 
     def _is_stray(self, container: Container) -> bool:

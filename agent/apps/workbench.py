@@ -168,9 +168,8 @@ class Workbench:
                 await self.stop(container)
 
     def is_waste(self, container: Container) -> bool:
-        """Tell whether a container was made by a change of ours that was taken back."""
-        ours = container.labels.get(AGENT) == self.roster.agent
-        return ours and self.roster.undone(container.labels.get(CHANGE, ""))
+        """Tell whether a container is nobody's by our own word, whichever database made it."""
+        return self.roster.undone(container.labels.get(CHANGE, ""))
 
     async def remove(self, container_id: str) -> None:
         """Remove a container of ours; fine if it is gone."""

@@ -13,7 +13,7 @@ from agent.containers import EngineUnavailable
 from agent.engine import DockerEngine
 from tests.agent.fake_engine import faked
 from tests.agent.looking import containers_of, limits, read, write
-from tests.agent.rig import Rig, eventually
+from tests.agent.rig import Rig, eventually, rigged
 from tests.conftest import need_root
 
 REMOVAL = "DELETE /containers/c0ffee"
@@ -140,3 +140,18 @@ async def test_a_deletion_goes_on_until_the_engine_can_remove_the_container(
     assert containers_of(docker_client, name) == []
     with suppress(docker.errors.NotFound):
         pytest.fail(str(docker_client.inspect_volume(f"rollcall-{name}")))
+
+
+@pytest.mark.real("chattr")
+async def test_what_could_not_be_removed_goes_in_the_end_after_a_lost_database_too(
+    tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    async with rigged(tmp_path / "before", engine_url, keep=True) as rig:
+        record = await rig.create(busybox_image)
+    name, old = record["name"], record["container_id"]
+
+    async with rigged(tmp_path / "after", engine_url, adopt=True) as rig:
+        rig.used.append(name)
+        with held(docker_client, old):
+            assert (await rig.ask("PUT", f"/{name}/rebuild")).status == 200
+        await swept(rig, docker_client, name)
