@@ -2,7 +2,9 @@
 
 import argparse
 import asyncio
+import os
 import sys
+import threading
 from collections.abc import Sequence
 
 from agent import commands, daemon
@@ -50,7 +52,18 @@ def _run(options: argparse.Namespace, configuration: Configuration) -> int:
         case _:
             log = configuration.settings.log
             asyncio.run(daemon.run(configuration, logs.set_up(level=log.level, style=log.format)))
+            _leave_threads_behind()
             return 0
+
+
+def _leave_threads_behind() -> None:
+    """End now, though a thread may still wait for an engine that says nothing.
+
+    All that is kept is on disk and closed by now; Python itself would wait for the thread.
+    """
+    if threading.active_count() > 1:
+        sys.stderr.flush()
+        os._exit(0)
 
 
 def _parser() -> argparse.ArgumentParser:
