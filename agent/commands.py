@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 
 import msgspec
 
-from agent.identity import Identity, machine_id
+from agent.identity import Identity, IdentityError, machine_id
 from agent.labels import LabelFiles
 from agent.leaving import take_out
 from agent.lock import StateUnusable, running_agent
@@ -21,6 +21,7 @@ STILL_RUNNING = """\
 The agent still runs its apps. It registers again once it is started again;
 to prevent that: systemctl disable --now rollcall-agent
 """
+NOT_LEFT = "nothing was taken out, but the agent is silent until it is started again"
 NOT_SILENT = """\
 The agent (pid {pid}) has not ended what it was just saying: is its process stopped? Once it goes
 on, that may still arrive. Let it go on or end it, and do this again.
@@ -73,7 +74,10 @@ async def deregister(configuration: Configuration, *, force: bool, wait_seconds:
     Raises StateUnusable.
     """
     silent = _leave(configuration, wait_seconds=wait_seconds)
-    identity = Identity(directory=configuration.state, machine=machine_id())
+    try:
+        identity = Identity(directory=configuration.state, machine=machine_id())
+    except IdentityError as error:
+        raise IdentityError(f"{error}; {NOT_LEFT}") from error
     async with AsyncExitStack() as stack:
         farewells = [
             farewell

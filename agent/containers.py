@@ -256,8 +256,8 @@ class Engine(Protocol):
     async def processes(self, container_id: str) -> list[Process]:
         """List its processes. EngineConflict when it is not running."""
 
-    async def sample(self, container_id: str) -> Sample | None:
-        """Measure it; None when it is not running."""
+    async def sample(self, container_id: str, *, for_change: bool = False) -> Sample | None:
+        """Measure it, for a change ahead of those who only look; None when it is not running."""
 
     def logs(
         self, container_id: str, *, tail: int | None, since: float | None, follow: bool

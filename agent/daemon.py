@@ -13,6 +13,7 @@ from structlog.typing import FilteringBoundLogger
 from agent.api import PATH, STATUSES, AppsApi
 from agent.apps import Apps
 from agent.engine import DockerEngine
+from agent.host import Host
 from agent.identity import Identity, machine_id
 from agent.labels import LabelFiles
 from agent.lock import only_agent
@@ -27,6 +28,7 @@ from agent.settings import Configuration
 from agent.status import StatusFile
 from agent.store import Store
 from config.address import listen_address
+from config.agent import NodeSettings
 from httpd.app import build_app
 from httpd.auth import Keyring
 from httpd.instant import Instant
@@ -60,13 +62,7 @@ async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
             _listening(configuration, apps, keyring=keyring, metrics=metrics, log=log)
         )
 
-        host = partial(
-            configuration.host,
-            agent_id=identity.id,
-            label_files=LabelFiles(complain=_complain(log)),
-            complain=_complain(log),
-            port=port,
-        )
+        host = _host(configuration, identity, port=port, log=log)
         words = Words(host=host(configuration.settings.node), hosting=apps.hosting)
         reporting = _reporting(configuration, words, identity, presence, metrics=metrics, log=log)
         reporters = await stack.enter_async_context(reporting.reporters(configuration.lines))
@@ -84,6 +80,18 @@ async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
             log=log,
         )
         await signals.until_stopped(reload)
+
+
+def _host(
+    configuration: Configuration, identity: Identity, *, port: int, log: FilteringBoundLogger
+) -> Callable[[NodeSettings], Host]:
+    return partial(
+        configuration.host,
+        agent_id=identity.id,
+        label_files=LabelFiles(complain=_complain(log)),
+        complain=_complain(log),
+        port=port,
+    )
 
 
 @asynccontextmanager

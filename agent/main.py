@@ -18,6 +18,7 @@ from httpd.serve import StartError
 
 DEFAULT = "/etc/rollcall/agent.yml"
 WRONG_SETTINGS = 2
+FAILURES = (StartError, StateInUse, StateUnusable, StoreUnusable, IdentityError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,8 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         sys.stderr.write(f"rollcall-agent: {error}\n")
         return WRONG_SETTINGS
-    except (StartError, StateInUse, StateUnusable, StoreUnusable, IdentityError) as error:
-        sys.stderr.write(f"rollcall-agent: {error}\n")
+    except FAILURES as error:
+        return _told(error)
     except PermissionError as error:
         sys.stderr.write(f"rollcall-agent: {error.filename}: {error.strerror}; try it as root\n")
     except (IsADirectoryError, NotADirectoryError) as error:
@@ -50,20 +51,33 @@ def _run(options: argparse.Namespace, configuration: Configuration) -> int:
                 commands.deregister(configuration, force=options.force, wait_seconds=options.wait)
             )
         case _:
-            log = configuration.settings.log
-            asyncio.run(daemon.run(configuration, logs.set_up(level=log.level, style=log.format)))
-            _leave_threads_behind()
-            return 0
+            status = _serve(configuration)
+            _leave_threads_behind(status)
+            return status
 
 
-def _leave_threads_behind() -> None:
+def _serve(configuration: Configuration) -> int:
+    log = configuration.settings.log
+    try:
+        asyncio.run(daemon.run(configuration, logs.set_up(level=log.level, style=log.format)))
+    except FAILURES as error:
+        return _told(error)
+    return 0
+
+
+def _told(error: Exception) -> int:
+    sys.stderr.write(f"rollcall-agent: {error}\n")
+    return 1
+
+
+def _leave_threads_behind(status: int) -> None:
     """End now, though a thread may still wait for an engine that says nothing.
 
     All that is kept is on disk and closed by now; Python itself would wait for the thread.
     """
     if threading.active_count() > 1:
         sys.stderr.flush()
-        os._exit(0)
+        os._exit(status)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -15,7 +15,7 @@ def certificate_names(request: web.Request) -> frozenset[str] | None:
     that has hung up by now has no name any more.
     """
     if request.transport is None:
-        return frozenset()
+        return frozenset() if request.secure else None
     certificate = request.transport.get_extra_info("peercert")
     return names_in(certificate) if certificate else None
 

@@ -69,7 +69,7 @@ class Alteration:
         await self.settle_limits(change)
 
     async def _check_memory(self, target: App, container_id: str) -> None:
-        sample = await self._bench.engine.sample(container_id)
+        sample = await self._bench.engine.sample(container_id, for_change=True)
         used = sample.memory_bytes if sample is not None else None
         if used is not None and used > target.memory * MIB:
             raise MemoryInUse(

@@ -72,8 +72,9 @@ class Belongings:
         try:
             target = await self._apply(change.target)
         except NoSuchUser as error:
-            assert change.before is not None
-            kept = msgspec.structs.replace(change.before, message=str(error))
+            kept = change.before
+            if kept is not None and change.promised:  # else the answer tells
+                kept = msgspec.structs.replace(kept, message=str(error))
             await self._bench.roster.finish(change, kept)
             raise
         await self._bench.roster.finish(change, target)

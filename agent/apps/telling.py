@@ -40,10 +40,13 @@ class Telling:
         self._on_change = on_change
         self._patience_seconds = patience_seconds
         self._asking: asyncio.Task[None] | None = None
+        self._late: Mapping[str, Container] | None = None
 
     async def hosting(self, *, version: str | None) -> Hosting:
         """Tell what is hosted here, by an engine of this version; never fails."""
-        containers = await self._look() if self._asking is None else None
+        containers, self._late = self._late, None
+        if containers is None and self._asking is None:
+            containers = await self._look()
         apps = tuple(
             HostedApp(
                 name=app.name,
@@ -68,12 +71,14 @@ class Telling:
         return None
 
     async def _ask(self) -> None:
-        while True:
-            with suppress(EngineError):
-                await self._containers()
-                break
-            await asyncio.sleep(PAUSE_SECONDS)
-        self._asking = None
+        try:
+            while True:
+                with suppress(EngineError):
+                    self._late = await self._containers()
+                    break
+                await asyncio.sleep(PAUSE_SECONDS)
+        finally:
+            self._asking = None
         self._on_change()
 
     async def close(self) -> None:

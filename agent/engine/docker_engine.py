@@ -212,11 +212,11 @@ class DockerEngine(Volumes):
         with understood():
             return shapes.from_top(told)
 
-    async def sample(self, container_id: str) -> Sample | None:
+    async def sample(self, container_id: str, *, for_change: bool = False) -> Sample | None:
         """Measure it at once, without the engine's second of waiting."""
         told = await self._connection.call(
             lambda client: client.stats(container_id, stream=False, one_shot=True),
-            lane=Lane.MEASURING,
+            lane=Lane.QUICK if for_change else Lane.MEASURING,
         )
         with understood():
             return shapes.from_stats(told)

@@ -10,6 +10,7 @@ from tests.agent.test_json_http import listening, request, with_length
 
 INFO = {"ServerVersion": "x", "NCPU": 2, "MemTotal": 1 << 30, "DockerRootDir": "/"}
 ANSWERS = {b"/version": {"Version": "x", "ApiVersion": "1.41"}, b"/v1.41/info": INFO}
+URGENT = b"b" * 64
 
 
 async def test_any_number_who_want_figures_keep_no_change_from_asking_the_engine() -> None:
@@ -18,7 +19,9 @@ async def test_any_number_who_want_figures_keep_no_change_from_asking_the_engine
     async def answering(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await request(reader):
             answer = ANSWERS.get(line.split()[1])
-            if answer is None:  # figures, which are long in coming
+            if URGENT in line:
+                writer.write(with_length(b"{}"))
+            elif answer is None:  # figures, which are long in coming
                 asked.release()
                 await enough.wait()
                 writer.write(with_length(b'{"message": "none"}', b"500 Internal Server Error"))
@@ -34,6 +37,7 @@ async def test_any_number_who_want_figures_keep_no_change_from_asking_the_engine
         info = await engine.info()  # raises where it has to stand in their queue
 
         assert info.version == "x"
+        assert await engine.sample(URGENT.decode(), for_change=True) is None
         assert not any(each.done() for each in (*samples, *listings))
         enough.set()
         outcomes = await asyncio.gather(*samples, *listings, return_exceptions=True)

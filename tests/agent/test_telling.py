@@ -10,6 +10,7 @@ from agent.apps.roster import Roster
 from agent.apps.telling import Telling
 from agent.containers import Container, EngineTimeout, EngineUnavailable
 from agent.store import Store
+from tests.agent.rig import eventually
 
 
 class Frozen:
@@ -30,7 +31,7 @@ class Refusing:
     """An engine that is not there for a while, and then too slow for a while."""
 
     def __init__(self) -> None:
-        self.errors = [EngineUnavailable("away"), EngineTimeout("too slow")]
+        self.errors: list[Exception] = [EngineUnavailable("away"), EngineTimeout("too slow")]
 
     async def __call__(self, *, seconds: float | None = None) -> Mapping[str, Container]:
         assert seconds is None or seconds > 0
@@ -60,6 +61,8 @@ async def test_a_frozen_engine_is_waited_for_once_and_its_answer_is_a_change(
     engine.goes_on.set()
     await changed.wait()
     assert (await telling.hosting(version="1")).docker_state == "running"
+    assert engine.asked == 2  # its answer is new enough, once
+    assert (await telling.hosting(version="1")).docker_state == "running"
     assert engine.asked == 3
     await telling.close()
 
@@ -72,6 +75,20 @@ async def test_an_engine_that_refuses_at_once_is_asked_each_time(roster: Roster)
     assert (await telling.hosting(version=None)).docker_state == "unreachable"
     await changed.wait()
     assert (await telling.hosting(version=None)).docker_state == "running"
+    await telling.close()
+
+
+async def test_a_defect_does_not_end_the_asking(roster: Roster) -> None:
+    engine = Refusing()
+    engine.errors = [EngineTimeout("too slow"), KeyError("a defect")]
+    telling = Telling(roster=roster, containers=engine, on_change=lambda: None)
+
+    assert (await telling.hosting(version=None)).docker_state == "unreachable"
+
+    async def running() -> bool:
+        return (await telling.hosting(version=None)).docker_state == "running"
+
+    await eventually(running)
     await telling.close()
 
 

@@ -1,3 +1,5 @@
+import ssl
+
 from aiohttp.test_utils import make_mocked_request
 
 from registry.certificates import certificate_names, names_in
@@ -23,8 +25,15 @@ def test_the_common_name_counts_only_where_there_is_no_alternative() -> None:
     assert names_in({"subject": subject, "subjectAltName": (("URI", "spiffe://x"),)}) == frozenset()
 
 
-def test_a_client_that_has_hung_up_speaks_for_nobody() -> None:
-    request = make_mocked_request("DELETE", "/nodes/web-1")
+def test_a_client_that_has_hung_up_speaks_for_nobody_where_clients_may_have_certificates() -> None:
+    request = make_mocked_request("DELETE", "/nodes/web-1", sslcontext=ssl.create_default_context())
     request.protocol.transport = None
 
     assert certificate_names(request) == frozenset()
+
+
+def test_without_tls_a_client_that_has_hung_up_is_what_its_key_says() -> None:
+    request = make_mocked_request("DELETE", "/nodes/web-1")
+    request.protocol.transport = None
+
+    assert certificate_names(request) is None
