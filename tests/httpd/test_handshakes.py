@@ -19,7 +19,7 @@ from tests.httpd.daemon import READER, daemon
 from tests.httpd.test_tls import certificate, health, trusting
 
 CROWD = 200
-ONE_A_PASS = Limits(handshakes_in_a_row=0)
+ONE_A_PASS = Limits(handshakes_in_a_row=0, handshake=300)
 ASK = f"GET /metrics HTTP/1.1\r\nHost: a\r\nAuthorization: {READER}\r\n\r\n".encode()
 HELLO_BACK = b"\x16"  # a TLS record of a handshake, not an alert
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
