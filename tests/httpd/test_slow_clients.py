@@ -10,10 +10,24 @@ import pytest
 from httpd.doors import Limits
 from httpd.tls import ServerTls, TlsFiles
 from tests.httpd.daemon import WRITER, Things, daemon
-from tests.httpd.slow_client import slow_client
+from tests.httpd.slow_client import SlowClient, slow_client
 from tests.httpd.test_tls import certificate, trusting
 
 Address = tuple[str, int]
+
+
+class HastyLoop(asyncio.SelectorEventLoop):
+    """An event loop on which time passes when a test says so, too."""
+
+    _ahead = 0.0
+
+    def time(self) -> float:
+        return super().time() + self._ahead
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let time pass, and what is due by then be done."""
+        self._ahead += seconds
+        await asyncio.sleep(0.01)
 
 
 class Ways(NamedTuple):
@@ -70,20 +84,34 @@ async def test_a_client_that_takes_nothing_of_the_last_few_bytes_is_cut_off(
         await until_alone(address, spoken)
 
 
-async def test_a_client_that_goes_on_taking_is_not_cut_off(spoken: Ways) -> None:
+async def take(client: SlowClient, least: int) -> int:
+    """Take so much of an answer; give how much it was."""
+    taken = 0
+    while taken < least:
+        piece = await client.take()
+        assert piece, f"cut off after {taken} bytes"
+        taken += len(piece)
+    return taken
+
+
+async def take_a_little_at_each_last_moment(loop: HastyLoop, spoken: Ways) -> None:
+    limits = Limits(stall=60)
     async with (
-        daemon(tls=spoken.server, limits=Limits(stall=0.5)) as address,
+        daemon(tls=spoken.server, limits=limits) as address,
         slow_client(address, spoken.client) as client,
     ):
         await client.send(2 * asking("/sized/100000"))
         taken = 0
-        for _ in range(15):  # three times as long as it may take nothing
-            taken += len(await client.take(2000))
-            await asyncio.sleep(0.1)
-        while taken < 200_000:
-            piece = await client.take()
-            assert piece
-            taken += len(piece)
+        for _ in range(4):
+            taken += await take(client, 15_000)  # more than what the kernel may hold of it
+            await loop.pass_time(limits.stall)
+        await take(client, 200_000 - taken)
+
+
+def test_a_client_that_goes_on_taking_is_not_cut_off(spoken: Ways) -> None:
+    loop = HastyLoop()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(take_a_little_at_each_last_moment(loop, spoken))
 
 
 async def test_a_client_that_leaves_in_the_middle_of_an_answer_is_no_error(spoken: Ways) -> None:
