@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent.presence import Presence
+from dev.waiting import until
 from tests.registry.disks import memory_disk, need_root
 
 
@@ -15,7 +16,7 @@ async def test_leaving_waits_for_what_is_being_said(tmp_path: Path) -> None:
         assert may_speak
         leave = partial(Presence(directory=tmp_path).leave, within_seconds=3600)
         leaving = asyncio.create_task(asyncio.to_thread(leave))
-        await asyncio.sleep(0.2)
+        await asyncio.to_thread(until, presence.has_left, "the word to leave", within=60)
         assert not leaving.done()
         with presence.speaking() as may_speak_now:
             assert not may_speak_now
