@@ -9,7 +9,7 @@ from structlog.testing import LogCapture
 from agent.apps import NewApp
 from agent.containers import Container, InspectedContainer
 from agent.engine import DockerEngine
-from tests.agent.test_stuck_engine import ASKER, hosted
+from tests.agent.hosted import ASKER, hosted
 
 pytestmark = pytest.mark.real
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from structlog.testing import LogCapture
 
-from agent.apps import Asker, NewApp
+from agent.apps import Apps, Asker, NewApp
 from agent.apps.records import Record
 from agent.containers import Image, PullProgress
 from agent.engine import DockerEngine
+from tests.agent.hosted import ASKER, hosted
 from tests.agent.rig import eventually
-from tests.agent.test_stuck_engine import ASKER, hosted
 
 pytestmark = pytest.mark.real
 
@@ -35,6 +35,36 @@ class PullingEngine(DockerEngine):
         await self.release.wait()
 
 
+def percent(record: Record) -> int | None:
+    return record.progress.percent if record.progress else None
+
+
+async def until_pulling(apps: Apps, name: str) -> None:
+    async def pulling() -> bool:
+        return (await apps.get(name)).state == "pulling"
+
+    await eventually(pulling)
+
+
+async def until_all_are_told(apps: Apps, names: list[str], wanted: int) -> None:
+    """Wait until each of them is there, and its record tells this percentage."""
+
+    async def told() -> bool:
+        seen = [record for record in await apps.all() if record.name in names]
+        shown = [percent(await apps.get(record.name)) for record in seen]
+        return shown == [wanted] * len(names)
+
+    await eventually(told)
+
+
+async def until_done(apps: Apps, name: str) -> None:
+    async def done() -> bool:
+        record = await apps.get(name)
+        return (record.state, record.progress) == ("running", None)
+
+    await eventually(done)
+
+
 async def test_a_pull_is_told_in_percent_and_is_one_for_all_who_wait_for_it(
     tmp_path: Path, engine_url: str, busybox_image: str
 ) -> None:
@@ -42,26 +72,11 @@ async def test_a_pull_is_told_in_percent_and_is_one_for_all_who_wait_for_it(
     names = [f"pull{each}-{time.time_ns():x}" for each in range(2)]
     first = Asker(name="operator", respond_async=True)
     async with hosted(tmp_path, engine, LogCapture()) as apps:
-        records = [await apps.create(NewApp(name=names[0], image=busybox_image), first)]
-
-        async def pulling() -> bool:
-            records[:] = [await apps.get(names[0])]
-            return records[0].state == "pulling"
-
-        await eventually(pulling)
+        await apps.create(NewApp(name=names[0], image=busybox_image), first)
+        await until_pulling(apps, names[0])
         second = asyncio.create_task(apps.create(NewApp(name=names[1], image=busybox_image), ASKER))
 
-        def percent(record: Record) -> int | None:
-            return record.progress.percent if record.progress else None
-
-        async def told() -> bool:
-            seen = [await apps.get(name) for name in names if name in await known()]
-            return list(map(percent, seen)) == [30, 30]
-
-        async def known() -> set[str]:
-            return {record.name for record in await apps.all()}
-
-        await eventually(told)
+        await until_all_are_told(apps, names, 30)
         (listed,) = [each for each in await apps.all() if each.name == names[0]]
         assert (listed.state, percent(listed)) == ("pulling", 30)
         assert listed.progress is not None
@@ -69,12 +84,7 @@ async def test_a_pull_is_told_in_percent_and_is_one_for_all_who_wait_for_it(
 
         engine.release.set()
         assert (await second).state == "running"
-
-        async def done() -> bool:
-            record = await apps.get(names[0])
-            return (record.state, record.progress) == ("running", None)
-
-        await eventually(done)
+        await until_done(apps, names[0])
         assert engine.pulls == [busybox_image]
         for name in names:
             await apps.delete(name, ASKER)
