@@ -37,7 +37,7 @@ def own_engine() -> Iterator[OwnEngine]:
 async def test_after_a_crash_of_the_engine_what_should_run_does_and_what_was_stopped_does_not(
     own_engine: OwnEngine, tmp_path: Path
 ) -> None:
-    async with rigged(tmp_path, own_engine.url, timeout_seconds=5, keep=True) as rig:
+    async with rigged(tmp_path, own_engine.url, timeout_seconds=20, keep=True) as rig:
         running, stopped, by_hand = [await rig.create(IMAGE) for _ in range(3)]
         assert (await rig.ask("PUT", f"/{stopped['name']}/stop")).status == 200
         client = own_engine.client()
@@ -80,7 +80,7 @@ async def test_an_engine_that_freezes_during_a_stop_is_told_long_before_the_app_
     client = own_engine.client()
     folder = tmp_path / "agent"
     async with rigged(
-        folder, own_engine.url, timeout_seconds=4, stop_seconds=300, keep=True
+        folder, own_engine.url, timeout_seconds=20, stop_seconds=300, keep=True
     ) as rig:
         with variant(client, IMAGE, STUBBORN) as image:
             record = await rig.create(image)
@@ -128,7 +128,7 @@ def restoring_engine() -> Iterator[OwnEngine]:
 async def test_apps_that_outlive_a_crash_of_the_engine_are_left_alone_and_obey_afterwards(
     restoring_engine: OwnEngine, tmp_path: Path
 ) -> None:
-    async with rigged(tmp_path, restoring_engine.url, timeout_seconds=5) as rig:
+    async with rigged(tmp_path, restoring_engine.url, timeout_seconds=20) as rig:
         before = await rig.create(IMAGE)
         path = f"/{before['name']}"
 
