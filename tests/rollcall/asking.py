@@ -87,3 +87,9 @@ def metric(daemon: Daemon, line: str) -> float | None:
         if shown.startswith(line + " "):
             return float(shown.rpartition(" ")[2])
     return None
+
+
+def taken(agent: Daemon, registry: Daemon) -> float:
+    """Give how many heartbeats of an agent a registry has taken."""
+    counted = f'outcome="taken",registry="{registry.base_url}"'
+    return metric(agent, f"rollcall_agent_heartbeats_total{{{counted}}}") or 0

@@ -9,18 +9,12 @@ import pytest
 from dev.waiting import until
 from tests.certificates import Authority
 from tests.daemons import Daemon, Daemons
-from tests.rollcall.asking import SOON, change, command, metric, until_listed, until_state
+from tests.rollcall.asking import SOON, change, command, taken, until_listed, until_state
 from tests.wall_clock import WallClock
 
 pytestmark = pytest.mark.real("faketime")
 HOUR, DAY = 3600, 86_400
 YEARS = 3650 * DAY
-
-
-def taken(agent: Daemon, registry: Daemon) -> float:
-    """Give how many heartbeats of an agent a registry has taken."""
-    counted = f'outcome="taken",registry="{registry.base_url}"'
-    return metric(agent, f"rollcall_agent_heartbeats_total{{{counted}}}") or 0
 
 
 def until_it_beats_twice(agent: Daemon, registry: Daemon) -> None:
