@@ -17,6 +17,7 @@ from agent.containers import EngineTimeout, EngineTooOld
 from agent.engine.json_http import JsonHttp
 from agent.engine.plain_http import ask
 from agent.engine.translation import translate, translated, understood
+from agent.engine.unix_sockets import UnixAdapter
 
 # The stubs of docker-py lack some methods and mistype others.
 Client: TypeAlias = Any
@@ -133,7 +134,12 @@ class Connection:
         """
         with translated():
             found = self._find(self.timeout_seconds)
-            return docker.APIClient(base_url=self._url, version=found.api_version)
+            return self._client(found)
+
+    def _client(self, found: Found) -> Client:
+        client = docker.APIClient(base_url=self._url, version=found.api_version)
+        client.mount("http+docker://", UnixAdapter(self._socket))
+        return client
 
     def _thread_client(self, seconds: float) -> Client:
         found = self._find(seconds)
@@ -141,10 +147,7 @@ class Connection:
         if mine is None or mine[0] != found.generation:
             if mine is not None:
                 self._drop(mine[1])
-            mine = (
-                found.generation,
-                docker.APIClient(base_url=self._url, version=found.api_version),
-            )
+            mine = found.generation, self._client(found)
             self._local.mine = mine
             with self._lock:
                 self._clients.append(mine[1])
