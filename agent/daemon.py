@@ -10,36 +10,36 @@ from time import time
 from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
 
-from agent.api import PATH, STATUSES, AppsApi
+from agent.api.routes import APPS_PATH, STATUSES, AppsApi
 from agent.apps import Apps
 from agent.engine import DockerEngine
-from agent.host import Host
-from agent.identity import Identity, machine_id
-from agent.labels import LabelFiles
-from agent.lock import only_agent
-from agent.presence import Presence
-from agent.registries import in_the_clear
-from agent.reload import Reload
-from agent.renewals import Renewals
-from agent.reporting import Reporting
-from agent.roll_call import RollCall, Words
-from agent.schedule import scheduled
-from agent.settings import Configuration
-from agent.status import StatusFile
-from agent.store import Store
+from agent.reload import AgentReloader
+from agent.reporting.certificates import CertificateMonitor
+from agent.reporting.connections import unencrypted_registries
+from agent.reporting.group import HeartbeatBuilder, ReporterGroup
+from agent.reporting.heartbeat import Host
+from agent.reporting.label_files import LabelFiles
+from agent.reporting.reporter_factory import ReporterFactory
+from agent.reporting.schedule import scheduled
+from agent.reporting.status import StatusFile
+from agent.settings import AgentConfiguration
+from agent.state.deregistration import Deregistration
+from agent.state.identity import Identity, machine_id
+from agent.state.lock import state_lock
+from agent.state.store import Store
 from config.address import listen_address
 from config.agent import NodeSettings
 from httpd.app import build_app
 from httpd.auth import Keyring
 from httpd.instant import Instant
 from httpd.metrics import RequestMetrics, new_metrics
-from httpd.serve import Signals, listening
-from httpd.systemd import Notifier
+from httpd.process import SystemdNotifier
+from httpd.server.listener import SignalHandler, listening
 
 DRAIN_SECONDS = 10.0
 
 
-async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
+async def run(configuration: AgentConfiguration, log: FilteringBoundLogger) -> None:
     """Run the agent until SIGTERM or SIGINT: listen, tell systemd, and only then report.
 
     Raises:
@@ -51,52 +51,70 @@ async def run(configuration: Configuration, log: FilteringBoundLogger) -> None:
 
     """
     async with AsyncExitStack() as stack:
-        stack.enter_context(only_agent(configuration.state))
-        presence = Presence(directory=configuration.state)
-        presence.join()  # a `deregister` from now on counts, however long the rest takes
-        identity = Identity(directory=configuration.state, machine=machine_id())
-        signals = Signals(notifier=Notifier(os.environ), log=log)
-        metrics, keyring, roll_call = new_metrics(), Keyring(configuration.callers), RollCall()
-        apps = await stack.enter_async_context(_apps(configuration, roll_call.call, log))
+        stack.enter_context(state_lock(configuration.state_directory))
+        deregistration = Deregistration(directory=configuration.state_directory)
+        deregistration.clear()  # a `deregister` from now on counts, however long the rest takes
+        identity = Identity(directory=configuration.state_directory, machine=machine_id())
+        signals = SignalHandler(notifier=SystemdNotifier(os.environ), log=log)
+        metrics, keyring, reporter_group = (
+            new_metrics(),
+            Keyring(configuration.callers),
+            ReporterGroup(),
+        )
+        apps = await stack.enter_async_context(
+            _apps(configuration, reporter_group.request_report, log)
+        )
         port = await stack.enter_async_context(
             _listening(configuration, apps, keyring=keyring, metrics=metrics, log=log)
         )
 
         host = _host(configuration, identity, port=port, log=log)
-        words = Words(host=host(configuration.settings.node), hosting=apps.hosting)
-        reporting = _reporting(configuration, words, identity, presence, metrics=metrics, log=log)
-        reporters = await stack.enter_async_context(reporting.reporters(configuration.lines))
-        renewals = Renewals({line.url: line.trust for line in configuration.lines}, log=log)
-        ticks = [*(reporter.tick for reporter in reporters), renewals.tick]
+        heartbeat_builder = HeartbeatBuilder(
+            host=host(configuration.settings.node), hosted_apps=apps.hosted_apps
+        )
+        reporter_factory = _reporter_factory(
+            configuration, heartbeat_builder, identity, deregistration, metrics=metrics, log=log
+        )
+        reporters = await stack.enter_async_context(
+            reporter_factory.reporters(configuration.registry_connections)
+        )
+        certificate_monitor = CertificateMonitor(
+            {
+                connection.url: connection.client_tls
+                for connection in configuration.registry_connections
+            },
+            log=log,
+        )
+        ticks = [*(reporter.tick for reporter in reporters), certificate_monitor.tick]
         seconds = configuration.settings.heartbeat_seconds
         stack.enter_context(scheduled(ticks, seconds=seconds))
-        await stack.enter_async_context(roll_call.going_on(reporters))
-        reload = Reload(
+        await stack.enter_async_context(reporter_group.running(reporters))
+        reload = AgentReloader(
             configuration=configuration,
             host=host,
             keyring=keyring,
-            words=words,
-            roll_call=roll_call,
+            heartbeat_builder=heartbeat_builder,
+            reporter_group=reporter_group,
             log=log,
         )
-        await signals.until_stopped(reload)
+        await signals.run_until_stopped(reload)
 
 
 def _host(
-    configuration: Configuration, identity: Identity, *, port: int, log: FilteringBoundLogger
+    configuration: AgentConfiguration, identity: Identity, *, port: int, log: FilteringBoundLogger
 ) -> Callable[[NodeSettings], Host]:
     return partial(
         configuration.host,
         agent_id=identity.id,
-        label_files=LabelFiles(complain=_complain(log)),
-        complain=_complain(log),
+        label_files=LabelFiles(warn=_log_left_out(log)),
+        warn=_log_left_out(log),
         port=port,
     )
 
 
 @asynccontextmanager
 async def _apps(
-    configuration: Configuration, on_change: Callable[[], None], log: FilteringBoundLogger
+    configuration: AgentConfiguration, on_change: Callable[[], None], log: FilteringBoundLogger
 ) -> AsyncIterator[Apps]:
     docker = configuration.settings.docker
     apps = Apps(
@@ -120,7 +138,7 @@ async def _apps(
 
 @asynccontextmanager
 async def _listening(
-    configuration: Configuration,
+    configuration: AgentConfiguration,
     apps: Apps,
     *,
     keyring: Keyring,
@@ -151,7 +169,7 @@ async def _listening(
         drain_seconds=DRAIN_SECONDS,
         log=log,
         instant=Instant(
-            [("GET", f"{PATH}/{{name}}", api.get_at_once)],
+            [("GET", f"{APPS_PATH}/{{name}}", api.get_at_once)],
             declined={"GET": ()},
             keyring=keyring,
             metrics=request_metrics,
@@ -161,28 +179,28 @@ async def _listening(
         yield port
 
 
-def _reporting(
-    configuration: Configuration,
-    words: Words,
+def _reporter_factory(
+    configuration: AgentConfiguration,
+    heartbeat_builder: HeartbeatBuilder,
     identity: Identity,
-    presence: Presence,
+    deregistration: Deregistration,
     *,
     metrics: CollectorRegistry,
     log: FilteringBoundLogger,
-) -> Reporting:
-    for url in in_the_clear(configuration.settings):
+) -> ReporterFactory:
+    for url in unencrypted_registries(configuration.settings):
         log.warning("the key for this registry travels unencrypted: use https", registry=url)
-    return Reporting(
-        words=words,
+    return ReporterFactory(
+        heartbeat_builder=heartbeat_builder,
         hostname=configuration.address.hostname,
         interval_seconds=configuration.settings.heartbeat_seconds,
         identity=identity,
-        presence=presence,
-        status_file=StatusFile(directory=configuration.state),
+        deregistration=deregistration,
+        status_file=StatusFile(directory=configuration.state_directory),
         metrics=metrics,
         log=log,
     )
 
 
-def _complain(log: FilteringBoundLogger) -> Callable[[str], None]:
+def _log_left_out(log: FilteringBoundLogger) -> Callable[[str], None]:
     return lambda fault: log.warning("not told to the registries", reason=fault)

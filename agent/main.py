@@ -8,17 +8,17 @@ import threading
 from collections.abc import Sequence
 
 from agent import commands, daemon
-from agent.identity import IdentityError
-from agent.lock import StateInUse, StateUnusable
-from agent.settings import Configuration
-from agent.store import StoreUnusable
+from agent.settings import AgentConfiguration
+from agent.state.identity import IdentityError
+from agent.state.lock import StateInUse, StateUnusable
+from agent.state.store import StoreUnusable
 from config import logs
-from config.load import ConfigError, command_line
-from httpd.serve import StartError
+from config.load import ConfigError, argument_parsers
+from httpd.server.listener import ListenError
 
 DEFAULT = "/etc/rollcall/agent.yml"
 WRONG_SETTINGS = 2
-FAILURES = (StartError, StateInUse, StateUnusable, StoreUnusable, IdentityError)
+STARTUP_ERRORS = (ListenError, StateInUse, StateUnusable, StoreUnusable, IdentityError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,13 +28,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     try:
-        configuration = Configuration(options.config)
+        configuration = AgentConfiguration(options.config)
         return 0 if options.check else _run(options, configuration)
     except ConfigError as error:
         sys.stderr.write(f"rollcall-agent: {error}\n")
         return WRONG_SETTINGS
-    except FAILURES as error:
-        return _told(error)
+    except STARTUP_ERRORS as error:
+        return _print_error(error)
     except PermissionError as error:
         sys.stderr.write(f"rollcall-agent: {error.filename}: {error.strerror}; try it as root\n")
     except (IsADirectoryError, NotADirectoryError) as error:
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1
 
 
-def _run(options: argparse.Namespace, configuration: Configuration) -> int:
+def _run(options: argparse.Namespace, configuration: AgentConfiguration) -> int:
     match options.command:
         case "status":
             return commands.show_status(configuration, as_json=options.json)
@@ -52,25 +52,27 @@ def _run(options: argparse.Namespace, configuration: Configuration) -> int:
             )
         case _:
             status = _serve(configuration)
-            _leave_threads_behind(status)
+            _exit_without_threads(status)
             return status
 
 
-def _serve(configuration: Configuration) -> int:
+def _serve(configuration: AgentConfiguration) -> int:
     log = configuration.settings.log
     try:
-        asyncio.run(daemon.run(configuration, logs.set_up(level=log.level, style=log.format)))
-    except FAILURES as error:
-        return _told(error)
+        asyncio.run(
+            daemon.run(configuration, logs.configure_logging(level=log.level, style=log.format))
+        )
+    except STARTUP_ERRORS as error:
+        return _print_error(error)
     return 0
 
 
-def _told(error: Exception) -> int:
+def _print_error(error: Exception) -> int:
     sys.stderr.write(f"rollcall-agent: {error}\n")
     return 1
 
 
-def _leave_threads_behind(status: int) -> None:
+def _exit_without_threads(status: int) -> None:
     """End now, though a thread may still wait for an engine that says nothing.
 
     All that is kept is on disk and closed by now; Python itself would wait for the thread.
@@ -81,7 +83,7 @@ def _leave_threads_behind(status: int) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser, common = command_line(
+    parser, common = argument_parsers(
         "rollcall-agent", "Runs this host's apps and answers the roll call.", DEFAULT
     )
     parser.set_defaults(command=None)
@@ -95,11 +97,11 @@ def _parser() -> argparse.ArgumentParser:
     command(
         "status", "show what the registries are told, when they last took it, and why not"
     ).add_argument("--json", action="store_true", help="for programs")
-    leaving = command("deregister", "take this host out of the registries for good")
-    leaving.add_argument(
+    deregister_parser = command("deregister", "take this host out of the registries for good")
+    deregister_parser.add_argument(
         "--force", action="store_true", help="even where another identity holds the name"
     )
-    leaving.add_argument(
+    deregister_parser.add_argument(
         "--wait",
         type=float,
         default=30.0,

@@ -6,12 +6,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from agent.host import OWN_ENTRIES, Host
+from agent.reporting.heartbeat import AGENT_KV_KEYS, Host
 from config.address import listen_address
 from config.agent import AgentSettings
-from registry.heartbeat import Heartbeat, HostnameInvalid, label_fault, normalise_hostname
+from registry.message import Heartbeat, HostnameInvalid, label_error, normalise_hostname
 
-PORTS = {"http": 80, "https": 443}
+DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class NodeInvalid(Exception):
@@ -19,7 +19,7 @@ class NodeInvalid(Exception):
 
 
 @dataclass(frozen=True)
-class Address:
+class AgentAddress:
     """Where this host is reached: its name, and the agent's URL and port."""
 
     hostname: str
@@ -28,7 +28,9 @@ class Address:
     tls: bool
 
 
-def address(settings: AgentSettings, *, system_hostname: str, port: int | None = None) -> Address:
+def address(
+    settings: AgentSettings, *, system_hostname: str, port: int | None = None
+) -> AgentAddress:
     """Find out where this host is reached; ``port`` is the one listened on, once that is known.
 
     Raises:
@@ -45,10 +47,10 @@ def address(settings: AgentSettings, *, system_hostname: str, port: int | None =
     return _advertised(settings.node.advertise or f"{scheme}://{hostname}:{port}", hostname)
 
 
-def _advertised(url: str, hostname: str) -> Address:
+def _advertised(url: str, hostname: str) -> AgentAddress:
     try:
         parts = urlsplit(url)
-        port = parts.port or PORTS.get(parts.scheme, 0)
+        port = parts.port or DEFAULT_PORTS.get(parts.scheme, 0)
     except ValueError as error:
         raise NodeInvalid(f"node.advertise: `{url}`: {error}") from error
     if not port or not parts.hostname or parts.username or parts.query or parts.fragment:
@@ -56,19 +58,19 @@ def _advertised(url: str, hostname: str) -> Address:
             f"node.advertise: `{url}` is no address of an agent; "
             f"write http://HOST:PORT, such as http://{hostname}:7656"
         )
-    return Address(hostname, url, port, tls=parts.scheme == "https")
+    return AgentAddress(hostname, url, port, tls=parts.scheme == "https")
 
 
-def check(settings: AgentSettings) -> None:
+def check_node(settings: AgentSettings) -> None:
     """Raise NodeInvalid where a registry would refuse the labels or the kv."""
     for index, label in enumerate(settings.node.labels):
-        fault = label_fault(label)
+        fault = label_error(label)
         if fault is not None:
             raise NodeInvalid(f"node.labels[{index}]: {fault}")
     for key in settings.node.kv:
-        if key in OWN_ENTRIES:
+        if key in AGENT_KV_KEYS:
             raise NodeInvalid(f"node.kv: `{key}` is told by the agent itself; choose another key")
-    kv = {**settings.node.kv, **dict.fromkeys(OWN_ENTRIES, "")}
+    kv = {**settings.node.kv, **dict.fromkeys(AGENT_KV_KEYS, "")}
     try:
         msgspec.convert({"labels": settings.node.labels, "kv": kv}, Heartbeat)
         msgspec.json.encode([settings.node.labels, settings.node.kv])
@@ -76,21 +78,21 @@ def check(settings: AgentSettings) -> None:
         raise NodeInvalid(f"node: {error}") from error
 
 
-def build(
+def build_host(
     settings: AgentSettings,
     *,
-    at: Address,
+    agent_address: AgentAddress,
     file_labels: Callable[[], Iterable[str]],
     facts: Mapping[str, str],
-    complain: Callable[[str], None],
+    warn: Callable[[str], None],
 ) -> Host:
     """Make the host, with ``facts`` beside the configured kv, ``file_labels`` beside the labels."""
     return Host(
         labels=settings.node.labels,
-        more_labels=file_labels,
+        dynamic_labels=file_labels,
         kv=settings.node.kv,
-        facts={**facts, "agent.url": at.url},
-        port=at.port,
-        tls=at.tls,
-        complain=complain,
+        facts={**facts, "agent.url": agent_address.url},
+        port=agent_address.port,
+        tls=agent_address.tls,
+        warn=warn,
     )

@@ -5,14 +5,14 @@ from collections.abc import Callable
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
-from agent.host import Host
-from agent.roll_call import RollCall, Words
-from agent.settings import Configuration
+from agent.reporting.group import HeartbeatBuilder, ReporterGroup
+from agent.reporting.heartbeat import Host
+from agent.settings import AgentConfiguration
 from config.agent import AgentSettings, NodeSettings
 from httpd.auth import Keyring
 
 
-class Reload:
+class AgentReloader:
     """Reads the settings again: keys, labels and kv count at once, and are told at once.
 
     Whatever else was changed is named in the log, since it counts only after a restart. Raises
@@ -22,26 +22,26 @@ class Reload:
     def __init__(
         self,
         *,
-        configuration: Configuration,
+        configuration: AgentConfiguration,
         host: Callable[[NodeSettings], Host],
         keyring: Keyring,
-        words: Words,
-        roll_call: RollCall,
+        heartbeat_builder: HeartbeatBuilder,
+        reporter_group: ReporterGroup,
         log: FilteringBoundLogger,
     ) -> None:
         self._configuration = configuration
         self._host = host
         self._keyring = keyring
-        self._words = words
-        self._roll_call = roll_call
+        self._heartbeat_builder = heartbeat_builder
+        self._reporter_group = reporter_group
         self._log = log
 
     def __call__(self) -> None:
         """Take over what the settings file and the key files say now."""
-        fresh = Configuration(self._configuration.file)
-        self._words.host = self._host(fresh.settings.node)
+        fresh = AgentConfiguration(self._configuration.file)
+        self._heartbeat_builder.host = self._host(fresh.settings.node)
         self._keyring.replace(fresh.callers)
-        self._roll_call.call()
+        self._reporter_group.request_report()
         for name in needing_restart(self._configuration.settings, fresh.settings):
             self._log.warning("changed, but counts only after a restart", setting=name)
 

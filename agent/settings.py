@@ -8,23 +8,24 @@ from pathlib import Path
 
 import msgspec
 
-from agent import node, registries
+from agent import node
 from agent.apps import AppDefaults, is_data_path, is_user_name
-from agent.engine import RegistryLogin
-from agent.facts import host_facts, system_hostname
-from agent.host import Host
-from agent.labels import LabelFiles
+from agent.engine import ImageRegistryLogin
+from agent.reporting import connections
+from agent.reporting.facts import host_facts, system_hostname
+from agent.reporting.heartbeat import Host
+from agent.reporting.label_files import LabelFiles
 from config import VERSION
 from config.agent import AgentSettings, NodeSettings
 from config.load import ConfigError, load
-from config.secrets import Secrets
+from config.secrets import SecretReader
 from httpd.auth import Caller, fingerprint
-from httpd.tls import server_tls
+from httpd.server.tls import server_tls
 
-SQLITE = "sqlite:///"
+SQLITE_PREFIX = "sqlite:///"
 
 
-class Configuration:
+class AgentConfiguration:
     """One settings file, read, with all that it names, and found to make sense.
 
     Raises:
@@ -35,26 +36,26 @@ class Configuration:
     def __init__(self, file: Path, environ: Mapping[str, str] = os.environ) -> None:
         self.file = file
         self.settings = load(file, AgentSettings)
-        self._secrets = Secrets(settings_file=file, environ=environ)
-        self.callers = self._take_callers()
+        self._secrets = SecretReader(settings_file=file, environ=environ)
+        self.callers = self._load_callers()
         self.database = self._database()
         self._check_apps()
         self.tls = server_tls(self.settings.tls, file=file, find=self._secrets.path)
         try:
-            node.check(self.settings)
+            node.check_node(self.settings)
             self.address = node.address(self.settings, system_hostname=system_hostname())
-            self.lines = registries.lines(
+            self.registry_connections = connections.registry_connections(
                 self.settings, secrets=self._secrets, user_agent=f"rollcall-agent/{VERSION}"
             )
-        except (node.NodeInvalid, registries.RegistriesInvalid) as error:
+        except (node.NodeInvalid, connections.RegistriesInvalid) as error:
             raise ConfigError(f"{file}: {error}") from error
 
     @property
-    def state(self) -> Path:
+    def state_directory(self) -> Path:
         """The directory that holds all that must outlive the process."""
         return self.database.parent
 
-    def _take_callers(self) -> list[tuple[bytes, Caller]]:
+    def _load_callers(self) -> list[tuple[bytes, Caller]]:
         """Give each key's fingerprint and what it may do; the settings forget the keys."""
         keys = self.settings.keys
         texts = self._secrets.keys(keys)
@@ -65,7 +66,7 @@ class Configuration:
         ]
 
     def _database(self) -> Path:
-        path = self.settings.store.removeprefix(SQLITE)
+        path = self.settings.store.removeprefix(SQLITE_PREFIX)
         if path == self.settings.store or not path.strip("/"):
             raise ConfigError(
                 f"{self.file}: store: `{self.settings.store}` names no database; "
@@ -92,32 +93,32 @@ class Configuration:
 
     def host(
         self,
-        said: NodeSettings,
+        node_settings: NodeSettings,
         *,
         agent_id: str,
         label_files: LabelFiles,
-        complain: Callable[[str], None],
+        warn: Callable[[str], None],
         port: int | None = None,
     ) -> Host:
         """Make the host that the registries are told of; ``port`` is the one listened on.
 
-        ``said`` may be newer than these settings; the host's name, its port and whether that
-        speaks TLS are as they were at the start.
+        ``node_settings`` may be newer than these settings; the host's name, its port and whether
+        that speaks TLS are as they were at the start.
         """
-        said = msgspec.structs.replace(said, hostname=self.address.hostname)
-        settings = msgspec.structs.replace(self.settings, node=said)
-        return node.build(
+        node_settings = msgspec.structs.replace(node_settings, hostname=self.address.hostname)
+        settings = msgspec.structs.replace(self.settings, node=node_settings)
+        return node.build_host(
             settings,
-            at=node.address(settings, system_hostname=self.address.hostname, port=port),
-            file_labels=partial(label_files.read, self._secrets.path(said.labels_dir)),
+            agent_address=node.address(settings, system_hostname=self.address.hostname, port=port),
+            file_labels=partial(label_files.read, self._secrets.path(node_settings.labels_dir)),
             facts={**host_facts(), "agent.id": agent_id, "agent.version": VERSION},
-            complain=complain,
+            warn=warn,
         )
 
-    def logins(self) -> list[RegistryLogin]:
+    def logins(self) -> list[ImageRegistryLogin]:
         """Give the logins at servers of images."""
         return [
-            RegistryLogin(
+            ImageRegistryLogin(
                 server=login.server,
                 user=login.user,
                 password_file=self._secrets.path(login.password_file),

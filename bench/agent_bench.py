@@ -29,15 +29,15 @@ import docker
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from dev.images import build_busybox
-from tests.daemons import Daemon, Daemons
+from tests.support.daemons import Daemon, Daemons
 
 SOCKET = "/var/run/docker.sock"
-WORD = f"bench-{secrets.token_hex(3)}"
+RUN_ID = f"bench-{secrets.token_hex(3)}"
 TICKS = os.sysconf("SC_CLK_TCK")
 FILTER = quote('{"label":["rollcall.app"]}')
 
 
-class Engine(HTTPConnection):
+class EngineConnection(HTTPConnection):
     """The engine's own interface, over one kept connection."""
 
     def __init__(self, path: str) -> None:
@@ -60,7 +60,7 @@ def get(connection: HTTPConnection, path: str, headers: dict[str, str]) -> float
     return (time.perf_counter() - began) * 1000
 
 
-def in_turns(rounds: int, ours: Callable[[], float], theirs: Callable[[], float]) -> None:
+def compare(rounds: int, ours: Callable[[], float], theirs: Callable[[], float]) -> None:
     """Measure both in turns and print the medians and their ratio."""
     pairs = [(ours(), theirs()) for _ in range(rounds)]
     mine, peer = (statistics.median(column) for column in zip(*pairs, strict=True))
@@ -69,7 +69,7 @@ def in_turns(rounds: int, ours: Callable[[], float], theirs: Callable[[], float]
 
 def create(agent: Daemon, image: str, count: int, first: int = 0) -> list[str]:
     """Create apps side by side; give their names."""
-    names = [f"{WORD}-{number}" for number in range(first, first + count)]
+    names = [f"{RUN_ID}-{number}" for number in range(first, first + count)]
 
     def one(name: str) -> None:
         body = {"name": name, "image": image, "memory": 16}
@@ -87,22 +87,22 @@ def delete(agent: Daemon, names: list[str]) -> None:
         list(pool.map(lambda name: agent.ask("DELETE", f"/v1/apps/{name}", timeout=300), names))
 
 
-def reading(agent: Daemon, engine: Engine, names: list[str], rounds: int) -> None:
+def compare_reads(agent: Daemon, engine: EngineConnection, names: list[str], rounds: int) -> None:
     """Compare the list with the engine's list, and one app with an inspect."""
     api = HTTPConnection(agent.base_url.removeprefix("http://"), timeout=60)
     key = {"Authorization": f"Bearer {agent.key}"}
     record = agent.ask("GET", f"/v1/apps/{names[0]}").json()
     print(f"GET /v1/apps, {len(names)} apps, against GET /containers/json of the same")
     path = f"/v1.41/containers/json?all=1&filters={FILTER}"
-    in_turns(rounds, lambda: get(api, "/v1/apps", key), lambda: get(engine, path, {}))
+    compare(rounds, lambda: get(api, "/v1/apps", key), lambda: get(engine, path, {}))
     print("GET /v1/apps/NAME against the engine's inspect")
     path = f"/v1.41/containers/{record['container_id']}/json"
-    in_turns(
+    compare(
         5 * rounds, lambda: get(api, f"/v1/apps/{names[0]}", key), lambda: get(engine, path, {})
     )
 
 
-class Watcher:
+class DowntimeMeter:
     """A client that asks every 10 ms and knows how long nobody answered."""
 
     def __init__(self, port: int) -> None:
@@ -149,10 +149,10 @@ def down_time(agent: Daemon, client: docker.APIClient, name: str, rounds: int) -
         client.start(container)
 
     port = int(str(record()["http_port"]))
-    in_turns(
+    compare(
         rounds,
-        lambda: Watcher(port).down_time(rebuild),
-        lambda: Watcher(port).down_time(restart),
+        lambda: DowntimeMeter(port).down_time(rebuild),
+        lambda: DowntimeMeter(port).down_time(restart),
     )
 
 
@@ -162,7 +162,8 @@ def idle(agent: Daemon, apps: int, seconds: float) -> None:
     time.sleep(seconds)
     share = (cpu_seconds(agent.pid) - before) / (time.monotonic() - began) * 100
     print(
-        f"idle with {apps} apps for {seconds:.0f} s: {resident(agent.pid):.1f} MiB, {share:.2f} %"
+        f"idle with {apps} apps for {seconds:.0f} s: {resident_mib(agent.pid):.1f} MiB,"
+        f" {share:.2f} %"
     )
 
 
@@ -172,7 +173,7 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-def resident(pid: int) -> float:
+def resident_mib(pid: int) -> float:
     """Give the MiB of a process that are in memory."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / (1 << 20)
 
@@ -195,7 +196,7 @@ def main() -> None:
     options = parser.parse_args()
     url = f"unix://{options.socket}"
     client = docker.APIClient(base_url=url, version="auto", timeout=120)
-    image = f"rollcall-bench:{WORD}"
+    image = f"rollcall-bench:{RUN_ID}"
     build_busybox(client, image, page="Hello")
     settings = {"log": {"level": "info"}, "apps": {"bind": "127.0.0.1", "cpu": 100}}
     with (
@@ -208,8 +209,8 @@ def main() -> None:
             names += create(agent, image, options.apps // 2)
             idle(agent, len(names), options.idle)
             names += create(agent, image, options.apps - len(names), first=len(names))
-            reading(agent, Engine(options.socket), names, options.rounds)
-            print(f"resident after that: {resident(agent.pid):.1f} MiB")
+            compare_reads(agent, EngineConnection(options.socket), names, options.rounds)
+            print(f"resident after that: {resident_mib(agent.pid):.1f} MiB")
             if options.rebuilds:
                 down_time(agent, client, names[0], options.rebuilds)
         finally:

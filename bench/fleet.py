@@ -33,9 +33,9 @@ from probe import Probe
 from simulated import Fleet, Tally, percentiles
 
 from dev.waiting import until
-from registry.client import RegistryClient, Trust
-from tests import prometheus
-from tests.certificates import Authority
+from registry.client.client import ClientTls, RegistryClient
+from tests.support import prometheus
+from tests.support.certificates import Authority
 
 KEY = secrets.token_urlsafe(32)
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -50,7 +50,7 @@ def unused_port() -> int:
     raise SystemExit("no free port between 20000 and 30000")
 
 
-class Registry:
+class RegistryProcess:
     """The registry under test: a process of its own over SQLite on a real disk.
 
     With ``mutual`` every client shows a certificate for its own name. ``verify`` and ``cert`` are
@@ -74,7 +74,7 @@ class Registry:
         if self.authority and mutual:
             settings["tls"]["client_ca"] = str(self.authority.ca)
         self._mutual = mutual
-        self._trust = Trust(ca=self.authority.ca if self.authority else None)
+        self._client_tls = ClientTls(ca=self.authority.ca if self.authority else None)
         self._config.write_text(yaml.safe_dump(settings | {"log": {"level": "warning"}}))
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -133,14 +133,14 @@ class Registry:
 
     def client(self, hostname: str) -> RegistryClient:
         """Give a host's client, with a certificate of its own where one is asked for."""
-        trust = self._trust
+        client_tls = self._client_tls
         if self._mutual and self.authority:
             pair = self.authority.issue(hostname)
-            trust = Trust(ca=self.authority.ca, certificate=pair.certificate, key=pair.key)
-        return RegistryClient(url=self.url, key=lambda: KEY, trust=trust)
+            client_tls = ClientTls(ca=self.authority.ca, certificate=pair.certificate, key=pair.key)
+        return RegistryClient(url=self.url, key=lambda: KEY, client_tls=client_tls)
 
 
-class Watcher:
+class TargetCounter:
     """Asks Prometheus every second how many targets it has."""
 
     def __init__(self, port: int) -> None:
@@ -166,8 +166,8 @@ class Watcher:
             await asyncio.sleep(1)
 
 
-async def steady(
-    options: argparse.Namespace, registry: Registry, tally: Tally, prober: Probe
+async def measure_steady(
+    options: argparse.Namespace, registry: RegistryProcess, tally: Tally, prober: Probe
 ) -> None:
     """Measure the fleet while nothing is wrong."""
     prober.latencies()
@@ -185,8 +185,8 @@ async def steady(
     print(f"  fresh                 {fresh} of {options.nodes}")
 
 
-async def killed(
-    options: argparse.Namespace, registry: Registry, fleet: Fleet, tally: Tally
+async def measure_restart(
+    options: argparse.Namespace, registry: RegistryProcess, fleet: Fleet, tally: Tally
 ) -> None:
     """Kill the registry, start it again, and measure until every host is fresh."""
     began = time.monotonic()
@@ -194,10 +194,10 @@ async def killed(
     await asyncio.sleep(options.kill_for)
     await asyncio.to_thread(registry.start)
     back = time.monotonic()
-    waiting = [agent.ledger for agent in fleet.agents]
+    waiting = [agent.recorder for agent in fleet.agents]
     while waiting and time.monotonic() - back < 10 * options.interval:
         await asyncio.sleep(0.1)
-        waiting = [ledger for ledger in waiting if ledger.taken_at < back]
+        waiting = [recorder for recorder in waiting if recorder.taken_at < back]
     ended = time.monotonic()
     print(f"killed, away for {back - began:.1f} s")
     print(f"  did not come back     {len(waiting)}")
@@ -205,7 +205,7 @@ async def killed(
     tally.report(back, ended + 1, interval=options.interval, nodes=options.nodes)
 
 
-def scraping(registry: Registry) -> dict[str, object]:
+def prometheus_config(registry: RegistryProcess) -> dict[str, object]:
     """Give the settings of a Prometheus that discovers the fleet and hardly ever scrapes it."""
     discovery = {
         "url": f"{registry.url}/prometheus/fleet",
@@ -219,7 +219,7 @@ def scraping(registry: Registry) -> dict[str, object]:
 
 async def run(options: argparse.Namespace, folder: Path) -> None:
     """Do the whole run."""
-    registry = Registry(folder, tls=options.tls, mutual=options.mutual)
+    registry = RegistryProcess(folder, tls=options.tls, mutual=options.mutual)
     tally = Tally()
     await asyncio.to_thread(registry.start)
     try:
@@ -229,39 +229,41 @@ async def run(options: argparse.Namespace, folder: Path) -> None:
 
 
 async def measure(
-    options: argparse.Namespace, folder: Path, registry: Registry, tally: Tally
+    options: argparse.Namespace, folder: Path, registry: RegistryProcess, tally: Tally
 ) -> None:
     """Let the fleet arrive, and measure."""
     fleet = Fleet(options, tally, registry.client)
-    await fleet.arrive()
+    await fleet.start()
     await asyncio.sleep(3)
     gc.freeze()  # ten thousand hosts are not to be looked through for garbage
     prober = Probe(registry.url, key=KEY, verify=registry.verify, cert=registry.cert)
-    restless = asyncio.create_task(fleet.be_restless())
-    watching_itself = asyncio.create_task(tally.watch_itself())
+    restless = asyncio.create_task(fleet.churn())
+    watching_itself = asyncio.create_task(tally.measure_stalls())
     with ExitStack() as stack:
         watcher = None
         if options.prometheus:
             port = unused_port()
             stack.enter_context(
-                prometheus.running(scraping(registry), folder=folder / "prometheus", port=port)
+                prometheus.running(
+                    prometheus_config(registry), folder=folder / "prometheus", port=port
+                )
             )
-            watcher = Watcher(port)
+            watcher = TargetCounter(port)
             everybody = functools.partial(watcher.has, options.nodes)
             await asyncio.to_thread(until, everybody, "all targets in Prometheus", within=120)
             watching = asyncio.create_task(watcher.watch())
         tally.latencies.clear()
-        await steady(options, registry, tally, prober)
+        await measure_steady(options, registry, tally, prober)
         if options.kill_for is not None:
-            await killed(options, registry, fleet, tally)
-            await steady(options, registry, tally, prober)
+            await measure_restart(options, registry, fleet, tally)
+            await measure_steady(options, registry, tally, prober)
         if watcher is not None:
             watching.cancel()
             print(f"Prometheus: never fewer than {watcher.least} of {options.nodes} targets")
     prober.end()
     restless.cancel()
     watching_itself.cancel()
-    await fleet.leave()
+    await fleet.stop()
 
 
 def main() -> None:

@@ -27,11 +27,11 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from registry_load import BODY, KEY, Paced, Result, Wrk
+from registry_load import BODY, KEY, Result, SteadyLoad, Wrk
 from registry_peers import bare, etcd, process
 
-from registry.store import Row
-from registry.store.sqlite import SqliteStore
+from registry.store.protocol import Row
+from registry.store.sqlite.store import SqliteStore
 
 PORT = 28655
 PEER = 28660
@@ -130,7 +130,7 @@ def get(path: str) -> bytes:
     return answer.content
 
 
-def resident(pid: int) -> int:
+def resident_mib(pid: int) -> int:
     """Give a process's resident memory in MiB."""
     status = Path(f"/proc/{pid}/status").read_text("ascii")
     return int(status.partition("VmRSS:")[2].split()[0]) // 1024
@@ -181,8 +181,8 @@ def nodes(bench: Bench) -> None:
     """GET /nodes of ten thousand, amid a thousand heartbeats a second."""
     with bench.registry(10_000), ThreadPoolExecutor(1) as pool:
         get("/nodes")
-        paced = Paced(PORT, rate=1000, hosts=10_000)
-        beating = pool.submit(lambda: asyncio.run(paced.run(12)))
+        steady_load = SteadyLoad(PORT, rate=1000, hosts=10_000)
+        beating = pool.submit(lambda: asyncio.run(steady_load.run(12)))
         time.sleep(2)
         result = bench.wrk.gets(PORT, "/nodes", connections=4)
         rate, p99, bad = beating.result()
@@ -197,15 +197,16 @@ def fleet(bench: Bench) -> None:
     """Start on a hundred thousand nodes; memory after each kind of question."""
     size = 100_000
     with bench.registry(size) as pid:
-        loaded = resident(pid)
+        loaded = resident_mib(pid)
         get("/nodes")
-        listed = resident(pid)
+        listed = resident_mib(pid)
         began = time.monotonic()
         get("/prometheus/rollcall")
         first = time.monotonic() - began
         rate = bench.wrk.posts(PORT, connections=128, hosts=size)
         print(
-            f"| {size:,} nodes | {loaded} MiB, {listed} MiB after GET /nodes, {resident(pid)} MiB"
+            f"| {size:,} nodes | {loaded} MiB, {listed} MiB after GET /nodes,"
+            f" {resident_mib(pid)} MiB"
             f" after GET /prometheus of all ({first:.1f} s the first time) and"
             f" {rate.rate:,.0f} heartbeats/s | | | | | {rate.bad} |",
             flush=True,
@@ -216,14 +217,15 @@ def million(bench: Bench) -> None:
     """As many heartbeats as there may be from a million hosts, each in its turn."""
     hosts, seconds = 1_000_000, 90
     with bench.registry(hosts) as pid:
-        loaded = resident(pid)
+        loaded = resident_mib(pid)
         # The first of each host is decoded: of what the store keeps there is no digest.
         first = bench.wrk.posts(PORT, connections=128, hosts=hosts, seconds=150)
         before = cpu_seconds(pid)
         rate = bench.wrk.posts(PORT, connections=128, hosts=hosts, seconds=seconds)
         spent = (cpu_seconds(pid) - before) / (rate.rate * seconds) * 1e6
         print(
-            f"| a million nodes, {loaded} MiB, {resident(pid)} MiB in the end | {first.rate:,.0f}/s"
+            f"| a million nodes, {loaded} MiB, {resident_mib(pid)} MiB in the end"
+            f" | {first.rate:,.0f}/s"
             f" at first, {rate.rate:,.0f}/s, {spent:.0f} us, p99 {rate.p99} | | | 16,700/s |"
             f" {'met' if rate.rate >= 16_700 else 'MISSED'} | {first.bad + rate.bad} |",
             flush=True,

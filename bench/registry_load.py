@@ -127,7 +127,7 @@ class Wrk:
         return Result(float(rate[1]), p99[1] if p99 else "?", bad)
 
 
-class Paced:
+class SteadyLoad:
     """Unchanged heartbeats at a steady rate, over connections that are kept."""
 
     def __init__(self, port: int, *, rate: int, hosts: int, connections: int = 20) -> None:

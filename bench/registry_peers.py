@@ -19,13 +19,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from registry_load import KEY
 
 from dev.waiting import until
-from registry.heartbeat import Heartbeat
+from registry.message import Heartbeat
 
 ROOT = Path(__file__).parents[1]
 START_SECONDS = 120.0
 
 
-class Bare:
+class BareHandlers:
     """The least that a handler can do: look the key up, decode the same body, answer bytes."""
 
     def __init__(self, answer: bytes) -> None:
@@ -94,7 +94,7 @@ def bare(port: int, answer: Path) -> Iterator[int]:
 
 def main() -> None:
     """Serve the bare handlers."""
-    handlers = Bare(Path(sys.argv[2]).read_bytes())
+    handlers = BareHandlers(Path(sys.argv[2]).read_bytes())
     app = web.Application()
     app.router.add_post("/nodes/{hostname}", handlers.post)
     app.router.add_get("/{kind}/{service}", handlers.get)

@@ -11,10 +11,10 @@ from contextlib import contextmanager, suppress
 
 import structlog
 
-from agent.backoff import Backoff
-from agent.reporter import Reporter
-from registry.client import RegistryClient, RegistryFailure
-from registry.heartbeat import Heartbeat
+from agent.reporting.backoff import Backoff
+from agent.reporting.reporter import Reporter
+from registry.client.client import RegistryClient, RegistryError
+from registry.message import Heartbeat
 
 
 def percentiles(seconds: list[float]) -> str:
@@ -35,7 +35,7 @@ class Tally:
         self.longest_silence = 0.0
         self.longest_stall = 0.0
 
-    async def watch_itself(self) -> None:
+    async def measure_stalls(self) -> None:
         """Find out how long the simulator was too busy to do anything on time."""
         while True:
             began = time.monotonic()
@@ -60,7 +60,7 @@ class Tally:
         self.longest_silence = 0.0
 
 
-class Ledger:
+class RegistryStatusRecorder:
     """Stands in for an agent's ledger, and keeps the fleet's tally."""
 
     def __init__(self, tally: Tally) -> None:
@@ -76,7 +76,7 @@ class Ledger:
             self.tally.longest_silence = max(self.tally.longest_silence, now - self.taken_at)
         self.taken_at = now
 
-    def failed(self, failure: RegistryFailure) -> None:
+    def failed(self, failure: RegistryError) -> None:
         """Count one that was not."""
         self.tally.failures[failure.kind] += 1
 
@@ -85,7 +85,7 @@ class Ledger:
         raise error
 
 
-class Nameless:
+class NullIdentity:
     """Stands in for identity and presence, which are files of a real host."""
 
     def claim(self, *_: str) -> None:
@@ -96,12 +96,12 @@ class Nameless:
         return []
 
     @contextmanager
-    def speaking(self) -> Iterator[bool]:
+    def permit(self) -> Iterator[bool]:
         """Let it speak."""
         yield True
 
 
-class Agent:
+class SimulatedAgent:
     """One simulated host. ``rate`` is how fast its clock runs; its phase is drawn once a life."""
 
     def __init__(
@@ -113,7 +113,7 @@ class Agent:
     ) -> None:
         self.number = number
         self.changes = 0
-        self.ledger = Ledger(tally)
+        self.recorder = RegistryStatusRecorder(tally)
         self._options = options
         self._client = client
         self._hostname = f"node-{number:06}.fleet.test"
@@ -123,7 +123,7 @@ class Agent:
 
     async def heartbeat(self) -> Heartbeat:
         """Say about as much as a real host with two apps does; this begins each attempt."""
-        self.ledger.tally.attempts[int(time.monotonic())] += 1
+        self.recorder.tally.attempts[int(time.monotonic())] += 1
         address = f"127.0.{self.number // 250}.{self.number % 250 + 1}"
         labels = ["service:web", f"rack:r{self.number % 40}", f"release:{self.changes}"]
         labels += ["prometheus:fleet:port:9", f"prometheus:fleet:host:{address}"]
@@ -143,26 +143,26 @@ class Agent:
         """Get another label, and say so."""
         self.changes += 1
         if self._reporter is not None:
-            self._reporter.call()
+            self._reporter.request_report()
 
-    async def live(self) -> None:
+    async def run_until_cancelled(self) -> None:
         """Report from now on, until cancelled."""
         interval = self._options.interval / self._rate
         async with self._client(self._hostname) as client:
-            self._reporter = self._made(client, interval)
+            self._reporter = self._new_reporter(client, interval)
             run = asyncio.create_task(self._reporter.run())
             try:
                 due = time.monotonic() + random.uniform(0, interval)
                 while True:
                     await asyncio.sleep(max(0, due - time.monotonic()))
-                    self._reporter.call()
+                    self._reporter.request_report()
                     due += interval
             finally:
                 run.cancel()
                 with suppress(asyncio.CancelledError):
                     await run
 
-    def _made(self, client: RegistryClient, interval: float) -> Reporter:
+    def _new_reporter(self, client: RegistryClient, interval: float) -> Reporter:
         return Reporter(
             url="the registry",
             registry=client,
@@ -170,10 +170,10 @@ class Agent:
             heartbeat=self.heartbeat,
             key=lambda: "",
             interval_seconds=interval,
-            backoff=Backoff(longest_seconds=self._options.interval, random=random.SystemRandom()),
-            identity=Nameless(),
-            presence=Nameless(),
-            ledger=self.ledger,
+            backoff=Backoff(max_seconds=self._options.interval, random=random.SystemRandom()),
+            identity=NullIdentity(),
+            deregistration=NullIdentity(),
+            recorder=self.recorder,
             monotonic=time.monotonic,
             log=structlog.get_logger(),
         )
@@ -185,29 +185,31 @@ class Fleet:
     def __init__(
         self, options: argparse.Namespace, tally: Tally, client: Callable[[str], RegistryClient]
     ) -> None:
-        self.agents = [Agent(number, options, tally, client) for number in range(options.nodes)]
-        self._lives: list[asyncio.Task[None]] = []
+        self.agents = [
+            SimulatedAgent(number, options, tally, client) for number in range(options.nodes)
+        ]
+        self._tasks: list[asyncio.Task[None]] = []
         self._options = options
 
-    async def arrive(self) -> None:
+    async def start(self) -> None:
         """Start all hosts, spread over one heartbeat."""
         for agent in self.agents:
-            self._lives.append(asyncio.create_task(agent.live()))
+            self._tasks.append(asyncio.create_task(agent.run_until_cancelled()))
             await asyncio.sleep(self._options.interval / len(self.agents))
 
-    async def be_restless(self) -> None:
+    async def churn(self) -> None:
         """Restart and change hosts at random until cancelled."""
         while True:
             await asyncio.sleep(1)
             for _ in range(round(self._options.restarts)):
                 number = random.randrange(len(self.agents))
-                self._lives[number].cancel()
-                self._lives[number] = asyncio.create_task(self.agents[number].live())
+                self._tasks[number].cancel()
+                self._tasks[number] = asyncio.create_task(self.agents[number].run_until_cancelled())
             for _ in range(round(self._options.changes)):
                 random.choice(self.agents).change()
 
-    async def leave(self) -> None:
+    async def stop(self) -> None:
         """End all hosts."""
-        for life in self._lives:
-            life.cancel()
-        await asyncio.gather(*self._lives, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

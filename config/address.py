@@ -2,7 +2,7 @@
 
 import ipaddress
 
-LAST_PORT = 65535
+MAX_PORT = 65535
 
 
 def listen_address(text: str) -> tuple[str, int]:
@@ -13,7 +13,7 @@ def listen_address(text: str) -> tuple[str, int]:
 
     """
     host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > LAST_PORT:
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > MAX_PORT:
         raise ValueError(f"`{text}` is no address; write HOST:PORT, such as 127.0.0.1:7655")
     if host.startswith("[") and host.endswith("]"):
         host = _ipv6(host[1:-1], text)

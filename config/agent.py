@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from config.address import LAST_PORT
-from config.server import Port, Seconds, Secret, ServerSettings, Settings
+from config.address import MAX_PORT
+from config.server import PortNumber, Seconds, Secret, ServerSettings, Settings
 
 
 class AgentKey(Secret, frozen=True, kw_only=True):
@@ -29,7 +29,7 @@ class NodeSettings(Settings, frozen=True, kw_only=True):
     kv: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class ReportSettings(Settings, frozen=True, kw_only=True):
+class RegistryConnectionSettings(Settings, frozen=True, kw_only=True):
     """A registry to report to. ``certificate`` and ``certificate_key`` are this host's own."""
 
     url: str
@@ -79,8 +79,8 @@ class AppsSettings(Settings, frozen=True, kw_only=True):
     memory: Annotated[int, msgspec.Meta(ge=6)] = 512
     ports: str = "20000-29999"
     bind: str = "0.0.0.0"
-    ssh_port: Port = 22
-    http_port: Port = 8000
+    ssh_port: PortNumber = 22
+    http_port: PortNumber = 8000
     data: str = "/srv"
     ssh_user: str = "app"
     stop_seconds: Annotated[int, msgspec.Meta(ge=0)] = 10
@@ -98,7 +98,7 @@ class AppsSettings(Settings, frozen=True, kw_only=True):
         """Give the ports that the agent may pick from."""
         first, _, last = self.ports.partition("-")
         if not (
-            first.isdecimal() and last.isdecimal() and 1 <= int(first) <= int(last) <= LAST_PORT
+            first.isdecimal() and last.isdecimal() and 1 <= int(first) <= int(last) <= MAX_PORT
         ):
             raise ValueError(f"`ports` is `{self.ports}`; write FIRST-LAST, such as 20000-29999")
         return range(int(first), int(last) + 1)
@@ -110,7 +110,7 @@ class AgentSettings(ServerSettings, frozen=True, kw_only=True):
     listen: str = "127.0.0.1:7656"
     keys: tuple[AgentKey, ...] = ()
     node: NodeSettings = NodeSettings()
-    registries: tuple[ReportSettings, ...] = ()
+    registries: tuple[RegistryConnectionSettings, ...] = ()
     heartbeat_seconds: Seconds = 30
     docker: DockerSettings = DockerSettings()
     store: str = "sqlite:///var/lib/rollcall/agent.db"

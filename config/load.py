@@ -25,7 +25,7 @@ class _Loader(yaml.SafeLoader):
     """YAML's safe subset, without its habit of letting the last of two equal keys win."""
 
 
-def _unique(loader: _Loader, node: yaml.MappingNode) -> dict[Hashable, Any]:
+def _construct_unique(loader: _Loader, node: yaml.MappingNode) -> dict[Hashable, Any]:
     seen: set[Hashable] = set()
     for key_node, _ in node.value:
         key = loader.construct_object(key_node, deep=True)
@@ -37,10 +37,10 @@ def _unique(loader: _Loader, node: yaml.MappingNode) -> dict[Hashable, Any]:
     return loader.construct_mapping(node, deep=True)
 
 
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique)
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_unique)
 
 
-def _document(data: bytes) -> Any:
+def _parse(data: bytes) -> Any:
     loader = _Loader(data)
     try:
         return loader.get_single_data()
@@ -56,18 +56,18 @@ def load(path: Path, settings: type[T]) -> T:
 
     """
     try:
-        document = _document(path.read_bytes())
+        document = _parse(path.read_bytes())
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: is no YAML: {_place(error)}") from error
+        raise ConfigError(f"{path}: is no YAML: {_yaml_error_text(error)}") from error
     try:
         return msgspec.convert({} if document is None else document, settings)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: {_explain(str(error), settings)}") from error
+        raise ConfigError(f"{path}: {_validation_error_text(str(error), settings)}") from error
 
 
-def _place(error: Exception) -> str:
+def _yaml_error_text(error: Exception) -> str:
     """Tell what is wrong and where, without the lines around it: they may hold a secret."""
     if isinstance(error, yaml.MarkedYAMLError):
         parts = [part for part in (error.context, error.problem) if part]
@@ -77,48 +77,50 @@ def _place(error: Exception) -> str:
     return f"a value in it cannot be read ({type(error).__name__})"
 
 
-def _explain(problem: str, settings: type) -> str:
+def _validation_error_text(problem: str, settings: type) -> str:
     """Turn msgspec's message into one that leads with the path and ends with what is allowed."""
     text, _, where = problem.partition(" - at `$")
     where = where.rstrip("`").lstrip(".")
     unknown = UNKNOWN_FIELD.fullmatch(text)
     if unknown:
         path = f"{where}.{unknown[1]}" if where else unknown[1]
-        return f"{path}: unknown setting; allowed here: {', '.join(_names(settings, where))}"
+        return f"{path}: unknown setting; allowed here: {', '.join(_field_names(settings, where))}"
     if text.startswith("Invalid enum value"):
         return f"{where}: {text}; allowed here: {', '.join(_choices(settings, where))}"
     return f"{where}: {text}" if where else text
 
 
-def _names(settings: type, where: str) -> Iterable[str]:
-    return [field.encode_name for field in _pick(_at(settings, where), inspect.StructType).fields]
+def _field_names(settings: type, where: str) -> Iterable[str]:
+    return [
+        field.encode_name for field in _select(_type_at(settings, where), inspect.StructType).fields
+    ]
 
 
 def _choices(settings: type, where: str) -> Iterable[str]:
-    return [str(value) for value in _pick(_at(settings, where), inspect.LiteralType).values]
+    return [str(value) for value in _select(_type_at(settings, where), inspect.LiteralType).values]
 
 
-def _at(settings: type, where: str) -> inspect.Type:
+def _type_at(settings: type, where: str) -> inspect.Type:
     """Give what is expected at a path such as ``keys[0].allow[0]`` or ``apps``."""
     kind = inspect.type_info(settings)
     for step in re.findall(r"[^.\[\]]+|\[[^\]]*\]", where):
-        kind = _inner(kind, step)
+        kind = _member_type(kind, step)
     return kind
 
 
-def _inner(kind: inspect.Type, step: str) -> inspect.Type:
+def _member_type(kind: inspect.Type, step: str) -> inspect.Type:
     if step.startswith("["):
-        return _pick(kind, inspect.VarTupleType).item_type
-    fields = _pick(kind, inspect.StructType).fields
+        return _select(kind, inspect.VarTupleType).item_type
+    fields = _select(kind, inspect.StructType).fields
     return next(field.type for field in fields if field.encode_name == step)
 
 
-def _pick(kind: inspect.Type, wanted: type[Kind]) -> Kind:
+def _select(kind: inspect.Type, wanted: type[Kind]) -> Kind:
     options = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
     return next(option for option in options if isinstance(option, wanted))
 
 
-def command_line(
+def argument_parsers(
     program: str, description: str, default: str
 ) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
     """Make the parser of a daemon's command line, and the options for its subcommands' parsers.

@@ -8,14 +8,16 @@ from typing import TextIO
 import structlog
 from structlog.typing import FilteringBoundLogger, Processor
 
-QUIET = {
+LIBRARY_LEVELS = {
     "aiohttp.server": logging.ERROR,  # it tells each malformed request; the shell counts them
     "apscheduler": logging.WARNING,  # it writes two lines for each run of a job
     "urllib3": logging.ERROR,  # it retells what docker-py raises
 }
 
 
-def set_up(*, level: str, style: str, stream: TextIO = sys.stderr) -> FilteringBoundLogger:
+def configure_logging(
+    *, level: str, style: str, stream: TextIO = sys.stderr
+) -> FilteringBoundLogger:
     """Send this process's logs, the libraries' too, to the stream; give the logger to hand on.
 
     ``level`` is debug, info, warning or error; ``style`` is console, json or auto.
@@ -31,12 +33,12 @@ def set_up(*, level: str, style: str, stream: TextIO = sys.stderr) -> FilteringB
     handler = logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared, processors=_last(style, stream)
+            foreign_pre_chain=shared, processors=_renderers(style, stream)
         )
     )
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
-    for name, least in QUIET.items():
-        logging.getLogger(name).setLevel(least)
+    for name, library_level in LIBRARY_LEVELS.items():
+        logging.getLogger(name).setLevel(library_level)
     logger: FilteringBoundLogger = structlog.wrap_logger(
         logging.getLogger("rollcall"),
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -45,7 +47,7 @@ def set_up(*, level: str, style: str, stream: TextIO = sys.stderr) -> FilteringB
     return logger
 
 
-def _last(style: str, stream: TextIO) -> list[Processor]:
+def _renderers(style: str, stream: TextIO) -> list[Processor]:
     cleaned: Processor = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     if style == "console" or (style == "auto" and stream.isatty()):
         # Where there is `rich`, structlog's own choice tells all variables: keys, and all nodes.

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from config.server import Port, Seconds, Secret, ServerSettings, Settings
+from config.server import PortNumber, Seconds, Secret, ServerSettings, Settings
 
 
 class RegistryKey(Secret, frozen=True, kw_only=True):
@@ -37,8 +37,8 @@ class PrometheusSettings(Settings, frozen=True, kw_only=True):
     (``job``, ``instance`` and those that begin with two underscores).
     """
 
-    default_port: Port = 9100
-    ports: dict[str, Port] = msgspec.field(default_factory=dict)
+    default_port: PortNumber = 9100
+    ports: dict[str, PortNumber] = msgspec.field(default_factory=dict)
     targets: Literal["any", "own"] = "any"
     allow_labels: tuple[str, ...] = ()
 

@@ -7,11 +7,11 @@ from typing import Protocol
 from config.load import ConfigError
 from config.server import Secret
 
-SHORTEST = 16
-MAKE_ONE = "make one with: openssl rand -hex 32"
+MIN_SECRET_LENGTH = 16
+GENERATE_HINT = "make one with: openssl rand -hex 32"
 
 
-class GivenSecret(Protocol):
+class SecretSource(Protocol):
     """A key as either daemon's settings give it."""
 
     @property
@@ -23,7 +23,7 @@ class GivenSecret(Protocol):
         """The file that holds it."""
 
 
-class Secrets:
+class SecretReader:
     """Where secrets are looked up: beside the settings file, credentials of systemd first."""
 
     def __init__(self, *, settings_file: Path, environ: Mapping[str, str]) -> None:
@@ -51,16 +51,18 @@ class Secrets:
         except OSError as error:
             raise self._error(where, f"{path} cannot be read: {error.strerror}") from error
         except UnicodeDecodeError as error:
-            raise self._error(where, f"{path} holds more than ASCII text; {MAKE_ONE}") from error
-        return self._usable(where, text)
+            raise self._error(
+                where, f"{path} holds more than ASCII text; {GENERATE_HINT}"
+            ) from error
+        return self._validated(where, text)
 
-    def read(self, where: str, secret: Secret | GivenSecret) -> str:
+    def read(self, where: str, secret: Secret | SecretSource) -> str:
         """Give the secret's text, or raise ConfigError."""
         if secret.file is not None:
             return self.read_file(f"{where}.file", secret.file)
-        return self._usable(f"{where}.value", secret.value or "")
+        return self._validated(f"{where}.value", secret.value or "")
 
-    def keys(self, keys: Iterable[GivenSecret]) -> list[str]:
+    def keys(self, keys: Iterable[SecretSource]) -> list[str]:
         """Give each key's text, in their order; at least one, no two alike.
 
         Raises:
@@ -71,18 +73,20 @@ class Secrets:
         if not texts:
             raise self._error(
                 "keys",
-                f"no key is set, so nobody could ask anything; {MAKE_ONE}, and name its file",
+                f"no key is set, so nobody could ask anything; {GENERATE_HINT}, and name its file",
             )
         for index, text in enumerate(texts):
             if text in texts[:index]:
                 raise self._error(f"keys[{index}]", "is the same as an earlier key")
         return texts
 
-    def _usable(self, where: str, text: str) -> str:
-        if len(text) < SHORTEST:
-            raise self._error(where, f"has fewer than {SHORTEST} characters; {MAKE_ONE}")
+    def _validated(self, where: str, text: str) -> str:
+        if len(text) < MIN_SECRET_LENGTH:
+            raise self._error(
+                where, f"has fewer than {MIN_SECRET_LENGTH} characters; {GENERATE_HINT}"
+            )
         if not text.isascii() or not text.isprintable() or " " in text:
-            raise self._error(where, f"holds white space or other than ASCII; {MAKE_ONE}")
+            raise self._error(where, f"holds white space or other than ASCII; {GENERATE_HINT}")
         return text
 
     def _error(self, where: str, problem: str) -> ConfigError:

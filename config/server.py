@@ -6,7 +6,7 @@ import msgspec
 
 from config.address import listen_address
 
-Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+PortNumber = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 Seconds = Annotated[int, msgspec.Meta(ge=1)]
 
 

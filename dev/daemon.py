@@ -11,8 +11,8 @@ from threading import Event, Thread
 import requests
 
 from config.address import listen_address
-from dev.processes import end, how_it_ended, start
-from dev.waiting import TookTooLongError, until
+from dev.processes import describe_exit, end, start
+from dev.waiting import WaitTimeoutError, until
 
 START_SECONDS = 30.0
 STOP_SECONDS = 60.0
@@ -22,7 +22,7 @@ class DaemonError(Exception):
     """A daemon cannot start or ended by itself; the text says which and why."""
 
 
-class Daemon:
+class DaemonProcess:
     """A running daemon, ``registry`` or ``agent``, and where it listens (HOST:PORT)."""
 
     def __init__(self, *, name: str, listen: str, process: subprocess.Popen[bytes]) -> None:
@@ -34,19 +34,19 @@ class Daemon:
         """Raise DaemonError if it ended."""
         status = self._process.poll()
         if status is not None:
-            raise DaemonError(f"the {self.name} {how_it_ended(status)}; see its log above")
+            raise DaemonError(f"the {self.name} {describe_exit(status)}; see its log above")
 
     def wait_until_healthy(self, stop: Event) -> None:
         """Wait for its first answer.
 
         Raises:
             DaemonError: it ended, or did not answer in time.
-            StopAskedError: ``stop`` was set.
+            StopRequestedError: ``stop`` was set.
 
         """
         try:
             until(self._healthy, "its first answer", within=START_SECONDS, stop=stop)
-        except TookTooLongError as error:
+        except WaitTimeoutError as error:
             raise DaemonError(f"the {self.name} does not start: {error}") from error
 
     def _healthy(self) -> bool:
@@ -60,7 +60,7 @@ class Daemon:
 @contextmanager
 def running(
     name: str, *, settings: Path, listen: str, log: Callable[[str], None]
-) -> Iterator[Daemon]:
+) -> Iterator[DaemonProcess]:
     """Run a daemon from its console script for as long as this lasts.
 
     Args:
@@ -73,27 +73,29 @@ def running(
         DaemonError: another program listens there.
 
     """
-    _refuse_taken_address(name, listen, settings)
+    _check_address_free(name, listen, settings)
     program = Path(sys.executable).with_name(f"rollcall-{name}")
     process = start([program, "--config", settings], output=subprocess.PIPE)
-    lines = Thread(target=_pass_on, args=[name, process, log])
+    lines = Thread(target=_forward_output, args=[name, process, log])
     lines.start()
     try:
-        yield Daemon(name=name, listen=listen, process=process)
+        yield DaemonProcess(name=name, listen=listen, process=process)
     finally:
         if not end(process, within=STOP_SECONDS):
             log(f"{name:8} | killed: it did not end within {STOP_SECONDS:g} seconds")
         lines.join()
 
 
-def _pass_on(name: str, process: subprocess.Popen[bytes], log: Callable[[str], None]) -> None:
+def _forward_output(
+    name: str, process: subprocess.Popen[bytes], log: Callable[[str], None]
+) -> None:
     assert process.stdout is not None
     with process.stdout as output:
         for line in output:
             log(f"{name:8} | {line.decode(errors='replace').rstrip()}")
 
 
-def _refuse_taken_address(name: str, listen: str, settings: Path) -> None:
+def _check_address_free(name: str, listen: str, settings: Path) -> None:
     host, port = listen_address(listen)
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Event
 
 from dev.processes import end, start
-from dev.waiting import TookTooLongError, until
+from dev.waiting import WaitTimeoutError, until
 
 SOCKET = Path("/var/run/docker.sock")
 PID_FILES = {
@@ -55,7 +55,7 @@ def url(environ: Mapping[str, str]) -> str:
     return chosen if chosen.startswith("unix:///") else DEFAULT_URL
 
 
-def answers(url: str) -> bool:
+def responds(url: str) -> bool:
     """Tell whether an engine answers at ``unix:///PATH``."""
     with closing(_UnixConnection(url.removeprefix("unix://"))) as connection:
         try:
@@ -78,10 +78,10 @@ def running(url: str, *, log: Path, stop: Event | None = None) -> Iterator[None]
 
     Raises:
         EngineError: none is there and none can be started.
-        StopAskedError: ``stop`` was set before it answered.
+        StopRequestedError: ``stop`` was set before it answered.
 
     """
-    process = None if answers(url) else _start(url, log)
+    process = None if responds(url) else _start(url, log)
     try:
         if process:
             _wait(process, url, log, stop)
@@ -95,25 +95,25 @@ def _start(url: str, log: Path) -> subprocess.Popen[bytes]:
     if url != DEFAULT_URL:
         raise EngineError(f"no Docker Engine answers at {url}")
     if os.geteuid() != 0:
-        raise EngineError(_why_not(SOCKET))
+        raise EngineError(_unavailable_text(SOCKET))
     if SYSTEMD.is_dir():
         command = ["systemctl", "start", "docker.service"]
     elif program := shutil.which("dockerd", path=system_path(os.environ)):
         command = [program]
-        forget_the_dead(PID_FILES)
+        remove_stale_pid_files(PID_FILES)
     else:
         raise EngineError("no Docker Engine answers, and dockerd is not installed")
     with log.open("wb") as output:
         return start(command, output=output)
 
 
-def _why_not(socket: Path) -> str:
+def _unavailable_text(socket: Path) -> str:
     if socket.exists() and not os.access(socket, os.W_OK):
         return f"this user may not use {socket} (be root, or join the group docker)"
     return "no Docker Engine answers, and only root can start one"
 
 
-def forget_the_dead(pid_files: Mapping[Path, str]) -> None:
+def remove_stale_pid_files(pid_files: Mapping[Path, str]) -> None:
     """Take away the pid files of killed programs, such as an engine and its containerd.
 
     Either of these takes whatever has that number by now for its own, and also what has ended but
@@ -135,12 +135,14 @@ def _runs(pid: int, program: str) -> bool:
 
 
 def _wait(process: subprocess.Popen[bytes], url: str, log: Path, stop: Event | None) -> None:
-    def settled() -> bool:
-        return answers(url) or bool(process.poll())
+    def started_or_exited() -> bool:
+        return responds(url) or bool(process.poll())
 
     try:
-        until(settled, "the Docker Engine's first answer", within=START_SECONDS, stop=stop)
-    except TookTooLongError as error:
+        until(
+            started_or_exited, "the Docker Engine's first answer", within=START_SECONDS, stop=stop
+        )
+    except WaitTimeoutError as error:
         raise EngineError(f"{error}; see {log}") from error
     if process.poll():
         last = log.read_text(errors="replace").strip().rpartition("\n")[2]

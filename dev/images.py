@@ -8,8 +8,13 @@ from pathlib import Path
 import docker
 
 APPLETS = ("cat", "env", "hostname", "httpd", "id", "ls", "mkdir", "ps", "sh", "sleep", "wget")
-PLACES = ("/bin/busybox", "/usr/bin/busybox", "/bin/busybox.static", "/usr/bin/busybox-static")
-BUSYBOX = """\
+BUSYBOX_PATHS = (
+    "/bin/busybox",
+    "/usr/bin/busybox",
+    "/bin/busybox.static",
+    "/usr/bin/busybox-static",
+)
+BUSYBOX_DOCKERFILE = """\
 FROM scratch
 COPY . /
 LABEL rollcall.http_port=8000
@@ -22,11 +27,11 @@ class ImageError(Exception):
     """The image could not be built; the text is the engine's or names what is missing."""
 
 
-def static_busybox() -> Path | None:
+def find_static_busybox() -> Path | None:
     """Find a busybox that needs no library, as Debian's busybox-static."""
-    for place in map(Path, PLACES):
-        if place.is_file() and b"/ld-" not in place.read_bytes()[:4096]:
-            return place
+    for path in map(Path, BUSYBOX_PATHS):
+        if path.is_file() and b"/ld-" not in path.read_bytes()[:4096]:
+            return path
     return None
 
 
@@ -41,7 +46,7 @@ def build_busybox(
         ImageError: there is no static busybox, or the engine could not build.
 
     """
-    busybox = static_busybox()
+    busybox = find_static_busybox()
     if busybox is None:
         raise ImageError("no static busybox here (Debian: busybox-static)")
     files = {
@@ -50,7 +55,7 @@ def build_busybox(
         "www/index.html": page.encode(),
     }
     links = dict.fromkeys((f"bin/{applet}" for applet in APPLETS), "busybox")
-    build(client, tag, BUSYBOX, files, links=links, labels=labels)
+    build(client, tag, BUSYBOX_DOCKERFILE, files, links=links, labels=labels)
 
 
 def build(
@@ -73,7 +78,7 @@ def build(
         | dict(files),
         links or {},
     )
-    words = client.build(
+    events = client.build(
         fileobj=context,
         custom_context=True,
         tag=tag,
@@ -82,9 +87,9 @@ def build(
         rm=True,
         decode=True,
     )
-    for word in words:
-        if "error" in word:
-            raise ImageError(f"{tag}: {word['error'].strip()}")
+    for event in events:
+        if "error" in event:
+            raise ImageError(f"{tag}: {event['error'].strip()}")
 
 
 def _archive(files: Mapping[str, bytes], links: Mapping[str, str]) -> io.BytesIO:

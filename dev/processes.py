@@ -13,9 +13,9 @@ def start(command: Sequence[str | Path], *, output: IO[bytes] | int) -> subproce
 
     Should this process be killed, the program is told to end (where util-linux is installed).
     """
-    tie = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
+    prefix = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
     return subprocess.Popen(
-        [*tie, *command],
+        [*prefix, *command],
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
@@ -35,7 +35,7 @@ def end(process: subprocess.Popen[bytes], *, within: float) -> bool:
     return True
 
 
-def how_it_ended(status: int) -> str:
+def describe_exit(status: int) -> str:
     """Put a process's return code into words, such as ``ended with status 1``."""
     if status < 0:
         return f"was ended by {signal.Signals(-status).name}"

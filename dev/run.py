@@ -16,10 +16,10 @@ import requests
 from config.load import ConfigError
 from dev import daemon, engine, images, state, terminal
 from dev.screen import Screen
-from dev.waiting import StopAskedError
+from dev.waiting import StopRequestedError
 
-LOOK_SECONDS = 0.2
-CALLS = """\
+CHECK_SECONDS = 0.2
+INSTRUCTIONS = """\
 
 Paste these into another terminal:
 
@@ -38,12 +38,12 @@ Ctrl-C ends it all.
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until somebody asks to stop; give the exit status."""
     options = _options(arguments)
-    stop = terminal.asked_to_stop()
+    stop = terminal.stop_event()
     screen = Screen(stop)
     with terminal.foreground():
         try:
             _run(options, screen, stop)
-        except StopAskedError:
+        except StopRequestedError:
             return 0
         except (daemon.DaemonError, ConfigError, OSError) as error:
             screen.show_logs()
@@ -64,30 +64,30 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _run(options: argparse.Namespace, screen: Screen, stop: Event) -> None:
     url = engine.url(os.environ)
-    here = state.prepare(
+    dev_state = state.prepare(
         options.var.resolve(), registry=options.registry, agent=options.agent, engine=url
     )
     image = f"rollcall-{options.app}"
     with ExitStack() as stack:
-        log = here.folder / "dockerd.log"
-        _have_engine(stack, url, log=log, image=image, screen=screen, stop=stop)
+        log = dev_state.folder / "dockerd.log"
+        _ensure_engine(stack, url, log=log, image=image, screen=screen, stop=stop)
         daemons = []
-        for name, listen in (("registry", here.registry), ("agent", here.agent)):
-            settings = here.folder / f"{name}.yml"
+        for name, listen in (("registry", dev_state.registry), ("agent", dev_state.agent)):
+            settings = dev_state.folder / f"{name}.yml"
             started = stack.enter_context(
                 daemon.running(name, settings=settings, listen=listen, log=screen.log)
             )
             started.wait_until_healthy(stop)
             daemons.append(started)
-        screen.say(_calls(here, options.app, image))
+        screen.say(_instructions(dev_state, options.app, image))
         screen.show_logs()
-        while not stop.wait(LOOK_SECONDS):
+        while not stop.wait(CHECK_SECONDS):
             for running in daemons:
                 running.check()
         screen.say("\nrollcall: ending what was started here")
 
 
-def _have_engine(
+def _ensure_engine(
     stack: ExitStack, url: str, *, log: Path, image: str, screen: Screen, stop: Event
 ) -> None:
     """Start the engine where none runs and build the image; without an engine, say so."""
@@ -110,14 +110,14 @@ def _client(url: str) -> Iterator[docker.APIClient]:
         client.close()
 
 
-def _calls(here: state.State, app: str, image: str) -> str:
-    return CALLS.format(
-        header=shlex.quote(f"@{here.header}"),
-        registry=here.registry,
-        agent=here.agent,
+def _instructions(dev_state: state.DevState, app: str, image: str) -> str:
+    return INSTRUCTIONS.format(
+        header=shlex.quote(f"@{dev_state.header}"),
+        registry=dev_state.registry,
+        agent=dev_state.agent,
         app=app,
         image=image,
-        folder=here.folder,
+        folder=dev_state.folder,
     )
 
 

@@ -16,7 +16,7 @@ class Screen:
     def __init__(self, stop: Event) -> None:
         self._stop = stop
         self._lock = Lock()
-        self._held: list[str] | None = []
+        self._buffered: list[str] | None = []
 
     def say(self, text: str) -> None:
         """Print at once."""
@@ -26,17 +26,17 @@ class Screen:
     def log(self, line: str) -> None:
         """Print a daemon's line, or hold it back until ``show_logs``."""
         with self._lock:
-            if self._held is None:
+            if self._buffered is None:
                 self._print(line)
             else:
-                self._held.append(line)
+                self._buffered.append(line)
 
     def show_logs(self) -> None:
         """Print what was held back, and from now on each line as it comes."""
         with self._lock:
-            for line in self._held or []:
+            for line in self._buffered or []:
                 self._print(line)
-            self._held = None
+            self._buffered = None
 
     def _print(self, text: str) -> None:
         try:

@@ -13,11 +13,11 @@ from config.load import load
 from config.registry import RegistrySettings
 
 # The default needs more open files than a login may have, of which each daemon would warn.
-CONNECTIONS = 500
+MAX_CONNECTIONS = 500
 
 
 @dataclass(frozen=True)
-class State:
+class DevState:
     """The folder and what is in it.
 
     Attributes:
@@ -37,7 +37,7 @@ class State:
         return self.folder / "ops.header"
 
 
-def prepare(folder: Path, *, registry: str, agent: str, engine: str) -> State:
+def prepare(folder: Path, *, registry: str, agent: str, engine: str) -> DevState:
     """Make what is not there yet: settings that somebody edited stay as they are.
 
     Raises:
@@ -52,7 +52,7 @@ def prepare(folder: Path, *, registry: str, agent: str, engine: str) -> State:
     _write_once(folder / "ops.header", f"Authorization: Bearer {key}\n")
     _write_once(folder / "registry.yml", _yaml(_registry(folder, registry)))
     _write_once(folder / "agent.yml", _yaml(_agent(folder, agent, registry, engine)))
-    return State(
+    return DevState(
         folder=folder,
         registry=load(folder / "registry.yml", RegistrySettings).listen,
         agent=load(folder / "agent.yml", AgentSettings).listen,
@@ -83,7 +83,7 @@ def _registry(folder: Path, listen: str) -> Mapping[str, Any]:
             {"name": "hosts", "file": "hosts.key", "allow": ["register"]},
         ],
         "store": f"sqlite:///{folder / 'registry.db'}",
-        "max_connections": CONNECTIONS,
+        "max_connections": MAX_CONNECTIONS,
         "log": {"format": "console"},
     }
 
@@ -104,6 +104,6 @@ def _agent(folder: Path, listen: str, registry: str, engine: str) -> Mapping[str
         "docker": {"url": engine},
         "store": f"sqlite:///{folder / 'agent.db'}",
         "apps": {"bind": "127.0.0.1"},
-        "max_connections": CONNECTIONS,
+        "max_connections": MAX_CONNECTIONS,
         "log": {"format": "console"},
     }

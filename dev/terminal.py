@@ -18,7 +18,7 @@ def foreground() -> Iterator[None]:
     be there to wake it.
     """
     group = os.getpgrp()
-    if group == os.getpid() or not _in_front(group):
+    if group == os.getpid() or not _is_foreground(group):
         yield
         return
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)
@@ -32,21 +32,21 @@ def foreground() -> Iterator[None]:
             os.tcsetpgrp(sys.stdin.fileno(), group)
 
 
-def _in_front(group: int) -> bool:
+def _is_foreground(group: int) -> bool:
     try:
         return sys.stdout.isatty() and os.tcgetpgrp(sys.stdin.fileno()) == group
     except (OSError, ValueError):
         return False  # no terminal, or another one
 
 
-def asked_to_stop() -> Event:
+def stop_event() -> Event:
     """Give an event that Ctrl-C, SIGTERM and a closed terminal set."""
     stop = Event()
 
-    def ask(number: int, frame: FrameType | None) -> None:
+    def request_stop(number: int, frame: FrameType | None) -> None:
         del number, frame
         stop.set()
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, ask)
+        signal.signal(number, request_stop)
     return stop

@@ -8,13 +8,13 @@ from http import HTTPStatus
 from aiohttp import web
 from structlog.typing import FilteringBoundLogger
 
-from httpd.auth import CALLER, READING
+from httpd.auth import CALLER, SAFE_METHODS
 
 LINES_PER_SECOND = 10
 QUIET = web.RequestKey("quiet", bool)
 
 
-def tells_everything(log: FilteringBoundLogger) -> bool:
+def logs_every_request(log: FilteringBoundLogger) -> bool:
     """Tell whether reads and quiet requests have their line in the log, too."""
     return log.is_enabled_for(logging.DEBUG)
 
@@ -32,14 +32,16 @@ class AccessLog:
     ) -> None:
         self._log = log.bind()  # a lazy logger would look itself up for each line
         self._monotonic = monotonic
-        self._verbose = tells_everything(log)
+        self._verbose = logs_every_request(log)
         self._windows: dict[int, _Window] = {}
 
-    def tell(
+    def write(
         self, request: web.Request, status: int, *, seconds: float, reason: str | None
     ) -> None:
         """Write the line of an answered request; ``reason`` is why it was refused."""
-        quiet = status < HTTPStatus.BAD_REQUEST and (request.method in READING or QUIET in request)
+        quiet = status < HTTPStatus.BAD_REQUEST and (
+            request.method in SAFE_METHODS or QUIET in request
+        )
         if quiet and not self._verbose:
             return
         window = self._windows.setdefault(status, _Window())

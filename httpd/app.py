@@ -8,12 +8,12 @@ from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
 
 from httpd.access_log import AccessLog
-from httpd.api_docs import SwaggerPage
-from httpd.auth import Keyring, by_method
-from httpd.bodies import LIMIT, message
-from httpd.errors import Statuses
-from httpd.metrics import MetricsPage, RequestMetrics
-from httpd.shell import Permits, Shell
+from httpd.api_docs import SwaggerHandler
+from httpd.auth import Keyring, permits_by_method
+from httpd.bodies import DEFAULT_MAX_BODY_BYTES, message_response
+from httpd.errors import ErrorStatuses
+from httpd.metrics import MetricsHandler, RequestMetrics
+from httpd.middleware import Middleware, Permits
 
 HEALTH = "/healthz"
 METRICS = "/metrics"
@@ -29,46 +29,48 @@ def build_app(
     request_metrics: RequestMetrics,
     swagger: str,
     log: FilteringBoundLogger,
-    permits: Permits = by_method,
-    trouble: Callable[[], str | None] = lambda: None,
+    permits: Permits = permits_by_method,
+    unavailable_reason: Callable[[], str | None] = lambda: None,
     open_metrics: bool = False,
     open_swagger: bool = False,
 ) -> web.Application:
     """Make the application: the daemon's routes, and those that every daemon has.
 
-    ``statuses`` gives each of the daemon's exceptions its status. ``trouble`` tells why the daemon
-    cannot serve at present (GET /healthz is 503 then), or None. ``swagger`` is the text of the
-    interface's document, in YAML.
+    ``statuses`` gives each of the daemon's exceptions its status. ``unavailable_reason`` tells why
+    the daemon cannot serve at present (GET /healthz is 503 then), or None. ``swagger`` is the text
+    of the interface's document, in YAML.
     """
     may_be_open = {HEALTH: True, METRICS: open_metrics, SWAGGER: open_swagger}
-    shell = Shell(
+    middleware = Middleware(
         keyring=keyring,
         permits=permits,
         open_paths={path for path, is_open in may_be_open.items() if is_open},
-        statuses=Statuses(statuses),
+        statuses=ErrorStatuses(statuses),
         metrics=request_metrics,
         access_log=AccessLog(log),
         log=log,
     )
-    own = [
-        web.get(HEALTH, Health(trouble).show),
-        web.get(METRICS, MetricsPage(metrics).show),
-        web.get(SWAGGER, SwaggerPage(swagger).show),
+    common_routes = [
+        web.get(HEALTH, HealthHandler(unavailable_reason).get),
+        web.get(METRICS, MetricsHandler(metrics).get),
+        web.get(SWAGGER, SwaggerHandler(swagger).get),
     ]
-    app = web.Application(middlewares=[shell.__call__], client_max_size=LIMIT)
-    app.add_routes([*routes, *own])
+    app = web.Application(middlewares=[middleware.__call__], client_max_size=DEFAULT_MAX_BODY_BYTES)
+    app.add_routes([*routes, *common_routes])
     return app
 
 
-class Health:
+class HealthHandler:
     """GET /healthz: whether the daemon can do its work."""
 
-    def __init__(self, trouble: Callable[[], str | None]) -> None:
-        self._trouble = trouble
+    def __init__(self, unavailable_reason: Callable[[], str | None]) -> None:
+        self._unavailable_reason = unavailable_reason
 
-    async def show(self, _request: web.Request) -> web.Response:
+    async def get(self, _request: web.Request) -> web.Response:
         """Answer 200, or 503 with the reason."""
-        trouble = self._trouble()
-        if trouble is None:
-            return message("ok")
-        return message(trouble, status=HTTPStatus.SERVICE_UNAVAILABLE, headers={"Retry-After": "5"})
+        unavailable_reason = self._unavailable_reason()
+        if unavailable_reason is None:
+            return message_response("ok")
+        return message_response(
+            unavailable_reason, status=HTTPStatus.SERVICE_UNAVAILABLE, headers={"Retry-After": "5"}
+        )

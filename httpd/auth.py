@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 SCHEMES = ("bearer", "token")
-READING = frozenset({"GET", "HEAD"})
+SAFE_METHODS = frozenset({"GET", "HEAD"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,9 @@ def fingerprint(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
-def by_method(caller: Caller, request: web.Request) -> bool:
+def permits_by_method(caller: Caller, request: web.Request) -> bool:
     """Tell whether the key may do this, where ``read`` is GET and ``write`` everything else."""
-    return ("read" if request.method in READING else "write") in caller.allow
+    return ("read" if request.method in SAFE_METHODS else "write") in caller.allow
 
 
 def caller(request: web.Request) -> Caller:

@@ -10,22 +10,27 @@ import msgspec
 from aiohttp import web
 from multidict import MultiDict, MultiDictProxy, MultiMapping
 
+from httpd.continue_100 import send_continue
 from httpd.errors import BadInput, BodyTooLarge, BodyTooSlow, CompressedBody
-from httpd.expectation import invite
 
 T = TypeVar("T")
-LIMIT = 64 * 1024
-SECONDS = 10.0
+DEFAULT_MAX_BODY_BYTES = 64 * 1024
+BODY_TIMEOUT_SECONDS = 10.0
 # The first or the second half of a pair of escapes, alone.
-HALF_A_CHARACTER = re.compile(
+LONE_SURROGATE = re.compile(
     rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]", re.DOTALL
 )
-HALF = "one of its \\u escapes is half a character"
-JSON = {"Content-Type": "application/json"}
+LONE_SURROGATE_REASON = "one of its \\u escapes is half a character"
+JSON_HEADERS = {"Content-Type": "application/json"}
 SERVER = "rollcall"  # instead of telling strangers which library, in which version
 
 
-async def read(request: web.Request, *, limit: int = LIMIT, seconds: float = SECONDS) -> bytes:
+async def read_body(
+    request: web.Request,
+    *,
+    limit: int = DEFAULT_MAX_BODY_BYTES,
+    seconds: float = BODY_TIMEOUT_SECONDS,
+) -> bytes:
     """Read the whole body, of at most ``limit`` bytes, within ``seconds``.
 
     Raises:
@@ -44,7 +49,7 @@ async def read(request: web.Request, *, limit: int = LIMIT, seconds: float = SEC
             body = content.read_nowait()
             _check_size(len(body), limit)
             return body
-        await invite(request)
+        await send_continue(request)
         async with asyncio.timeout(seconds):
             return await _read(content.iter_any(), limit)
     except TimeoutError as error:
@@ -70,11 +75,11 @@ def decode(
     body: bytes,
     decoder: msgspec.json.Decoder[T],
     *,
-    unique: Callable[[bytes, T], bool] | None = None,
+    has_unique_keys: Callable[[bytes, T], bool] | None = None,
 ) -> T:
     """Decode a JSON body; unknown fields, wrong types and repeated keys are refused.
 
-    ``unique`` may know a quick way to be sure that no key is repeated.
+    ``has_unique_keys`` may know a quick way to be sure that no key is repeated.
 
     Raises:
         BadInput: the body is not what the decoder wants; the message names the field.
@@ -87,15 +92,17 @@ def decode(
     except msgspec.ValidationError as error:
         raise BadInput(f"the body is not as expected: {error}") from error
     except (msgspec.DecodeError, RecursionError) as error:
-        reason = HALF if HALF_A_CHARACTER.search(body) else error  # which would speak of an end
+        reason = (
+            LONE_SURROGATE_REASON if LONE_SURROGATE.search(body) else error
+        )  # which would speak of an end
         raise BadInput(f"the body is no JSON: {reason}") from error
     # That decoder lets the last of two equal keys win; somebody else's would let the first.
-    if unique is None or not unique(body, value):
-        REPEATS.decode(body.decode())
+    if has_unique_keys is None or not has_unique_keys(body, value):
+        DUPLICATE_KEY_CHECKER.decode(body.decode())
     return value
 
 
-def _without_repeats(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicate_keys(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     pairs = list(pairs)
     found = dict(pairs)
     if len(found) != len(pairs):
@@ -108,7 +115,7 @@ def _without_repeats(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 NO_QUERY: MultiMapping[str] = MultiDictProxy(MultiDict())
-REPEATS = json.JSONDecoder(object_pairs_hook=_without_repeats)
+DUPLICATE_KEY_CHECKER = json.JSONDecoder(object_pairs_hook=_reject_duplicate_keys)
 
 
 def query(request: web.Request, allowed: Collection[str]) -> MultiMapping[str]:
@@ -128,23 +135,23 @@ def query(request: web.Request, allowed: Collection[str]) -> MultiMapping[str]:
     return parameters
 
 
-def answer(
+def json_response(
     value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> web.Response:
     """Answer with the value as JSON."""
-    return encoded(msgspec.json.encode(value), status=status, headers=headers)
+    return encoded_json_response(msgspec.json.encode(value), status=status, headers=headers)
 
 
-def encoded(
+def encoded_json_response(
     body: bytes, *, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> web.Response:
     """Answer with JSON that is encoded already."""
     # Given as `content_type`, it would take aiohttp twice as long to make the response.
-    return web.Response(body=body, status=status, headers={**JSON, **(headers or {})})
+    return web.Response(body=body, status=status, headers={**JSON_HEADERS, **(headers or {})})
 
 
-def message(
+def message_response(
     text: str, *, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> web.Response:
-    """Answer with a Message: ``{"message": text}``."""
-    return answer({"message": text}, status=status, headers=headers)
+    """Answer with a Message: ``{"message_response": text}``."""
+    return json_response({"message": text}, status=status, headers=headers)

@@ -22,26 +22,26 @@ class CompressedBody(Exception):
     """The body is compressed, which is refused: a small one could unpack to a huge one."""
 
 
-class NotAllowed(Exception):
+class Forbidden(Exception):
     """The key is good, but may not do this."""
 
 
-SHELL_STATUSES: Mapping[type[Exception], int] = {
+COMMON_STATUSES: Mapping[type[Exception], int] = {
     BadInput: HTTPStatus.BAD_REQUEST,
     BodyTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     BodyTooSlow: HTTPStatus.REQUEST_TIMEOUT,
     CompressedBody: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-    NotAllowed: HTTPStatus.FORBIDDEN,
+    Forbidden: HTTPStatus.FORBIDDEN,
 }
 
 
-class Statuses:
+class ErrorStatuses:
     """Which status an exception becomes; a class stands for its subclasses too."""
 
     def __init__(self, table: Mapping[type[Exception], int]) -> None:
-        self._table = {**SHELL_STATUSES, **table}
+        self._table = {**COMMON_STATUSES, **table}
 
-    def of(self, error: Exception) -> int | None:
+    def status_for(self, error: Exception) -> int | None:
         """Give the status, or None where the error is a defect of ours."""
         for kind in type(error).__mro__:
             if issubclass(kind, Exception) and kind in self._table:

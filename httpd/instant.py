@@ -18,7 +18,7 @@ from aiohttp.http_parser import RawRequestMessage
 from multidict import CIMultiDictProxy
 from structlog.typing import FilteringBoundLogger
 
-from httpd.access_log import tells_everything
+from httpd.access_log import logs_every_request
 from httpd.auth import Caller, Keyring
 from httpd.bodies import SERVER
 from httpd.durations import Durations
@@ -98,7 +98,7 @@ class Instant:
         self._lines: dict[tuple[str, str], Line] = {}
         self._second = 0
         self._date = b""
-        if tells_everything(log):  # each request has its line in the log then
+        if logs_every_request(log):  # each request has its line in the log then
             return
         for method, path, handler in routes:
             durations = metrics.series(path, method, HTTPStatus.OK)

@@ -15,7 +15,7 @@ from prometheus_client.exposition import choose_encoder
 
 from httpd.durations import Durations, RequestDurations
 
-METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE"})
+KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE"})
 
 
 def new_metrics() -> CollectorRegistry:
@@ -77,20 +77,20 @@ class RequestMetrics:
         self, resource: web.AbstractResource | None, method: str, status: int
     ) -> Durations:
         route = resource.canonical if resource else "unmatched"
-        if method not in METHODS:  # strangers may invent as many as they like
+        if method not in KNOWN_METHODS:  # strangers may invent as many as they like
             return self._durations.series(route, "other", status)
         durations = self._durations.series(route, method, status)
         self._known[resource, method, status] = durations
         return durations
 
 
-class MetricsPage:
+class MetricsHandler:
     """GET /metrics, in the format that the scraper asks for."""
 
     def __init__(self, metrics: CollectorRegistry) -> None:
         self._metrics = metrics
 
-    async def show(self, request: web.Request) -> web.Response:
+    async def get(self, request: web.Request) -> web.Response:
         """Answer with every metric."""
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         return web.Response(body=encode(self._metrics), headers={"Content-Type": content_type})

@@ -13,27 +13,34 @@ from structlog.typing import FilteringBoundLogger
 
 from config.address import listen_address
 from httpd.auth import Keyring
-from httpd.doors import Limits
 from httpd.metrics import RequestMetrics, new_metrics
-from httpd.serve import Signals, listening
-from httpd.systemd import Notifier
-from registry.assembly import Registry, application, assemble, instant_answers
-from registry.audit import AuditLog
-from registry.freshness import Freshness
+from httpd.process import SystemdNotifier
+from httpd.server.limits import Timeouts
+from httpd.server.listener import SignalHandler, listening
+from registry.composition import (
+    RegistryComponents,
+    build_application,
+    build_components,
+    instant_answers,
+)
 from registry.metrics import StoreMetrics
-from registry.scrape_index import ScrapeIndex
-from registry.settings import Configuration
-from registry.store.sqlite import SqliteStore
+from registry.nodes.audit import AuditLog
+from registry.nodes.freshness import Freshness
+from registry.prometheus.index import TargetIndex
+from registry.settings import RegistryConfiguration
+from registry.store.sqlite.store import SqliteStore
 
 # What is promised to be durable within a second is written twice in one.
 FLUSH_SECONDS = 0.5
 # Who asks for targets has changed nodes read at once; else they are read now and then, together.
-SETTLE_SECONDS = 2.0
+INDEX_REFRESH_SECONDS = 2.0
 DRAIN_SECONDS = 8.0
 
 
 async def run(
-    configuration: Configuration, log: FilteringBoundLogger, store: type[SqliteStore] = SqliteStore
+    configuration: RegistryConfiguration,
+    log: FilteringBoundLogger,
+    store: type[SqliteStore] = SqliteStore,
 ) -> None:
     """Run the registry, on a store of this kind, until SIGTERM or SIGINT.
 
@@ -44,7 +51,7 @@ async def run(
     request_metrics, tls = RequestMetrics(metrics), configuration.tls()
     async with AsyncExitStack() as stack:
         registry = _open(stack, store, configuration, metrics, log)
-        app = application(
+        app = build_application(
             registry,
             keyring=keyring,
             metrics=metrics,
@@ -53,7 +60,7 @@ async def run(
             open_swagger=settings.open_swagger,
             log=log,
         )
-        signals = Signals(notifier=Notifier(os.environ), log=log)
+        signals = SignalHandler(notifier=SystemdNotifier(os.environ), log=log)
         await stack.enter_async_context(
             listening(
                 app,
@@ -63,7 +70,7 @@ async def run(
                 max_connections=settings.max_connections,
                 drain_seconds=DRAIN_SECONDS,
                 log=log,
-                limits=limits(stale_after_seconds=settings.nodes.stale_after_seconds),
+                timeouts=timeouts(stale_after_seconds=settings.nodes.stale_after_seconds),
                 instant=instant_answers(
                     registry, keyring=keyring, metrics=request_metrics, log=log
                 ),
@@ -75,26 +82,26 @@ async def run(
         gc.freeze()
         log.info("loaded", nodes=len(registry.directory))
         # Each on its own: to read a whole fleet's services takes longer than a flush may wait.
-        for every, do in (
+        for interval, action in (
             (FLUSH_SECONDS, registry.nodes.flush),
-            (SETTLE_SECONDS, Settling(registry.index)),
+            (INDEX_REFRESH_SECONDS, IndexRefresher(registry.index)),
         ):
-            await stack.enter_async_context(Ticking(every=every, do=do, log=log))
-        await signals.until_stopped(Reload(configuration.file, keyring))
+            await stack.enter_async_context(PeriodicTask(interval=interval, action=action, log=log))
+        await signals.run_until_stopped(KeyReloader(configuration.file, keyring))
 
 
-def limits(*, stale_after_seconds: float) -> Limits:
+def timeouts(*, stale_after_seconds: float) -> Timeouts:
     """Give the connections' limits: a host that is not stale yet keeps the one that it has."""
-    return Limits(idle=max(Limits.idle, stale_after_seconds))
+    return Timeouts(idle=max(Timeouts.idle, stale_after_seconds))
 
 
 def _open(
     stack: AsyncExitStack,
     kind: type[SqliteStore],
-    configuration: Configuration,
+    configuration: RegistryConfiguration,
     metrics: CollectorRegistry,
     log: FilteringBoundLogger,
-) -> Registry:
+) -> RegistryComponents:
     """Open the store, and build the rules on it; what is heard last is made durable at the end."""
     store = kind(
         path=configuration.store_file(),
@@ -102,19 +109,19 @@ def _open(
         observe=StoreMetrics(metrics).observe,
     )
     stack.push_async_callback(store.close)
-    registry = assemble(
+    registry = build_components(
         store=store,
-        rules=configuration.rules(),
+        target_options=configuration.target_options(),
         freshness=_freshness(configuration),
         clock=time.time,
         monotonic=time.monotonic,
-        audit=AuditLog(log).tell,
+        audit=AuditLog(log).record,
     )
     stack.push_async_callback(registry.nodes.flush)
     return registry
 
 
-def _freshness(configuration: Configuration) -> Freshness:
+def _freshness(configuration: RegistryConfiguration) -> Freshness:
     nodes = configuration.settings.nodes
     return Freshness(
         stale_after=nodes.stale_after_seconds,
@@ -123,49 +130,49 @@ def _freshness(configuration: Configuration) -> Freshness:
     )
 
 
-class Settling:
+class IndexRefresher:
     """Reads nodes that changed; the first time, as a rule, the whole fleet that was loaded."""
 
-    def __init__(self, index: ScrapeIndex) -> None:
+    def __init__(self, index: TargetIndex) -> None:
         self._index = index
         self._frozen = False
 
     async def __call__(self) -> None:
         """Read them; what the first time makes is for the collector to leave alone, too."""
-        await self._index.settle()
+        await self._index.refresh()
         if not self._frozen:
             self._frozen = True
             gc.freeze()
 
 
-class Ticking:
+class PeriodicTask:
     """While it is open, does something every so many seconds."""
 
     def __init__(
-        self, *, every: float, do: Callable[[], Awaitable[None]], log: FilteringBoundLogger
+        self, *, interval: float, action: Callable[[], Awaitable[None]], log: FilteringBoundLogger
     ) -> None:
-        self._every = every
-        self._do = do
+        self._interval = interval
+        self._action = action
         self._log = log
 
     async def __aenter__(self) -> None:
-        self._task = asyncio.create_task(self._tick())
+        self._task = asyncio.create_task(self._run())
 
     async def __aexit__(self, *_: object) -> None:
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
 
-    async def _tick(self) -> None:
+    async def _run(self) -> None:
         while True:
             try:
-                await self._do()
+                await self._action()
             except Exception as error:
                 self._log.error("defect", exc_info=error)
-            await asyncio.sleep(self._every)
+            await asyncio.sleep(self._interval)
 
 
-class Reload:
+class KeyReloader:
     """Reads the keys again. Raises ConfigError; then the old ones stay."""
 
     def __init__(self, file: Path, keyring: Keyring) -> None:
@@ -174,5 +181,5 @@ class Reload:
 
     def __call__(self) -> None:
         """Take over what the settings file and the key files say now."""
-        fresh = Configuration(self._file)
+        fresh = RegistryConfiguration(self._file)
         self._keyring.replace(fresh.callers, derived=fresh.derived())

@@ -5,15 +5,15 @@ import msgspec
 from httpd.bodies import decode
 from httpd.errors import BadInput
 from httpd.instant import Question, Reply
-from registry.access import may_report
-from registry.api import SCRAPER, STATUSES, source_of
-from registry.consumers import Consumers
-from registry.heartbeat import Heartbeat, normalise_hostname, surely_unique
-from registry.nodes import Nodes
-from registry.representation import tag
-from registry.scrape_index import ScrapeIndex
+from registry.api.access import may_report
+from registry.api.nodes import SCRAPER, STATUS_BY_ERROR, source_of
+from registry.api.representation import entity_tag
+from registry.message import Heartbeat, has_unique_keys, normalise_hostname
+from registry.nodes.nodes import Nodes
+from registry.prometheus.index import TargetIndex
+from registry.prometheus.scrapers import Scrapers
 
-REFUSALS: tuple[type[Exception], ...] = (BadInput, *STATUSES)
+REFUSALS: tuple[type[Exception], ...] = (BadInput, *STATUS_BY_ERROR)
 
 
 class InstantAnswers:
@@ -22,41 +22,41 @@ class InstantAnswers:
     All else, and every error, is for the ordinary handlers of the same routes.
     """
 
-    def __init__(self, *, nodes: Nodes, index: ScrapeIndex, consumers: Consumers) -> None:
+    def __init__(self, *, nodes: Nodes, index: TargetIndex, scrapers: Scrapers) -> None:
         self._nodes = nodes
         self._index = index
-        self._consumers = consumers
+        self._scrapers = scrapers
         self._heartbeats = msgspec.json.Decoder(Heartbeat)
 
     def heartbeat(self, question: Question) -> Reply | None:
         """Take a heartbeat."""
         caller, address, name, _, body = question
-        if self._nodes.trouble is not None:
+        if self._nodes.unavailable_reason is not None:
             return None
         try:
             hostname = normalise_hostname(name)
             if not may_report(caller, hostname):
                 return None
             source = source_of(caller, address)
-            refreshed = self._nodes.refresh(hostname, body, source)
+            refreshed = self._nodes.accept_unchanged(hostname, body, source)
             if refreshed is not None:
                 return Reply(refreshed)
-            heartbeat = decode(body, self._heartbeats, unique=surely_unique)
+            heartbeat = decode(body, self._heartbeats, has_unique_keys=has_unique_keys)
             operator = "write" in caller.allow
-            taken = self._nodes.take(hostname, heartbeat, body, source, operator=operator)
+            taken = self._nodes.accept(hostname, heartbeat, body, source, operator=operator)
         except REFUSALS:
             return None
-        return Reply(taken.answer, after=taken.durable)
+        return Reply(taken.response, after=taken.durable)
 
     def targets(self, question: Question) -> Reply | None:
         """Give a service's targets."""
         caller, _, service, headers, _ = question
-        if self._nodes.trouble is not None or "read" not in caller.allow:
+        if self._nodes.unavailable_reason is not None or "read" not in caller.allow:
             return None
-        self._nodes.readable()
+        self._nodes.require_readable()
         found = self._index.at_once(service, "flat" if SCRAPER in headers else "nested")
         if found is None:
             return None
-        self._consumers.fetched(caller.name, headers.get("User-Agent", ""))
-        lines = f"ETag: {tag(found.digest)}\r\nVary: {SCRAPER}, Accept-Encoding\r\n"
+        self._scrapers.record_fetch(caller.name, headers.get("User-Agent", ""))
+        lines = f"ETag: {entity_tag(found.digest)}\r\nVary: {SCRAPER}, Accept-Encoding\r\n"
         return Reply(found.body(), lines.encode())

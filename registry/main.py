@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from config import logs
-from config.load import ConfigError, command_line
-from httpd import serve
+from config.load import ConfigError, argument_parsers
+from httpd.server import listener
 from registry import commands, daemon
-from registry.heartbeat import HostnameInvalid
-from registry.settings import Configuration
-from registry.store import StartError
+from registry.message import HostnameInvalid
+from registry.settings import RegistryConfiguration
+from registry.store.protocol import StoreOpenError
 
 DEFAULT = "/etc/rollcall/registry.yml"
 WRONG_SETTINGS = 2
@@ -22,22 +22,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line asks for; give the exit status."""
     options = _parser().parse_args(arguments)
     try:
-        configuration = Configuration(options.config)
+        configuration = RegistryConfiguration(options.config)
         configuration.validate()
         if options.check:
-            commands.foresee(configuration)
+            commands.warn(configuration)
             return 0
         _run(options, configuration)
     except (ConfigError, HostnameInvalid) as error:
         sys.stderr.write(f"rollcall-registry: {error}\n")
         return WRONG_SETTINGS
-    except (StartError, serve.StartError) as error:
+    except (StoreOpenError, listener.ListenError) as error:
         sys.stderr.write(f"rollcall-registry: {error}\n")
         return 1
     return 0
 
 
-def _run(options: argparse.Namespace, configuration: Configuration) -> None:
+def _run(options: argparse.Namespace, configuration: RegistryConfiguration) -> None:
     match options.command:
         case "node-key":
             commands.node_key(configuration, options.host)
@@ -49,18 +49,20 @@ def _run(options: argparse.Namespace, configuration: Configuration) -> None:
             commands.check(configuration)
         case _:
             log = configuration.settings.log
-            asyncio.run(daemon.run(configuration, logs.set_up(level=log.level, style=log.format)))
+            asyncio.run(
+                daemon.run(configuration, logs.configure_logging(level=log.level, style=log.format))
+            )
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser, common = command_line("rollcall-registry", "Who is out there.", DEFAULT)
+    parser, common = argument_parsers("rollcall-registry", "Who is out there.", DEFAULT)
     parser.set_defaults(command=None)
     subparsers = parser.add_subparsers(title="commands (without one, the registry runs)")
 
     def command(name: str, text: str) -> argparse.ArgumentParser:
-        made = subparsers.add_parser(name, parents=[common], help=text, description=text)
-        made.set_defaults(command=name)
-        return made
+        subparser = subparsers.add_parser(name, parents=[common], help=text, description=text)
+        subparser.set_defaults(command=name)
+        return subparser
 
     command("node-key", "print the key that is good for one host alone").add_argument("host")
     command("backup", "copy the store to a new file, also while the registry runs").add_argument(

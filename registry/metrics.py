@@ -6,10 +6,10 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from registry.consumers import Consumers
-from registry.directory import Directory
-from registry.nodes import Nodes
-from registry.scrape_index import ScrapeIndex
+from registry.nodes.directory import Directory
+from registry.nodes.nodes import Nodes
+from registry.prometheus.index import TargetIndex
+from registry.prometheus.scrapers import Scrapers
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
 SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5)
@@ -51,12 +51,12 @@ class NodesCollector(Collector):
     """Nodes by state, what became of them, targets left out, and who asks for targets."""
 
     def __init__(
-        self, *, nodes: Nodes, directory: Directory, index: ScrapeIndex, consumers: Consumers
+        self, *, nodes: Nodes, directory: Directory, index: TargetIndex, scrapers: Scrapers
     ) -> None:
         self._nodes = nodes
         self._directory = directory
         self._index = index
-        self._consumers = consumers
+        self._scrapers = scrapers
 
     def collect(self) -> Iterator[Metric]:
         """Give every family."""
@@ -66,17 +66,17 @@ class NodesCollector(Collector):
         yield self._fetches()
 
     def _states(self) -> Iterator[Metric]:
-        stale = self._nodes.stale()
+        stale_count = self._nodes.stale_count()
         states = GaugeMetricFamily(
             "rollcall_registry_nodes", "Nodes on the roll, by state.", labels=["state"]
         )
-        states.add_metric(["fresh"], len(self._directory) - stale)
-        states.add_metric(["stale"], stale)
+        states.add_metric(["fresh"], len(self._directory) - stale_count)
+        states.add_metric(["stale"], stale_count)
         yield states
         yield GaugeMetricFamily(
             "rollcall_registry_available",
             "1 while heartbeats are taken, 0 while the store is loading or in trouble.",
-            value=float(self._nodes.trouble is None),
+            value=float(self._nodes.unavailable_reason is None),
         )
 
     def _events(self) -> Iterator[Metric]:
@@ -103,7 +103,7 @@ class NodesCollector(Collector):
         yield refused
 
     def _remarks(self) -> Iterator[Metric]:
-        self._index.settle_some()
+        self._index.refresh_some()
         remarks = self._index.remarks
         for name, text, reasons in (
             ("targets_left_out", "Targets that scrapers do not get", LEFT_OUT),
@@ -124,6 +124,6 @@ class NodesCollector(Collector):
             "Time since a consumer last asked for targets.",
             labels=["key", "user_agent"],
         )
-        for caller, user_agent, age in self._consumers.ages():
+        for caller, user_agent, age in self._scrapers.ages():
             ages.add_metric([caller, user_agent], age)
         return ages

@@ -9,23 +9,23 @@ import msgspec
 
 from config.load import ConfigError, load
 from config.registry import RegistrySettings
-from config.secrets import Secrets
+from config.secrets import SecretReader
 from httpd.auth import Caller, fingerprint
-from httpd.tls import ServerTls, server_tls
-from registry.access import NodeKeyCallers
-from registry.keys import NodeKeys
-from registry.prometheus import Rules
+from httpd.server.tls import ServerTls, server_tls
+from registry.api.access import NodeKeyCallers
+from registry.api.node_keys import NodeKeys
+from registry.prometheus.targets import TargetOptions
 
 SCHEME = "sqlite:///"
 
 
-class Configuration:
+class RegistryConfiguration:
     """One settings file, read, with the secrets that it names. Raises ConfigError."""
 
     def __init__(self, file: Path, environ: Mapping[str, str] = os.environ) -> None:
         self.file = file
         self.settings = load(file, RegistrySettings)
-        self._secrets = Secrets(settings_file=file, environ=environ)
+        self._secrets = SecretReader(settings_file=file, environ=environ)
 
     def validate(self) -> None:
         """Read all that the file names. Raises ConfigError."""
@@ -70,10 +70,10 @@ class Configuration:
             )
         return Path("/", url.removeprefix(SCHEME))
 
-    def rules(self) -> Rules:
+    def target_options(self) -> TargetOptions:
         """Give how labels become targets."""
         prometheus = self.settings.prometheus
-        return Rules(
+        return TargetOptions(
             default_port=prometheus.default_port,
             ports=prometheus.ports,
             own_only=prometheus.targets == "own",

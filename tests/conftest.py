@@ -15,14 +15,14 @@ import docker.errors
 import pytest
 
 from dev import engine
-from dev.images import build_busybox, static_busybox
-from tests import prometheus as prometheus_server
-from tests.daemons import Daemons
-from tests.images import build_ssh, debian_tree, imported
+from dev.images import build_busybox, find_static_busybox
+from tests.support import prometheus as prometheus_server
+from tests.support.daemons import Daemons
+from tests.support.images import build_ssh, debian_tree, imported
 
 TOP = Path(__file__).parents[1]
 MUST_RUN = os.environ.get("CI") == "true"
-PAGE = "Hello from the roll call"
+HELLO_PAGE = "Hello from the roll call"
 
 FreePort: TypeAlias = Callable[[], int]
 StartPrometheus: TypeAlias = Callable[[Mapping[str, Any]], prometheus_server.Prometheus]
@@ -89,43 +89,43 @@ def free_port() -> FreePort:
 def engine_url() -> str:
     """Give the address of a real Docker Engine. Others may use it too: never expect it empty."""
     url = engine.url(os.environ)
-    if not engine.answers(url):
+    if not engine.responds(url):
         pytest.skip(f"needs a Docker Engine, and none answers at {url}")
     return url
 
 
 @pytest.fixture(scope="session")
-def run_mark() -> dict[str, str]:
+def run_label() -> dict[str, str]:
     """Give the label by which the images of this run of the tests are known."""
     return {"rollcall.test": secrets.token_hex(8)}
 
 
 @pytest.fixture(scope="session")
-def docker_client(engine_url: str, run_mark: Mapping[str, str]) -> Iterator[docker.APIClient]:
+def docker_client(engine_url: str, run_label: Mapping[str, str]) -> Iterator[docker.APIClient]:
     """Give docker-py's low-level client, to look behind the agent's back."""
     client = docker.APIClient(base_url=engine_url, version="auto", timeout=120)
     yield client
     # An image whose tag was taken away while an app still ran from it has stayed.
-    marks = [f"{name}={value}" for name, value in run_mark.items()]
+    marks = [f"{name}={value}" for name, value in run_label.items()]
     for image in client.images(filters={"dangling": True, "label": marks}):
         client.remove_image(image["Id"], force=True)
     client.close()
 
 
 @pytest.fixture(scope="session")
-def busybox_image(docker_client: docker.APIClient, run_mark: Mapping[str, str]) -> Iterator[str]:
+def busybox_image(docker_client: docker.APIClient, run_label: Mapping[str, str]) -> Iterator[str]:
     """Give an image with a page on port 8000, sh and ps, but neither user `app` nor chpasswd."""
-    if static_busybox() is None:
+    if find_static_busybox() is None:
         pytest.skip("needs a static busybox (Debian: busybox-static), which is not installed")
     with _tagged(docker_client, "rollcall-test-busybox") as tag:
-        build_busybox(docker_client, tag, page=PAGE, labels=run_mark)
+        build_busybox(docker_client, tag, page=HELLO_PAGE, labels=run_label)
         yield tag
 
 
 @pytest.fixture(scope="session")
 def ssh_image(docker_client: docker.APIClient) -> Iterator[str]:
     """Give an image with user `app`, chpasswd, an SSH server on 22 and a page on port 8000."""
-    if static_busybox() is None:
+    if find_static_busybox() is None:
         pytest.skip("needs a static busybox (Debian: busybox-static), which is not installed")
     need("debootstrap")
     need_root()
@@ -133,7 +133,7 @@ def ssh_image(docker_client: docker.APIClient) -> Iterator[str]:
         base = f"rollcall-test-debian:{secrets.token_hex(4)}"
         stack.enter_context(imported(docker_client, debian_tree("openssh-server"), base))
         tag = stack.enter_context(_tagged(docker_client, "rollcall-test-ssh"))
-        build_ssh(docker_client, tag, base=base, page=PAGE)
+        build_ssh(docker_client, tag, base=base, page=HELLO_PAGE)
         yield tag
 
 
@@ -168,7 +168,7 @@ def prometheus(tmp_path: Path, free_port: FreePort) -> Iterator[StartPrometheus]
             port = free_port()
             folder = tmp_path / f"prometheus-{port}"
             return stack.enter_context(
-                prometheus_server.running(settings, folder=folder, port=port)
+                prometheus_server.running_prometheus(settings, folder=folder, port=port)
             )
 
         yield start

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 from structlog.typing import FilteringBoundLogger
 
-from agent.containers import Engine, Image, ImageUnavailable, PullProgress
+from agent.engine.protocol import Engine, Image, ImageUnavailable, PullProgress
 
 
-class _Fetching:
+class _PendingPull:
     """A pull under way, and who wants to know how far it is."""
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class _Fetching:
         if self.latest is not None:
             watcher(self.latest)
 
-    def tell(self, progress: PullProgress) -> None:
+    def report(self, progress: PullProgress) -> None:
         self.latest = progress
         for watcher in self.watchers:
             watcher(progress)
@@ -33,14 +33,14 @@ class Images:
     def __init__(self, *, engine: Engine, log: FilteringBoundLogger) -> None:
         self._engine = engine
         self._log = log
-        self._fetching: dict[str, _Fetching] = {}
+        self._pending: dict[str, _PendingPull] = {}
 
     async def fetch(
-        self, reference: str, *, fresh: bool, progress: Callable[[PullProgress], None]
+        self, reference: str, *, must_pull: bool, progress: Callable[[PullProgress], None]
     ) -> Image:
         """Pull the image; one that came from no registry is used as it is.
 
-        Where the pull fails and not ``fresh``, an image that is here already will do.
+        Where the pull fails and not ``must_pull``, an image that is here already will do.
 
         Raises:
             ImageUnavailable: it cannot be had; the engine's words say why.
@@ -55,7 +55,7 @@ class Images:
         try:
             await self._pull(reference, progress)
         except ImageUnavailable as error:
-            if here is None or fresh:
+            if here is None or must_pull:
                 raise ImageUnavailable(f"the image `{reference}` cannot be had: {error}") from error
             self._log.warning("image not pulled, the one that is here is used", image=reference)
             return here
@@ -69,23 +69,23 @@ class Images:
         return image
 
     async def _pull(self, reference: str, progress: Callable[[PullProgress], None]) -> None:
-        fetching = self._fetching.get(reference)
-        if fetching is None:
-            fetching = self._fetching[reference] = _Fetching()
-            fetching.task = asyncio.create_task(self._run(reference, fetching))
-        fetching.add(progress)
-        assert fetching.task is not None
-        await asyncio.shield(fetching.task)
+        pending = self._pending.get(reference)
+        if pending is None:
+            pending = self._pending[reference] = _PendingPull()
+            pending.task = asyncio.create_task(self._run(reference, pending))
+        pending.add(progress)
+        assert pending.task is not None
+        await asyncio.shield(pending.task)
 
-    async def _run(self, reference: str, fetching: _Fetching) -> None:
+    async def _run(self, reference: str, pending: _PendingPull) -> None:
         try:
-            await self._engine.pull(reference, fetching.tell)
+            await self._engine.pull(reference, pending.report)
         finally:
-            del self._fetching[reference]
+            del self._pending[reference]
 
     async def close(self) -> None:
         """Give up the pulls under way."""
-        tasks = [each.task for each in self._fetching.values() if each.task is not None]
+        tasks = [each.task for each in self._pending.values() if each.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

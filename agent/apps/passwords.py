@@ -5,42 +5,49 @@ import re
 
 from passlib.hash import sha512_crypt
 
+from agent.apps.container_spec import password_user
 from agent.apps.errors import InvalidPassword, NoSuchUser
-from agent.apps.marks import password_user
-from agent.containers import (
-    CommandEndless,
+from agent.engine.protocol import (
+    CommandTimeout,
     Container,
     Engine,
     EngineConflict,
     EngineError,
     EngineUnavailable,
-    NotThere,
+    ObjectNotFound,
 )
 
-LONGEST = 1024
+MAX_PASSWORD_LENGTH = 1024
 # About 70 ms here to make, and as long in the app at each login.
 ROUNDS = 100_000
 PUBLIC_KEY = re.compile(r"\s*(ssh-|ecdsa-|sk-|-----BEGIN |---- BEGIN SSH2)")
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-NOT_FOUND = (126, 127)
-PLACES = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin")
-ENDLESS_PROGRAM = "the `chpasswd` of the app's image does not end, so no password can be set"
-NO_PROGRAM = "the app's image has no `chpasswd`, so no password can be set"
+CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+NOT_FOUND_EXIT_CODES = (126, 127)
+PROGRAM_DIRECTORIES = (
+    "/usr/sbin",
+    "/usr/bin",
+    "/sbin",
+    "/bin",
+    "/usr/local/sbin",
+    "/usr/local/bin",
+)
+CHPASSWD_HANGS = "the `chpasswd` of the app's image does not end, so no password can be set"
+NO_CHPASSWD = "the app's image has no `chpasswd`, so no password can be set"
 
 
-def check_password(password: str, *, shortest: int) -> None:
+def check_password(password: str, *, min_length: int) -> None:
     """Refuse what is no password; InvalidPassword, without a word of it in the message."""
     if PUBLIC_KEY.match(password):
         raise InvalidPassword(
             "this looks like an SSH public key; this call sets a password, and wants that"
         )
-    if not shortest <= len(password) <= LONGEST:
-        raise InvalidPassword(f"a password has {shortest} to {LONGEST} characters")
-    if CONTROL.search(password):
+    if not min_length <= len(password) <= MAX_PASSWORD_LENGTH:
+        raise InvalidPassword(f"a password has {min_length} to {MAX_PASSWORD_LENGTH} characters")
+    if CONTROL_CHARACTER.search(password):
         raise InvalidPassword("a password holds no control characters")
 
 
-async def crypt(password: str) -> str:
+async def hash_password(password: str) -> str:
     """Hash a password as the app's own system does, in a thread: it takes its time."""
     hasher = sha512_crypt.using(rounds=ROUNDS)
     return str(await asyncio.to_thread(hasher.hash, password))
@@ -69,10 +76,10 @@ class Passwords:
         line = f"{user}:{password}\n".encode()
         try:
             done = await self._engine.execute(container.id, ["chpasswd", "-e"], stdin=line)
-        except CommandEndless as error:
-            raise NoSuchUser(ENDLESS_PROGRAM) from error
-        if done.exit_code in NOT_FOUND:
-            raise NoSuchUser(NO_PROGRAM)
+        except CommandTimeout as error:
+            raise NoSuchUser(CHPASSWD_HANGS) from error
+        if done.exit_code in NOT_FOUND_EXIT_CODES:
+            raise NoSuchUser(NO_CHPASSWD)
         if done.exit_code != 0:
             # Not its words: they may hold the hash.
             raise NoSuchUser(
@@ -80,24 +87,24 @@ class Passwords:
                 f" ended with exit code {done.exit_code}"
             )
 
-    async def check_possible(self, container: Container) -> None:
+    async def check_settable(self, container: Container) -> None:
         """Refuse a password for a stopped app that could not be set in it; NoSuchUser."""
         user = self.user(container)
         try:
             known = await self._engine.read_file(container.id, "/etc/passwd")
-        except (NotThere, EngineConflict):
+        except (ObjectNotFound, EngineConflict):
             known = b""
         if not any(line.startswith(f"{user}:".encode()) for line in known.splitlines()):
             raise NoSuchUser(f"the app's image has no user `{user}` whose password could be set")
 
-        if not await self._has_program(container):
-            raise NoSuchUser(NO_PROGRAM)
+        if not await self._has_chpasswd(container):
+            raise NoSuchUser(NO_CHPASSWD)
 
-    async def _has_program(self, container: Container) -> bool:
-        for place in PLACES:
+    async def _has_chpasswd(self, container: Container) -> bool:
+        for place in PROGRAM_DIRECTORIES:
             try:
                 await self._engine.read_file(container.id, f"{place}/chpasswd")
-            except NotThere:
+            except ObjectNotFound:
                 continue
             except EngineUnavailable:
                 raise
@@ -106,7 +113,7 @@ class Passwords:
             return True
         return False
 
-    async def read_back(self, container: Container) -> str | None:
+    async def read_hash(self, container: Container) -> str | None:
         """Give the hash that the container holds, None when there is none."""
         try:
             shadow = await self._engine.read_file(container.id, "/etc/shadow")

@@ -9,10 +9,10 @@ from pathlib import Path
 from structlog.typing import FilteringBoundLogger
 
 from agent.apps.errors import NoFreePort, PortInUse
-from agent.apps.roster import Roster
-from agent.containers import Container, Engine
+from agent.apps.repository import AppRepository
+from agent.engine.protocol import Container, Engine
 
-EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+EPHEMERAL_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class Ports:
@@ -26,27 +26,29 @@ class Ports:
         self,
         *,
         engine: Engine,
-        roster: Roster,
+        repository: AppRepository,
         pick_from: range,
         probe: Callable[[int], bool],
         ephemeral: range,
-        chance: random.Random,
+        rng: random.Random,
         log: FilteringBoundLogger,
     ) -> None:
         self._engine = engine
-        self._roster = roster
+        self._repository = repository
         self._pick_from = [port for port in pick_from if port not in ephemeral] or list(pick_from)
         self._probe = probe
         self._ephemeral = ephemeral
         self._log = log
-        self._chance = chance
+        self._rng = rng
 
     async def published(self) -> list[Container]:
         """List all containers on this host, for what they publish."""
         return await self._engine.containers()
 
-    def check(self, app: str, port: int, published: Collection[Container], own: str | None) -> None:
-        """Refuse a port that somebody else holds; ``own`` is the app's present container.
+    def check(
+        self, app: str, port: int, published: Collection[Container], own_container_id: str | None
+    ) -> None:
+        """Refuse a port that somebody else holds; ``own_container_id`` is its present one.
 
         One that an outgoing connection may hold at the app's next start is taken, with a warning.
 
@@ -54,7 +56,7 @@ class Ports:
             PortInUse: the message names the holder as well as it is known.
 
         """
-        holder = self.holder(app, port, published, own)
+        holder = self.holder(app, port, published, own_container_id)
         if holder is not None:
             raise PortInUse(f"port {port} is held by {holder}; name another, or 0 for a free one")
         if port in self._ephemeral:
@@ -67,20 +69,20 @@ class Ports:
             )
 
     def holder(
-        self, app: str, port: int, published: Collection[Container], own: str | None
+        self, app: str, port: int, published: Collection[Container], own_container_id: str | None
     ) -> str | None:
         """Tell who holds a port, None when it is free for the app."""
-        other = self._roster.port_holder(port, other_than=app)
+        other = self._repository.port_holder(port, other_than=app)
         if other is not None:
             return f"app `{other}`"
         for container in published:
             if port in container.ports:
-                return None if container.id == own else f"container `{container.name}`"
+                return None if container.id == own_container_id else f"container `{container.name}`"
         return None if self._probe(port) else "another program on this host"
 
     def pick(self, app: str, published: Collection[Container], taken: Collection[int]) -> int:
         """Pick a free port; NoFreePort when the range holds none."""
-        start = self._chance.randrange(len(self._pick_from))
+        start = self._rng.randrange(len(self._pick_from))
         for port in self._pick_from[start:] + self._pick_from[:start]:
             if port not in taken and self.holder(app, port, published, None) is None:
                 return port
@@ -103,7 +105,7 @@ def can_listen(bind: str, port: int) -> bool:
     return True
 
 
-def ephemeral_ports(source: Path = EPHEMERAL) -> range:
+def ephemeral_ports(source: Path = EPHEMERAL_RANGE_FILE) -> range:
     """Give the ports that the kernel lends to outgoing connections: any may be busy at times."""
     try:
         first, last = map(int, source.read_text("ascii").split())

@@ -13,9 +13,9 @@ from typing import Any, TypeAlias, TypeVar
 import docker
 import msgspec
 
-from agent.containers import EngineTimeout, EngineTooOld
 from agent.engine.json_http import JsonHttp
 from agent.engine.plain_http import ask
+from agent.engine.protocol import EngineTimeout, EngineTooOld
 from agent.engine.translation import translate, translated, understood
 from agent.engine.unix_sockets import UnixAdapter
 

@@ -9,29 +9,29 @@ import msgspec
 import requests
 from docker.utils import parse_repository_tag
 
-from agent.containers import (
+from agent.engine import shapes
+from agent.engine.connection import Client, Connection, Lane
+from agent.engine.protocol import (
     Container,
-    ContainerPlan,
+    ContainerEvent,
+    ContainerSpec,
     EngineConflict,
     EngineError,
     EngineInfo,
     EngineTimeout,
     EngineUnavailable,
-    Event,
-    Executed,
+    ExecResult,
     Image,
     ImageUnavailable,
     InspectedContainer,
-    NotThere,
+    ObjectNotFound,
     Process,
     PullProgress,
     Sample,
 )
-from agent.engine import shapes
-from agent.engine.connection import Client, Connection, Lane
 from agent.engine.pulls import Pull, came_from_registry, pull_failure, pull_parameters
 from agent.engine.raw_calls import checked, execute, read_file, url
-from agent.engine.registry_logins import RegistryLogin, login_header
+from agent.engine.registry_logins import ImageRegistryLogin, login_header
 from agent.engine.streams import Streams, frames, json_lines
 from agent.engine.translation import top_failure, understood
 from agent.engine.volumes import Volumes
@@ -54,7 +54,7 @@ class DockerEngine(Volumes):
         *,
         url: str,
         timeout_seconds: float,
-        logins: Sequence[RegistryLogin] = (),
+        logins: Sequence[ImageRegistryLogin] = (),
         pull_idle_seconds: float = PULL_IDLE_SECONDS,
     ) -> None:
         super().__init__(Connection(url=url, timeout_seconds=timeout_seconds))
@@ -82,18 +82,18 @@ class DockerEngine(Volumes):
         """Look at one container."""
         return from_inspect(await self._connection.get(f"/containers/{container_id}/json", INSPECT))
 
-    async def create(self, plan: ContainerPlan) -> str:
+    async def create(self, spec: ContainerSpec) -> str:
         """Make a container from the plan and nothing else."""
 
         def work(client: Client) -> str:
             created = client.create_container(
-                image=plan.image,
-                name=plan.name,
-                labels=dict(plan.labels),
-                environment=dict(plan.env),
-                ports=sorted({inside for inside, _ in plan.ports}),
-                stop_timeout=plan.stop_seconds,
-                host_config=client.create_host_config(**shapes.host_options(plan)),
+                image=spec.image,
+                name=spec.name,
+                labels=dict(spec.labels),
+                environment=dict(spec.env),
+                ports=sorted({inside for inside, _ in spec.ports}),
+                stop_timeout=spec.stop_seconds,
+                host_config=client.create_host_config(**shapes.host_options(spec)),
             )
             with understood():
                 return str(created["Id"])
@@ -137,7 +137,7 @@ class DockerEngine(Volumes):
                     )
                 except EngineConflict:
                     await asyncio.sleep(POLL_SECONDS)
-        except NotThere:
+        except ObjectNotFound:
             return
         raise EngineUnavailable("the container engine does not get done with a removal")
 
@@ -212,11 +212,11 @@ class DockerEngine(Volumes):
         with understood():
             return shapes.from_top(told)
 
-    async def sample(self, container_id: str, *, for_change: bool = False) -> Sample | None:
+    async def sample(self, container_id: str, *, priority: bool = False) -> Sample | None:
         """Measure it at once, without the engine's second of waiting."""
         told = await self._connection.call(
             lambda client: client.stats(container_id, stream=False, one_shot=True),
-            lane=Lane.QUICK if for_change else Lane.MEASURING,
+            lane=Lane.QUICK if priority else Lane.MEASURING,
         )
         with understood():
             return shapes.from_stats(told)
@@ -248,7 +248,7 @@ class DockerEngine(Volumes):
 
     async def execute(
         self, container_id: str, command: list[str], *, stdin: bytes = b""
-    ) -> Executed:
+    ) -> ExecResult:
         """Run a command as root, with its input closed behind ``stdin``."""
         seconds = self._connection.timeout_seconds / 2  # the engine needs some of it for itself
         return await self._connection.call(
@@ -259,7 +259,7 @@ class DockerEngine(Volumes):
         """Read a small regular file; a link is not followed."""
         return await self._connection.call(lambda client: read_file(client, container_id, path))
 
-    async def events(self, label: str, *, since: float) -> AsyncGenerator[Event]:
+    async def events(self, label: str, *, since: float) -> AsyncGenerator[ContainerEvent]:
         """Tell what happens to containers with the label, of the actions that change them."""
         filters = {"type": ["container"], "label": [label], "event": ACTIONS}
 

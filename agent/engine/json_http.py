@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from agent.containers import EngineError
+from agent.engine.protocol import EngineError
 from agent.engine.translation import refusal
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from typing import Any
 
 from docker.utils import parse_repository_tag
 
-from agent.containers import DiskFull, EngineError, ImageUnavailable, PullProgress
+from agent.engine.protocol import DiskFull, EngineError, ImageUnavailable, PullProgress
 from agent.engine.registry_logins import full_name
 from agent.engine.translation import refusal
 

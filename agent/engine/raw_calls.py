@@ -10,8 +10,8 @@ from contextlib import closing, suppress
 import requests
 from docker.errors import APIError, create_api_error_from_http_exception
 
-from agent.containers import CommandEndless, EngineConflict, EngineError, Executed
 from agent.engine.connection import Client
+from agent.engine.protocol import CommandTimeout, EngineConflict, EngineError, ExecResult
 from agent.engine.translation import understood
 
 OUTPUT = 4096
@@ -36,11 +36,11 @@ def checked(response: requests.Response) -> requests.Response:
 
 def execute(
     client: Client, container_id: str, command: list[str], stdin: bytes, seconds: float
-) -> Executed:
+) -> ExecResult:
     """Run a command as root, send it its input, and read the beginning of its output.
 
     Raises:
-        CommandEndless: it did not end in ``seconds``. It is the app's own program, which may hang,
+        CommandTimeout: it did not end in ``seconds``. It is the app's own program, which may hang,
             or write for ever: neither may keep this thread.
 
     """
@@ -51,13 +51,13 @@ def execute(
         stream = client.exec_start(exec_id, socket=True)
     except APIError as error:
         if "executable file not found" in str(error) or "no such file" in str(error):
-            return Executed(exit_code=NOT_RUNNABLE, output="")
+            return ExecResult(exit_code=NOT_RUNNABLE, output="")
         raise
     deadline = time.monotonic() + seconds
     connection = getattr(stream, "_sock", stream)
     with closing(stream), closing(connection):
         output = _converse(connection, stdin, deadline)
-    return Executed(exit_code=_exit_code(client, exec_id, deadline), output=output)
+    return ExecResult(exit_code=_exit_code(client, exec_id, deadline), output=output)
 
 
 def _converse(connection: socket.socket, stdin: bytes, deadline: float) -> str:
@@ -81,7 +81,7 @@ def _exit_code(client: Client, exec_id: str, deadline: float) -> int:
             if told["ExitCode"] is not None:
                 return int(told["ExitCode"])
         if time.monotonic() > deadline:
-            raise CommandEndless("the command does not end")
+            raise CommandTimeout("the command does not end")
         waiting.wait(POLL_SECONDS)
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from docker.auth import resolve_repository_name
 
-from agent.containers import ImageUnavailable
+from agent.engine.protocol import ImageUnavailable
 
 HUB = "docker.io"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RegistryLogin:
+class ImageRegistryLogin:
     """A login at a server of images, or at a part of it (``images.example.com:5000/team``).
 
     The password is read when it is used, so that a new one counts from the next pull on.
@@ -38,7 +38,7 @@ def full_name(repository: str) -> str:
     return f"{server}/{path}"
 
 
-def login_header(repository: str, logins: Sequence[RegistryLogin]) -> dict[str, str]:
+def login_header(repository: str, logins: Sequence[ImageRegistryLogin]) -> dict[str, str]:
     """Give the header that carries the login with the longest match, nothing without one.
 
     Raises:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from agent.containers import ContainerPlan, EngineInfo, Event, Image, Process, Sample
+from agent.engine.protocol import ContainerEvent, ContainerSpec, EngineInfo, Image, Process, Sample
 
 MIB = 1 << 20
 PERIOD = 100_000  # microseconds; CpuQuota is what a container may use of them
@@ -20,7 +20,7 @@ NEVER = "0001-01-01T00:00:00Z"
 TCP_PORT = re.compile(r"[0-9]{1,5}/tcp")  # an image may also hold a range, which names no one port
 
 
-def unlimited(info: Mapping[str, Any]) -> tuple[str, ...]:
+def unsupported_limits(info: Mapping[str, Any]) -> tuple[str, ...]:
     """Name what the engine accepts a limit of and then leaves out, since its kernel has none."""
     limits = {
         "cpu": ("CpuCfsPeriod", "CpuCfsQuota"),
@@ -42,9 +42,9 @@ def from_info(entry: Mapping[str, Any]) -> EngineInfo:
         version=entry["ServerVersion"],
         cpus=entry["NCPU"],
         memory=entry["MemTotal"] // MIB,
-        root=entry["DockerRootDir"],
+        data_root=entry["DockerRootDir"],
         init=bool(entry.get("InitBinary")),
-        unlimited=unlimited(entry),
+        unsupported_limits=unsupported_limits(entry),
     )
 
 
@@ -66,33 +66,33 @@ def _tcp_port(exposed: str) -> int | None:
     return number if 1 <= number <= LAST_PORT else None
 
 
-def host_options(plan: ContainerPlan) -> dict[str, Any]:
+def host_options(spec: ContainerSpec) -> dict[str, Any]:
     """Give the arguments of docker-py's create_host_config; nothing in them but the plan's."""
     return {
-        "port_bindings": _bindings(plan),
+        "port_bindings": _bindings(spec),
         "cpu_period": PERIOD,
-        "cpu_quota": plan.cpu * PERIOD // 100,
-        "mem_limit": plan.memory * MIB,
-        "memswap_limit": plan.memory * MIB,
-        "pids_limit": plan.pids,
+        "cpu_quota": spec.cpu * PERIOD // 100,
+        "mem_limit": spec.memory * MIB,
+        "memswap_limit": spec.memory * MIB,
+        "pids_limit": spec.pids,
         "restart_policy": {"Name": "unless-stopped"},
-        "init": plan.init,
+        "init": spec.init,
         "cap_drop": DROPPED,
-        "security_opt": ["no-new-privileges:true"] if plan.no_new_privileges else [],
+        "security_opt": ["no-new-privileges:true"] if spec.no_new_privileges else [],
         # Two files of half the size each, so that a rotation keeps the last lines.
         "log_config": {
             "Type": "json-file",
-            "Config": {"max-size": f"{plan.log_mib * 512}k", "max-file": "2"},
+            "Config": {"max-size": f"{spec.log_mib * 512}k", "max-file": "2"},
         },
-        "mounts": [{"Type": "volume", "Source": plan.volume, "Target": plan.data}],
+        "mounts": [{"Type": "volume", "Source": spec.volume, "Target": spec.data}],
     }
 
 
-def _bindings(plan: ContainerPlan) -> dict[int, list[tuple[str, int]]]:
+def _bindings(spec: ContainerSpec) -> dict[int, list[tuple[str, int]]]:
     # One port of the container may answer on two of the host.
     bindings: dict[int, list[tuple[str, int]]] = {}
-    for inside, outside in plan.ports:
-        bindings.setdefault(inside, []).append((plan.bind, outside))
+    for inside, outside in spec.ports:
+        bindings.setdefault(inside, []).append((spec.bind, outside))
     return bindings
 
 
@@ -114,10 +114,10 @@ def _process(row: list[str]) -> Process:
     )
 
 
-def from_event(entry: Mapping[str, Any], label: str) -> Event:
+def from_event(entry: Mapping[str, Any], label: str) -> ContainerEvent:
     """Read an event of a container that has the label."""
     actor = entry["Actor"]
-    return Event(
+    return ContainerEvent(
         action=entry["Action"], container_id=actor["ID"], app=actor["Attributes"].get(label, "")
     )
 

@@ -10,8 +10,8 @@ import msgspec
 import requests
 from docker.types.daemon import CancellableStream
 
-from agent.containers import EngineUnavailable, TooManyStreams
 from agent.engine.connection import Client
+from agent.engine.protocol import EngineUnavailable, TooManyStreams
 from agent.engine.translation import FAILURES, translate
 
 T = TypeVar("T")

@@ -9,17 +9,17 @@ import requests
 import urllib3
 from docker.errors import APIError, DockerException
 
-from agent.containers import (
+from agent.engine.protocol import (
     DiskFull,
     EngineConflict,
     EngineError,
     EngineTimeout,
     EngineUnavailable,
+    HostPortInUse,
     ImageUnavailable,
+    InvalidParameter,
     NameInUse,
-    NotThere,
-    PlanRefused,
-    PortTaken,
+    ObjectNotFound,
 )
 
 NO_PORT = re.compile(r"port is already allocated|address already in use", re.IGNORECASE)
@@ -27,7 +27,7 @@ NO_ROOM = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECA
 NO_IMAGE = re.compile(r"no such image|manifest unknown|pull access denied", re.IGNORECASE)
 NAME_TAKEN = re.compile(r"the container name .* is already in use", re.IGNORECASE)
 ODD = "the container engine answered something odd"
-BY_STATUS = {400: PlanRefused, 404: NotThere, 409: EngineConflict}
+BY_STATUS = {400: InvalidParameter, 404: ObjectNotFound, 409: EngineConflict}
 FAILURES = (
     EngineError,
     DockerException,
@@ -43,7 +43,7 @@ def refusal(text: str, status: int = 500) -> EngineError:
     if NO_ROOM.search(text):
         return DiskFull(text)
     if NO_PORT.search(text):
-        return PortTaken(text)
+        return HostPortInUse(text)
     if NO_IMAGE.search(text):
         return ImageUnavailable(text)
     if NAME_TAKEN.search(text):

@@ -5,8 +5,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from agent.containers import Container, NotThere
 from agent.engine.connection import Connection, Lane
+from agent.engine.protocol import Container, ObjectNotFound
 from agent.engine.translation import understood
 from agent.engine.wire import LISTING, from_listing
 
@@ -21,7 +21,7 @@ class Volumes:
         """Give a volume's labels, None if there is no such volume."""
         try:
             volume = await self._connection.call(lambda client: client.inspect_volume(name))
-        except NotThere:
+        except ObjectNotFound:
             return None
         with understood():
             return dict(volume.get("Labels") or {})
@@ -46,5 +46,5 @@ class Volumes:
         """Remove a volume and what is in it."""
         try:
             await self._connection.call(lambda client: client.remove_volume(name), lane=Lane.SLOW)
-        except NotThere:
+        except ObjectNotFound:
             return

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from agent.containers import Container, InspectedContainer
+from agent.engine.protocol import Container, InspectedContainer
 from agent.engine.shapes import MIB, NEVER, PERIOD, environment
 
 

@@ -9,18 +9,18 @@ import docker
 import pytest
 
 from dev.images import build
-from tests.agent.rig import Rig, rigged
+from tests.support.agent.in_process import InProcessAgent, in_process_agent
 
 
 @pytest.fixture
-async def rig(tmp_path: Path, engine_url: str) -> AsyncIterator[Rig]:
+async def agent(tmp_path: Path, engine_url: str) -> AsyncIterator[InProcessAgent]:
     """Give an agent's apps over the real engine; the test's apps are deleted afterwards."""
-    async with rigged(tmp_path, engine_url) as running:
+    async with in_process_agent(tmp_path, engine_url) as running:
         yield running
 
 
 @contextmanager
-def variant(client: docker.APIClient, base: str, lines: str) -> Iterator[str]:
+def derived_image(client: docker.APIClient, base: str, lines: str) -> Iterator[str]:
     """Build an image from another with more lines in its Dockerfile, for as long as this lasts."""
     tag = f"rollcall-test-variant:{secrets.token_hex(4)}"
     build(client, tag, f"FROM {base}\n{lines}\n", {})
@@ -34,14 +34,14 @@ def variant(client: docker.APIClient, base: str, lines: str) -> Iterator[str]:
 def failing_image(docker_client: docker.APIClient, busybox_image: str) -> Iterator[str]:
     """Give an image whose app says why and ends with exit code 3."""
     script = 'CMD ["/bin/sh", "-c", "echo no configuration here; exit 3"]'
-    with variant(docker_client, busybox_image, script) as tag:
+    with derived_image(docker_client, busybox_image, script) as tag:
         yield tag
 
 
 @pytest.fixture(scope="session")
 def broken_image(docker_client: docker.APIClient, busybox_image: str) -> Iterator[str]:
     """Give an image whose program is missing."""
-    with variant(docker_client, busybox_image, 'CMD ["/no/such/program"]') as tag:
+    with derived_image(docker_client, busybox_image, 'CMD ["/no/such/program"]') as tag:
         yield tag
 
 
@@ -49,7 +49,7 @@ def broken_image(docker_client: docker.APIClient, busybox_image: str) -> Iterato
 def hungry_image(docker_client: docker.APIClient, busybox_image: str) -> Iterator[str]:
     """Give an image whose app holds 16 MB."""
     script = "busybox dd if=/dev/zero of=/dev/shm/held bs=1M count=16; sleep 999"
-    with variant(docker_client, busybox_image, f'CMD ["/bin/sh", "-c", "{script}"]') as tag:
+    with derived_image(docker_client, busybox_image, f'CMD ["/bin/sh", "-c", "{script}"]') as tag:
         yield tag
 
 
@@ -57,5 +57,5 @@ def hungry_image(docker_client: docker.APIClient, busybox_image: str) -> Iterato
 def stubborn_image(docker_client: docker.APIClient, busybox_image: str) -> Iterator[str]:
     """Give an image whose app does not heed SIGTERM, and is killed when its time is over."""
     script = """CMD ["/bin/sh", "-c", "trap '' TERM; while true; do sleep 1; done"]"""
-    with variant(docker_client, busybox_image, script) as tag:
+    with derived_image(docker_client, busybox_image, script) as tag:
         yield tag

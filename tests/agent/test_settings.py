@@ -5,10 +5,10 @@ import pytest
 import yaml
 
 from agent.main import main
-from agent.registries import in_the_clear
-from agent.settings import Configuration
+from agent.reporting.connections import unencrypted_registries
+from agent.settings import AgentConfiguration
 from config.load import ConfigError
-from tests.certificates import Authority
+from tests.support.certificates import Authority
 
 KEY = "0123456789abcdef0123"
 
@@ -29,8 +29,8 @@ def written(folder: Path, **settings: Any) -> Path:
     return file
 
 
-def configuration(folder: Path, **settings: Any) -> Configuration:
-    return Configuration(written(folder, **settings), environ={})
+def configuration(folder: Path, **settings: Any) -> AgentConfiguration:
+    return AgentConfiguration(written(folder, **settings), environ={})
 
 
 def line(**settings: Any) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def test_both_spellings_of_a_database_are_the_same_place(tmp_path: Path, store: 
     found = configuration(tmp_path, store=store)
 
     assert found.database == Path("/var/lib/rollcall/agent.db")
-    assert found.state == Path("/var/lib/rollcall")
+    assert found.state_directory == Path("/var/lib/rollcall")
 
 
 def test_only_registries_over_a_network_without_tls_get_the_key_in_the_clear(
@@ -137,7 +137,7 @@ def test_only_registries_over_a_network_without_tls_get_the_key_in_the_clear(
     clear = ["http://registry:5", "http://10.0.0.1:6"]
     lines = [{"url": url, "key_file": "node.key"} for url in urls + clear]
 
-    assert list(in_the_clear(configuration(tmp_path, registries=lines).settings)) == clear
+    assert list(unencrypted_registries(configuration(tmp_path, registries=lines).settings)) == clear
 
 
 def test_check_says_nothing_of_good_settings(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from config.logs import set_up
+from config.logs import configure_logging
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,9 @@ def file() -> io.TextIOWrapper:
 
 def test_away_from_a_terminal_a_line_is_a_json_object() -> None:
     stream = file()
-    set_up(level="info", style="auto", stream=stream).info("app rebuilt", app="web", seconds=4.2)
+    configure_logging(level="info", style="auto", stream=stream).info(
+        "app rebuilt", app="web", seconds=4.2
+    )
     line = json.loads(lines(stream)[0])
     assert line.pop("timestamp").endswith("Z")
     assert line == {"event": "app rebuilt", "level": "info", "app": "web", "seconds": 4.2}
@@ -38,7 +40,7 @@ def test_away_from_a_terminal_a_line_is_a_json_object() -> None:
 
 def test_libraries_log_in_the_same_form_and_only_what_matters() -> None:
     stream = file()
-    set_up(level="info", style="json", stream=stream)
+    configure_logging(level="info", style="json", stream=stream)
     logging.getLogger("apscheduler.scheduler").info("ran")
     logging.getLogger("asyncio").warning("slow %s", "callback")
     (line,) = lines(stream)
@@ -47,7 +49,7 @@ def test_libraries_log_in_the_same_form_and_only_what_matters() -> None:
 
 def test_odd_characters_do_not_break_a_line() -> None:
     stream = file()
-    log = set_up(level="info", style="console", stream=stream)
+    log = configure_logging(level="info", style="console", stream=stream)
     log.info("label", value="\udcff\u20ac\x1b[2J\nFAKE")
     (line,) = lines(stream)
     assert "label" in line
@@ -56,7 +58,7 @@ def test_odd_characters_do_not_break_a_line() -> None:
 @pytest.mark.parametrize("style", ["console", "json"])
 def test_a_traceback_tells_no_variables(style: str) -> None:
     stream = file()
-    log = set_up(level="info", style=style, stream=stream)
+    log = configure_logging(level="info", style=style, stream=stream)
 
     def fail(key: str) -> None:
         raise RuntimeError("a defect" * bool(key))
@@ -73,12 +75,12 @@ def test_a_traceback_tells_no_variables(style: str) -> None:
 def test_debug_lines_need_the_debug_level() -> None:
     for level, expected in (("debug", 1), ("info", 0)):
         stream = file()
-        set_up(level=level, style="json", stream=stream).debug("detail")
+        configure_logging(level=level, style="json", stream=stream).debug("detail")
         assert len(lines(stream)) == expected
 
 
 def test_a_traceback_stands_in_its_line() -> None:
     stream = file()
-    log = set_up(level="info", style="json", stream=stream)
+    log = configure_logging(level="info", style="json", stream=stream)
     log.error("defect", exc_info=RuntimeError("why"))
     assert "RuntimeError: why" in json.loads(lines(stream)[0])["exception"]

@@ -4,7 +4,7 @@ import pytest
 
 from config.load import ConfigError
 from config.registry import RegistryKey
-from config.secrets import Secrets
+from config.secrets import SecretReader
 
 GOOD = "0123456789abcdef"
 
@@ -14,12 +14,12 @@ def key(name: str, *, value: str | None = None, file: str | None = None) -> Regi
 
 
 @pytest.fixture
-def secrets(tmp_path: Path) -> Secrets:
-    return Secrets(settings_file=tmp_path / "registry.yml", environ={})
+def secrets(tmp_path: Path) -> SecretReader:
+    return SecretReader(settings_file=tmp_path / "registry.yml", environ={})
 
 
 def test_a_key_file_lies_beside_the_settings_and_loses_its_line_end(
-    secrets: Secrets, tmp_path: Path
+    secrets: SecretReader, tmp_path: Path
 ) -> None:
     (tmp_path / "ops.key").write_text(f"{GOOD}\n")
     assert secrets.keys([key("ops", file="ops.key"), key("b", value=GOOD * 2)]) == [GOOD, GOOD * 2]
@@ -30,7 +30,7 @@ def test_a_credential_of_systemd_comes_first(tmp_path: Path) -> None:
     credentials.mkdir()
     (tmp_path / "ops.key").write_text("the-other-one-0123")
     (credentials / "ops.key").write_text(GOOD)
-    secrets = Secrets(
+    secrets = SecretReader(
         settings_file=tmp_path / "registry.yml",
         environ={"CREDENTIALS_DIRECTORY": str(credentials)},
     )
@@ -48,7 +48,7 @@ def test_a_credential_of_systemd_comes_first(tmp_path: Path) -> None:
     ],
 )
 def test_an_unusable_key_is_refused_without_showing_it(
-    secrets: Secrets, tmp_path: Path, content: bytes, problem: str
+    secrets: SecretReader, tmp_path: Path, content: bytes, problem: str
 ) -> None:
     (tmp_path / "ops.key").write_bytes(content)
     with pytest.raises(ConfigError) as refusal:
@@ -58,17 +58,17 @@ def test_an_unusable_key_is_refused_without_showing_it(
     assert not content or content.decode() not in str(refusal.value)
 
 
-def test_a_missing_file_is_named(secrets: Secrets, tmp_path: Path) -> None:
+def test_a_missing_file_is_named(secrets: SecretReader, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refusal:
         secrets.keys([key("ops", file="gone.key")])
     assert f"keys[0].file: {tmp_path}/gone.key cannot be read: No such file" in str(refusal.value)
 
 
-def test_no_key_at_all_is_refused_with_how_to_make_one(secrets: Secrets) -> None:
+def test_no_key_at_all_is_refused_with_how_to_make_one(secrets: SecretReader) -> None:
     with pytest.raises(ConfigError, match="make one with: openssl rand -hex 32"):
         secrets.keys([])
 
 
-def test_the_same_key_for_two_owners_is_refused(secrets: Secrets) -> None:
+def test_the_same_key_for_two_owners_is_refused(secrets: SecretReader) -> None:
     with pytest.raises(ConfigError, match=r"keys\[1\]: is the same as an earlier key"):
         secrets.keys([key("a", value=GOOD), key("b", value=GOOD)])

@@ -17,9 +17,9 @@ import requests
 
 from dev.waiting import until
 from tests.conftest import FreePort
-from tests.make_run import READY_SECONDS, Run, running
+from tests.support.e2e.make_run import READY_SECONDS, Run, running_make_run
 
-SOON = 10.0
+SOON_SECONDS = 10.0
 
 TypeMakeRun: TypeAlias = Callable[[], AbstractContextManager[Run]]
 
@@ -38,7 +38,7 @@ def var(tmp_path: Path) -> Path:
 def make_run(var: Path, free_port: FreePort, app: str) -> TypeMakeRun:
     """Give what types `make run`, each time over the same state."""
     ports = {"registry_port": str(free_port()), "agent_port": str(free_port())}
-    return lambda: running(var, app=app, **ports)
+    return lambda: running_make_run(var, app=app, **ports)
 
 
 @pytest.fixture
@@ -63,12 +63,12 @@ def test_its_curl_lines_work_when_pasted_and_a_second_run_finds_the_state(
         run.wait_until_ready()
         assert "fewer connections" not in run.screen.text()
         nodes, targets, create, listing, delete = run.curl_lines()
-        (node,) = until(lambda: run.paste(nodes), "the node", within=SOON)
+        (node,) = until(lambda: run.paste(nodes), "the node", within=SOON_SECONDS)
         assert run.paste(targets)[0]["targets"]
         created = run.paste(create)
         assert created.get("state") == "running", created
         page = f"http://127.0.0.1:{created['http_port']}/"
-        assert "Hello" in until(lambda: _text(page), page, within=SOON)
+        assert "Hello" in until(lambda: _text(page), page, within=SOON_SECONDS)
         assert app in [record["name"] for record in run.paste(listing)]
         assert run.screen.press_ctrl_c() == 0
     ends = re.findall(r"^(agent|registry) .*stopping", run.screen.text(), re.MULTILINE)
@@ -117,8 +117,8 @@ def test_the_daemons_end_even_where_it_is_killed(make_run: TypeMakeRun, var: Pat
     with make_run() as run:
         run.wait_until_ready()
         os.kill(_pid(var, "dev.run"), signal.SIGKILL)
-        until(lambda: not _pids(var / "agent.yml"), "the agent's end", within=SOON)
-        until(lambda: not _pids(var / "registry.yml"), "the registry's end", within=SOON)
+        until(lambda: not _pids(var / "agent.yml"), "the agent's end", within=SOON_SECONDS)
+        until(lambda: not _pids(var / "registry.yml"), "the registry's end", within=SOON_SECONDS)
 
 
 def _pid(*words: str | Path) -> int:

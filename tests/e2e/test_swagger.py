@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.own_engine import IMAGE, OwnEngine
-from tests.daemons import Daemon, Daemons
+from tests.support.agent.dockerd import IMAGE, Dockerd
+from tests.support.daemons import Daemon, Daemons
 
 CHECKS = (
     "not_a_server_error",
@@ -30,7 +30,7 @@ def test_the_registry_answers_as_its_document_says(daemons: Daemons, tmp_path: P
 @pytest.mark.real("dockerd", "unshare", "ip")
 def test_the_agent_answers_as_its_document_says(daemons: Daemons, tmp_path: Path) -> None:
     # In a network of its own, where made-up images are asked for in vain.
-    with OwnEngine() as engine:
+    with Dockerd() as engine:
         engine.start()
         engine.build()
         agent = daemons.agent(engine=engine.url)

@@ -10,10 +10,10 @@ import pytest
 
 from dev.waiting import until
 from tests.conftest import need_root
-from tests.e2e.booted import Host, booted, systemd_image
+from tests.support.e2e.systemd_host import SystemdHost, booted_host, systemd_image
 
 pytestmark = pytest.mark.real("make", "debootstrap")
-SOON = 30.0
+SOON_SECONDS = 30.0
 BIN = "/opt/rollcall/venv/bin"
 KEYS = "keys: [{name: ops, file: ops.key, allow: [read, write]}]"
 REGISTRY = "node_secret: {file: node.secret}"
@@ -32,7 +32,7 @@ print(urlopen(request, timeout=10).read().decode())
 @pytest.fixture(scope="module")
 def host(
     docker_client: docker.APIClient, destdir: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Host]:
+) -> Iterator[SystemdHost]:
     """Give a host on which both daemons are installed and started."""
     need_root()
     edited = tmp_path_factory.mktemp("edited")
@@ -44,14 +44,14 @@ def host(
         settings = edited / f"etc/rollcall/{name}.yml"
         settings.parent.mkdir(parents=True, exist_ok=True)
         settings.write_text(f"{text}\n{line}\n")
-    with systemd_image(docker_client) as image, booted(docker_client, image) as host:
+    with systemd_image(docker_client) as image, booted_host(docker_client, image) as host:
         host.put(destdir)
         host.put(edited)
         _install(host)
         yield host
 
 
-def _install(host: Host) -> None:
+def _install(host: SystemdHost) -> None:
     """Do what ``make install`` does on a host after it laid out the files, and start both."""
     host.run("systemd-sysusers /usr/lib/sysusers.d/rollcall.conf && systemctl daemon-reload")
     host.run(
@@ -64,7 +64,7 @@ def _install(host: Host) -> None:
     host.run("systemctl start rollcall-registry rollcall-agent")
 
 
-def test_both_daemons_run_confined_and_tell_systemd_that_they_are_ready(host: Host) -> None:
+def test_both_daemons_run_confined_and_tell_systemd_that_they_are_ready(host: SystemdHost) -> None:
     for name in ("registry", "agent"):
         unit = f"rollcall-{name}"
         assert host.state(unit) == "active"
@@ -76,22 +76,26 @@ def test_both_daemons_run_confined_and_tell_systemd_that_they_are_ready(host: Ho
     assert "docker" not in host.run("id -nG rollcall-registry")
 
 
-def test_the_host_is_taken_with_the_key_that_is_its_own(host: Host) -> None:
+def test_the_host_is_taken_with_the_key_that_is_its_own(host: SystemdHost) -> None:
     name = host.run("hostname").strip()
-    until(lambda: f'"hostname":"{name}"' in host.run(NODES), "the host's node", within=SOON)
+    until(lambda: f'"hostname":"{name}"' in host.run(NODES), "the host's node", within=SOON_SECONDS)
 
 
 @pytest.mark.parametrize("unit", ["rollcall-registry", "rollcall-agent"])
-def test_a_killed_daemon_is_started_again_and_a_reload_keeps_it(host: Host, unit: str) -> None:
+def test_a_killed_daemon_is_started_again_and_a_reload_keeps_it(
+    host: SystemdHost, unit: str
+) -> None:
     before = host.pid(unit)
     host.run(f"systemctl kill --signal KILL {unit}")
-    until(lambda: host.state(unit) == "active" and host.pid(unit) != before, unit, within=SOON)
+    until(
+        lambda: host.state(unit) == "active" and host.pid(unit) != before, unit, within=SOON_SECONDS
+    )
     after = host.pid(unit)
     host.run(f"systemctl reload {unit}")
     assert (host.state(unit), host.pid(unit)) == ("active", after)
 
 
-def test_wrong_settings_fail_the_unit_once_and_are_in_the_journal(host: Host) -> None:
+def test_wrong_settings_fail_the_unit_once_and_are_in_the_journal(host: SystemdHost) -> None:
     host.run("echo 'nonsense: 1' >>/etc/rollcall/agent.yml")
     status, _ = host.try_to("systemctl restart rollcall-agent")
     assert status != 0
@@ -101,7 +105,7 @@ def test_wrong_settings_fail_the_unit_once_and_are_in_the_journal(host: Host) ->
     assert host.state("rollcall-agent") == "active"
 
 
-def test_root_takes_the_host_out_and_the_agent_goes_on_with_its_state(host: Host) -> None:
+def test_root_takes_the_host_out_and_the_agent_goes_on_with_its_state(host: SystemdHost) -> None:
     name = host.run("hostname").strip()
     taken_out = host.run(f"{BIN}/rollcall-agent deregister")
     assert f": {name}: taken out" in taken_out
@@ -109,12 +113,12 @@ def test_root_takes_the_host_out_and_the_agent_goes_on_with_its_state(host: Host
 
     host.run("systemctl restart rollcall-agent")
 
-    until(lambda: f'"hostname":"{name}"' in host.run(NODES), "the host's node", within=SOON)
+    until(lambda: f'"hostname":"{name}"' in host.run(NODES), "the host's node", within=SOON_SECONDS)
     assert host.run("find /var/lib/rollcall-agent ! -user rollcall-agent") == ""
     host.run(f"{BIN}/rollcall-agent status")
 
 
-def test_both_end_in_order_when_they_are_stopped(host: Host) -> None:
+def test_both_end_in_order_when_they_are_stopped(host: SystemdHost) -> None:
     host.run("systemctl stop rollcall-agent rollcall-registry")
     for unit in ("rollcall-agent", "rollcall-registry"):
         assert host.run(f"systemctl show --property Result --value {unit}") == "success\n"

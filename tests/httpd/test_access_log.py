@@ -9,7 +9,7 @@ from httpd.access_log import QUIET, AccessLog
 from httpd.auth import CALLER, Caller
 
 
-class Lines(list[dict[str, Any]]):
+class LogLines(list[dict[str, Any]]):
     """A logger's end: keeps what would be written."""
 
     def __bool__(self) -> bool:
@@ -21,7 +21,7 @@ class Lines(list[dict[str, Any]]):
     debug = info = warning = error = msg
 
 
-class Clock:
+class ManualClock:
     """Time that a test moves."""
 
     def __init__(self) -> None:
@@ -31,11 +31,11 @@ class Clock:
         return self.now
 
 
-def access_log(lines: Lines, level: str = "info", clock: Clock | None = None) -> AccessLog:
+def access_log(lines: LogLines, level: str = "info", clock: ManualClock | None = None) -> AccessLog:
     log = structlog.wrap_logger(
         lines, processors=[_keep], wrapper_class=structlog.make_filtering_bound_logger(level)
     )
-    return AccessLog(log, monotonic=clock or Clock())
+    return AccessLog(log, monotonic=clock or ManualClock())
 
 
 def _keep(_logger: Any, level: str, event: Any) -> Any:
@@ -51,8 +51,8 @@ def request(method: str, path: str = "/nodes/a%0aFAKE", *, quiet: bool = False) 
 
 
 async def test_a_change_is_one_line_with_who_and_what() -> None:
-    lines = Lines()
-    access_log(lines).tell(request("POST"), 200, seconds=0.0042, reason=None)
+    lines = LogLines()
+    access_log(lines).write(request("POST"), 200, seconds=0.0042, reason=None)
     assert lines == [
         {
             "event": "request",
@@ -69,34 +69,34 @@ async def test_a_change_is_one_line_with_who_and_what() -> None:
 
 async def test_reads_and_quiet_requests_are_written_only_when_debugging() -> None:
     for level, expected in (("info", 0), ("debug", 2)):
-        lines = Lines()
+        lines = LogLines()
         log = access_log(lines, level)
-        log.tell(request("GET"), 200, seconds=0, reason=None)
-        log.tell(request("POST", quiet=True), 200, seconds=0, reason=None)
+        log.write(request("GET"), 200, seconds=0, reason=None)
+        log.write(request("POST", quiet=True), 200, seconds=0, reason=None)
         assert len(lines) == expected
 
 
 async def test_a_refused_quiet_request_is_written_with_its_reason() -> None:
-    lines = Lines()
-    access_log(lines).tell(request("POST", quiet=True), 409, seconds=0, reason="a clone")
+    lines = LogLines()
+    access_log(lines).write(request("POST", quiet=True), 409, seconds=0, reason="a clone")
     assert (lines[0]["reason"], lines[0]["level"]) == ("a clone", "info")
 
 
 async def test_our_own_failures_are_warnings() -> None:
-    lines = Lines()
-    access_log(lines).tell(request("GET"), 503, seconds=0, reason="away")
+    lines = LogLines()
+    access_log(lines).write(request("GET"), 503, seconds=0, reason="away")
     assert lines[0]["level"] == "warning"
 
 
 async def test_a_flood_is_ten_lines_a_second_and_the_rest_is_counted() -> None:
-    lines, clock = Lines(), Clock()
+    lines, clock = LogLines(), ManualClock()
     log = access_log(lines, clock=clock)
     for _ in range(100):
-        log.tell(request("GET"), 401, seconds=0, reason="no key")
+        log.write(request("GET"), 401, seconds=0, reason="no key")
     assert len(lines) == 10
-    log.tell(request("GET"), 404, seconds=0, reason="another status is not held back")
+    log.write(request("GET"), 404, seconds=0, reason="another status is not held back")
     assert len(lines) == 11
     clock.now = 1.0
-    log.tell(request("GET"), 401, seconds=0, reason="no key")
+    log.write(request("GET"), 401, seconds=0, reason="no key")
     assert lines[-1]["suppressed"] == 90
     await asyncio.sleep(0)

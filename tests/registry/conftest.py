@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from tests.registry.service import Service, serving
+from tests.support.registry.in_process import InProcessRegistry, in_process_registry
 
 
 @pytest_asyncio.fixture
-async def service() -> AsyncIterator[Service]:
+async def registry() -> AsyncIterator[InProcessRegistry]:
     """Give a registry of its own to each test."""
-    async with serving() as running:
+    async with in_process_registry() as running:
         yield running

@@ -10,7 +10,7 @@ import yaml
 
 from httpd.auth import fingerprint
 from registry.main import main
-from registry.settings import Configuration
+from registry.settings import RegistryConfiguration
 
 INLINE = "inline-key-0123456789"
 IN_FILE = "key-in-a-file-0123456789"
@@ -44,7 +44,7 @@ def reachable(start: object) -> Iterator[object]:
 
 
 def test_a_key_is_known_by_its_fingerprint_alone_once_it_was_read(file: Path) -> None:
-    configuration = Configuration(file, {})
+    configuration = RegistryConfiguration(file, {})
     assert INLINE in reachable(configuration)
 
     known = configuration.callers
@@ -57,7 +57,7 @@ def test_a_key_is_known_by_its_fingerprint_alone_once_it_was_read(file: Path) ->
 
 
 def test_what_a_key_may_do_is_as_the_settings_say(file: Path) -> None:
-    (_, inline), (_, ops) = Configuration(file, {}).callers
+    (_, inline), (_, ops) = RegistryConfiguration(file, {}).callers
 
     assert (inline.name, inline.allow, inline.nodes) == ("inline", frozenset({"read"}), ("*",))
     assert (ops.name, ops.allow, ops.nodes) == ("ops", frozenset({"register"}), ("web-*",))
@@ -79,7 +79,7 @@ def test_what_nobody_sets_is_as_documented(tmp_path: Path) -> None:
     path = tmp_path / "registry.yml"
     path.write_text("{}")
 
-    settings = Configuration(path, {}).settings
+    settings = RegistryConfiguration(path, {}).settings
 
     assert settings.listen == "127.0.0.1:7655"
     assert settings.store == "sqlite:///var/lib/rollcall/registry.db"

@@ -1,0 +1,1 @@
+"""The agent's HTTP API: /v1/apps."""

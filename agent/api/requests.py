@@ -1,0 +1,117 @@
+"""What requests say besides their JSON: preferences, windows of a log, a bare password."""
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import get_args
+
+import msgspec
+from aiohttp import web
+
+from agent.apps import Requester
+from agent.apps.views import AppState
+from httpd import bodies
+from httpd.auth import caller
+from httpd.errors import BadInput
+
+DEFAULT_WAIT_SECONDS = 60
+MAX_WAIT_SECONDS = 600
+DEFAULT_LOG_LINES = 100
+MAX_LOG_LINES = 100_000
+LOG_FILTERS = ("tail", "since", "follow")
+STATES: tuple[str, ...] = get_args(AppState)
+BOOLEANS = {"true": True, "1": True, "": True, "false": False, "0": False}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogWindow:
+    """Which part of a log is asked for; ``tail`` None is all, ``since`` is Unix time."""
+
+    tail: int | None
+    since: float | None
+    follow: bool
+
+
+def requester(request: web.Request) -> Requester:
+    """Tell who asks, and read the Prefer header (RFC 7240); what it says wrongly is passed over."""
+    wait, respond_async = DEFAULT_WAIT_SECONDS, False
+    for preference in ",".join(request.headers.getall("Prefer", [])).split(","):
+        name, _, value = preference.partition(";")[0].strip().partition("=")
+        value = value.strip().strip('"')
+        if name.strip().lower() == "respond-async":
+            respond_async = True
+        elif name.strip().lower() == "wait" and re.fullmatch(r"[0-9]{1,9}", value):
+            wait = min(int(value), MAX_WAIT_SECONDS)
+    return Requester(name=caller(request).name, wait_seconds=wait, respond_async=respond_async)
+
+
+def states(values: list[str]) -> list[str]:
+    """Give back the states of ``?state=``; BadInput for one that no app is ever in."""
+    for state in values:
+        if state not in STATES:
+            raise BadInput(f"`state` is {state[:40]!a}; write one of {', '.join(STATES)}")
+    return values
+
+
+def keep_data(request: web.Request) -> bool:
+    """Read ``?keep_data=``; BadInput."""
+    text = bodies.query(request, ("keep_data",)).get("keep_data", "false")
+    return _boolean("keep_data", text)
+
+
+def log_window(request: web.Request) -> LogWindow:
+    """Read ``?tail=&since=&follow=``; BadInput."""
+    query = bodies.query(request, LOG_FILTERS)
+    return LogWindow(
+        tail=_tail(query.get("tail", str(DEFAULT_LOG_LINES))),
+        since=_since(query.get("since", "")),
+        follow=_boolean("follow", query.get("follow", "false")),
+    )
+
+
+def _tail(text: str) -> int | None:
+    if text == "all":
+        return None
+    if not re.fullmatch(r"[0-9]{1,6}", text) or int(text) > MAX_LOG_LINES:
+        raise BadInput(
+            f"`tail` is {text[:40]!a}; write a number of lines up to {MAX_LOG_LINES}, or all"
+        )
+    return int(text)
+
+
+def _since(text: str) -> float | None:
+    if not text:
+        return None
+    try:
+        if re.fullmatch(r"[0-9]{1,10}(\.[0-9]{1,9})?", text):
+            return float(text)
+        moment = datetime.fromisoformat(text)
+        return max(0.0, (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+    except (ValueError, OverflowError) as error:
+        raise BadInput(
+            f"`since` is {text[:40]!a}; write Unix seconds, or a time such as 2026-01-31T12:00:00Z"
+        ) from error
+
+
+def _boolean(name: str, text: str) -> bool:
+    if text not in BOOLEANS:
+        raise BadInput(f"`{name}` is {text[:40]!a}; write true or false")
+    return BOOLEANS[text]
+
+
+def password(content_type: str, body: bytes) -> str:
+    """Read a password: text as it is, or a JSON string if it is one; less one newline at its end.
+
+    Raises:
+        BadInput: it is not UTF-8.
+
+    """
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput("the password is not UTF-8") from error
+    if content_type != "text/plain":
+        with suppress(msgspec.MsgspecError):  # else it is bare text
+            text = msgspec.json.decode(text, type=str)
+    return text.removesuffix("\n").removesuffix("\r")

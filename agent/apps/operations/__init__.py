@@ -1,0 +1,1 @@
+"""The operations that change apps, and what runs them."""

@@ -1,0 +1,1 @@
+"""What happens without a request: recovery after a crash, adoption, the engine's events."""

@@ -1,0 +1,138 @@
+"""What may be asked for: a new app, a change of one, and what either may hold."""
+
+import re
+
+import msgspec
+
+from agent.apps.errors import InvalidApp, InvalidLabel
+from agent.engine.protocol import EngineInfo
+from agent.model import App
+
+APP_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{1,62}")
+IMAGE_SERVER = r"(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?(?::[0-9]{1,5})?/)?"
+IMAGE_PATH_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+IMAGE_REFERENCE = re.compile(
+    rf"(?:sha256:[0-9a-f]{{64}}|{IMAGE_SERVER}{IMAGE_PATH_PART}(?:/{IMAGE_PATH_PART})*"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?)"
+)
+MAX_IMAGE_LENGTH = 255
+MAX_EXCERPT_LENGTH = 80
+ENV_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,254}")
+MAX_ENV_BYTES = 32_768
+MAX_LABEL_LENGTH = 1024
+MAX_APP_LABELS = 1024
+MIN_MEMORY_MIB = 6
+CPU_PER_CORE = 100
+LAST_PORT = 65_535
+
+
+class NewApp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a create asks for. A port of 0 is picked by the agent."""
+
+    name: str
+    image: str
+    ssh_port: int = 0
+    http_port: int = 0
+    cpu: int | msgspec.UnsetType = msgspec.UNSET
+    memory: int | msgspec.UnsetType = msgspec.UNSET
+    env: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class AppChanges(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an update asks for; what is left out stays."""
+
+    image: str | msgspec.UnsetType = msgspec.UNSET
+    ssh_port: int | msgspec.UnsetType = msgspec.UNSET
+    http_port: int | msgspec.UnsetType = msgspec.UNSET
+    cpu: int | msgspec.UnsetType = msgspec.UNSET
+    memory: int | msgspec.UnsetType = msgspec.UNSET
+    env: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+
+
+def check_new_app(wanted: NewApp) -> None:
+    """Refuse a new app whose fields are not what they may be.
+
+    Raises:
+        InvalidApp: the message names the field and says what would be right.
+
+    """
+    if not APP_NAME.fullmatch(wanted.name):
+        raise InvalidApp(
+            f"`name` is {excerpt(wanted.name)}; a name begins with a-z or 0-9, goes on with"
+            " a-z 0-9 _ . - and has 2 to 63 characters"
+        )
+    _check_image(wanted.image)
+    _check_port("ssh_port", wanted.ssh_port, least=0)
+    _check_port("http_port", wanted.http_port, least=0)
+    _check_env(wanted.env)
+
+
+def check_changes(changes: AppChanges) -> None:
+    """Refuse an update whose fields are not what they may be; InvalidApp as for a new app."""
+    if changes.image is not msgspec.UNSET:
+        _check_image(changes.image)
+    if changes.ssh_port is not msgspec.UNSET:
+        _check_port("ssh_port", changes.ssh_port, least=1)
+    if changes.http_port is not msgspec.UNSET:
+        _check_port("http_port", changes.http_port, least=1)
+    if changes.env is not msgspec.UNSET:
+        _check_env(changes.env)
+
+
+def check_fits_host(app: App, host: EngineInfo) -> None:
+    """Refuse an app that the host has no room for, or whose ports are one; InvalidApp."""
+    most = CPU_PER_CORE * host.cpus
+    if not 1 <= app.cpu <= most:
+        raise InvalidApp(f"`cpu` is {app.cpu}; 1 to {most} percent of one core are possible here")
+    if not MIN_MEMORY_MIB <= app.memory <= host.memory:
+        raise InvalidApp(
+            f"`memory` is {app.memory}; {MIN_MEMORY_MIB} to {host.memory} MiB are possible here"
+        )
+    if app.ssh_port == app.http_port:
+        raise InvalidApp(
+            f"`ssh_port` and `http_port` are both {app.http_port}; they must be distinct"
+        )
+
+
+def check_label(label: str) -> str:
+    """Give the label back, or refuse what is no ``key:value``; InvalidLabel."""
+    if len(label) > MAX_LABEL_LENGTH or not all(map(str.isprintable, label)):
+        raise InvalidLabel(
+            f"`Value` must have at most {MAX_LABEL_LENGTH} characters and no control characters"
+        )
+    if not label.partition(":")[0].strip() or ":" not in label:
+        raise InvalidLabel(f"`Value` is {excerpt(label)}; write a key, a colon and a value")
+    return label
+
+
+def excerpt(text: str) -> str:
+    """Give the beginning of what somebody sent, in a form that cannot harm a log or a terminal."""
+    return ascii(text if len(text) <= MAX_EXCERPT_LENGTH else text[:MAX_EXCERPT_LENGTH] + "...")
+
+
+def _check_image(image: str) -> None:
+    if len(image) > MAX_IMAGE_LENGTH or not IMAGE_REFERENCE.fullmatch(image):
+        raise InvalidApp(
+            f"`image` is {excerpt(image)}; write [SERVER/]NAME[:TAG] or [SERVER/]NAME@sha256:DIGEST"
+        )
+
+
+def _check_port(field: str, port: int, *, least: int) -> None:
+    if not least <= port <= LAST_PORT:
+        picked = ", or 0 for one that the agent picks" if least == 0 else ""
+        raise InvalidApp(f"`{field}` is {port}; write 1 to {LAST_PORT}{picked}")
+
+
+def _check_env(env: dict[str, str]) -> None:
+    size = 0
+    for key, value in env.items():
+        if not ENV_KEY.fullmatch(key):
+            raise InvalidApp(
+                f"`env` holds the name {excerpt(key)}; a name begins with a letter or _ and goes on"
+                " with letters, digits, _ . -"
+            )
+        if "\0" in value:
+            raise InvalidApp(f"`env.{key}` holds a NUL character, which no environment can")
+        size += len(key) + len(value.encode())
+    if size > MAX_ENV_BYTES:
+        raise InvalidApp(f"`env` is larger than {MAX_ENV_BYTES} bytes")

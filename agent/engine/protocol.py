@@ -1,0 +1,285 @@
+"""What the rules ask of a container engine, in our words: the protocol, its values, its errors."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+
+class EngineError(Exception):
+    """The engine did not do what it was asked to; the text holds its own words."""
+
+
+class EngineUnavailable(EngineError):
+    """The engine cannot be reached, or does not answer in time; what it did is not known."""
+
+
+class EngineTimeout(EngineUnavailable):
+    """The engine is there, but did not answer in time."""
+
+
+class EngineTooOld(EngineUnavailable):
+    """The engine speaks no version of its interface that this agent was tested with."""
+
+
+class TooManyStreams(EngineUnavailable):
+    """As many logs are followed at once as the agent has room for."""
+
+
+class ObjectNotFound(EngineError):
+    """The engine knows no such container or volume."""
+
+
+class ImageUnavailable(EngineError):
+    """The image is not on this host and cannot be had."""
+
+
+class InvalidParameter(EngineError):
+    """The engine will not have it as it was asked for, whatever the present state is."""
+
+
+class EngineConflict(EngineError):
+    """The present state of the container forbids it."""
+
+
+class NameInUse(EngineConflict):
+    """Another container has that name."""
+
+
+class HostPortInUse(EngineError):
+    """A port on the host is held by somebody else."""
+
+
+class CommandTimeout(EngineError):
+    """A command in a container does not end, though the engine is there."""
+
+
+class DiskFull(EngineError):
+    """The host's disk has no room for this."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineInfo:
+    """The engine and the host under it. ``memory`` is in MiB, ``data_root`` where its data lies.
+
+    ``unsupported_limits`` names what the host's kernel cannot limit: of cpu, memory, pids and swap.
+    """
+
+    version: str
+    cpus: int
+    memory: int
+    data_root: str
+    init: bool
+    unsupported_limits: tuple[str, ...] = ()
+
+
+class Container(msgspec.Struct, frozen=True, kw_only=True):
+    """A container as a listing shows it. ``ports`` are the host's, while they are published."""
+
+    id: str
+    name: str
+    image: str
+    image_id: str
+    state: str
+    labels: Mapping[str, str]
+    ports: frozenset[int] = frozenset()
+
+
+class InspectedContainer(Container, frozen=True, kw_only=True):
+    """A container as only an inspect shows it. Times are RFC 3339, None where unknown."""
+
+    started_at: str | None
+    finished_at: str | None
+    exit_code: int | None
+    restarts: int
+    oom_killed: bool
+    error: str
+    env: Mapping[str, str]
+    cpu: int
+    memory: int
+    created_at: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContainerSpec:
+    """A container to be. ``cpu`` is in percent of a core, ``ports`` lead from container to host."""
+
+    name: str
+    image: str
+    labels: Mapping[str, str]
+    env: Mapping[str, str]
+    ports: tuple[tuple[int, int], ...]
+    bind: str
+    cpu: int
+    memory: int
+    pids: int
+    log_mib: int
+    stop_seconds: int
+    volume: str
+    data: str
+    init: bool
+    no_new_privileges: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """An image on this host. ``local`` means that it came from no registry."""
+
+    id: str
+    labels: Mapping[str, str]
+    tcp_ports: frozenset[int]
+    env: Mapping[str, str]
+    local: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PullProgress:
+    """How far a pull is, over the layers known so far."""
+
+    done_bytes: int
+    total_bytes: int
+
+    @property
+    def percent(self) -> int | None:
+        """Whole percent, or None while no size is known."""
+        return self.done_bytes * 100 // self.total_bytes if self.total_bytes else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Process:
+    """A process of a container, with the pid and user name that the host gives it."""
+
+    pid: int
+    ppid: int
+    user: str
+    cpu_percent: float
+    memory_bytes: int
+    elapsed_seconds: int
+    command: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """What a container has used up to one moment; CPU times are in nanoseconds.
+
+    Memory is None where the kernel does not count it, ``system_ns`` 0 where it is not known.
+    """
+
+    cpu_ns: int
+    system_ns: int
+    cpus: int
+    memory_bytes: int | None
+    memory_limit_bytes: int | None
+    network_rx_bytes: int
+    network_tx_bytes: int
+    block_read_bytes: int
+    block_write_bytes: int
+    pids: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecResult:
+    """How a command in a container ended, and the beginning of what it wrote."""
+
+    exit_code: int
+    output: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContainerEvent:
+    """Something happened to a container of ours."""
+
+    action: str
+    container_id: str
+    app: str
+
+
+class Engine(Protocol):
+    """A container engine on this host.
+
+    Every method may raise EngineUnavailable; then what was asked for may yet happen, so look again
+    before saying that it failed. Those that name a container raise ObjectNotFound when it is gone.
+    All containers and volumes carry labels; nothing is listed or changed by anything but their id.
+    """
+
+    async def info(self) -> EngineInfo:
+        """Say what engine this is."""
+
+    async def containers(
+        self, *, label: str | None = None, seconds: float | None = None
+    ) -> list[Container]:
+        """List the containers in any state, those with the label (``KEY`` or ``KEY=VALUE``)."""
+
+    async def inspect(self, container_id: str) -> InspectedContainer:
+        """Look at one container."""
+
+    async def create(self, spec: ContainerSpec) -> str:
+        """Make a container, which binds no port yet; its id. ImageUnavailable, NameInUse."""
+
+    async def start(self, container_id: str) -> None:
+        """Start it. HostPortInUse; EngineError with the reason when its program cannot be run."""
+
+    async def stop(self, container_id: str, seconds: int) -> None:
+        """Ask it to end, paused or not, and kill it after so many seconds; fine if it is down."""
+
+    async def unpause(self, container_id: str) -> None:
+        """Let it go on."""
+
+    async def remove(self, container_id: str) -> None:
+        """Remove it and its anonymous volumes; waits until it is gone."""
+
+    async def rename(self, container_id: str, name: str) -> None:
+        """Give it another name. NameInUse."""
+
+    async def limit(self, container_id: str, *, cpu: int, memory: int) -> None:
+        """Set other limits, in the running container too."""
+
+    async def image(self, reference: str) -> Image | None:
+        """Look for an image on this host."""
+
+    async def pull(self, reference: str, progress: Callable[[PullProgress], None]) -> None:
+        """Fetch an image. ImageUnavailable, DiskFull."""
+
+    async def volume_labels(self, name: str) -> Mapping[str, str] | None:
+        """Give a volume's labels, None if there is no such volume."""
+
+    async def volume_users(self, name: str) -> list[Container]:
+        """List the containers, running or not, that a volume is mounted in."""
+
+    async def create_volume(self, name: str, labels: Mapping[str, str]) -> None:
+        """Make a volume; one of that name stays as it is."""
+
+    async def remove_volume(self, name: str) -> None:
+        """Remove a volume and what is in it; fine if there is none."""
+
+    async def processes(self, container_id: str) -> list[Process]:
+        """List its processes. EngineConflict when it is not running."""
+
+    async def sample(self, container_id: str, *, priority: bool = False) -> Sample | None:
+        """Measure it, for a change ahead of those who only look; None when it is not running."""
+
+    def logs(
+        self, container_id: str, *, tail: int | None, since: float | None, follow: bool
+    ) -> AsyncGenerator[bytes]:
+        """Give what it wrote, and with ``follow`` what it goes on writing."""
+
+    async def execute(
+        self, container_id: str, command: list[str], *, stdin: bytes = b""
+    ) -> ExecResult:
+        """Run a command in it as root. The command is published by the engine, stdin is not.
+
+        CommandTimeout: it takes longer than the engine itself may take for anything.
+        """
+
+    async def read_file(self, container_id: str, path: str) -> bytes:
+        """Read a small regular file of it, running or not."""
+
+    def events(self, label: str, *, since: float) -> AsyncGenerator[ContainerEvent]:
+        """Tell what happens to containers with the label; ends when the engine goes away.
+
+        What happened from the Unix time ``since`` on is told first.
+        """
+
+    async def close(self) -> None:
+        """End all streams and calls."""

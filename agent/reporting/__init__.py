@@ -1,0 +1,1 @@
+"""Heartbeats to the registries."""

@@ -1,0 +1,48 @@
+"""What the system knows of this host, and what does not change while it runs."""
+
+import os
+import platform
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+MIB = 1024 * 1024
+
+
+def system_hostname(name: str | None = None, *, hosts: Path = Path("/etc/hosts")) -> str:
+    """Give the system's own name, fully qualified where /etc/hosts does that.
+
+    No resolver is asked: a host would go by another name whenever it starts before its DNS, and
+    its key and certificate are good for one name only.
+    """
+    name = name or socket.gethostname()
+    return name if "." in name else _qualified(name, hosts)
+
+
+def _qualified(name: str, hosts: Path) -> str:
+    try:
+        lines = hosts.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return name
+    names = (line.partition("#")[0].split()[1:] for line in lines)
+    same = (each for each in names if name in each)
+    return next((one for each in same for one in each if one.startswith(f"{name}.")), name)
+
+
+def host_facts() -> Mapping[str, str]:
+    """Give the ``host.*`` entries: system, kernel, architecture, cores and memory in MiB."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "host.os": _os_name(),
+        "host.kernel": platform.release(),
+        "host.arch": platform.machine(),
+        "host.cpus": str(os.cpu_count() or 1),
+        "host.memory_mib": str(memory // MIB),
+    }
+
+
+def _os_name() -> str:
+    try:
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, UnicodeDecodeError):
+        return platform.system()

@@ -1,0 +1,86 @@
+"""The labels that files in a directory give a host."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from registry.message import label_error
+
+MAX_FILE_BYTES = 1024 * 1024
+
+
+class LabelFiles:
+    """A directory of files with one label on each line; blank lines and ``#`` comments are skipped.
+
+    Hidden files and those that end in ``~`` belong to editors and are not read. A file that is
+    there but cannot be read keeps the labels it had, so that a slip of the pen costs no target.
+    ``warn`` is told of each fault once, and again when it comes back.
+    """
+
+    def __init__(self, *, warn: Callable[[str], None]) -> None:
+        self._warn = warn
+        self._last_good: dict[Path, list[str]] = {}
+        self._faults: set[str] = set()
+
+    def read(self, directory: Path) -> list[str]:
+        """Give the labels of all files in the directory, by file name."""
+        faults: set[str] = set()
+        self._last_good = {
+            path: self._read_labels(path, faults) for path in self._list_files(directory, faults)
+        }
+        for fault in sorted(faults - self._faults):
+            self._warn(fault)
+        self._faults = faults
+        return [label for labels in self._last_good.values() for label in labels]
+
+    def _list_files(self, directory: Path, faults: set[str]) -> list[Path]:
+        try:
+            paths = sorted(directory.iterdir())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            faults.add(f"{_printable(directory)}: {error.strerror}")
+            return [path for path in self._last_good if path.parent == directory]
+        return [path for path in paths if not _is_editor_file(path) and _may_be_file(path)]
+
+    def _read_labels(self, path: Path, faults: set[str]) -> list[str]:
+        try:
+            with path.open("rb") as file:
+                content = file.read(MAX_FILE_BYTES + 1)
+            text = content.decode("utf-8-sig")  # some editors begin a file with a mark
+        except OSError as error:
+            faults.add(f"{_printable(path)}: {error.strerror}")
+        except UnicodeDecodeError:
+            faults.add(f"{_printable(path)}: is not UTF-8")
+        else:
+            if len(content) <= MAX_FILE_BYTES:
+                return list(_lines(path, text, faults))
+            faults.add(f"{_printable(path)}: is larger than {MAX_FILE_BYTES} bytes")
+        return self._last_good.get(path, [])
+
+
+def _is_editor_file(path: Path) -> bool:
+    return path.name.startswith(".") or path.name.endswith("~")
+
+
+def _may_be_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # reading it will tell why
+        return True
+
+
+def _printable(path: Path) -> str:
+    """Give a name that a log and a terminal can take: file names need not be UTF-8."""
+    return str(path).encode(errors="backslashreplace").decode()
+
+
+def _lines(path: Path, content: str, faults: set[str]) -> Iterator[str]:
+    for number, line in enumerate(content.split("\n"), start=1):
+        label = line.strip()
+        if not label or label.startswith("#"):
+            continue
+        fault = label_error(label)
+        if fault is None:
+            yield label
+        else:
+            faults.add(f"{_printable(path)}, line {number}: {fault}")

@@ -1,0 +1,39 @@
+"""How sharply a fleet comes back after an outage, by the factor of its back-off, on paper.
+
+Hosts beat every 30 s at random phases; one that fails waits with full jitter up to a bound that
+grows by the factor from 1 s to 30 s. Printed is the busiest second after the registry's return,
+as a multiple of the steady rate.
+
+    python bench/comeback.py
+"""
+
+import random
+from collections import Counter
+
+HOSTS = 40_000
+HEARTBEAT_SECONDS = 30.0
+OUTAGES = (1, 2, 5, 10, 20, 30, 60, 300)
+
+
+def busiest_second(factor: int, outage: float) -> float:
+    """Give the peak rate over the steady one."""
+    arrivals: Counter[int] = Counter()
+    for _ in range(HOSTS):
+        at, bound = random.uniform(0, HEARTBEAT_SECONDS), 1.0
+        while at < outage:
+            at += random.uniform(0, bound)
+            bound = min(bound * factor, HEARTBEAT_SECONDS)
+        arrivals[int(at - outage)] += 1
+    return max(arrivals.values()) / (HOSTS / HEARTBEAT_SECONDS)
+
+
+def main() -> None:
+    """Print the table."""
+    print("factor  after an outage of " + "  ".join(f"{outage:>4} s" for outage in OUTAGES))
+    for factor in (2, 3, 4, 8):
+        peaks = [busiest_second(factor, outage) for outage in OUTAGES]
+        print(f"{factor:>6}  {'':19}" + "  ".join(f"{peak:>5.1f}x" for peak in peaks))
+
+
+if __name__ == "__main__":
+    main()

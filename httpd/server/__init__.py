@@ -1,0 +1,1 @@
+"""The HTTP server below the routes: sockets, TLS, limits."""

@@ -1,0 +1,31 @@
+"""How many connections the system lets this process have."""
+
+import resource
+
+from structlog.typing import FilteringBoundLogger
+
+# For files, sockets of our own, the engine, the log; and for connections that are being refused.
+RESERVED_DESCRIPTORS = 256
+
+
+def raise_open_file_limit(wanted: int, log: FilteringBoundLogger) -> int:
+    """Raise the process's limit of open files as far as it may; give how many connections fit.
+
+    A process without a free descriptor cannot even refuse a connection: it would try for ever.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + RESERVED_DESCRIPTORS
+    enough = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    if soft != resource.RLIM_INFINITY and soft < enough:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
+        soft = enough
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return wanted
+    possible = max(1, soft - RESERVED_DESCRIPTORS)
+    log.warning(
+        "fewer connections than configured",
+        max_connections=wanted,
+        possible=possible,
+        remedy=f"raise the limit of open files (LimitNOFILE=, ulimit -n) to {needed}",
+    )
+    return possible

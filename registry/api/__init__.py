@@ -1,0 +1,1 @@
+"""The registry's HTTP API: /nodes and /prometheus."""

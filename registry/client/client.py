@@ -1,0 +1,275 @@
+"""How a program reports to a registry, or asks it."""
+
+from collections.abc import Callable, Iterable, Mapping
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from types import TracebackType
+from typing import Self, TypeVar
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+
+from registry.client.error_mapping import connection_lost, error_for_exception, error_for_status
+from registry.client.errors import (
+    REGISTRY_ERRORS,
+    BadCertificate,
+    BadFile,
+    Busy,
+    CertificateRefused,
+    CloneRefused,
+    Forbidden,
+    Garbage,
+    NotFound,
+    Redirected,
+    RegistryError,
+    Rejected,
+    TooSlow,
+    Unreachable,
+    WrongKey,
+)
+from registry.client.tls import ClientTls
+from registry.message import MAX_BODY_BYTES, Heartbeat, Node
+
+__all__ = [
+    "REGISTRY_ERRORS",
+    "BadCertificate",
+    "BadFile",
+    "Busy",
+    "CertificateRefused",
+    "ClientTls",
+    "CloneRefused",
+    "Forbidden",
+    "Garbage",
+    "Node",
+    "NotFound",
+    "Redirected",
+    "RegistryClient",
+    "RegistryError",
+    "Rejected",
+    "TargetGroup",
+    "TooSlow",
+    "Unreachable",
+    "WrongKey",
+]
+
+# The registry ends a connection sooner: it knows how often its hosts call.
+KEEPALIVE_SECONDS = 3600
+MAX_RESPONSE_BYTES = 256 * 1024 * 1024
+MAX_NODE_BYTES = 2 * MAX_BODY_BYTES
+MAX_ERROR_BYTES = 64 * 1024
+MAX_MESSAGE_CHARS = 500
+
+T = TypeVar("T")
+
+
+class TargetGroup(msgspec.Struct, frozen=True):
+    """Scrape targets, each ``host:port``, that share labels."""
+
+    targets: list[str]
+    labels: dict[str, str]
+
+
+class _Message(msgspec.Struct):
+    message: str
+
+
+class RegistryClient:
+    """A client of one registry, over one kept connection; an asynchronous context manager.
+
+    ``key`` is asked for the key at each request, so that a replaced one is used at once.
+    ``timeout_seconds`` bounds each request as a whole. Each method raises a ``RegistryError``.
+    """
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        key: Callable[[], str],
+        client_tls: ClientTls | None = None,
+        timeout_seconds: float = 10,
+        user_agent: str = "rollcall-client",
+    ) -> None:
+        self._url = url.rstrip("/")
+        self._tls = url.startswith("https:")
+        self._key = key
+        self._client_tls = client_tls or ClientTls()
+        self._timeout_seconds = timeout_seconds
+        self._user_agent = user_agent
+        self._session: aiohttp.ClientSession | None = None
+        self._connected = False
+
+    async def __aenter__(self) -> Self:
+        """Open; connections are made when they are needed."""
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=1, keepalive_timeout=KEEPALIVE_SECONDS),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"User-Agent": self._user_agent},
+            timeout=aiohttp.ClientTimeout(total=self._timeout_seconds),
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the connection."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def report(self, hostname: str, heartbeat: Heartbeat) -> Node:
+        """Say what a host is; give the node as the registry holds it from now on."""
+        body = await self._send("POST", _node_path(hostname), body=msgspec.json.encode(heartbeat))
+        return _single_node(body, hostname)
+
+    async def node(self, hostname: str) -> Node:
+        """Ask for one node; NotFound where there is none."""
+        return _single_node(await self._send("GET", _node_path(hostname)), hostname)
+
+    async def nodes(
+        self,
+        *,
+        labels: Iterable[str] = (),
+        prefixes: Iterable[str] = (),
+        kv: Mapping[str, str] | None = None,
+        max_age_seconds: int | None = None,
+    ) -> list[Node]:
+        """Ask for all nodes to which every one of the filters applies."""
+        query = [("label", label) for label in labels]
+        query += [("prefix", prefix) for prefix in prefixes]
+        query += [("kv", f"{name}:{value}") for name, value in (kv or {}).items()]
+        if max_age_seconds is not None:
+            query.append(("max_age", str(max_age_seconds)))
+        return _decode(await self._send("GET", "/nodes", query=query), list[Node])
+
+    async def targets(self, service: str) -> list[TargetGroup]:
+        """Ask for the target groups of one service, in the form that Prometheus takes."""
+        query = [("format", "http_sd")]
+        body = await self._send("GET", f"/prometheus/{quote(service, safe='')}", query=query)
+        return _decode(body, list[TargetGroup])
+
+    async def forget(
+        self, hostname: str, *, agent_id: str | None = None, key: str | None = None
+    ) -> None:
+        """Take a node out; with ``agent_id`` only where no other identity holds the name.
+
+        ``key`` is used instead of the client's own, where one is given.
+        """
+        query = [] if agent_id is None else [("agent_id", agent_id)]
+        answer = await self._send("DELETE", _node_path(hostname), query=query, key=key)
+        _decode(answer, _Message)
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Iterable[tuple[str, str]] = (),
+        body: bytes | None = None,
+        key: str | None = None,
+    ) -> bytes:
+        headers = {"Authorization": f"Bearer {key or self._key()}"}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        parameters = list(query)
+        reused, self._connected = self._connected, False
+        try:
+            try:
+                return await self._request(method, path, parameters, body, headers)
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+                # The registry may have closed the kept connection just as we used it. To try a new
+                # one again at once would double what a registry that cannot cope has to do.
+                if not (reused and connection_lost(error)):
+                    raise
+                return await self._request(method, path, parameters, body, headers)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise error_for_exception(error, limit=self._timeout_seconds, tls=self._tls) from error
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        query: list[tuple[str, str]],
+        body: bytes | None,
+        headers: dict[str, str],
+    ) -> bytes:
+        assert self._session is not None, "use the client as an asynchronous context manager"
+        async with self._session.request(
+            method,
+            f"{self._url}{path}",
+            params=query,
+            data=body,
+            headers=headers,
+            allow_redirects=False,
+            ssl=self._client_tls.context() if self._tls else True,
+        ) as response:
+            self._connected = True
+            if response.status == HTTPStatus.OK:
+                return await _read(
+                    response, MAX_RESPONSE_BYTES if method == "GET" else MAX_NODE_BYTES
+                )
+            raise await _error_from(response)
+
+
+def _node_path(hostname: str) -> str:
+    return f"/nodes/{quote(hostname, safe='')}"
+
+
+async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    body = bytearray()
+    async for part in response.content.iter_chunked(65536):
+        body += part
+        if len(body) > limit:
+            response.close()
+            raise Garbage(f"it answers {response.status} with more than {limit} bytes")
+    return bytes(body)
+
+
+async def _error_from(response: aiohttp.ClientResponse) -> RegistryError:
+    body = await _read(response, MAX_ERROR_BYTES)
+    try:
+        message = msgspec.json.decode(body, type=_Message).message
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        message = response.reason or ""
+        if response.status == HTTPStatus.NOT_FOUND:
+            return Garbage("it answers 404, and not as a registry does; is the URL right?")
+    return error_for_status(
+        response.status,
+        printable(message),
+        location=printable(response.headers.get("Location", "")),
+        retry_after_seconds=_retry_after(response),
+    )
+
+
+def _retry_after(response: aiohttp.ClientResponse) -> float | None:
+    """Read Retry-After, in seconds or as a date against the registry's own clock."""
+    text = response.headers.get("Retry-After", "").strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:9])
+    try:
+        then = parsedate_to_datetime(text)
+        now = parsedate_to_datetime(response.headers.get("Date", ""))
+        return max(0.0, (then - now).total_seconds())
+    except (ValueError, TypeError):
+        return None
+
+
+def printable(text: str) -> str:
+    """Make words of a stranger fit for a log and a terminal."""
+    return "".join(c if c.isprintable() else " " for c in text)[:MAX_MESSAGE_CHARS].strip()
+
+
+def _single_node(body: bytes, hostname: str) -> Node:
+    nodes = _decode(body, list[Node])
+    if len(nodes) != 1 or nodes[0].hostname != hostname:
+        raise Garbage(f"it answers 200, but not with the one node {hostname}")
+    return nodes[0]
+
+
+def _decode(body: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Garbage(f"it answers 200, but not as a registry does: {error}") from error

@@ -1,0 +1,95 @@
+"""The one message: what a host tells the registry, and what the registry tells of a host."""
+
+import re
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+MAX_BODY_BYTES = 1024 * 1024
+MAX_HOSTNAME = 253
+MAX_LABELS = 4096
+MAX_LABEL = 1024
+MAX_KV = 1024
+MAX_KEY = 256
+MAX_VALUE = 16_384
+
+HOSTNAME_RULE = (
+    f"a hostname is 1 to {MAX_HOSTNAME} of the letters a-z, digits, '-', '_' and '.',"
+    " with something between the dots"
+)
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+# Written out in ASCII: str.lower() turns the Kelvin sign into a k.
+_HOSTNAME = re.compile(rf"(?!.*\.\.)(?!\.)[A-Za-z0-9._-]{{1,{MAX_HOSTNAME}}}(?<!\.)")
+
+Label = Annotated[str, Meta(min_length=1, max_length=MAX_LABEL)]
+Key = Annotated[str, Meta(min_length=1, max_length=MAX_KEY)]
+Value = Annotated[str, Meta(max_length=MAX_VALUE)]
+
+
+class HostnameInvalid(Exception):
+    """A name that cannot be a hostname."""
+
+
+class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The body of POST /nodes/{hostname}: both fields replace what was known.
+
+    Labels keep the order sent; duplicates are dropped. `hostname` and `last_update` are there so
+    that what was read can be sent back: the first must agree with the path, the second is ignored.
+    Decoding raises msgspec.ValidationError, which names the field that breaks a limit.
+    """
+
+    labels: Annotated[list[Label], Meta(max_length=MAX_LABELS)]
+    kv: Annotated[dict[Key, Value], Meta(max_length=MAX_KV)]
+    hostname: str | UnsetType = UNSET
+    last_update: int | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        """Drop duplicate labels; msgspec turns the ValueError into its ValidationError."""
+        labels = self.labels
+        if _CONTROL.search("".join(labels)):
+            fault = next(label for label in labels if _CONTROL.search(label))
+            raise ValueError(f"labels hold no control characters, label {fault!a} does")
+        if len(set(labels)) != len(labels):
+            labels[:] = dict.fromkeys(labels)
+
+
+def has_unique_keys(body: bytes, heartbeat: Heartbeat) -> bool:
+    """Tell whether a body that was decoded to this surely repeats no key.
+
+    It holds as many strings as the heartbeat then; with quotes in them, or fewer labels, who knows.
+    """
+    strings = 2 + len(heartbeat.labels) + 2 * len(heartbeat.kv)
+    strings += 0 if heartbeat.hostname is UNSET else 2
+    strings += 0 if heartbeat.last_update is UNSET else 1
+    return body.count(b'"') == 2 * strings
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """A host as GET /nodes shows it; `last_update` is Unix time in whole seconds."""
+
+    hostname: str
+    labels: list[str]
+    kv: dict[str, str]
+    last_update: int
+
+
+def normalise_hostname(text: str) -> str:
+    """Return the one spelling of a hostname: lower case, without a trailing dot.
+
+    Raises HostnameInvalid.
+    """
+    name = text.removesuffix(".")
+    if _HOSTNAME.fullmatch(name) is None:
+        raise HostnameInvalid(HOSTNAME_RULE)
+    return name.lower()
+
+
+def label_error(text: str) -> str | None:
+    """Return why `text` cannot be a label, or None when it can."""
+    if not 1 <= len(text) <= MAX_LABEL:
+        return f"a label has 1 to {MAX_LABEL} characters, this one has {len(text)}"
+    if _CONTROL.search(text):
+        return "a label holds no control characters"
+    return None

@@ -1,0 +1,1 @@
+"""The nodes in memory, and the rules for them."""

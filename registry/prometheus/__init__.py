@@ -1,0 +1,1 @@
+"""Target groups for Prometheus, made from the labels of nodes."""

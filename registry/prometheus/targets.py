@@ -1,0 +1,255 @@
+"""From a node's labels to what Prometheus scrapes: pure, and never more than one node's fault."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import msgspec
+
+from registry.message import Node
+from registry.prometheus.address import InvalidTarget, join_host_port, join_target, split_host_port
+from registry.prometheus.label_names import is_reserved, merge, sanitize
+
+PREFIX = "prometheus:"
+TOO_LARGE = "size"
+# How many labels of one instance are worth remembering.
+MAX_CACHED_LABELS = 8
+KV_META = "__meta_rollcall_kv_"
+# How many bytes of a node's own words its groups of one service may repeat, together.
+MAX_REPEATED = 1024 * 1024
+
+
+class TargetGroup(msgspec.Struct, frozen=True):
+    """What a scraper reads: addresses that share labels."""
+
+    targets: list[str]
+    labels: dict[str, str]
+
+
+class Remark(msgspec.Struct, frozen=True):
+    """What was not taken as it was given: `reason` is a word, `text` says it whole.
+
+    The reasons `host`, `port` and `foreign` left a target out; `held_back` and `empty` a label;
+    `mended` changed a label's name; `size` left out what each group would repeat of the node.
+    """
+
+    reason: str
+    text: str
+
+
+class NodeTargets(NamedTuple):
+    """What one node offers of one service."""
+
+    groups: list[TargetGroup]
+    remarks: list[Remark]
+
+
+class TargetOptions(NamedTuple):
+    """How labels are read.
+
+    `own_only`: a node may name only its hostname and the address that it posts from.
+    """
+
+    default_port: int = 9100
+    ports: Mapping[str, int] = {}
+    own_only: bool = False
+    allow_labels: Collection[str] = ()
+
+
+class ServiceLabel(NamedTuple):
+    """A label `prometheus:SERVICE[@INSTANCE][:KEY:VALUE]`, taken apart; a bare one has key None."""
+
+    service: str
+    instance: str
+    key: str | None
+    value: str
+
+
+def items(labels: Iterable[str]) -> list[ServiceLabel]:
+    """Take apart those labels that speak of services; a KEY without a VALUE says nothing."""
+    found = [_parse_service_label(label) for label in labels if label.startswith(PREFIX)]
+    return [item for item in found if item is not None]
+
+
+@lru_cache(maxsize=2048)  # a fleet uses the same few labels
+def _parse_service_label(label: str) -> ServiceLabel | None:
+    service, colon, setting = label[len(PREFIX) :].partition(":")
+    key, second_colon, value = setting.partition(":")
+    name, _, instance = service.partition("@")
+    if name and not colon:
+        return ServiceLabel(name, instance, None, "")
+    if name and second_colon:
+        return ServiceLabel(name, instance, key, value)
+    return None
+
+
+def targets_by_service(
+    node: Node, *, posted_from: str, target_options: TargetOptions
+) -> dict[str, NodeTargets]:
+    """Give what the node offers, by service; each has one group for each instance."""
+    by_service: dict[str, dict[str, list[ServiceLabel]]] = {}
+    for item in items(node.labels):
+        by_service.setdefault(item.service, {}).setdefault(item.instance, []).append(item)
+    own = _own_hosts(node.hostname, posted_from) if target_options.own_only else None
+    allow_labels = frozenset(target_options.allow_labels)
+    found = {
+        service: _node_targets(
+            [_parse_instance(instances[name], allow_labels) for name in sorted(instances)],
+            hostname=node.hostname,
+            port=str(target_options.ports.get(service, target_options.default_port)),
+            own=own,
+        )
+        for service, instances in by_service.items()
+    }
+    _limit_repetition(
+        node, [node_targets for node_targets in found.values() if len(node_targets.groups) > 1]
+    )
+    return found
+
+
+def _limit_repetition(node: Node, repeating: Collection[NodeTargets]) -> None:
+    """Remark on those with so many groups that they are not to repeat what the node says."""
+    if not repeating:
+        return
+    size = len(msgspec.json.encode(meta_labels(node)))
+    for node_targets in repeating:
+        if size * len(node_targets.groups) > MAX_REPEATED:
+            text = (
+                f"labels and kv of the node left out of its groups' labels: {size} bytes in each"
+                f" of {len(node_targets.groups)} groups would be over {MAX_REPEATED} bytes;"
+                " __meta_rollcall_hostname alone is left"
+            )
+            node_targets.remarks.append(Remark(TOO_LARGE, text))
+
+
+def _own_hosts(hostname: str, posted_from: str) -> tuple[str, str]:
+    return hostname, f"[{posted_from}]" if ":" in posted_from else posted_from
+
+
+class _InstanceLabels(NamedTuple):
+    """What labels say of one instance, whichever node has them."""
+
+    hosts: list[str]
+    port: str | None
+    labels: dict[str, str]
+    remarks: list[Remark]
+
+
+def _parse_instance(given: list[ServiceLabel], allow_labels: frozenset[str]) -> _InstanceLabels:
+    # What nearly all nodes say is a few words, and what nearly all others say as well.
+    parse = (
+        _parse_instance_cached
+        if len(given) <= MAX_CACHED_LABELS
+        else _parse_instance_cached.__wrapped__
+    )
+    return parse(tuple(given), allow_labels)
+
+
+@lru_cache(maxsize=1024)
+def _parse_instance_cached(
+    given: tuple[ServiceLabel, ...], allow_labels: frozenset[str]
+) -> _InstanceLabels:
+    hosts = [item.value for item in given if item.key == "host"]
+    ports = [None, *(item.value for item in given if item.key == "port")]
+    remarks: list[Remark] = []
+    return _InstanceLabels(hosts, ports[-1], _labels(given, allow_labels, remarks), remarks)
+
+
+def _node_targets(
+    instances: Iterable[_InstanceLabels], *, hostname: str, port: str, own: tuple[str, str] | None
+) -> NodeTargets:
+    found = NodeTargets([], [])
+    for parsed in instances:
+        target_port = port if parsed.port is None else parsed.port
+        targets = _targets(hostname, parsed.hosts, target_port, own, found.remarks)
+        found.remarks.extend(parsed.remarks)
+        if targets:
+            found.groups.append(TargetGroup(targets, parsed.labels))
+    return found
+
+
+def _targets(
+    hostname: str,
+    hosts: list[str],
+    port: str,
+    own: tuple[str, str] | None,
+    remarks: list[Remark],
+) -> list[str]:
+    found: dict[str, None] = {}
+    for host in hosts or (None,):
+        try:
+            target = join_host_port(hostname, port) if host is None else _target(host, port, own)
+            found[target] = None
+        except InvalidTarget as error:
+            remarks.append(Remark(error.reason, f"target left out: {error}"))
+    return list(found)
+
+
+def _target(host: str, port: str, own: tuple[str, str] | None) -> str:
+    if own is not None and split_host_port(host)[0].lower().removesuffix(".") not in own:
+        raise InvalidTarget(
+            "foreign",
+            f"{host!a} is neither {own[0]} nor {own[1]}, where its heartbeat came from",
+        )
+    return join_target(host, port)
+
+
+def _labels(
+    given: Iterable[ServiceLabel], allow_labels: Collection[str], remarks: list[Remark]
+) -> dict[str, str]:
+    kept = []
+    for item in given:
+        if item.key is None or item.key in {"host", "port"}:
+            continue
+        name = sanitize(item.key)
+        if not name:
+            remarks.append(Remark("empty", f"label without a name left out: {item.value!a}"))
+        elif is_reserved(name, allow_labels):
+            remarks.append(Remark("held_back", f"label {item.key!a} is not for a node to set"))
+        else:
+            if name != item.key:
+                remarks.append(Remark("mended", f"label {item.key!a} is shown as {name}"))
+            kept.append((item.key, item.value))
+    return merge(kept) if kept else {}
+
+
+def meta_labels(node: Node) -> dict[str, str]:
+    """Give the labels for relabelling: hostname, and every `key:value` label and kv of the node.
+
+    The values of several labels with one key are joined with commas, in their order.
+    """
+    return {**hostname_meta_label(node.hostname), **_label_meta(node.labels), **_kv_meta(node.kv)}
+
+
+def _label_meta(labels: Sequence[str]) -> dict[str, str]:
+    pairs = [pair for label in labels if (pair := _label_pair(label)) is not None]
+    named = dict(pairs)
+    if len(named) == len(pairs):
+        return named
+    values: dict[str, list[str]] = {}
+    for name, value in pairs:
+        values.setdefault(name, []).append(value)
+    return {name: ",".join(given) for name, given in values.items()}
+
+
+def _kv_meta(kv: Mapping[str, str]) -> dict[str, str]:
+    named = {_kv_name(key): value for key, value in kv.items()}
+    if len(named) == len(kv):
+        return named
+    return merge((f"{KV_META}{key}", kv[key]) for key in sorted(kv))
+
+
+@lru_cache(maxsize=2048)
+def _label_pair(label: str) -> tuple[str, str] | None:
+    key, colon, value = label.partition(":")
+    return (sanitize(f"__meta_rollcall_label_{key}"), value) if colon and key else None
+
+
+@lru_cache(maxsize=2048)
+def _kv_name(key: str) -> str:
+    return sanitize(f"{KV_META}{key}")
+
+
+def hostname_meta_label(hostname: str) -> dict[str, str]:
+    """Give the one label for relabelling that is always there."""
+    return {"__meta_rollcall_hostname": hostname}

@@ -1,0 +1,1 @@
+"""Durable storage of nodes in one SQLite file."""

@@ -1,0 +1,122 @@
+"""Copies of the SQLite store: taken while it is in use, and put back."""
+
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing, suppress
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+from registry.store.protocol import StoreOpenError
+from registry.store.sqlite.database import (
+    MIGRATIONS,
+    StoreLock,
+    check_header,
+    check_rows,
+    check_version,
+    connect,
+    rename_durably,
+    sibling,
+)
+from registry.store.sqlite.ownership import inherit_owner
+
+
+def check(path: Path) -> int:
+    """Read and check a whole store, which may be in use; give the number of nodes.
+
+    Raises StartError.
+    """
+    if not path.exists():
+        raise StoreOpenError(f"{path} does not exist")
+    check_version(path, check_header(path), len(MIGRATIONS))
+    try:
+        with closing(connect(path, mode="ro")) as connection:
+            connection.execute("BEGIN")  # one view of it, whatever is written meanwhile
+            return check_rows(path, connection)
+    except sqlite3.Error as error:
+        raise StoreOpenError(f"{path} cannot be read: {error}") from error
+
+
+def copy(path: Path, target: Path) -> int:
+    """Write a consistent copy to a new file, whole or not at all; give the number of nodes.
+
+    Raises StartError.
+    """
+    if target.exists():
+        raise StoreOpenError(f"{target} exists; a backup replaces nothing")
+    check_header(path)
+    draft = target.with_name(f"{target.name}.{os.getpid()}.new")
+    try:
+        draft.unlink(missing_ok=True)
+        draft.touch(mode=0o600, exist_ok=False)
+        with closing(connect(path, mode="ro")) as source, closing(connect(draft, mode="rw")) as to:
+            source.backup(to)
+            to.execute("PRAGMA journal_mode = DELETE")  # one file, without its log beside it
+        nodes = check(draft)
+        rename_durably(draft, target)
+    except (OSError, sqlite3.Error) as error:
+        raise StoreOpenError(f"{target} cannot be written: {error}") from error
+    finally:
+        draft.unlink(missing_ok=True)
+    return nodes
+
+
+class Restored(NamedTuple):
+    """How many nodes a store has now, and where the one is that was there before."""
+
+    nodes: int
+    kept: Path | None
+
+
+def restore(
+    backup: Path, path: Path, *, rename_durably: Callable[[Path, Path], None] = rename_durably
+) -> Restored:
+    """Put a backup in the place of the store, which is kept beside it.
+
+    At any moment there is a whole store. Raises StartError: no registry may be running on it.
+    """
+    check(backup)
+    lock = StoreLock(path)
+    try:
+        fresh = sibling(path, ".restored")
+        fresh.unlink(missing_ok=True)
+        nodes = copy(backup, fresh)
+        inherit_owner(fresh, path)
+        kept = _keep_previous(path)
+        rename_durably(fresh, path)
+    except OSError as error:
+        raise StoreOpenError(f"{path} cannot be replaced: {error}") from error
+    finally:
+        lock.release()
+    return Restored(nodes, kept)
+
+
+def _keep_previous(path: Path) -> Path | None:
+    """Give a store a second name, that nothing has, and take its log away from the first."""
+    _checkpoint(path)
+    existing = [suffix for suffix in ("", "-wal") if sibling(path, suffix).exists()]
+    if not existing:
+        return None
+    kept = _unused_path(path)
+    for suffix in existing:
+        os.link(sibling(path, suffix), sibling(kept, suffix))
+    for suffix in ("-wal", "-shm"):
+        sibling(path, suffix).unlink(missing_ok=True)
+    return kept
+
+
+def _checkpoint(path: Path) -> None:
+    """Bring what is in the log into the file; of a broken store the log stays beside it."""
+    with suppress(StoreOpenError, sqlite3.Error):
+        check_header(path)
+        with closing(connect(path, mode="rw")) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
+
+
+def _unused_path(path: Path) -> Path:
+    for number in count(1):
+        kept = sibling(path, ".before-restore" if number == 1 else f".before-restore.{number}")
+        if not (kept.exists() or sibling(kept, "-wal").exists()):
+            return kept
+    raise AssertionError("there is always another number")

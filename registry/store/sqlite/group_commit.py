@@ -1,0 +1,118 @@
+"""Many operations made durable in one go: what queues while one batch is written is the next."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from threading import Thread
+from typing import Generic, NamedTuple, TypeVar
+
+from registry.store.protocol import DoneCallback, StoreUnavailable
+
+T = TypeVar("T")
+MAX_BATCH_OPERATIONS = 1000
+
+Write = Callable[[Sequence[T]], Sequence[Exception | None]]
+Observe = Callable[[int, float], None]
+
+
+class _Submitted(NamedTuple, Generic[T]):
+    operation: T
+    done: DoneCallback
+    future: asyncio.Future[None]
+
+
+class GroupCommit(Generic[T]):
+    """One thread that writes, and the queue before it.
+
+    `write` runs in the thread: it makes a batch durable and gives an outcome for each operation.
+    `observe` is told, on the loop, of each batch: how many operations, how many seconds.
+    """
+
+    def __init__(self, *, name: str, write: Write[T], observe: Observe) -> None:
+        self._write = write
+        self._observe = observe
+        self._loop = asyncio.get_running_loop()
+        self._queue: list[_Submitted[T]] = []
+        self._inbox: SimpleQueue[list[_Submitted[T]] | None] = SimpleQueue()
+        self._busy = False
+        self._closed: asyncio.Future[None] | None = None
+        self._thread = Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, operation: T, done: DoneCallback) -> asyncio.Future[None]:
+        """Queue an operation; NodeStore says what becomes of `done` and of the future."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        if self._closed is not None:
+            self._resolve(
+                _Submitted(operation, done, future), StoreUnavailable("the registry is stopping")
+            )
+            return future
+        self._queue.append(_Submitted(operation, done, future))
+        if not self._busy:
+            self._busy = True
+            # Not at once: what else this turn of the loop brings belongs to the same batch.
+            self._loop.call_soon(self._hand_over)
+        return future
+
+    async def close(self) -> None:
+        """Write what is queued, then end the thread."""
+        if self._closed is None:
+            self._closed = self._loop.create_future()
+            if not self._busy:
+                self._end()
+        await self._closed
+
+    def _hand_over(self) -> None:
+        batch, self._queue = self._queue[:MAX_BATCH_OPERATIONS], self._queue[MAX_BATCH_OPERATIONS:]
+        self._inbox.put(batch)
+
+    def _end(self) -> None:
+        self._inbox.put(None)
+        if self._closed is not None:
+            self._closed.set_result(None)
+
+    def _run(self) -> None:
+        while (batch := self._inbox.get()) is not None:
+            started = time.perf_counter()
+            outcomes = self._outcomes(batch)
+            seconds = time.perf_counter() - started
+            self._loop.call_soon_threadsafe(self._finished, batch, outcomes, seconds)
+
+    def _outcomes(self, batch: list[_Submitted[T]]) -> Sequence[Exception | None]:
+        try:
+            return self._write([submitted.operation for submitted in batch])
+        except Exception as error:
+            self._loop.call_soon_threadsafe(self._report_defect, error)
+            failure = StoreUnavailable("the registry's store failed; the registry's log says how")
+            return [failure] * len(batch)
+
+    def _report_defect(self, error: Exception) -> None:
+        """Log a defect, which must not end the thread or keep others waiting for ever."""
+        self._loop.call_exception_handler({"message": "defect of the store", "exception": error})
+
+    def _finished(
+        self, batch: list[_Submitted[T]], outcomes: Sequence[Exception | None], seconds: float
+    ) -> None:
+        if self._queue:
+            self._hand_over()
+        elif self._closed is not None:
+            self._end()
+        else:
+            self._busy = False
+        for submitted, outcome in zip(batch, outcomes, strict=True):
+            self._resolve(submitted, outcome)
+        self._observe(len(batch), seconds)
+
+    def _resolve(self, submitted: _Submitted[T], outcome: Exception | None) -> None:
+        try:
+            submitted.done(outcome)
+        except Exception as error:
+            self._report_defect(error)
+        future = submitted.future
+        if future.done():  # whoever waited was cancelled
+            return
+        if outcome is None:
+            future.set_result(None)
+        else:
+            future.set_exception(outcome)

@@ -1,0 +1,19 @@
+"""Whom files belong to that root makes for the registry's user."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+ROOT = 0
+
+
+def inherit_owner(file: Path, store: Path) -> None:
+    """Let a file that root made belong to the owner of the store, or else of its directory."""
+    if os.geteuid() != ROOT:
+        return
+    for example in (store, store.parent):
+        owner = example.stat() if example.exists() else None
+        if owner is not None and owner.st_uid != ROOT:
+            with suppress(PermissionError):  # a root without its powers
+                os.chown(file, owner.st_uid, owner.st_gid, follow_symlinks=False)
+            return

@@ -1,0 +1,161 @@
+"""What an app wrote: a window of it, what follows, and readers who are slow or leave."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import docker
+import pytest
+
+from tests.agent.conftest import derived_image
+from tests.support.agent.in_process import OPERATOR, InProcessAgent, async_until
+
+pytestmark = pytest.mark.real
+
+TALK = (
+    'CMD ["/bin/sh", "-c", "i=0; while [ $i -lt 5 ]; do i=$((i+1)); echo line $i;'
+    " echo err $i >&2; done; trap 'exit 0' TERM;"
+    ' while true; do sleep 0.2; echo more; done"]'
+)
+FLOOD = 'CMD ["/bin/sh", "-c", "while true; do cat /bin/busybox; done"]'
+
+
+@pytest.fixture
+def talking_image(docker_client: docker.APIClient, busybox_image: str) -> Iterator[str]:
+    with derived_image(docker_client, busybox_image, TALK) as tag:
+        yield tag
+
+
+@pytest.fixture
+def flooding_image(docker_client: docker.APIClient, busybox_image: str) -> Iterator[str]:
+    with derived_image(docker_client, busybox_image, FLOOD) as tag:
+        yield tag
+
+
+async def log(agent: InProcessAgent, name: str, query: str) -> list[str]:
+    headers = {"Authorization": f"Bearer {OPERATOR}"}
+    url = f"{agent.base_url}/v1/apps/{name}/logs{query}"
+    async with agent.session.get(url, headers=headers) as response:
+        assert response.status == 200
+        assert response.content_type == "text/plain"
+        return (await response.text()).splitlines()
+
+
+def streams() -> int:
+    """Count the logs and events that are being read from the engine."""
+    return sum(thread.name == "engine-stream" for thread in threading.enumerate())
+
+
+async def test_a_log_holds_output_and_errors_and_tail_takes_the_end(
+    agent: InProcessAgent, talking_image: str
+) -> None:
+    name = (await agent.create(talking_image))["name"]
+    await agent.ask("PUT", f"/{name}/stop")
+
+    whole = await log(agent, name, "?tail=all")
+
+    assert {"line 1", "err 1", "line 5", "err 5", "more"} <= set(whole)
+    assert await log(agent, name, "?tail=2") == whole[-2:]
+    assert await log(agent, name, "") == whole[-100:]
+    assert await log(agent, name, "?tail=all&since=0") == whole
+    assert await log(agent, name, "?tail=all&since=2999-01-01T00:00:00Z") == []
+
+
+@pytest.mark.parametrize("query", ["tail=-1", "tail=x", "since=yesterday", "follow=yes", "x=1"])
+async def test_a_bad_window_is_named(agent: InProcessAgent, query: str) -> None:
+    answer = await agent.ask("GET", f"/any/logs?{query}")
+
+    assert answer.status == 400
+    assert query.partition("=")[0] in answer.json["message"]
+
+
+async def test_follow_goes_on_until_the_reader_leaves_and_that_is_noticed(
+    agent: InProcessAgent, talking_image: str
+) -> None:
+    name = (await agent.create(talking_image))["name"]
+    before = streams()
+    headers = {"Authorization": f"Bearer {OPERATOR}"}
+    url = f"{agent.base_url}/v1/apps/{name}/logs?follow=true&tail=0"
+
+    async with agent.session.get(url, headers=headers) as response:
+        for _ in range(3):
+            assert await response.content.readline() == b"more\n"
+        assert streams() == before + 1
+        response.close()
+
+    async def noticed() -> bool:
+        return streams() == before
+
+    await async_until(noticed)
+
+
+async def test_the_leaving_of_a_reader_of_a_silent_log_is_noticed(
+    agent: InProcessAgent, busybox_image: str
+) -> None:
+    name = (await agent.create(busybox_image))["name"]
+    before = streams()
+    headers = {"Authorization": f"Bearer {OPERATOR}"}
+    url = f"{agent.base_url}/v1/apps/{name}/logs?follow=true"
+
+    async with agent.session.get(url, headers=headers) as response:
+        assert response.status == 200
+        response.close()
+
+    async def noticed() -> bool:
+        return streams() == before
+
+    await async_until(noticed)
+
+
+async def test_a_follower_sees_the_end_when_the_app_stops(
+    agent: InProcessAgent, talking_image: str
+) -> None:
+    name = (await agent.create(talking_image))["name"]
+    following = asyncio.create_task(log(agent, name, "?follow=true&tail=0"))
+
+    await agent.ask("PUT", f"/{name}/stop")
+
+    async with asyncio.timeout(30):
+        assert set(await following) <= {"more"}
+
+
+async def test_a_slow_reader_of_a_flood_takes_no_memory(
+    agent: InProcessAgent, flooding_image: str, docker_client: docker.APIClient
+) -> None:
+    record = await agent.create(flooding_image)
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(agent.base_url.split(":")[2]))
+    request = (
+        f"GET /v1/apps/{record['name']}/logs?follow=true&tail=all HTTP/1.1\r\nHost: x\r\n"
+        f"Authorization: Bearer {OPERATOR}\r\n\r\n"
+    )
+    before = resident()
+    writer.write(request.encode())
+    assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+
+    # Nothing is read any more while the app writes megabytes, until its log is rotated.
+    rotated = docker_client.inspect_container(record["container_id"])["LogPath"] + ".1"
+
+    async def flooded() -> bool:
+        return await asyncio.to_thread(Path(rotated).exists)
+
+    await async_until(flooded)
+    assert resident() - before < 24 << 20
+    writer.close()
+
+
+def resident() -> int:
+    """Give the bytes of this process that are in memory."""
+    return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * 4096
+
+
+async def test_a_log_tells_strangers_nothing_of_the_library_that_sends_it(
+    agent: InProcessAgent, busybox_image: str
+) -> None:
+    name = (await agent.create(busybox_image))["name"]
+    headers = {"Authorization": f"Bearer {OPERATOR}"}
+
+    async with agent.session.get(
+        f"{agent.base_url}/v1/apps/{name}/logs", headers=headers
+    ) as response:
+        assert response.headers["Server"] == "rollcall"

@@ -1,0 +1,74 @@
+"""What LogStreams does with a reader, without an engine."""
+
+import asyncio
+import struct
+from collections.abc import AsyncGenerator
+from socket import SO_LINGER, SOL_SOCKET
+
+import structlog
+from aiohttp import web
+
+from agent.api.streams import LogStreams
+from httpd.app import build_app
+from httpd.auth import Caller, Keyring, fingerprint
+from httpd.metrics import RequestMetrics, new_metrics
+from httpd.server.listener import listening
+from tests.support.httpd.sample_server import SWAGGER
+
+KEY = "reader-key-0123456789"
+RESET = struct.pack("ii", 1, 0)
+
+
+class Flood:
+    """A log without end, and whether anybody still takes it."""
+
+    def __init__(self) -> None:
+        self.streams = LogStreams()
+        self.ended = asyncio.Event()
+
+    async def show(self, request: web.Request) -> web.StreamResponse:
+        return await self.streams.send(request, self._chunks())
+
+    async def _chunks(self) -> AsyncGenerator[bytes]:
+        try:
+            while True:
+                yield b"x" * 1_000_000
+        finally:
+            self.ended.set()
+
+
+async def test_a_slow_reader_who_leaves_without_a_word_is_no_error() -> None:
+    flood, metrics = Flood(), new_metrics()
+    request_metrics = RequestMetrics(metrics)
+    app = build_app(
+        routes=[web.get("/flood", flood.show)],
+        keyring=Keyring([(fingerprint(KEY), Caller("reader", frozenset({"read"})))]),
+        statuses={},
+        metrics=metrics,
+        request_metrics=request_metrics,
+        swagger=SWAGGER,
+        log=structlog.get_logger(),
+    )
+    async with listening(
+        app,
+        address=("127.0.0.1", 0),
+        tls=None,
+        metrics=request_metrics,
+        max_connections=10,
+        drain_seconds=5.0,
+        log=structlog.get_logger(),
+    ) as address:
+        reader, writer = await asyncio.open_connection(*address, limit=1024)
+        writer.write(f"GET /flood HTTP/1.1\r\nHost: a\r\nAuthorization: {KEY}\r\n\r\n".encode())
+        await reader.readexactly(1000)
+        await asyncio.sleep(0.1)  # until nothing more can be sent, and somebody waits for that
+        writer.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_LINGER, RESET)
+        writer.close()
+        await flood.ended.wait()
+    answered = {
+        sample.labels["status"]
+        for family in metrics.collect()
+        for sample in family.samples
+        if sample.name.startswith("rollcall_http_request_duration_seconds_count")
+    }
+    assert answered == {"200"}

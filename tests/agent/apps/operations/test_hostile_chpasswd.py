@@ -1,0 +1,87 @@
+"""A `chpasswd` that is the app's own program, and does what it likes instead of its work."""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import docker
+import pytest
+
+from tests.agent.conftest import derived_image
+from tests.support.agent.in_process import InProcessAgent, in_process_agent
+
+pytestmark = pytest.mark.real
+
+HANGS = "while true; do sleep 1; done > /dev/null 2>&1"
+HANGS_SILENTLY_BEHIND_ITS_END = f"( {HANGS} ) & exec > /dev/null 2>&1; {HANGS}"
+WRITES_FOR_EVER = "while true; do echo more; busybox usleep 10000; done"
+
+
+@pytest.fixture(params=[HANGS, HANGS_SILENTLY_BEHIND_ITS_END, WRITES_FOR_EVER])
+def hostile_image(
+    request: pytest.FixtureRequest, docker_client: docker.APIClient, busybox_image: str
+) -> Iterator[str]:
+    """Give an image with the user `app` whose chpasswd never ends."""
+    program = f"#!/bin/sh\\n{request.param}\\n"
+    script = f"busybox printf '{program}' > /bin/chpasswd; busybox chmod 755 /bin/chpasswd"
+    user = "echo app:x:1000:1000::/:/bin/sh >> /etc/passwd"
+    lines = f'RUN ["/bin/sh", "-c", {json.dumps(f"{script}; {user}")}]'
+    with derived_image(docker_client, busybox_image, lines) as tag:
+        yield tag
+
+
+@pytest.fixture
+async def impatient_agent(tmp_path: Path, engine_url: str) -> AsyncIterator[InProcessAgent]:
+    """Give apps whose agent does not wait long for its engine, nor for a program in an app."""
+    async with in_process_agent(tmp_path, engine_url, timeout_seconds=20) as agent:
+        yield agent
+
+
+async def test_a_password_program_that_never_ends_is_refused_and_holds_up_nothing(
+    impatient_agent: InProcessAgent, hostile_image: str
+) -> None:
+    record = await impatient_agent.create(hostile_image)
+    name = record["name"]
+
+    # Of 503 it would not be known whether a thread is still busy with it.
+    answer = await impatient_agent.ask("PUT", f"/{name}/keys", "a good password")
+
+    assert answer.status == 409, answer.json
+    assert "the `chpasswd` of the app's image does not end" in answer.json["message"]
+    after = await impatient_agent.get(name)
+    assert (after["password"], after["progress"]) == (None, None)
+    assert (await impatient_agent.ask("PUT", f"/{name}/stop")).json["state"] == "exited"
+    assert (await impatient_agent.ask("DELETE", f"/{name}")).status == 200
+
+
+async def test_a_stopped_app_with_such_a_program_starts_without_its_password(
+    impatient_agent: InProcessAgent, hostile_image: str
+) -> None:
+    name = (await impatient_agent.create(hostile_image))["name"]
+    await impatient_agent.ask("PUT", f"/{name}/stop")
+    assert (await impatient_agent.ask("PUT", f"/{name}/keys", "a good password")).json[
+        "password"
+    ] == "pending"
+
+    started = await impatient_agent.ask("PUT", f"/{name}/start")
+
+    assert started.status == 200, started.json
+    assert (started.json["state"], started.json["password"]) == ("running", None)
+    assert "the password was dropped" in started.json["message"]
+
+
+async def test_a_password_program_that_fails_is_refused_with_its_exit_code_and_not_its_words(
+    agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    fails = "#!/bin/sh\\ncat\\nexit 5\\n"  # it repeats the hash that it is given
+    script = f"busybox printf '{fails}' > /bin/chpasswd; busybox chmod 755 /bin/chpasswd"
+    lines = f'RUN ["/bin/sh", "-c", {json.dumps(script)}]'
+    with derived_image(docker_client, busybox_image, lines) as image:
+        name = (await agent.create(image))["name"]
+
+        answer = await agent.ask("PUT", f"/{name}/keys", "a good password")
+        await agent.ask("DELETE", f"/{name}")
+
+    assert answer.status == 409
+    assert "`chpasswd` ended with exit code 5" in answer.json["message"]
+    assert "$6$" not in f"{answer.json} {agent.log.entries}"

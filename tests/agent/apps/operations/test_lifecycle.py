@@ -1,0 +1,175 @@
+"""Starting, stopping, rebuilding and deleting apps over a real engine."""
+
+import secrets
+
+import docker
+import pytest
+
+from tests.agent.conftest import derived_image
+from tests.support.agent.containers import containers_of, read_file, write_file
+from tests.support.agent.in_process import InProcessAgent
+
+pytestmark = pytest.mark.real
+
+
+async def test_stop_and_start_are_each_the_record_and_do_nothing_twice(
+    agent: InProcessAgent, busybox_image: str
+) -> None:
+    record = await agent.create(busybox_image)
+    name = record["name"]
+
+    stopped = await agent.ask("PUT", f"/{name}/stop")
+    again = await agent.ask("PUT", f"/{name}/stop")
+    started = await agent.ask("PUT", f"/{name}/start")
+    twice = await agent.ask("PUT", f"/{name}/start")
+
+    assert (stopped.status, stopped.json["state"]) == (200, "exited")
+    assert stopped.json["desired"] == "stopped"
+    assert stopped.json["exit_code"] is not None
+    assert again.json == stopped.json
+    assert (started.status, started.json["state"]) == (200, "running")
+    assert started.json["desired"] == "running"
+    assert started.json["container_id"] == record["container_id"]
+    assert twice.json == started.json
+
+
+async def test_a_rebuild_replaces_the_container_and_keeps_data_labels_ports_and_desired(
+    agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    record = await agent.create(busybox_image, env={"A": "1"})
+    name = record["name"]
+    write_file(docker_client, record, "precious")
+    await agent.ask("POST", f"/{name}/labels", {"Value": "service:web"})
+
+    answer = await agent.ask("PUT", f"/{name}/rebuild")
+
+    assert answer.status == 200
+    assert answer.json["container_id"] != record["container_id"]
+    kept = ("ssh_port", "http_port", "image", "env", "desired", "created_at", "cpu", "memory")
+    assert {key: answer.json[key] for key in kept} == {key: record[key] for key in kept}
+    assert answer.json["labels"] == ["service:web"]
+    assert read_file(docker_client, answer.json) == "precious"
+    assert len(containers_of(docker_client, name)) == 1
+
+
+async def test_a_stopped_app_stays_stopped_through_a_rebuild(
+    agent: InProcessAgent, busybox_image: str
+) -> None:
+    record = await agent.create(busybox_image)
+    await agent.ask("PUT", f"/{record['name']}/stop")
+
+    answer = await agent.ask("PUT", f"/{record['name']}/rebuild")
+
+    assert answer.json["desired"] == "stopped"
+    assert answer.json["state"] == "created"
+    assert answer.json["container_id"] != record["container_id"]
+
+
+async def test_a_deleted_app_is_gone_with_its_data(
+    agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    record = await agent.create(busybox_image)
+
+    answer = await agent.ask("DELETE", f"/{record['name']}")
+
+    assert answer.status == 200
+    assert answer.json == {"message": f"app `{record['name']}` is deleted"}
+    assert (await agent.ask("GET", f"/{record['name']}")).status == 404
+    assert not containers_of(docker_client, record["name"])
+    volumes = docker_client.volumes(filters={"name": f"rollcall-{record['name']}"})
+    assert not volumes["Volumes"]
+
+
+async def test_kept_data_is_found_when_the_app_is_created_again(
+    agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    record = await agent.create(busybox_image)
+    write_file(docker_client, record, "kept")
+
+    assert (await agent.ask("DELETE", f"/{record['name']}?keep_data=true")).status == 200
+    again = await agent.create(busybox_image, name=record["name"])
+
+    assert read_file(docker_client, again) == "kept"
+
+
+async def test_a_foreign_volume_of_that_name_is_a_conflict_and_left_alone(
+    agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    name = agent.name()
+    docker_client.create_volume(f"rollcall-{name}")
+    try:
+        answer = await agent.ask("POST", "", {"name": name, "image": busybox_image})
+
+        assert answer.status == 409
+        assert docker_client.inspect_volume(f"rollcall-{name}")
+        assert not containers_of(docker_client, name)
+    finally:
+        docker_client.remove_volume(f"rollcall-{name}")
+
+
+async def test_a_rebuild_takes_an_image_that_exists_only_here_as_it_now_is(
+    agent: InProcessAgent, docker_client: docker.APIClient, busybox_image: str
+) -> None:
+    tag = f"rollcall-test-local:{secrets.token_hex(4)}"
+    repository, _, version = tag.partition(":")
+    docker_client.tag(busybox_image, repository, version)
+    try:
+        record = await agent.create(tag)
+        with derived_image(docker_client, busybox_image, "ENV RELEASE=2") as newer:
+            docker_client.tag(newer, repository, version, force=True)
+
+            rebuilt = await agent.ask("PUT", f"/{record['name']}/rebuild")
+
+            assert rebuilt.status == 200, rebuilt.json
+            container = docker_client.inspect_container(rebuilt.json["container_id"])
+            assert "RELEASE=2" in container["Config"]["Env"]
+        await agent.ask("DELETE", f"/{record['name']}")
+    finally:
+        docker_client.remove_image(tag, force=True)
+
+
+async def test_a_start_whose_port_was_taken_meanwhile_names_the_holder_and_starts_once_it_is_free(
+    agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    record = await agent.create(busybox_image)
+    path, port = f"/{record['name']}", record["http_port"]
+    await agent.ask("PUT", path + "/stop")
+    published = docker_client.create_host_config(port_bindings={8000: ("127.0.0.1", port)})
+    foreign = docker_client.create_container(busybox_image, ports=[8000], host_config=published)
+    try:
+        docker_client.start(foreign["Id"])
+        name = docker_client.inspect_container(foreign["Id"])["Name"].removeprefix("/")
+        refused = await agent.ask("PUT", path + "/start")
+    finally:
+        docker_client.remove_container(foreign["Id"], force=True)
+
+    assert refused.status == 409
+    assert f"port {port}" in refused.json["message"]
+    assert f"container `{name}`" in refused.json["message"]
+    after = await agent.get(record["name"])
+    assert (after["desired"], after["container_id"]) == ("stopped", record["container_id"])
+    assert (await agent.ask("PUT", path + "/start")).json["state"] == "running"
+
+
+async def test_an_app_whose_image_is_gone_stops_and_starts_and_stays_as_it_is(
+    agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    with derived_image(docker_client, busybox_image, "ENV A=1") as image:
+        record = await agent.create(image)
+        path = f"/{record['name']}"
+        docker_client.remove_image(image, force=True)
+
+        stopped = await agent.ask("PUT", path + "/stop")
+        started = await agent.ask("PUT", path + "/start")
+        rebuilt = await agent.ask("PUT", path + "/rebuild")
+        updated = await agent.ask("PUT", path, {"env": {"A": "2"}})
+        limited = await agent.ask("PUT", path, {"memory": 40})
+
+        docker_client.tag(record["image_id"], image)  # to be taken away by the fixture
+        assert [stopped.json["state"], started.json["state"]] == ["exited", "running"]
+        assert [rebuilt.status, updated.status] == [404, 404]
+        assert image in rebuilt.json["message"]
+        assert (limited.json["memory"], limited.json["env"]) == (40, {})
+        after = await agent.get(record["name"])
+        assert (after["state"], after["container_id"]) == ("running", record["container_id"])
+        await agent.ask("DELETE", path)

@@ -1,0 +1,52 @@
+"""A password that cannot be set never keeps an app from running."""
+
+import docker
+import pytest
+
+from tests.agent.conftest import derived_image
+from tests.support.agent.in_process import InProcessAgent
+
+pytestmark = pytest.mark.real
+
+PASSWORD = "correct horse battery"
+USER = "RUN busybox echo app:x:1000:1000::/:/bin/sh >> /etc/passwd"
+DECEIVES = f'{USER}\nRUN busybox printf "#!/bin/sh\\nexit 1\\n" > /bin/chpasswd'
+EXECUTABLE = "RUN busybox chmod +x /bin/chpasswd"
+
+
+async def test_a_stopped_app_without_chpasswd_refuses_the_password_and_starts(
+    agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    with derived_image(docker_client, busybox_image, USER) as image:
+        record = await agent.create(image)
+        path = f"/{record['name']}"
+        await agent.ask("PUT", path + "/stop")
+
+        refused = await agent.ask("PUT", path + "/keys", PASSWORD)
+        started = await agent.ask("PUT", path + "/start")
+
+        await agent.ask("DELETE", path)
+    assert refused.status == 409
+    assert "chpasswd" in refused.json["message"]
+    assert (started.status, started.json["password"]) == (200, None)
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+async def test_a_start_drops_a_password_that_cannot_be_set_and_says_so(
+    agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient, *, by_hand: bool
+) -> None:
+    with derived_image(docker_client, busybox_image, f"{DECEIVES}\n{EXECUTABLE}") as image:
+        record = await agent.create(image)
+        path = f"/{record['name']}"
+        await agent.ask("PUT", path + "/stop")
+        taken = await agent.ask("PUT", path + "/keys", PASSWORD)
+        assert (taken.status, taken.json["password"]) == (200, "pending")
+
+        if by_hand:
+            docker_client.start(record["container_id"])
+        else:
+            assert (await agent.ask("PUT", path + "/start")).status == 200
+        after = await agent.until(record["name"], password=None, state="running")
+
+        assert "password was dropped" in after["message"]
+        await agent.ask("DELETE", path)

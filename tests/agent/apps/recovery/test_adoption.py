@@ -1,0 +1,104 @@
+"""A lost database is read back from what the agent wrote on its containers."""
+
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from tests.agent.apps.operations.test_credentials import (
+    PASSWORD,
+    log_in,
+    set_password,
+    until_ssh_answers,
+)
+from tests.support.agent.in_process import InProcessAgent, in_process_agent
+
+pytestmark = pytest.mark.real
+
+
+def delete_database(folder: Path) -> None:
+    for file in folder.glob("agent.db*"):
+        file.unlink()
+
+
+async def records(agent: InProcessAgent, *names: str) -> list[dict[str, Any]]:
+    return [await agent.get(name) for name in names]
+
+
+async def test_apps_come_back_with_all_that_was_asked_for(
+    tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    async with in_process_agent(tmp_path, engine_url, keep=True) as agent:
+        running = await agent.create(busybox_image, env={"TOKEN": "s3cret"}, cpu=70)
+        name = running["name"]
+        await agent.ask("POST", f"/{name}/labels", {"Value": "service:web"})
+        await agent.ask("PUT", f"/{name}/rebuild")  # carries the label onto the container
+        await agent.ask("PUT", f"/{name}", {"memory": 40})
+        stopped = await agent.create(busybox_image)
+        await agent.ask("PUT", f"/{stopped['name']}/stop")
+        before = await records(agent, name, stopped["name"])
+    labels = docker_client.inspect_container(before[0]["container_id"])["Config"]["Labels"]
+    assert "s3cret" not in str(labels)  # the engine publishes these in its events
+
+    delete_database(tmp_path)
+
+    async with in_process_agent(tmp_path, engine_url, adopt=True) as agent:
+        agent.used += [each["name"] for each in before]
+        assert await records(agent, name, stopped["name"]) == before
+        rebuilt = (await agent.ask("PUT", f"/{name}/rebuild")).json
+        assert (rebuilt["env"], rebuilt["memory"]) == ({"TOKEN": "s3cret"}, 40)
+
+
+async def test_the_password_is_read_back_from_the_container(
+    tmp_path: Path, engine_url: str, ssh_image: str
+) -> None:
+    async with in_process_agent(tmp_path, engine_url, keep=True) as agent:
+        record = await agent.create(ssh_image, memory=128)
+        await set_password(agent, record)
+
+    delete_database(tmp_path)
+
+    async with in_process_agent(tmp_path, engine_url, adopt=True) as agent:
+        agent.used.append(record["name"])
+        rebuilt = (await agent.ask("PUT", f"/{record['name']}/rebuild")).json
+        assert rebuilt["container_id"] != record["container_id"]
+        await until_ssh_answers(rebuilt)
+        assert await log_in(rebuilt, PASSWORD) == "app"
+
+
+async def test_a_restarted_agent_knows_all_it_knew(
+    tmp_path: Path, engine_url: str, busybox_image: str
+) -> None:
+    async with in_process_agent(tmp_path, engine_url, keep=True) as agent:
+        record = await agent.create(busybox_image)
+        await agent.ask("POST", f"/{record['name']}/labels", {"Value": "service:web"})
+        before = await agent.get(record["name"])
+
+    async with in_process_agent(tmp_path, engine_url) as agent:
+        agent.used.append(record["name"])
+        assert await agent.get(record["name"]) == before
+
+
+async def test_a_running_copy_of_a_stopped_app_is_not_taken_for_it(
+    tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    async with in_process_agent(tmp_path, engine_url, keep=True) as agent:
+        record = await agent.create(busybox_image)
+        name = record["name"]
+        await agent.ask("PUT", f"/{name}/stop")
+    image = docker_client.commit(record["container_id"])["Id"]  # with all its labels
+    copy = docker_client.create_container(image, name=f"copy-of-{name}")["Id"]
+    docker_client.start(copy)
+
+    delete_database(tmp_path)
+
+    try:
+        async with in_process_agent(tmp_path, engine_url, adopt=True) as agent:
+            agent.used.append(name)
+            found = await agent.get(name)
+            assert (found["container_id"], found["desired"]) == (record["container_id"], "stopped")
+        assert docker_client.inspect_container(copy)["State"]["Running"]  # also after the delete
+    finally:
+        docker_client.remove_container(copy, force=True)
+        docker_client.remove_image(image)

@@ -1,0 +1,67 @@
+"""Which port the agent picks where none is asked for."""
+
+import random
+from pathlib import Path
+
+import pytest
+import structlog
+from structlog.testing import LogCapture
+
+from agent.apps.errors import NoFreePort
+from agent.apps.ports import Ports
+from agent.apps.repository import AppRepository
+from agent.engine import DockerEngine
+from agent.engine.protocol import Container
+from agent.engine.wire import LISTING, from_listing
+from agent.state.store import Store
+from tests.support.daemons import NO_ENGINE
+
+OTHER = Container(
+    id="1",
+    name="other",
+    image="i",
+    image_id="2",
+    state="running",
+    labels={},
+    ports=frozenset({103}),
+)
+
+
+def ports(folder: Path, *, ephemeral: range, busy: int) -> Ports:
+    return Ports(
+        engine=DockerEngine(url=NO_ENGINE, timeout_seconds=1),
+        repository=AppRepository(Store(folder / "agent.db")),
+        pick_from=range(100, 105),
+        probe=lambda port: port != busy,
+        ephemeral=ephemeral,
+        rng=random.Random(1),
+        log=structlog.wrap_logger(None, processors=[LogCapture()]),
+    )
+
+
+async def test_a_port_is_picked_that_nobody_holds_or_may_get_for_an_outgoing_connection(
+    tmp_path: Path,
+) -> None:
+    picking = ports(tmp_path, ephemeral=range(90, 102), busy=104)
+
+    assert {picking.pick("app", [OTHER], []) for _ in range(50)} == {102}
+    with pytest.raises(NoFreePort, match=r"102-104.*apps\.ports"):
+        picking.pick("app", [OTHER], [102])
+
+
+async def test_where_all_may_be_lent_any_that_is_free_is_picked(tmp_path: Path) -> None:
+    picking = ports(tmp_path, ephemeral=range(90, 200), busy=104)
+
+    assert {picking.pick("app", [OTHER], []) for _ in range(50)} == {100, 101, 102}
+
+
+def test_a_port_of_udp_is_not_held_for_tcp() -> None:
+    answer = (
+        b'[{"Id": "a", "Image": "i", "ImageID": "i", "State": "running", "Ports": ['
+        b'{"PrivatePort": 53, "PublicPort": 53, "Type": "udp"},'
+        b'{"PrivatePort": 80, "PublicPort": 8080, "Type": "tcp"}]}]'
+    )
+
+    (container,) = map(from_listing, LISTING.decode(answer))
+
+    assert container.ports == {8080}

@@ -1,0 +1,181 @@
+"""What the engine sends and says, taken apart; no engine is needed for this."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+from docker.errors import APIError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.engine.connection import spoken_version
+from agent.engine.protocol import (
+    DiskFull,
+    EngineConflict,
+    EngineError,
+    EngineTimeout,
+    EngineTooOld,
+    EngineUnavailable,
+    HostPortInUse,
+    ImageUnavailable,
+    NameInUse,
+    ObjectNotFound,
+    PullProgress,
+)
+from agent.engine.pulls import Pull, came_from_registry, pull_parameters
+from agent.engine.registry_logins import ImageRegistryLogin, login_header
+from agent.engine.shapes import from_image
+from agent.engine.streams import frames, json_lines
+from agent.engine.translation import refusal, translate
+
+
+@pytest.mark.parametrize(
+    ("newest", "oldest", "spoken"),
+    [("1.41", "1.12", "1.41"), ("1.47", "1.24", "1.47"), ("1.52", "1.44", "1.47")],
+)
+def test_the_lower_of_the_engines_and_the_tested_version_is_spoken(
+    newest: str, oldest: str, spoken: str
+) -> None:
+    said = {"Version": "x", "ApiVersion": newest, "MinAPIVersion": oldest}
+
+    assert spoken_version(said) == spoken
+
+
+@pytest.mark.parametrize(("newest", "oldest"), [("1.40", "1.12"), ("1.60", "1.50")])
+def test_an_engine_with_no_version_in_common_is_refused_with_both_ranges(
+    newest: str, oldest: str
+) -> None:
+    said = {"Version": "99.1", "ApiVersion": newest, "MinAPIVersion": oldest}
+
+    with pytest.raises(EngineTooOld, match=rf"99\.1.*{oldest} to {newest}.*1\.41 to 1\.47"):
+        spoken_version(said)
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "kind"),
+    [
+        ("write /x: no space left on device", 500, DiskFull),
+        ("Bind for 0.0.0.0:80 failed: port is already allocated", 500, HostPortInUse),
+        ("listen tcp4 0.0.0.0:80: bind: address already in use", 500, HostPortInUse),
+        ("No such image: x:latest", 404, ImageUnavailable),
+        ('The container name "/x" is already in use by container "y"', 409, NameInUse),
+        ("removal of container x is already in progress", 409, EngineConflict),
+        ("No such container: x", 404, ObjectNotFound),
+        ("something else", 500, EngineError),
+    ],
+)
+def test_the_engines_words_become_our_errors(
+    text: str, status: int, kind: type[EngineError]
+) -> None:
+    response = requests.Response()
+    response.status_code = status
+
+    assert type(refusal(text, status)) is kind
+    assert type(translate(APIError("x", response=response, explanation=text))) is kind
+
+
+def test_a_timeout_is_told_from_an_engine_that_is_not_there() -> None:
+    assert type(translate(requests.ReadTimeout())) is EngineTimeout
+    assert type(translate(requests.ConnectionError())) is EngineUnavailable
+    assert type(translate(ConnectionRefusedError())) is EngineUnavailable
+
+
+def cut(data: bytes, sizes: list[int]) -> Iterator[bytes]:
+    for size in sizes:
+        yield data[:size]
+        data = data[size:]
+    yield data
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([1, 2]), st.binary(max_size=300)), max_size=10),
+    st.lists(st.integers(1, 50), max_size=40),
+)
+def test_a_log_is_freed_of_its_headers_however_it_is_cut(
+    written: list[tuple[int, bytes]], sizes: list[int]
+) -> None:
+    packed = b"".join(
+        bytes([stream, 0, 0, 0]) + len(text).to_bytes(4, "big") + text for stream, text in written
+    )
+
+    assert b"".join(frames(cut(packed, sizes))) == b"".join(text for _, text in written)
+
+
+@given(st.lists(st.integers(1, 20), max_size=40))
+def test_lines_of_json_are_read_however_they_are_cut(sizes: list[int]) -> None:
+    sent = b'{"status": "a"}\r\n{"status": "\xc3\xa4"}\n\n{"error": "b"}'
+
+    assert list(json_lines(cut(sent, sizes))) == [
+        {"status": "a"},
+        {"status": "ä"},
+        {"error": "b"},
+    ]
+
+
+def test_a_pull_adds_up_its_layers_and_an_error_in_its_report_is_an_error() -> None:
+    told: list[PullProgress] = []
+    pull = Pull(told.append)
+    for layer, current in (("a", 10), ("b", 0), ("a", 60)):
+        detail = {"current": current, "total": 100}
+        pull.take({"id": layer, "status": "Downloading", "progressDetail": detail})
+    pull.take({"id": "a", "status": "Pull complete", "progressDetail": {}})
+
+    assert [each.percent for each in told] == [10, 5, 30, 50]
+    with pytest.raises(ImageUnavailable, match="toomanyrequests"):
+        pull.take({"errorDetail": {"message": "toomanyrequests: slow down"}, "error": ""})
+    with pytest.raises(ImageUnavailable, match="manifest unknown"):
+        pull.take({"error": "manifest unknown"})
+    with pytest.raises(DiskFull):
+        pull.take({"errorDetail": {"message": "write /x: no space left on device"}})
+
+
+@pytest.mark.parametrize(
+    ("reference", "repository", "tag"),
+    [
+        ("busybox", "busybox", "latest"),
+        ("127.0.0.1:5000/team/app", "127.0.0.1:5000/team/app", "latest"),
+        ("host:5000/app:2", "host:5000/app", "2"),
+    ],
+)
+def test_a_pull_asks_for_one_tag(reference: str, repository: str, tag: str) -> None:
+    assert pull_parameters(reference) == {"fromImage": repository, "tag": tag}
+
+
+def test_an_image_is_local_unless_a_registry_knows_it_by_that_name() -> None:
+    digests = ["127.0.0.1:5000/team/app@sha256:1", "busybox@sha256:2"]
+
+    assert came_from_registry("127.0.0.1:5000/team/app:3", digests)
+    assert came_from_registry("docker.io/library/busybox", digests)
+    assert not came_from_registry("127.0.0.1:5000/other", digests)
+    assert not came_from_registry("app", [])
+
+
+def test_of_what_an_image_exposes_only_real_ports_of_tcp_count() -> None:
+    exposed = ["8000/tcp", "53/udp", "0/tcp", "70000/tcp", "9000-9010/tcp", "http/tcp"]
+    entry = {"Id": "sha256:1", "Config": {"ExposedPorts": {port: {} for port in exposed}}}
+
+    assert from_image(entry, pulled=False).tcp_ports == {8000}
+
+
+def test_the_longest_login_counts_and_others_get_none(tmp_path: Path) -> None:
+    for name in ("all", "team"):
+        (tmp_path / name).write_text(name)
+    logins = [
+        ImageRegistryLogin(server="images.test:5000", user="u", password_file=tmp_path / "all"),
+        ImageRegistryLogin(
+            server="images.test:5000/team", user="u", password_file=tmp_path / "team"
+        ),
+    ]
+    team, other = (
+        login_header(f"images.test:5000/{path}/app", logins) for path in ("team", "other")
+    )
+
+    assert team != other
+    assert team
+    assert other
+    assert login_header("images.test:5000/teamster/app", logins) == login_header(
+        "images.test:5000/other/app", logins
+    )
+    assert login_header("elsewhere.test/team/app", logins) == {}
+    assert login_header("busybox", logins) == {}

@@ -1,0 +1,187 @@
+from collections.abc import Iterable
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.reporting.heartbeat import Host, HostedApp, HostedApps, app_labels
+from registry.message import MAX_BODY_BYTES, MAX_LABELS
+
+IDLE = HostedApps(apps=(), docker_state="running", docker_version="20.10.24")
+
+
+def app(name: str, *labels: str, http_port: int = 20001, running: bool = True) -> HostedApp:
+    return HostedApp(name=name, http_port=http_port, labels=labels, running=running)
+
+
+def host(
+    *labels: str, more: Iterable[str] = (), faults: list[str] | None = None, tls: bool = False
+) -> Host:
+    return Host(
+        labels=labels,
+        dynamic_labels=lambda: more,
+        kv={"rack": "r12"},
+        facts={"agent.id": "id-1", "host.cpus": "2"},
+        port=7656,
+        tls=tls,
+        warn=(faults if faults is not None else []).append,
+    )
+
+
+def test_the_labels_are_configured_ones_then_files_then_apps_then_the_agents_own() -> None:
+    hosted_apps = HostedApps(apps=(app("blog"),), docker_state="running", docker_version=None)
+
+    heartbeat = host("service:web", more=["site:north"]).heartbeat(hosted_apps)
+
+    assert heartbeat.labels == [
+        "service:web",
+        "site:north",
+        "app:blog",
+        "prometheus:rollcall:port:7656",
+    ]
+
+
+def test_with_tls_prometheus_is_told_to_scrape_by_https() -> None:
+    assert host(tls=True).heartbeat(IDLE).labels == [
+        "prometheus:rollcall:port:7656",
+        "prometheus:rollcall:__scheme__:https",
+    ]
+
+
+def test_the_kv_hold_configuration_facts_engine_and_counts() -> None:
+    apps = (app("a"), app("b", running=False))
+    hosted_apps = HostedApps(apps=apps, docker_state="running", docker_version="20.10.24")
+
+    assert host().heartbeat(hosted_apps).kv == {
+        "rack": "r12",
+        "agent.id": "id-1",
+        "host.cpus": "2",
+        "docker.state": "running",
+        "docker.version": "20.10.24",
+        "apps.total": "2",
+        "apps.running": "1",
+    }
+
+
+def test_an_engine_that_never_answered_has_a_state_and_no_version() -> None:
+    kv = host().heartbeat(HostedApps(apps=(), docker_state="unreachable", docker_version=None)).kv
+
+    assert kv["docker.state"] == "unreachable"
+    assert "docker.version" not in kv
+
+
+def test_nothing_but_a_change_changes_the_heartbeat() -> None:
+    one = host("service:web", more=["site:north"])
+
+    assert one.heartbeat(IDLE) == one.heartbeat(IDLE)
+
+
+def test_an_app_is_a_target_group_of_its_own_for_each_service() -> None:
+    shop = app("shop", "tier:gold", "prometheus:web:zone:a", "prometheus:queue", http_port=20002)
+
+    assert list(app_labels(shop)) == [
+        "app:shop",
+        "prometheus:web@shop:zone:a",
+        "prometheus:queue@shop",
+        "prometheus:web@shop:port:20002",
+        "prometheus:web@shop:app:shop",
+        "prometheus:queue@shop:port:20002",
+        "prometheus:queue@shop:app:shop",
+    ]
+
+
+def test_an_app_that_names_a_port_for_a_service_gets_that_one_there_alone() -> None:
+    shop = app("shop", "prometheus:web:port:9100", "prometheus:queue", http_port=20002)
+
+    labels = list(app_labels(shop))
+
+    assert "prometheus:web@shop:port:9100" in labels
+    assert "prometheus:web@shop:port:20002" not in labels
+    assert "prometheus:queue@shop:port:20002" in labels
+
+
+def test_a_value_keeps_its_colons() -> None:
+    labels = list(app_labels(app("shop", "prometheus:web:host:[2001:db8::1]:80")))
+
+    assert "prometheus:web@shop:host:[2001:db8::1]:80" in labels
+
+
+def test_two_apps_of_one_service_keep_their_labels_apart() -> None:
+    apps = (
+        app("a", "prometheus:web:zone:a", http_port=20001),
+        app("b", "prometheus:web:zone:b", http_port=20002),
+    )
+    hosted_apps = HostedApps(apps=apps, docker_state="running", docker_version=None)
+
+    labels = host().heartbeat(hosted_apps).labels
+
+    assert [label for label in labels if label.startswith("prometheus:web")] == [
+        "prometheus:web@a:zone:a",
+        "prometheus:web@a:port:20001",
+        "prometheus:web@a:app:a",
+        "prometheus:web@b:zone:b",
+        "prometheus:web@b:port:20002",
+        "prometheus:web@b:app:b",
+    ]
+
+
+def test_a_label_that_makes_no_target_at_the_registry_makes_none_here() -> None:
+    shop = app("shop", "prometheus:", "prometheus", "prometheus:web:zone", "prometheus::zone:a")
+
+    assert list(app_labels(shop)) == ["app:shop"]
+
+
+def test_what_a_registry_would_refuse_is_left_out_and_told_once() -> None:
+    faults: list[str] = []
+    long = app("shop", f"prometheus:web:zone:{'z' * 1010}")
+    hosted_apps = HostedApps(apps=(long,), docker_state="running", docker_version=None)
+    one = host("service:web", faults=faults)
+
+    for _ in range(2):
+        one.heartbeat(hosted_apps)
+
+    assert one.heartbeat(hosted_apps).labels[:2] == ["service:web", "app:shop"]
+    assert len(faults) == 1
+    assert "1024" in faults[0]
+
+
+def test_too_many_labels_cost_neither_the_heartbeat_nor_the_agents_own_target() -> None:
+    faults: list[str] = []
+    more = [f"n:{number}" for number in range(MAX_LABELS + 10)]
+
+    labels = host(more=more, faults=faults).heartbeat(IDLE).labels
+
+    assert len(labels) == MAX_LABELS
+    assert labels[-1] == "prometheus:rollcall:port:7656"
+    assert len(faults) == 1
+
+
+@given(st.lists(st.text(max_size=40).map("prometheus:".__add__)), st.integers(1, 65535))
+def test_whatever_an_apps_labels_are_each_group_is_the_apps_own(
+    labels: list[str], port: int
+) -> None:
+    given_labels = list(app_labels(app("shop", *labels, http_port=port)))
+
+    assert given_labels[0] == "app:shop"
+    for label in given_labels[1:]:
+        service = label.split(":", 2)[1]
+        assert service.endswith("@shop")
+        assert f"prometheus:{service}:app:shop" in given_labels
+        assert any(one.startswith(f"prometheus:{service}:port:") for one in given_labels)
+
+
+def test_labels_that_no_message_could_carry_do_not_silence_the_host() -> None:
+    faults: list[str] = []
+    apps = tuple(
+        app(f"app-{number}", *(f"prometheus:s{label}:n:{'x' * 960}" for label in range(600)))
+        for number in range(2)
+    )
+    hosted_apps = HostedApps(apps=apps, docker_state="running", docker_version=None)
+
+    heartbeat = host("service:web", faults=faults).heartbeat(hosted_apps)
+
+    assert len(msgspec.json.encode(heartbeat)) <= MAX_BODY_BYTES
+    assert heartbeat.labels[0] == "service:web"
+    assert heartbeat.labels[-1] == "prometheus:rollcall:port:7656"
+    assert [fault for fault in faults if fault.endswith("are sent")] == faults
+    assert len(faults) == 1

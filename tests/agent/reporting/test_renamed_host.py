@@ -1,0 +1,90 @@
+"""A host that was called something else before."""
+
+from pathlib import Path
+
+import pytest
+
+from agent.state.identity import Identity
+from registry.client.client import CloneRefused, Forbidden
+from tests.support.agent.reporter_harness import UNREACHABLE, URL, ReporterHarness
+
+
+async def test_a_defect_with_the_old_name_does_not_end_the_roll_call(tmp_path: Path) -> None:
+    Identity(directory=tmp_path, machine=None).claim(URL, "web-0", "k" * 20)
+    harness = ReporterHarness(tmp_path)
+    harness.registry.forget_failure = ZeroDivisionError("division by zero")
+
+    async with harness.running() as registry:
+        await registry.until(lambda: len(registry.taken) == 3)
+        harness.registry.forget_failure = None
+        await registry.until(lambda: registry.forgotten != [])
+
+
+async def test_a_renamed_host_takes_its_old_name_out_with_the_old_key(tmp_path: Path) -> None:
+    async with ReporterHarness(tmp_path).running() as registry:
+        await registry.until(lambda: len(registry.taken) == 1)
+    renamed = ReporterHarness(tmp_path, hostname="web-2")
+    renamed.key = "rk1.web-2.secret"
+
+    async with renamed.running() as registry:
+        await registry.until(lambda: len(registry.forgotten) == 1)
+
+    assert registry.taken[0][0] == "web-2"
+    assert registry.forgotten == [("web-1", renamed.identity.id, "rk1.web-1.secret")]
+    assert Identity(directory=tmp_path, machine=None).other_names(URL, "web-2") == []
+
+
+async def test_the_old_name_stays_until_the_new_one_is_taken(tmp_path: Path) -> None:
+    async with ReporterHarness(tmp_path).running() as registry:
+        await registry.until(lambda: len(registry.taken) == 1)
+    renamed = ReporterHarness(tmp_path, hostname="web-2")
+
+    async with renamed.running() as registry:
+        registry.failure = UNREACHABLE
+        await registry.until(lambda: registry.reports >= 5)
+        assert registry.forgotten == []
+        registry.failure = None
+        await registry.until(lambda: len(registry.forgotten) == 1)
+
+
+@pytest.mark.parametrize("failure", [CloneRefused("409: another's by now"), None])
+async def test_an_old_name_that_is_no_longer_this_hosts_is_struck_off(
+    tmp_path: Path, failure: CloneRefused | None
+) -> None:
+    Identity(directory=tmp_path, machine=None).claim(URL, "web-0", "k" * 20)
+    harness = ReporterHarness(tmp_path)
+    harness.registry.unknown.add("web-0")
+    harness.registry.forget_failure = failure
+
+    async with harness.running() as registry:
+        await registry.until(lambda: harness.identity.other_names(URL, "web-1") == [])
+
+    assert registry.forgotten == []
+
+
+async def test_an_old_name_is_tried_again_until_the_registry_answers(tmp_path: Path) -> None:
+    Identity(directory=tmp_path, machine=None).claim(URL, "web-0", "k" * 20)
+    harness = ReporterHarness(tmp_path, interval=-0.9)
+    harness.registry.forget_failure = UNREACHABLE
+
+    async with harness.running() as registry:
+        await registry.until(lambda: registry.forgets == 3)
+        registry.forget_failure = None
+        await registry.until(lambda: len(registry.forgotten) == 1)
+
+    assert harness.events() == [("registered", ""), ("old name taken out", "")]
+
+
+async def test_an_old_name_that_may_not_be_taken_out_is_told_once_and_tried_at_the_next_start(
+    tmp_path: Path,
+) -> None:
+    Identity(directory=tmp_path, machine=None).claim(URL, "web-0", "k" * 20)
+    harness = ReporterHarness(tmp_path, interval=-0.9)
+    harness.registry.forget_failure = Forbidden("403: not yours")
+
+    async with harness.running() as registry:
+        await registry.until(lambda: len(registry.taken) == 3)
+
+    assert registry.forgets == 1
+    assert harness.events() == [("registered", ""), ("old name not taken out", "")]
+    assert harness.identity.other_names(URL, "web-1") == ["web-0"]

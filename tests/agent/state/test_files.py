@@ -1,0 +1,45 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from agent.state.deregistration import Deregistration
+from agent.state.files import write_atomically
+from agent.state.identity import Identity
+from tests.conftest import need_root
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def daemons_folder(tmp_path: Path) -> Path:
+    """Give a state directory that belongs to the user that the daemon runs as."""
+    need_root()
+    os.chown(tmp_path, NOBODY, NOBODY)
+    return tmp_path
+
+
+def owners(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """Give owner, group and mode of each file by name."""
+    stats = {path.name: path.stat() for path in folder.iterdir()}
+    return {name: (at.st_uid, at.st_gid, at.st_mode & 0o777) for name, at in stats.items()}
+
+
+def test_what_root_makes_in_the_state_is_the_daemons_and_nobody_elses(daemons_folder: Path) -> None:
+    Identity(directory=daemons_folder, machine=None).claim("https://registry", "web-1", "k" * 20)
+    deregistration = Deregistration(directory=daemons_folder)
+    assert deregistration.begin(within_seconds=30)
+
+    assert owners(daemons_folder) == dict.fromkeys(
+        ("identity.json", "left", "presence.lock"), (NOBODY, NOBODY, 0o600)
+    )
+
+
+def test_a_link_that_lies_in_the_way_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("precious")
+    (tmp_path / ".file.new").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(OSError, match="Too many levels"):
+        write_atomically(tmp_path / "file", b"new", durable=False)
+
+    assert (tmp_path / "elsewhere").read_text() == "precious"

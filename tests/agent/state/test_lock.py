@@ -1,0 +1,62 @@
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from agent.state.lock import StateInUse, StateUnusable, lock_holder_pid, state_lock
+from tests.agent.state.test_full_disk import fill_disk
+from tests.support.disks import memory_disk, need_root
+
+
+def test_a_directory_has_one_agent_and_tells_which(tmp_path: Path) -> None:
+    assert lock_holder_pid(tmp_path) is None
+
+    with state_lock(tmp_path):
+        assert lock_holder_pid(tmp_path) == os.getpid()
+        with pytest.raises(StateInUse, match=rf"in use by another .* \(pid {os.getpid()}\)"):
+            state_lock(tmp_path).__enter__()
+
+    assert lock_holder_pid(tmp_path) is None
+    with state_lock(tmp_path):
+        assert lock_holder_pid(tmp_path) == os.getpid()
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+
+    with pytest.raises(StateUnusable, match="file/state cannot be written: Not a directory"):
+        state_lock(tmp_path / "file" / "state").__enter__()
+
+
+def test_the_directory_is_made_for_its_owner_alone(tmp_path: Path) -> None:
+    with state_lock(tmp_path / "state"):
+        assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+
+
+def test_to_ask_who_runs_keeps_no_agent_from_starting(tmp_path: Path) -> None:
+    ended = threading.Event()
+
+    def ask() -> None:
+        while not ended.is_set():
+            lock_holder_pid(tmp_path)
+
+    with ThreadPoolExecutor() as pool:
+        asking = [pool.submit(ask) for _ in range(2)]
+        try:
+            for _ in range(300):
+                with state_lock(tmp_path):
+                    pass
+        finally:
+            ended.set()
+    assert [each.result() for each in asking] == [None, None]
+
+
+@pytest.mark.real("mount")
+def test_a_disk_without_room_for_the_state_is_named(tmp_path: Path) -> None:
+    need_root()
+    with memory_disk(tmp_path / "disk", size="64k") as folder:
+        fill_disk(folder)
+        with pytest.raises(StateUnusable, match=r"agent\.lock cannot be written: No space left"):
+            state_lock(folder).__enter__()

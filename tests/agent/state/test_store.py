@@ -1,0 +1,162 @@
+"""The agent's database: durable, its own, and never touched when it is not."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from agent.model import App, Change
+from agent.state.store import Store, StoreError, StoreUnusable
+
+APP = App(
+    name="web",
+    image="app:1",
+    ssh_port=20001,
+    http_port=20002,
+    cpu=100,
+    memory=64,
+    created_at="2026-01-31T12:00:00Z",
+    env={"TOKEN": "s3cret"},
+    labels=("service:web",),
+    password="$6$hash",
+)
+CHANGE = Change(id="1", app="web", operation="rebuild", by="ops", since=1.0, before=APP)
+
+
+async def test_what_is_put_is_there_after_it_is_opened_again(tmp_path: Path) -> None:
+    store = Store(tmp_path / "agent.db")
+    first = await store.open()
+    await store.put(APP)
+    await store.begin(CHANGE)
+    await store.close()
+
+    again = await Store(tmp_path / "agent.db").open()
+
+    assert (again.apps, again.changes) == ([APP], [CHANGE])
+    assert again.agent == first.agent
+
+
+async def test_a_finished_change_is_gone_with_the_app_as_it_then_is(tmp_path: Path) -> None:
+    store = Store(tmp_path / "agent.db")
+    await store.open()
+    await store.put(APP)
+    await store.begin(CHANGE)
+    await store.finish(CHANGE, None)
+    await store.close()
+
+    kept = await Store(tmp_path / "agent.db").open()
+
+    assert (kept.apps, kept.changes) == ([], [])
+
+
+async def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+    store = Store(tmp_path / "below" / "agent.db")
+    await store.open()
+    await store.put(APP)
+
+    modes = {file.stat().st_mode & 0o777 for file in (tmp_path / "below").iterdir()}
+
+    assert modes == {0o600}
+    await store.close()
+
+
+async def test_a_second_agent_is_refused(tmp_path: Path) -> None:
+    store = Store(tmp_path / "agent.db")
+    await store.open()
+
+    with pytest.raises(StoreUnusable, match="another agent"):
+        await Store(tmp_path / "agent.db").open()
+    await store.close()
+
+
+async def test_a_corrupt_file_stops_the_start_and_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    store = Store(path)
+    await store.open()
+    await store.put(APP)
+    await store.close()
+    content = bytearray(path.read_bytes())
+    content[4096 : 4096 + 2000] = b"\xee" * 2000
+    path.write_bytes(content)
+
+    with pytest.raises(StoreUnusable, match="left as it is"):
+        await Store(path).open()
+
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("content", [b"this is no database, but some text " * 200, b"SQLite"])
+async def test_what_is_no_database_stops_the_start_and_is_left_as_it_is(
+    tmp_path: Path, content: bytes
+) -> None:
+    path = tmp_path / "agent.db"
+    path.write_bytes(content)
+
+    with pytest.raises(StoreUnusable):
+        await Store(path).open()
+
+    assert path.read_bytes() == content
+
+
+async def test_another_programs_database_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    other = sqlite3.connect(path)
+    other.execute("CREATE TABLE theirs (x)")
+    other.commit()
+    other.close()
+    content = path.read_bytes()
+
+    with pytest.raises(StoreUnusable, match="other program"):
+        await Store(path).open()
+
+    assert path.read_bytes() == content
+
+
+async def test_a_newer_agents_database_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    store = Store(path)
+    await store.open()
+    await store.close()
+    newer = sqlite3.connect(path)
+    newer.execute("PRAGMA user_version = 99")
+    newer.close()
+
+    with pytest.raises(StoreUnusable, match="newer"):
+        await Store(path).open()
+
+
+async def test_a_row_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    store = Store(path)
+    await store.open()
+    await store.close()
+    broken = sqlite3.connect(path)
+    broken.execute("INSERT INTO apps VALUES ('web', '{\"name\": 1}')")
+    broken.commit()
+    broken.close()
+
+    with pytest.raises(StoreUnusable, match="damaged"):
+        await Store(path).open()
+
+
+async def test_a_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "target").write_bytes(b"")
+    (tmp_path / "agent.db").symlink_to(tmp_path / "target")
+
+    with pytest.raises(StoreUnusable):
+        await Store(tmp_path / "agent.db").open()
+
+    assert (tmp_path / "target").read_bytes() == b""
+
+
+async def test_a_closed_store_says_so(tmp_path: Path) -> None:
+    store = Store(tmp_path / "agent.db")
+    with pytest.raises(StoreError, match="closed"):
+        await store.put(APP)
+
+
+def test_neither_an_app_nor_a_change_shows_secrets_when_printed() -> None:
+    shown = f"{APP!r} {CHANGE!r} {[APP]} {CHANGE}"
+
+    assert "s3cret" not in shown
+    assert "$6$" not in shown

@@ -1,0 +1,273 @@
+"""rollcall-registry as a process: its command line, its signals, what survives its end."""
+
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from dev.waiting import until
+from registry.main import main
+from tests.support.daemons import Daemon, Daemons
+from tests.support.registry.write_load import WriteLoad
+
+PROGRAM = Path(sys.executable).with_name("rollcall-registry")
+KEY = "k" * 32
+# For a long run: ROLLCALL_KILLS=50.
+KILLS = int(os.environ.get("ROLLCALL_KILLS", "2"))
+EMPTY: dict[str, object] = {"labels": [], "kv": {}}
+
+
+class CommandResult(NamedTuple):
+    """How the program ended, and what it said."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., CommandResult]:
+    """Give what runs the program with some settings, within this process."""
+
+    def run(*arguments: str, **settings: Any) -> CommandResult:
+        config = tmp_path / "config.yml"
+        base = {
+            "keys": [{"name": "ops", "value": KEY, "allow": ["read", "write"]}],
+            "store": f"sqlite:///{tmp_path / 'r.db'}",
+            "listen": "127.0.0.1:0",
+        }
+        config.write_text(yaml.safe_dump(base | settings))
+        status = main(["--config", str(config), *arguments])
+        said = capsys.readouterr()
+        return CommandResult(status, said.out, said.err)
+
+    return run
+
+
+def test_good_settings_pass_the_check_and_start_nothing(
+    run: Callable[..., CommandResult], tmp_path: Path
+) -> None:
+    done = run("--check")
+
+    assert (done.status, done.stderr) == (0, "")
+    assert not (tmp_path / "r.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"keys": []}, "keys"),
+        ({"keys": [{"name": "a", "value": "short", "allow": ["read"]}]}, "keys[0]"),
+        ({"keys": [{"name": "a", "value": KEY, "allow": ["all"]}]}, "keys[0].allow[0]"),
+        ({"store": "postgres://x"}, "store"),
+        ({"colour": "red"}, "colour"),
+        ({"nodes": {"stale_after_seconds": "90"}}, "nodes.stale_after_seconds"),
+        ({"prometheus": {"targets": "all"}}, "prometheus.targets"),
+        ({"node_secret": {"value": "short"}}, "node_secret"),
+        ({"node_secret": []}, "node_secret"),
+        ({"tls": {"certificate": "none", "key": "none"}}, "none"),
+    ],
+)
+def test_wrong_settings_stop_the_check_and_the_start(
+    run: Callable[..., CommandResult], tmp_path: Path, settings: dict[str, Any], named: str
+) -> None:
+    for arguments in (["--check"], []):
+        done = run(*arguments, **settings)
+
+        assert done.status == 2
+        assert named in done.stderr
+        assert "Traceback" not in done.stderr
+    assert not (tmp_path / "r.db").exists()
+
+
+def test_a_store_that_cannot_be_used_stops_the_start_and_is_left_as_it_is(
+    run: Callable[..., CommandResult], tmp_path: Path
+) -> None:
+    run("--check")  # which writes the settings
+    (tmp_path / "r.db").write_text("precious")
+
+    done = subprocess.run(
+        [PROGRAM, "--config", tmp_path / "config.yml"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+    assert done.returncode == 1
+    assert "is not a SQLite database" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "r.db").read_text() == "precious"
+
+
+def test_node_key_prints_the_key_of_a_host(run: Callable[..., CommandResult]) -> None:
+    secret = {"value": "s" * 20}
+
+    done = run("node-key", "WEB-1.", node_secret=secret)
+
+    assert re.fullmatch(r"rk1\.web-1\.[A-Za-z0-9_-]{43}\n", done.stdout)
+    assert run("node-key", "a b", node_secret=secret).status == 2
+    missing = run("node-key", "web-1")
+    assert missing.status == 2
+    assert "node_secret" in missing.stderr
+
+
+def test_backup_check_and_restore_while_the_registry_runs(
+    daemons: Daemons, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    registry = daemons.registry()
+    for number in range(20):
+        registry.ask("POST", f"/nodes/h{number}", json=EMPTY)
+    copy = str(tmp_path / "copy.db")
+
+    def command(*arguments: str) -> str:
+        main([*arguments, "--config", str(registry.config_path)])
+        said = capsys.readouterr()
+        return said.out + said.err
+
+    assert "20 nodes" in command("backup", copy)
+    assert "20 nodes" in command("check")
+    assert "in use" in command("restore", copy)
+    registry.ask("DELETE", "/nodes/h1")
+    registry.terminate()
+    assert "20 nodes" in command("restore", copy)
+    registry.start()
+    assert len(registry.ask("GET", "/nodes").json()) == 20
+
+
+def test_the_keys_are_read_again_on_sighup_and_bad_ones_change_nothing(daemons: Daemons) -> None:
+    registry = daemons.registry()
+    old = registry.key
+
+    def hang_up(word: str) -> None:
+        count = registry.log().count(word)
+        signal_to(registry, signal.SIGHUP)
+        until(lambda: registry.log().count(word) > count, word, within=10)
+
+    registry.key_path.write_text("short")
+    hang_up("not reloaded")
+    assert registry.ask("GET", "/nodes").ok
+    settings = yaml.safe_load(registry.config_path.read_text())
+    settings["keys"].append({"name": "new", "value": "n" * 20, "allow": ["read"]})
+    registry.key_path.write_text(old)
+    registry.config_path.write_text(yaml.safe_dump(settings))
+    hang_up("reloaded")
+    for key in (old, "n" * 20):
+        assert registry.ask("GET", "/nodes", headers={"Authorization": key}).ok
+    registry.key_path.write_text("replaced-" * 3)
+    hang_up("reloaded")
+    assert registry.ask("GET", "/nodes", headers={"Authorization": old}).status_code == 401
+    assert registry.ask("GET", "/nodes", headers={"Authorization": "n" * 20}).ok
+    assert registry.ask("GET", "/nodes", headers={"Authorization": "replaced-" * 3}).ok
+
+
+def signal_to(registry: Daemon, number: signal.Signals) -> None:
+    subprocess.run(["kill", f"-{number.value}", str(registry.pid)], check=True)
+
+
+def test_changes_and_refusals_are_in_the_log_with_who_and_where_and_without_secrets(
+    daemons: Daemons,
+) -> None:
+    registry = daemons.registry(log={"format": "json", "level": "info"})
+    registry.ask("POST", "/nodes/h1", json=EMPTY)
+    registry.ask("POST", "/nodes/h1", json=EMPTY)
+    registry.ask("DELETE", "/nodes/h1")
+    registry.ask("DELETE", "/nodes/h2")
+    registry.ask("GET", "/nodes", headers={"Authorization": "Bearer stolen-key-0123456789"})
+    registry.ask("POST", "/nodes/h3", data=b"{")
+    registry.terminate()
+
+    lines = [yaml.safe_load(line) for line in registry.log().splitlines()]
+    told = [(line["event"], line.get("node"), line.get("caller")) for line in lines]
+    assert ("node added", "h1", "ops") in told
+    assert ("node deleted", "h1", "ops") in told
+    assert all(line["remote"] == "127.0.0.1" for line in lines if "caller" in line)
+    requests = [line for line in lines if line["event"] == "request"]
+    refused = [(line["path"], line["status"]) for line in requests if line["path"] != "/healthz"]
+    assert refused == [("/nodes/h2", 404), ("/nodes", 401), ("/nodes/h3", 400)]
+    assert registry.key not in registry.log()
+    assert "stolen" not in registry.log()
+
+
+def test_sigterm_under_load_answers_what_was_begun_and_ends_with_zero(
+    daemons: Daemons,
+) -> None:
+    registry = daemons.registry(log={"level": "info"})
+    acknowledged = WriteLoad(registry).run_until_signal(signal.SIGTERM)
+
+    assert registry.wait() == 0
+    stored = stored_sequences(registry)
+    assert acknowledged
+    lost = {host: seq for host, seq in acknowledged.items() if stored.get(host, -1) < seq}
+    assert lost == {}
+    assert "Traceback" not in registry.log()
+    folder = {file.name for file in registry.config_path.parent.iterdir()}
+    assert folder >= {"store.db"}
+    assert not folder & {"store.db-wal", "store.db-shm"}  # all is folded into the one file
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("seed", range(KILLS))
+def test_kill_9_under_load_loses_nothing_that_was_acknowledged(daemons: Daemons, seed: int) -> None:
+    registry = daemons.registry(log={"level": "info"})
+    acknowledged = WriteLoad(registry, seed=seed).run_until_signal(signal.SIGKILL)
+
+    registry.wait()
+    registry.start()
+    nodes = registry.ask("GET", "/nodes").json()
+    stored = {node["hostname"]: int(node["kv"]["seq"]) for node in nodes}
+    assert acknowledged
+    lost = {host: seq for host, seq in acknowledged.items() if stored.get(host, -1) < seq}
+    assert lost == {}
+
+
+def test_an_unchanged_heartbeat_is_on_disk_soon_too(daemons: Daemons) -> None:
+    registry = daemons.registry()
+    first = int(registry.ask("POST", "/nodes/h1", json=EMPTY).json()[0]["last_update"])
+
+    def moved() -> bool:
+        registry.ask("POST", "/nodes/h1", json=EMPTY)
+        return stored_last_update(registry) > first
+
+    until(moved, "a later time in the file", within=10)
+    registry.kill()
+    registry.start()
+    assert registry.ask("GET", "/nodes/h1").json()[0]["last_update"] > first
+
+
+def test_what_was_heard_last_before_an_orderly_end_is_on_disk(daemons: Daemons) -> None:
+    registry = daemons.registry(log={"level": "info"})
+
+    def beat() -> int:
+        return int(registry.ask("POST", "/nodes/h1", json=EMPTY).json()[0]["last_update"])
+
+    first = beat()
+    last = until(lambda: heard if (heard := beat()) > first else None, "a second", within=10)
+    registry.terminate()
+
+    assert stored_last_update(registry) >= last
+
+
+def stored_last_update(registry: Daemon) -> int:
+    """Read the time from the file, without our code."""
+    file = registry.config_path.with_name("store.db")
+    with closing(sqlite3.connect(file)) as connection:
+        (found,) = connection.execute("SELECT last_update FROM heard").fetchone()
+    return int(found)
+
+
+def stored_sequences(registry: Daemon) -> dict[str, int]:
+    """Read the sequence numbers from the file, without our code."""
+    file = registry.config_path.with_name("store.db")
+    with closing(sqlite3.connect(file)) as connection:
+        rows = connection.execute("SELECT hostname, document ->> '$.kv.seq' FROM node").fetchall()
+    return {hostname: int(seq) for hostname, seq in rows}

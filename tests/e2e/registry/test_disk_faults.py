@@ -1,0 +1,158 @@
+"""What faults of disks do to the registry: a power cut, and no room."""
+
+import signal
+import sqlite3
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dev.waiting import until
+from registry.store.sqlite import backups
+from tests.conftest import FreePort
+from tests.support.daemons import Daemon, Daemons
+from tests.support.disks import memory_disk, need_root, new_disk
+from tests.support.registry.sqlite_store import fill
+from tests.support.registry.write_load import WriteLoad
+
+pytestmark = pytest.mark.real("mkfs.ext4", "mount")
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    """Give what is undone after the daemons have ended."""
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def daemons(stack: ExitStack, tmp_path: Path, free_port: FreePort) -> Iterator[Daemons]:
+    """Give what starts daemons; they end before their disks are unmounted."""
+    del stack  # only its place in the order matters
+    need_root()
+    with Daemons(folder=tmp_path / "daemons", free_port=free_port) as started:
+        yield started
+
+
+def sequences(file: Path) -> dict[str, int]:
+    """Read what is stored, without our code."""
+    with closing(sqlite3.connect(file)) as connection:
+        rows = connection.execute("SELECT hostname, document ->> '$.kv.seq' FROM node").fetchall()
+    return {hostname: int(seq) for hostname, seq in rows}
+
+
+def test_a_power_cut_loses_nothing_that_was_acknowledged(
+    daemons: Daemons, stack: ExitStack, tmp_path: Path
+) -> None:
+    disk = new_disk(tmp_path)
+    folder = stack.enter_context(disk.mounted())
+    registry = daemons.registry(store=f"sqlite:///{folder}/r.db", log={"level": "info"})
+
+    acknowledged = WriteLoad(registry, seed=3).run_until_signal(signal.SIGKILL)
+    found = disk.after_power_cut()
+
+    registry.wait()
+    with found.mounted() as after:
+        stored = sequences(after / "r.db")
+    assert acknowledged
+    assert {host: seq for host, seq in acknowledged.items() if stored.get(host, -1) < seq} == {}
+
+
+async def test_a_backup_and_a_restored_store_survive_a_power_cut(
+    stack: ExitStack, tmp_path: Path
+) -> None:
+    need_root()
+    disk = new_disk(tmp_path)
+    folder = stack.enter_context(disk.mounted())
+    await fill(tmp_path / "r.db", *[f"h{number}" for number in range(300)])
+
+    backups.copy(tmp_path / "r.db", folder / "backup")
+    backups.restore(tmp_path / "r.db", folder / "restored.db")
+
+    with disk.after_power_cut().mounted() as after:
+        assert backups.check(after / "backup") == 300
+        assert backups.check(after / "restored.db") == 300
+
+
+def test_the_simulated_power_cut_does_take_what_was_not_synced(
+    stack: ExitStack, tmp_path: Path
+) -> None:
+    need_root()
+    disk = new_disk(tmp_path)
+    folder = stack.enter_context(disk.mounted())
+    connection = stack.enter_context(closing(sqlite3.connect(folder / "r.db")))
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("CREATE TABLE t (x)")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    for number in range(1000):
+        connection.execute("INSERT INTO t VALUES (?)", [number])
+        connection.commit()
+
+    with (
+        disk.after_power_cut().mounted() as after,
+        closing(sqlite3.connect(after / "r.db")) as found,
+    ):
+        (kept,) = found.execute("SELECT count(*) FROM t").fetchone()
+
+    assert kept < 1000
+
+
+class RegistryOnSmallDisk:
+    """A registry on a disk that can be filled."""
+
+    def __init__(self, registry: Daemon, folder: Path) -> None:
+        self.registry = registry
+        self._ballast = folder / "ballast"
+
+    def fill(self) -> None:
+        """Leave no room on the disk."""
+        with self._ballast.open("wb", buffering=0) as file:
+            try:
+                while file.write(b"x" * 4096):
+                    pass
+            except OSError:
+                return
+
+    def empty(self) -> None:
+        """Make room again."""
+        self._ballast.unlink()
+
+    def post(self, hostname: str, text: str) -> int:
+        """Send a heartbeat; give the status."""
+        body: dict[str, Any] = {"labels": [], "kv": {"text": text}}
+        return self.registry.ask("POST", f"/nodes/{hostname}", json=body).status_code
+
+
+def test_a_full_disk_is_503_loses_nothing_and_is_over_when_there_is_room(
+    daemons: Daemons, stack: ExitStack, tmp_path: Path
+) -> None:
+    folder = stack.enter_context(memory_disk(tmp_path / "small", size="4m"))
+    registry = daemons.registry(store=f"sqlite:///{folder}/r.db", log={"level": "info"})
+    small = RegistryOnSmallDisk(registry, folder)
+    assert small.post("first", "x" * 10_000) == 200
+    small.fill()
+
+    taken = {"first"}
+    for number in range(2000):
+        if small.post(f"h{number}", "x" * 10_000) != 200:
+            break
+        taken.add(f"h{number}")
+    refused = registry.ask("POST", "/nodes/more", json={"labels": ["y"], "kv": {"k": "y" * 10_000}})
+
+    assert refused.status_code == 503
+    assert "full" in refused.json()["message"]
+    assert "Retry-After" in refused.headers
+    assert registry.ask("GET", "/healthz").status_code == 503
+    nodes = {node["hostname"] for node in registry.ask("GET", "/nodes").json()}
+    assert nodes == taken
+    small.empty()
+    until(lambda: registry.ask("GET", "/healthz").ok, "recovery", within=10)
+    assert small.post("after", "x" * 10_000) == 200
+    registry.kill()
+    registry.start()
+    nodes = {node["hostname"] for node in registry.ask("GET", "/nodes").json()}
+    assert nodes == taken | {"after"}
+    assert "Traceback" not in registry.log()

@@ -1,0 +1,68 @@
+"""A real Prometheus reads the worst that nodes can send, and goes on scraping a good one."""
+
+import pytest
+
+from dev.waiting import until
+from tests.conftest import StartPrometheus
+from tests.support.daemons import Daemon, Daemons
+
+WORST = [
+    ["prometheus:web", "prometheus:web:a-b:c", "prometheus:web:1a:c", "prometheus:web::c"],
+    ["prometheus:web:host:a b", "prometheus:web:host:http://h:1/m", "prometheus:web:host:::1"],
+    ["prometheus:web:port:x"],
+    ["prometheus:web:port:99999", "prometheus:web:host:"],
+    ["prometheus:web:job:evil", "prometheus:web:instance:evil", "prometheus:web:__address__:evil"],
+    ["prometheus:web:__scrape_interval__:1ms", "prometheus:web:--scrape-interval--:1ms"],
+    ["prometheus:web:__scheme__:gopher", "prometheus:web:__metrics_path__:\u2028?#[]"],
+    ["prometheus:web:port:-", "prometheus:web:é😀:é😀", 'prometheus:web:q:"\\\\"}\u202e'],
+    ["prometheus:web@a/b c:port:1", "prometheus:web@é:k:v", "a.b-c:x", "é:y", ":z"],
+]
+
+
+@pytest.mark.real("prometheus")
+def test_the_good_node_stays_up_amid_the_worst(
+    daemons: Daemons, prometheus: StartPrometheus
+) -> None:
+    registry = daemons.registry(open_metrics=True)
+    post(registry, "good", [f"prometheus:web:host:{registry.base_url.removeprefix('http://')}"])
+    server = prometheus(
+        {
+            "scrape_configs": [
+                {
+                    "job_name": "web",
+                    "scrape_interval": "1s",
+                    "http_sd_configs": [
+                        {
+                            "url": f"{registry.base_url}/prometheus/web",
+                            "refresh_interval": "1s",
+                            "authorization": {"credentials": registry.key},
+                        }
+                    ],
+                }
+            ]
+        }
+    )
+
+    def up() -> bool:
+        found = server.query('up{job="web", instance=~"127.0.0.1:.*"}')
+        return [sample["value"][1] for sample in found] == ["1"]
+
+    def targets() -> set[str]:
+        active = server.get("targets", state="active")["activeTargets"]
+        return {target["discoveredLabels"]["__meta_rollcall_hostname"] for target in active}
+
+    until(up, "the good node", within=30)
+    for number, labels in enumerate(WORST):
+        post(registry, f"worst-{number}", labels)
+    until(lambda: {"good", "worst-0", "worst-8"} <= targets(), "the worst nodes", within=30)
+
+    assert up()
+    assert "Failed to refresh" not in server.log()
+    assert "Unable to refresh target groups" not in server.log()
+
+
+def post(registry: Daemon, hostname: str, labels: list[str]) -> None:
+    answer = registry.ask(
+        "POST", f"/nodes/{hostname}", json={"labels": labels, "kv": {"a-b.é": "\x00\n\ufffe"}}
+    )
+    assert answer.status_code == 200, answer.text

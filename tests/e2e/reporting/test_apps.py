@@ -1,0 +1,137 @@
+"""What a host with a real engine tells of its apps."""
+
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from dev.waiting import until
+from tests.support.daemons import Daemon, Daemons
+from tests.support.e2e.commands import SOON_SECONDS, metric_value, nodes, status, until_listed
+
+pytestmark = pytest.mark.real
+NEVER = 3600
+
+
+class ReportingHost:
+    """An agent that beats once an hour: what is told in between, a change has caused."""
+
+    def __init__(self, registry: Daemon, agent: Daemon, image: str) -> None:
+        self.registry = registry
+        self.agent = agent
+        self._image = image
+        self._names: list[str] = []
+
+    def create(self, word: str, *labels: str) -> dict[str, Any]:
+        """Create an app with labels; give its record."""
+        name = f"{word}-{secrets.token_hex(4)}"
+        self._names.append(name)
+        answer = self.agent.ask("POST", "/v1/apps", json={"name": name, "image": self._image})
+        assert answer.status_code == 201, answer.text
+        for label in labels:
+            path = f"/v1/apps/{name}/labels"
+            assert self.agent.ask("POST", path, json={"Value": label}).status_code == 200
+        record: dict[str, Any] = answer.json()
+        return record
+
+    def labels(self) -> list[str]:
+        """Give what the registry has of it."""
+        labels: list[str] = nodes(self.registry)["web-1"]["labels"]
+        return labels
+
+    def until_told(self, *labels: str) -> None:
+        """Wait until the registry has all of these labels."""
+        until(lambda: set(labels) <= set(self.labels()), ", ".join(labels), within=SOON_SECONDS)
+
+    def close(self) -> None:
+        """Delete its apps."""
+        for name in self._names:
+            self.agent.ask("DELETE", f"/v1/apps/{name}")
+
+
+@pytest.fixture
+def host(daemons: Daemons, engine_url: str, busybox_image: str) -> Iterator[ReportingHost]:
+    registry = daemons.registry()
+    agent = daemons.agent(
+        registries=[registry],
+        engine=engine_url,
+        node={"hostname": "web-1"},
+        heartbeat_seconds=NEVER,
+    )
+    until_listed(registry, "web-1")
+    made = ReportingHost(registry, agent, busybox_image)
+    yield made
+    made.close()
+
+
+def test_each_app_is_a_target_group_of_its_own_as_soon_as_it_is_there(host: ReportingHost) -> None:
+    shop = host.create("shop", "prometheus:web:zone:a", "tier:gold")
+    blog = host.create("blog", "prometheus:web:zone:b", "prometheus:web:port:9100")
+
+    host.until_told(
+        f"prometheus:web@{shop['name']}:zone:a", f"prometheus:web@{blog['name']}:zone:b"
+    )
+    host.until_told(f"prometheus:web@{blog['name']}:port:9100")
+
+    assert "tier:gold" not in host.labels()
+    groups = host.registry.ask("GET", "/prometheus/web?format=http_sd").json()
+    told = {group["labels"]["app"]: group for group in groups}
+    assert told[shop["name"]]["targets"] == [f"web-1:{shop['http_port']}"]
+    assert told[shop["name"]]["labels"]["zone"] == "a"
+    assert told[blog["name"]]["targets"] == ["web-1:9100"]
+    assert told[blog["name"]]["labels"]["zone"] == "b"
+    assert len(groups) == 2
+    until(
+        lambda: status(host.agent)["heartbeat"]["labels"] == host.labels(),
+        "status tells the same",
+        within=SOON_SECONDS,
+    )
+
+
+def test_a_change_of_an_apps_state_is_told_at_once(host: ReportingHost) -> None:
+    name = host.create("shop")["name"]
+    host.until_told(f"app:{name}")
+
+    # An agent without a database adopts what others left on this engine: so it is asked, too.
+    def told(state: str) -> bool:
+        apps = {app["name"]: app["state"] for app in host.agent.ask("GET", "/v1/apps").json()}
+        kv = nodes(host.registry)["web-1"]["kv"]
+        running = list(apps.values()).count("running")
+        counts = (kv["apps.total"], kv["apps.running"])
+        return apps[name] == state and counts == (str(len(apps)), str(running))
+
+    until(lambda: told("running"), "it runs", within=SOON_SECONDS)
+    assert host.agent.ask("PUT", f"/v1/apps/{name}/stop").status_code == 200
+    until(lambda: told("exited"), "it does not run", within=SOON_SECONDS)
+    assert host.agent.ask("DELETE", f"/v1/apps/{name}").status_code == 200
+    until(lambda: f"app:{name}" not in host.labels(), "it is gone", within=SOON_SECONDS)
+
+
+def test_apps_work_while_every_registry_is_away(host: ReportingHost) -> None:
+    host.registry.kill()
+
+    name = host.create("shop")["name"]
+
+    listed = host.agent.ask("GET", "/v1/apps").json()
+    assert [app["name"] for app in listed if app["name"] == name] == [name]
+    assert host.agent.ask("PUT", f"/v1/apps/{name}/stop").json()["state"] == "exited"
+
+
+def test_a_burst_of_changes_is_few_heartbeats(host: ReportingHost) -> None:
+    name = host.create("shop")["name"]
+    host.until_told(f"app:{name}")
+    taken = (
+        f'rollcall_agent_heartbeats_total{{outcome="taken",registry="{host.registry.base_url}"}}'
+    )
+    before = metric_value(host.agent, taken)
+    assert before is not None
+
+    for number in range(30):
+        label = {"Value": f"prometheus:web:n{number}:x"}
+        assert host.agent.ask("POST", f"/v1/apps/{name}/labels", json=label).status_code == 200
+
+    host.until_told(f"prometheus:web@{name}:n29:x")
+    after = metric_value(host.agent, taken)
+    assert after is not None
+    assert after - before < 10

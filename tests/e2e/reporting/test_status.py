@@ -1,0 +1,55 @@
+"""`rollcall-agent status` as the one who is called at night sees it."""
+
+import os
+import signal
+
+import pytest
+
+from dev.waiting import until
+from tests.support.daemons import Daemons
+from tests.support.e2e.commands import SOON_SECONDS, run_command, until_listed, until_state
+
+pytestmark = pytest.mark.real
+
+
+def test_an_agent_that_is_stuck_is_not_taken_for_one_that_reports(daemons: Daemons) -> None:
+    registry = daemons.registry()
+    agent = daemons.agent(registries=[registry], node={"hostname": "web-1"}, heartbeat_seconds=2)
+    until_listed(registry, "web-1")
+    until_state(agent, registry.base_url, "taken")
+
+    assert run_command("rollcall-agent", agent, "status").returncode == 0
+    os.kill(agent.pid, signal.SIGSTOP)
+    try:
+        until(
+            lambda: run_command("rollcall-agent", agent, "status").returncode == 1,
+            "status tells",
+            within=SOON_SECONDS,
+        )
+    finally:
+        os.kill(agent.pid, signal.SIGCONT)
+
+
+def test_what_cannot_be_sent_is_told_with_its_place(daemons: Daemons) -> None:
+    agent = daemons.agent()
+    folder = agent.config_path.parent / "labels.d"
+    folder.mkdir()
+    (folder / "site").write_text(f"site:north\nnote:{'x' * 1024}\n")
+
+    shown = run_command("rollcall-agent", agent, "status").stdout
+
+    assert "  site:north\n" in shown
+    assert f"left out    {folder}/site, line 2: a label has 1 to 1024 characters" in shown
+
+
+def test_a_state_that_cannot_be_read_is_named(daemons: Daemons) -> None:
+    agent = daemons.agent()
+    agent.terminate()
+    state = agent.config_path.parent
+    (state / "status.json").unlink()
+    (state / "status.json").mkdir()
+
+    shown = run_command("rollcall-agent", agent, "status")
+
+    assert shown.returncode == 1
+    assert shown.stderr == f"rollcall-agent: {state}/status.json: Is a directory\n"

@@ -1,0 +1,169 @@
+import asyncio
+import json
+
+import pytest
+
+from httpd.server.limits import Timeouts
+from tests.support.httpd.sample_server import WRITER, sample_server
+
+
+async def exchange(address: tuple[str, int], request: bytes) -> bytes:
+    """Send the bytes as they are and read until the server closes."""
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(request)
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return answer
+
+
+def message(answer: bytes) -> str:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"application/json" in head
+    return str(json.loads(body)["message"])
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"GARBAGE\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nBad Header: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"y" * 10_000 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X: y\r\n" * 200 + b"\r\n",
+        b"POST /things HTTP/1.1\r\nHost: a\r\nContent-Length: +4\r\n\r\nabcd",
+        b"POST / HTTP/1.1\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    ],
+)
+async def test_what_is_no_http_gets_a_message_and_the_end_of_the_connection(
+    request_: bytes,
+) -> None:
+    async with sample_server() as address:
+        answer = await exchange(address, request_)
+    assert answer.split(b" ")[1] == b"400"
+    assert message(answer) == "this is no well-formed HTTP/1.1 request"
+
+
+@pytest.mark.parametrize("chunk", [b"zz\r\nabc", b"5\r\nabcdeXX"])
+async def test_a_body_that_is_framed_wrongly_is_refused(chunk: bytes) -> None:
+    async with sample_server() as address:
+        answer = await exchange(
+            address,
+            b"POST /things HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer "
+            + WRITER.encode()
+            + b"\r\nTransfer-Encoding: chunked\r\n\r\n"
+            + chunk,
+        )
+    assert answer.split(b" ")[1] == b"400"
+
+
+async def test_a_body_that_drips_is_refused_in_time() -> None:
+    async with sample_server(timeouts=Timeouts(linger=0.1)) as address:
+        answer = await exchange(
+            address,
+            b"POST /things HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer "
+            + WRITER.encode()
+            + b"\r\nContent-Length: 100\r\n\r\n{",
+        )
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert message(answer) == "the body did not arrive within 0.2 seconds"
+
+
+async def test_one_connection_too_many_is_told_so_and_a_free_place_is_given_again() -> None:
+    async with sample_server(max_connections=1) as address:
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        refused = await exchange(address, b"")
+        assert refused.startswith(b"HTTP/1.1 503")
+        assert message(refused) == "too many connections"
+        writer.close()
+        await writer.wait_closed()
+        request = b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+        while not (answer := await exchange(address, request)).startswith(b"HTTP/1.1 200"):
+            assert answer.startswith(b"HTTP/1.1 503")
+
+
+async def test_headers_may_come_in_pieces() -> None:
+    async with sample_server() as address:
+        reader, writer = await asyncio.open_connection(*address)
+        for piece in (b"GET /heal", b"thz HTTP/1.1\r\nHo", b"st: a\r\n\r\n"):
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        writer.close()
+
+
+async def test_headers_that_do_not_end_are_cut_off() -> None:
+    async with sample_server(timeouts=Timeouts(header=0.1)) as address:
+        assert await exchange(address, b"GET /healthz HTTP/1.1\r\nHost: a\r\nX-Drip") == b""
+
+
+async def test_an_idle_connection_is_closed() -> None:
+    async with sample_server(timeouts=Timeouts(idle=0.1)) as address:
+        assert await exchange(address, b"") == b""
+
+
+async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off() -> None:
+    async with sample_server(timeouts=Timeouts(stall=0.1)) as address:
+        reader, writer = await asyncio.open_connection(*address, limit=1024)
+        writer.write(f"GET /large HTTP/1.1\r\nHost: a\r\nAuthorization: {WRITER}\r\n\r\n".encode())
+        await until_alone(address)
+        answer = await reader.read()
+        assert 0 < len(answer) < 50_000_002
+        writer.close()
+
+
+async def test_a_client_that_takes_its_answer_slowly_gets_all_of_it() -> None:
+    async with sample_server(timeouts=Timeouts(stall=0.2)) as address:
+        reader, writer = await asyncio.open_connection(*address, limit=1 << 16)
+        writer.write(f"GET /large HTTP/1.1\r\nHost: a\r\nAuthorization: {WRITER}\r\n\r\n".encode())
+        head = await reader.readuntil(b"\r\n\r\n")
+        taken = 0
+        while taken < 50_000_002:
+            taken += len(await reader.readexactly(min(2_000_000, 50_000_002 - taken)))
+            await asyncio.sleep(0.02)
+        assert b"Content-Length: 50000002" in head
+        writer.close()
+
+
+async def until_alone(address: tuple[str, int]) -> None:
+    """Wait until no connection is open but the one that asks."""
+    request = f"GET /metrics HTTP/1.1\r\nHost: a\r\nAuthorization: {WRITER}\r\n"
+    request += "Connection: close\r\n\r\n"
+    while b"\nrollcall_http_connections 1.0\n" not in await exchange(address, request.encode()):
+        pass
+
+
+@pytest.mark.parametrize("expected", ["100-continue", "foo"])
+@pytest.mark.parametrize("path", ["/things", "/nothing"])
+async def test_nobody_is_invited_to_send_a_body_before_the_key_was_looked_at(
+    expected: str, path: str
+) -> None:
+    async with sample_server(timeouts=Timeouts(linger=0.1)) as address:
+        head = f"POST {path} HTTP/1.1\r\nHost: a\r\nExpect: {expected}\r\n"
+        answer = await exchange(
+            address, head.encode() + b"Connection: close\r\nContent-Length: 4\r\n\r\n"
+        )
+    assert answer.startswith(b"HTTP/1.1 401")
+    assert b"Server: rollcall\r\n" in answer
+
+
+async def test_who_waits_to_be_invited_is_invited() -> None:
+    async with sample_server() as address:
+        reader, writer = await asyncio.open_connection(*address)
+        head = f"POST /slow HTTP/1.1\r\nHost: a\r\nAuthorization: {WRITER}\r\n"
+        writer.write(head.encode() + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n")
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(b"ab")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        writer.close()
+
+
+async def test_what_is_no_http_is_counted() -> None:
+    async with sample_server() as address:
+        await exchange(address, b"GARBAGE\r\n\r\n")
+        request = f"GET /metrics HTTP/1.1\r\nHost: a\r\nAuthorization: {WRITER}\r\n"
+        answer = await exchange(address, request.encode() + b"Connection: close\r\n\r\n")
+    assert b'rollcall_http_refusals_total{status="400"} 1.0\n' in answer

@@ -1,0 +1,168 @@
+import asyncio
+import datetime as dt
+import ssl
+from pathlib import Path
+
+import aiohttp
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from config.load import ConfigError
+from config.server import TlsSettings
+from httpd.server.limits import Timeouts
+from httpd.server.tls import ServerTls, TlsError, TlsFiles, server_tls
+from tests.support.httpd.sample_server import sample_server
+
+
+def certificate(folder: Path, stem: str, name: str) -> tuple[Path, Path]:
+    """Write a self-signed certificate for 127.0.0.1 and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = dt.datetime.now(dt.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(hours=1))
+        .not_valid_after(now + dt.timedelta(hours=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    paths = folder / f"{stem}.crt", folder / f"{stem}.key"
+    paths[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    paths[1].write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return paths
+
+
+def client_context(ca: Path) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(ca))
+
+
+async def health(port: int, context: ssl.SSLContext) -> int:
+    url = f"https://localhost:{port}/healthz"
+    async with aiohttp.ClientSession() as session, session.get(url, ssl=context) as response:
+        return response.status
+
+
+async def test_https_is_served_with_the_certificate(tmp_path: Path) -> None:
+    crt, key = certificate(tmp_path, "server", "localhost")
+    async with sample_server(tls=ServerTls(TlsFiles(crt, key))) as (_, port):
+        assert await health(port, client_context(crt)) == 200
+
+
+async def test_who_says_nothing_where_tls_is_spoken_is_cut_off(tmp_path: Path) -> None:
+    crt, key = certificate(tmp_path, "server", "localhost")
+    tls = ServerTls(TlsFiles(crt, key))
+    async with sample_server(tls=tls, timeouts=Timeouts(handshake=0.1)) as (host, port):
+        reader, writer = await asyncio.open_connection(host, port)
+        async with asyncio.timeout(30):  # asyncio's own limit is 60 seconds
+            assert await reader.read() == b""
+        writer.close()
+        assert await health(port, client_context(crt)) == 200
+
+
+async def test_older_than_tls_1_2_is_refused(tmp_path: Path) -> None:
+    crt, key = certificate(tmp_path, "server", "localhost")
+    tls = ServerTls(TlsFiles(crt, key))
+    assert tls.context.minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+async def test_a_renewed_certificate_is_taken_while_an_old_connection_goes_on(
+    tmp_path: Path,
+) -> None:
+    crt, key = certificate(tmp_path, "server", "old")
+    tls = ServerTls(TlsFiles(crt, key))
+    assert tls.renew() is False
+    async with sample_server(tls=tls) as (_, port):
+        reader, writer = await asyncio.open_connection("localhost", port, ssl=client_context(crt))
+        new_crt, _ = certificate(tmp_path, "server", "new")
+        assert tls.renew() is True
+        assert await health(port, client_context(new_crt)) == 200
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        writer.close()
+
+
+async def test_a_broken_renewal_leaves_the_old_certificate_in_use(tmp_path: Path) -> None:
+    crt, key = certificate(tmp_path, "server", "old")
+    good = client_context(crt)
+    tls = ServerTls(TlsFiles(crt, key))
+    async with sample_server(tls=tls) as (_, port):
+        crt.write_text("no certificate")
+        with pytest.raises(TlsError, match=r"server\.crt"):
+            tls.renew()
+        assert await health(port, good) == 200
+
+
+async def test_with_a_client_ca_a_client_needs_a_certificate_of_it(tmp_path: Path) -> None:
+    crt, key = certificate(tmp_path, "server", "localhost")
+    own_crt, own_key = certificate(tmp_path, "client", "web-1")
+    tls = ServerTls(TlsFiles(crt, key, client_ca=own_crt))
+    async with sample_server(tls=tls) as (_, port):
+        with pytest.raises(aiohttp.ClientError):
+            await health(port, client_context(crt))
+        context = client_context(crt)
+        context.load_cert_chain(own_crt, own_key)
+        assert await health(port, context) == 200
+
+
+async def test_a_client_ca_that_is_added_to_the_file_is_trusted(tmp_path: Path) -> None:
+    crt, key = certificate(tmp_path, "server", "localhost")
+    old_ca, _ = certificate(tmp_path, "old", "web-1")
+    new_crt, new_key = certificate(tmp_path, "new", "web-2")
+    tls = ServerTls(TlsFiles(crt, key, client_ca=old_ca))
+    context = client_context(crt)
+    context.load_cert_chain(new_crt, new_key)
+    async with sample_server(tls=tls) as (_, port):
+        with pytest.raises(aiohttp.ClientError):
+            await health(port, context)
+        old_ca.write_text(old_ca.read_text() + new_crt.read_text())
+        assert tls.renew() is True
+        assert await health(port, context) == 200
+
+
+@pytest.mark.parametrize(
+    ("broken", "problem"),
+    [
+        ("server.crt", r"tls\.certificate: .*server\.crt cannot be read: No such file"),
+        ("server.key", r"tls\.key: .*server\.key cannot be read: No such file"),
+        ("ca.crt", r"tls\.client_ca: .*ca\.crt cannot be read: No such file"),
+    ],
+)
+def test_a_missing_file_is_named_with_its_setting(
+    tmp_path: Path, broken: str, problem: str
+) -> None:
+    crt, key = certificate(tmp_path, "server", "localhost")
+    ca, _ = certificate(tmp_path, "ca", "ca")
+    (tmp_path / broken).unlink()
+    with pytest.raises(TlsError, match=problem):
+        ServerTls(TlsFiles(crt, key, ca))
+
+
+def test_a_key_of_another_certificate_and_an_empty_ca_are_named(tmp_path: Path) -> None:
+    crt, key = certificate(tmp_path, "server", "localhost")
+    _, other_key = certificate(tmp_path, "other", "localhost")
+    with pytest.raises(TlsError, match=r"server\.crt and .*other\.key are no certificate with its"):
+        ServerTls(TlsFiles(crt, other_key))
+    (tmp_path / "empty").touch()
+    with pytest.raises(TlsError, match=r"tls\.client_ca: .*empty holds no certificate"):
+        ServerTls(TlsFiles(crt, key, tmp_path / "empty"))
+
+
+def test_the_settings_name_their_file_too(tmp_path: Path) -> None:
+    settings = TlsSettings(certificate="a.crt", key="a.key")
+    with pytest.raises(ConfigError, match=r"^registry\.yml: tls\.certificate: .*a\.crt cannot"):
+        server_tls(settings, file=Path("registry.yml"), find=tmp_path.joinpath)
+    assert server_tls(None, file=Path("registry.yml"), find=tmp_path.joinpath) is None

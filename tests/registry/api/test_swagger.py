@@ -1,0 +1,60 @@
+"""What the Swagger document says of the answers that its one schema for 200 cannot hold."""
+
+from typing import Any
+
+from registry.metrics import ALTERED, LEFT_OUT
+from tests.support.registry.in_process import InProcessRegistry
+
+
+async def document(registry: InProcessRegistry) -> Any:
+    return await registry.get("/swagger.json")
+
+
+def agrees(value: Any, definition: Any, definitions: Any) -> bool:
+    """Tell whether a value is as a definition says, in the few words that these definitions use."""
+    if "$ref" in definition:
+        definition = definitions[definition["$ref"].rpartition("/")[2]]
+    match definition["type"]:
+        case "object" if "properties" in definition:
+            properties = definition["properties"]
+            return value.keys() == properties.keys() == set(definition["required"]) and all(
+                agrees(value[name], properties[name], definitions) for name in properties
+            )
+        case "object":
+            return all(
+                agrees(item, definition["additionalProperties"], definitions)
+                for item in value.values()
+            )
+        case "array":
+            return all(agrees(item, definition["items"], definitions) for item in value)
+        case "boolean":
+            return isinstance(value, bool)
+        case _:
+            return isinstance(value, str) and value in definition.get("enum", [value])
+
+
+async def test_the_flat_form_and_the_explanation_are_as_their_definitions_say(
+    registry: InProcessRegistry,
+) -> None:
+    definitions = (await document(registry))["definitions"]
+    await registry.post("web-1", ["prometheus:web:a-b:c", "prometheus:web:host:x y", "k:v"])
+    await registry.post("web-2", ["prometheus:web"], {"rack": "r1"})
+
+    flat = await registry.get("/prometheus/web?format=http_sd")
+    nested = await registry.get("/prometheus/web?format=nested")
+    told = await registry.get("/prometheus/web?explain=web-1")
+
+    assert [agrees(group, definitions["TargetGroup"], definitions) for group in flat] == [True]
+    assert not agrees(nested[0][0], definitions["TargetGroup"], definitions)
+    assert agrees(told, definitions["Explanation"], definitions)
+    assert {remark["reason"] for remark in told["remarks"]} == {"host", "mended"}
+
+
+async def test_all_reasons_of_remarks_are_in_the_document(registry: InProcessRegistry) -> None:
+    told = await document(registry)
+    remark = told["definitions"]["Explanation"]["properties"]["remarks"]["items"]
+    answer = told["paths"]["/prometheus/{service}"]["get"]["responses"]["200"]
+
+    assert sorted(remark["properties"]["reason"]["enum"]) == sorted([*LEFT_OUT, *ALTERED])
+    for word in ("TargetGroup", "Explanation", "explain", *LEFT_OUT, *ALTERED):
+        assert f"`{word}`" in answer["description"]

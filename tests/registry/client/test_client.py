@@ -1,0 +1,237 @@
+import asyncio
+import json
+from email.utils import formatdate
+
+import pytest
+from aiohttp import web
+
+from registry.client.client import (
+    BadFile,
+    Busy,
+    CloneRefused,
+    Forbidden,
+    Garbage,
+    NotFound,
+    Redirected,
+    RegistryClient,
+    RegistryError,
+    Rejected,
+    TargetGroup,
+    WrongKey,
+)
+from tests.support.registry.client import HEARTBEAT, KEY, NODE, accept_heartbeat, client, failure_of
+from tests.support.registry.fake_servers import http_server, read_request, tcp_server
+
+
+async def test_a_heartbeat_is_posted_with_the_key_and_comes_back_as_a_node() -> None:
+    seen: list[tuple[str, str, object]] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        seen.append((request.method, request.headers["Authorization"], await request.json()))
+        return await accept_heartbeat(request)
+
+    async with http_server(handler) as url, client(url) as registry:
+        node = await registry.report("web-1", HEARTBEAT)
+
+    assert node == NODE
+    assert seen == [("POST", f"Bearer {KEY}", {"labels": ["service:web"], "kv": {"rack": "r12"}})]
+
+
+async def test_reports_go_over_one_kept_connection() -> None:
+    peers = set()
+
+    async def handler(request: web.Request) -> web.Response:
+        assert request.transport is not None
+        peers.add(request.transport.get_extra_info("peername"))
+        return await accept_heartbeat(request)
+
+    async with http_server(handler) as url, client(url) as registry:
+        for _ in range(20):
+            await registry.report("web-1", HEARTBEAT)
+
+    assert len(peers) == 1
+
+
+async def test_a_kept_connection_that_the_registry_closes_costs_no_heartbeat() -> None:
+    answers = 0
+
+    async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal answers
+        await read_request(reader)
+        body = json.dumps([{"hostname": "web-1", "labels": [], "kv": {}, "last_update": 1}])
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body.encode())
+        answers += 1
+        await read_request(reader)  # the next request is never answered on this connection
+
+    async with tcp_server(once) as url, client(url) as registry:
+        await registry.report("web-1", HEARTBEAT)
+        await registry.report("web-1", HEARTBEAT)
+
+    assert answers == 2
+
+
+async def test_a_replaced_key_is_used_by_the_next_request() -> None:
+    keys = iter(["a" * 20, "b" * 20])
+    seen = []
+
+    async def handler(request: web.Request) -> web.Response:
+        seen.append(request.headers["Authorization"])
+        return await accept_heartbeat(request)
+
+    async with (
+        http_server(handler) as url,
+        RegistryClient(url=url, key=lambda: next(keys)) as registry,
+    ):
+        await registry.report("web-1", HEARTBEAT)
+        await registry.report("web-1", HEARTBEAT)
+
+    assert seen == [f"Bearer {'a' * 20}", f"Bearer {'b' * 20}"]
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, Rejected),
+        (401, WrongKey),
+        (403, Forbidden),
+        (404, NotFound),
+        (405, Garbage),
+        (409, CloneRefused),
+        (413, Rejected),
+        (418, Garbage),
+        (429, Busy),
+        (500, Busy),
+        (503, Busy),
+        (507, Busy),
+        (301, Redirected),
+        (308, Redirected),
+        (204, Garbage),
+    ],
+)
+async def test_each_refusal_is_told_apart(status: int, kind: type[RegistryError]) -> None:
+    async def handler(_request: web.Request) -> web.Response:
+        if status == 204:
+            return web.Response(status=204)
+        return web.json_response({"message": "the reason"}, status=status)
+
+    async with http_server(handler) as url:
+        failure = await failure_of(url)
+
+    assert type(failure) is kind
+
+
+async def test_a_404_that_is_not_a_registrys_does_not_mean_that_a_node_is_unknown() -> None:
+    async def handler(_request: web.Request) -> web.Response:
+        return web.Response(status=404, text="<h1>Not Found</h1>")
+
+    async with http_server(handler) as url, client(url) as registry:
+        with pytest.raises(Garbage, match="is the URL right"):
+            await registry.forget("web-1")
+
+
+async def test_the_registrys_own_words_are_told_without_what_harms_a_terminal() -> None:
+    async def handler(_request: web.Request) -> web.Response:
+        return web.json_response({"message": "no\x1b[2J\nsuch key" + "x" * 5000}, status=401)
+
+    async with http_server(handler) as url:
+        failure = await failure_of(url)
+
+    assert str(failure).startswith("401: no [2J such key")
+    assert len(str(failure)) < 600
+
+
+async def test_a_redirect_is_not_followed_and_the_key_goes_nowhere() -> None:
+    taken = []
+
+    async def thief(request: web.Request) -> web.Response:
+        taken.append(request.headers)
+        return await accept_heartbeat(request)
+
+    async with http_server(thief) as elsewhere:
+
+        async def handler(_request: web.Request) -> web.Response:
+            return web.Response(status=307, headers={"Location": elsewhere})
+
+        async with http_server(handler) as url:
+            failure = await failure_of(url)
+
+    assert isinstance(failure, Redirected)
+    assert elsewhere in str(failure)
+    assert taken == []
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [("7", 7.0), ("0", 0.0), ("soon", None), ("-3", None), ("9" * 40, 999999999.0)],
+)
+async def test_retry_after_is_told(header: str, seconds: float | None) -> None:
+    async def handler(_request: web.Request) -> web.Response:
+        headers = {"Retry-After": header}
+        return web.json_response({"message": "later"}, status=503, headers=headers)
+
+    async with http_server(handler) as url:
+        failure = await failure_of(url)
+
+    assert isinstance(failure, Busy)
+    assert failure.retry_after_seconds == seconds
+
+
+async def test_a_date_to_retry_after_is_taken_by_the_registrys_own_clock() -> None:
+    async def handler(_request: web.Request) -> web.Response:
+        headers = {"Retry-After": formatdate(1_000_012, usegmt=True)}
+        headers["Date"] = formatdate(1_000_000, usegmt=True)
+        return web.json_response({"message": "later"}, status=503, headers=headers)
+
+    async with http_server(handler) as url:
+        failure = await failure_of(url)
+
+    assert failure.retry_after_seconds == 12
+
+
+async def test_a_key_that_cannot_be_read_is_told_as_our_own_fault() -> None:
+    def unreadable() -> str:
+        raise BadFile("node.key cannot be read: Permission denied")
+
+    async with (
+        http_server(accept_heartbeat) as url,
+        RegistryClient(url=url, key=unreadable) as registry,
+    ):
+        with pytest.raises(BadFile, match=r"node\.key"):
+            await registry.report("web-1", HEARTBEAT)
+
+
+async def test_a_program_can_ask_for_nodes_targets_and_one_node_and_forget_it() -> None:
+    asked = []
+
+    async def handler(request: web.Request) -> web.Response:
+        asked.append(f"{request.method} {request.path_qs}")
+        if request.method == "DELETE":
+            return web.json_response({"message": "gone"})
+        if request.path.startswith("/prometheus/"):
+            return web.json_response([{"targets": ["web-1:80"], "labels": {"a": "b"}}])
+        return web.json_response(
+            [
+                {
+                    "hostname": "web-1",
+                    "labels": ["service:web"],
+                    "kv": {"rack": "r12"},
+                    "last_update": 1,
+                }
+            ]
+        )
+
+    async with http_server(handler) as url, client(url + "/") as registry:
+        nodes = await registry.nodes(
+            labels=["service:web"], prefixes=["service:"], kv={"rack": "r 12"}, max_age_seconds=90
+        )
+        assert nodes == [NODE]
+        assert await registry.node("web-1") == NODE
+        assert await registry.targets("a b") == [TargetGroup(["web-1:80"], {"a": "b"})]
+        await registry.forget("web-1", agent_id="id-1")
+
+    assert asked == [
+        "GET /nodes?label=service:web&prefix=service:&kv=rack:r+12&max_age=90",
+        "GET /nodes/web-1",
+        "GET /prometheus/a%20b?format=http_sd",
+        "DELETE /nodes/web-1?agent_id=id-1",
+    ]

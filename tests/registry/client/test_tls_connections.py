@@ -1,0 +1,140 @@
+import asyncio
+import datetime as dt
+from pathlib import Path
+
+import pytest
+
+from registry.client.client import (
+    BadCertificate,
+    CertificateRefused,
+    ClientTls,
+    Garbage,
+    RegistryError,
+    Unreachable,
+)
+from tests.support.certificates import Authority, self_signed
+from tests.support.registry.client import (
+    HEARTBEAT,
+    NODE,
+    accept_heartbeat,
+    client,
+    failure_of,
+    server_context,
+)
+from tests.support.registry.fake_servers import http_server, tcp_server
+
+
+async def test_a_private_ca_is_believed_where_it_is_given(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    tls = server_context(authority.issue("127.0.0.1"))
+
+    async with (
+        http_server(accept_heartbeat, tls=tls) as url,
+        client(url, client_tls=ClientTls(ca=authority.ca)) as registry,
+    ):
+        assert await registry.report("web-1", HEARTBEAT) == NODE
+
+
+async def test_a_certificate_of_an_unknown_ca_is_bad(tmp_path: Path) -> None:
+    tls = server_context(Authority(tmp_path / "theirs").issue("127.0.0.1"))
+
+    async with http_server(accept_heartbeat, tls=tls) as url:
+        ours = ClientTls(ca=Authority(tmp_path / "ours").ca)
+        assert isinstance(await failure_of(url, client_tls=ours), BadCertificate)
+        assert isinstance(await failure_of(url), BadCertificate)
+
+
+@pytest.mark.parametrize(
+    ("names", "age", "words"),
+    [(("127.0.0.1",), dt.timedelta(days=2), "expired"), (("web-9",), dt.timedelta(0), "127.0.0.1")],
+)
+async def test_an_expired_and_a_wrong_name_are_told_apart(
+    tmp_path: Path, names: tuple[str, ...], age: dt.timedelta, words: str
+) -> None:
+    authority = Authority(tmp_path)
+    tls = server_context(authority.issue(*names, age=age))
+
+    async with http_server(accept_heartbeat, tls=tls) as url:
+        failure = await failure_of(url, client_tls=ClientTls(ca=authority.ca))
+
+    assert isinstance(failure, BadCertificate)
+    assert words in str(failure)
+
+
+async def test_a_self_signed_certificate_is_told_as_such(tmp_path: Path) -> None:
+    tls = server_context(self_signed(tmp_path, "127.0.0.1"))
+
+    async with http_server(accept_heartbeat, tls=tls) as url:
+        failure = await failure_of(url, client_tls=ClientTls(ca=Authority(tmp_path / "ours").ca))
+
+    assert isinstance(failure, BadCertificate)
+    assert "self-signed" in str(failure)
+
+
+async def test_a_server_without_tls_behind_https_is_told_so() -> None:
+    async with http_server(accept_heartbeat) as url:
+        failure = await failure_of(url.replace("http:", "https:"))
+
+    assert isinstance(failure, BadCertificate)
+    assert "does not speak TLS" in str(failure)
+
+
+async def test_a_server_with_tls_behind_http_is_no_registry(tmp_path: Path) -> None:
+    tls = server_context(Authority(tmp_path).issue("127.0.0.1"))
+
+    async with http_server(accept_heartbeat, tls=tls) as url:
+        failure = await failure_of(url.replace("https:", "http:"), seconds=3)
+
+    assert isinstance(failure, Unreachable | Garbage)
+
+
+async def test_a_client_certificate_is_shown_where_it_is_asked_for(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    tls = server_context(authority.issue("127.0.0.1"), client_ca=authority.ca)
+    mine = authority.issue("web-1")
+    client_tls = ClientTls(ca=authority.ca, certificate=mine.certificate, key=mine.key)
+
+    async with (
+        http_server(accept_heartbeat, tls=tls) as url,
+        client(url, client_tls=client_tls) as registry,
+    ):
+        assert await registry.report("web-1", HEARTBEAT) == NODE
+
+
+async def test_a_missing_client_certificate_is_told_so(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    tls = server_context(authority.issue("127.0.0.1"), client_ca=authority.ca)
+
+    async with http_server(accept_heartbeat, tls=tls) as url:
+        failure = await failure_of(url, client_tls=ClientTls(ca=authority.ca))
+
+    assert isinstance(failure, CertificateRefused)
+
+
+async def test_a_client_certificate_of_another_ca_is_told_so(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    tls = server_context(authority.issue("127.0.0.1"), client_ca=authority.ca)
+    stranger = self_signed(tmp_path, "web-1")
+    client_tls = ClientTls(ca=authority.ca, certificate=stranger.certificate, key=stranger.key)
+
+    async with http_server(accept_heartbeat, tls=tls) as url:
+        assert isinstance(await failure_of(url, client_tls=client_tls), CertificateRefused)
+
+
+@pytest.mark.parametrize(
+    ("alert", "kind"),
+    [(70, BadCertificate), (80, BadCertificate), (48, CertificateRefused)],
+)
+async def test_only_what_a_server_says_of_certificates_is_about_ours(
+    alert: int, kind: type[RegistryError]
+) -> None:
+    async def alarmed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(5)
+        writer.write(b"\x15\x03\x03\x00\x02\x02" + bytes([alert]))
+        await writer.drain()
+
+    async with tcp_server(alarmed) as url:
+        failure = await failure_of(url.replace("http:", "https:"))
+
+    assert isinstance(failure, kind)
+    assert "ALERT" in str(failure)

@@ -1,0 +1,239 @@
+"""The index of services alone: right after any change, cheap to keep, and never long at work."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from registry.message import MAX_BODY_BYTES, Heartbeat
+from registry.nodes.directory import Directory, EncodedArray, Entry, encode_document
+from registry.prometheus.index import AnswerLru, TargetIndex
+from registry.prometheus.service import Offer, Service, TargetFormat, join_run
+from registry.prometheus.targets import NodeTargets, TargetGroup, TargetOptions
+from tests.support.registry import in_process as running
+
+PLAIN = ("prometheus:node",)
+
+
+class IndexedNodes:
+    """Nodes, and the index of their services."""
+
+    def __init__(self) -> None:
+        self.directory = Directory()
+        self.index = TargetIndex(directory=self.directory, target_options=TargetOptions())
+
+    def report(self, hostname: str, labels: Sequence[str], **kv: str) -> None:
+        """Take what a node says now."""
+        entry = Entry(
+            hostname=hostname,
+            document=encode_document(Heartbeat(labels=list(labels), kv=kv)),
+            last_update=1_700_000_000,
+            heard=0.0,
+            address="192.0.2.1",
+        )
+        self.directory.put(entry, heard=0.0)
+        self.index.invalidate(entry)
+
+    def remove(self, hostname: str) -> None:
+        """Forget a node."""
+        entry = self.directory.remove(hostname)
+        if entry is not None:
+            self.index.invalidate(entry)
+
+    async def ask(self, service: str, target_format: TargetFormat = "flat") -> bytes:
+        """Give an answer."""
+        return joined(await self.index.answer(service, target_format))
+
+
+def joined(listing: EncodedArray) -> bytes:
+    """Give the array that a listing is."""
+    return b"[%b]" % b",".join(listing.runs)
+
+
+@contextmanager
+def loop_iterations() -> Iterator[list[None]]:
+    """Count the turns that another task gets meanwhile."""
+    turns: list[None] = []
+
+    async def count() -> None:
+        while True:
+            await asyncio.sleep(0)
+            turns.append(None)
+
+    task = asyncio.ensure_future(count())
+    try:
+        yield turns
+    finally:
+        task.cancel()
+
+
+HOSTNAMES = st.sampled_from([f"h{number:03}" for number in range(120)])
+SAID = st.lists(st.sampled_from(["prometheus:a", "prometheus:b@1", "prometheus:b@2", "x"]))
+CHANGES = st.lists(st.tuples(HOSTNAMES, st.none() | SAID), max_size=150)
+
+
+@given(batches=st.lists(CHANGES, max_size=3))
+def test_after_any_changes_the_answers_are_those_of_a_new_index(
+    batches: list[list[tuple[str, list[str] | None]]],
+) -> None:
+    async def run() -> None:
+        fleet, fresh = IndexedNodes(), IndexedNodes()
+        said: dict[str, list[str]] = {}
+        for batch in batches:
+            for hostname, labels in batch:
+                if labels is None:
+                    fleet.remove(hostname)
+                    said.pop(hostname, None)
+                else:
+                    fleet.report(hostname, labels)
+                    said[hostname] = labels
+            await fleet.ask("a")
+            await fleet.ask("b", "nested")
+        for hostname, labels in said.items():
+            fresh.report(hostname, labels)
+        for name in ("a", "b"):
+            assert await fleet.ask(name) == await fresh.ask(name)
+            assert await fleet.ask(name, "nested") == await fresh.ask(name, "nested")
+
+    asyncio.run(run())
+
+
+async def test_after_one_change_nearly_all_of_an_answer_is_what_it_was() -> None:
+    fleet = IndexedNodes()
+    for number in range(2000):
+        fleet.report(f"h{number:04}", PLAIN, rack="r1")
+    before = await fleet.index.answer("node", "flat")
+    fleet.report("h1000", PLAIN, rack="r2")
+
+    after = await fleet.index.answer("node", "flat")
+
+    assert len(msgspec.json.decode(joined(after))) == 2000
+    assert after.digest != before.digest
+    assert sum(len(run) for run in new_runs(before, after)) < len(joined(after)) / 20
+
+
+def new_runs(before: EncodedArray, after: EncodedArray) -> list[bytes]:
+    kept = {id(run) for run in before.runs}
+    return [run for run in after.runs if id(run) not in kept]
+
+
+async def test_others_get_their_turn_between_nodes_of_thousands_of_services() -> None:
+    fleet = IndexedNodes()
+    for node in range(20):
+        fleet.report(f"h{node}", [f"prometheus:s{number}" for number in range(500)])
+
+    with loop_iterations() as turns:
+        await fleet.ask("s1")
+
+    assert len(turns) >= 20
+
+
+async def test_one_call_reads_a_few_milliseconds_worth_of_services() -> None:
+    fleet = IndexedNodes()
+    for node in range(20):
+        fleet.report(f"h{node}", [f"prometheus:s{number}:a-b:c" for number in range(500)])
+
+    fleet.index.refresh_some()
+
+    assert 0 < fleet.index.remarks["mended"] <= 500
+
+
+async def test_others_get_their_turn_between_nodes_with_much_to_repeat() -> None:
+    fleet = IndexedNodes()
+    for node in range(20):
+        fleet.report(f"h{node}", PLAIN, **{f"k{number}": "v" * 16_000 for number in range(30)})
+    await fleet.index.refresh()
+
+    with loop_iterations() as turns:
+        await fleet.ask("node")
+
+    assert len(turns) >= 10
+
+
+async def test_an_answer_is_finished_although_nodes_change_all_the_time() -> None:
+    fleet = IndexedNodes()
+    for number in range(3000):
+        fleet.report(f"h{number:04}", PLAIN)
+
+    async def change() -> None:
+        for number in range(1_000_000):
+            fleet.report(f"h{number % 3000:04}", PLAIN, number=str(number))
+            await asyncio.sleep(0)
+
+    changing = asyncio.ensure_future(change())
+    try:
+        body = await asyncio.wait_for(fleet.ask("node"), 60)
+    finally:
+        changing.cancel()
+
+    assert len(msgspec.json.decode(body)) == 3000
+
+
+def test_the_answers_asked_for_longest_ago_are_let_go_of_and_the_last_is_kept() -> None:
+    kept = AnswerLru(limit=1000)
+    services = {name: offering(name) for name in "abc"}
+
+    kept.record_use(services["a"], "flat", 400)
+    kept.record_use(services["b"], "flat", 400)
+    kept.record_use(services["a"], "flat", 500)
+    kept.record_use(services["c"], "flat", 400)
+    assert [is_kept(services[name]) for name in "abc"] == [True, False, True]
+
+    kept.record_use(services["c"], "flat", 5000)
+    assert [is_kept(services[name]) for name in "abc"] == [False, False, True]
+
+
+def offering(name: str) -> Service:
+    service = Service(name)
+    service.set(Offer("h1", NodeTargets([TargetGroup(["h1:1"], {})], [])))
+    service.blocks()[0].runs["flat"] = join_run([b"{}"])
+    return service
+
+
+def is_kept(service: Service) -> bool:
+    return "flat" in service.blocks()[0].runs
+
+
+def largest_legal_body() -> bytes:
+    heartbeat = {
+        "labels": [f"prometheus:x@{number}:port:{1 + number}" for number in range(1000)],
+        "kv": {f"k{number}": "v" * 16_384 for number in range(62)},
+    }
+    body = msgspec.json.encode(heartbeat)
+    assert MAX_BODY_BYTES - 20_000 < len(body) <= MAX_BODY_BYTES
+    return body
+
+
+async def test_a_node_of_many_instances_does_not_repeat_itself_without_bound() -> None:
+    async with running.in_process_registry() as service:
+        await service.post("good", ["prometheus:x"], {"rack": "r1"})
+        posted = await service.ask("POST", "/nodes/big", data=largest_legal_body())
+        assert posted.status == 200
+
+        answer = await service.ask("GET", "/prometheus/x?format=http_sd")
+
+        assert len(answer.body) < MAX_BODY_BYTES
+        groups = answer.json()
+        ports = sorted(int(group["targets"][0].partition(":")[2]) for group in groups)
+        assert ports == [*range(1, 1001), 9100]
+        assert groups[0]["labels"] == {"__meta_rollcall_hostname": "big"}
+        assert groups[-1]["labels"]["__meta_rollcall_kv_rack"] == "r1"
+        metrics = (await service.ask("GET", "/metrics")).body.decode()
+        assert 'rollcall_registry_target_labels_altered{reason="size"} 1.0' in metrics
+        told = await service.get("/prometheus/x?explain=big")
+        assert told["listed"]
+        assert [remark["reason"] for remark in told["remarks"]] == ["size"]
+        assert "1000 groups" in told["remarks"][0]["text"]
+
+
+async def test_a_node_of_one_large_group_keeps_all_that_it_says() -> None:
+    async with running.in_process_registry() as service:
+        kv = {f"k{number}": "v" * 16_384 for number in range(62)}
+        await service.post("big", ["prometheus:x"], kv)
+
+        [group] = await service.get("/prometheus/x?format=http_sd")
+
+        assert len(group["labels"]) == 2 + 62

@@ -1,0 +1,54 @@
+"""Who asks for targets, as /metrics tells it."""
+
+import asyncio
+
+from registry.prometheus.scrapers import MAX_SCRAPERS, Scrapers
+from tests.support.registry.in_process import SCRAPER, InProcessRegistry, ManualClocks
+
+
+async def fetch(registry: InProcessRegistry, user_agent: bytes) -> bytes:
+    """Ask for targets as a client that sends bytes of its own; give the first line."""
+    reader, writer = await asyncio.open_connection(*registry.address)
+    writer.write(
+        b"GET /prometheus/a HTTP/1.1\r\nHost: r\r\nConnection: close\r\n"
+        b"Authorization: Bearer "
+        + SCRAPER.encode()
+        + b"\r\nUser-Agent: "
+        + user_agent
+        + b"\r\n\r\n"
+    )
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return answer.partition(b"\r\n")[0]
+
+
+async def test_a_user_agent_of_any_bytes_can_be_shown(registry: InProcessRegistry) -> None:
+    for user_agent in (b"caf\xe9", "caf\u00e9".encode(), b'"quoted\\', b"x" * 1000):
+        assert b" 200 " in await fetch(registry, user_agent)
+
+    metrics = await registry.ask("GET", "/metrics")
+
+    assert metrics.status == 200
+    text = metrics.body.decode()
+    assert r'user_agent="caf\\udce9"' in text
+    assert r'user_agent="caf\\xe9"' in text
+    assert f'user_agent="{"x" * 100}"' in text
+
+
+def test_of_ever_new_consumers_those_are_kept_who_asked_last() -> None:
+    clock = ManualClocks()
+    scrapers = Scrapers(monotonic=lambda: clock.uptime)
+    scrapers.record_fetch("prometheus", "faithful")
+    for number in range(MAX_SCRAPERS - 1):
+        scrapers.record_fetch("stranger", f"agent {number}")
+    clock.pass_seconds(7)
+    scrapers.record_fetch("prometheus", "faithful")
+    for number in range(MAX_SCRAPERS - 1, 2 * MAX_SCRAPERS - 2):
+        scrapers.record_fetch("stranger", f"agent {number}")
+
+    ages = scrapers.ages()
+
+    assert len(ages) == MAX_SCRAPERS
+    assert ("prometheus", "faithful", 0.0) in ages
+    assert {age for _, _, age in ages} == {0.0}

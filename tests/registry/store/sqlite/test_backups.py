@@ -1,0 +1,204 @@
+"""Stores that are put back, moved away or made by root: nothing is lost, and it starts again."""
+
+import asyncio
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from registry.main import main
+from registry.store.protocol import StoreOpenError
+from registry.store.sqlite import backups
+from tests.support.registry.sqlite_store import fill, hostnames_of, ignore, open_store, row
+
+USER = 12345
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+
+
+async def crashed(folder: Path, *hostnames: str) -> Path:
+    """Give a store as a crash leaves it: all that it knows is in its log."""
+    await asyncio.to_thread(folder.mkdir)
+    living = folder / "living.db"
+    async with open_store(living) as (store, _):
+        await asyncio.gather(*[store.put(row(hostname), ignore) for hostname in hostnames])
+        for suffix in ("", "-wal"):
+            shutil.copy(f"{living}{suffix}", folder / f"r.db{suffix}")
+    return folder / "r.db"
+
+
+async def known(path: Path) -> list[str]:
+    """Give the nodes of a store."""
+    async with open_store(path) as (_, rows):
+        return hostnames_of(rows)
+
+
+async def test_a_log_without_its_store_stops_the_start(tmp_path: Path) -> None:
+    path = await crashed(tmp_path / "s", "a")
+    path.rename(path.with_name("moved.db"))
+
+    with pytest.raises(StoreOpenError, match=r"r\.db does not exist, but its log .*r\.db-wal does"):
+        await known(path)
+
+    assert not path.exists()
+    path.with_name("moved.db").rename(path)
+    assert await known(path) == ["a"]
+
+
+async def test_a_store_moved_away_as_the_advice_says_leaves_room_for_a_new_one(
+    tmp_path: Path,
+) -> None:
+    path = await crashed(tmp_path / "s", "a")
+    broken = bytearray(path.read_bytes())
+    broken[200:4000] = bytes(3800)
+    path.write_bytes(broken)
+    path.with_name("r.db-wal").write_bytes(path.with_name("r.db-wal").read_bytes()[:100])
+    with pytest.raises(
+        StoreOpenError, match="together with those beside it that end in -wal and -shm"
+    ):
+        await known(path)
+
+    for suffix in ("", "-wal", "-shm"):
+        if path.with_name(f"r.db{suffix}").exists():
+            path.with_name(f"r.db{suffix}").rename(tmp_path / f"away{suffix}")
+
+    assert await known(path) == []
+
+
+async def test_each_restore_keeps_what_was_there_with_what_its_log_held(tmp_path: Path) -> None:
+    backup = tmp_path / "backup"
+    await fill(tmp_path / "other.db", "restored")
+    backups.copy(tmp_path / "other.db", backup)
+    path = await crashed(tmp_path / "s", "first")
+
+    restored = backups.restore(backup, path)
+    assert restored == (1, path.with_name("r.db.before-restore"))
+    assert await known(path) == ["restored"]
+    await fill(path, "second")
+    again = backups.restore(backup, path)
+    assert again == (1, path.with_name("r.db.before-restore.2"))
+
+    assert await known(path) == ["restored"]
+    assert await known(path.with_name("r.db.before-restore")) == ["first"]
+    assert await known(path.with_name("r.db.before-restore.2")) == ["restored", "second"]
+
+
+async def test_a_restore_that_is_cut_off_leaves_the_whole_store(tmp_path: Path) -> None:
+    backup = tmp_path / "backup"
+    await fill(tmp_path / "other.db", "restored")
+    backups.copy(tmp_path / "other.db", backup)
+    path = await crashed(tmp_path / "s", "first")
+
+    def cut_off(_draft: Path, _path: Path) -> None:
+        raise OSError("the power is gone")
+
+    with pytest.raises(StoreOpenError, match="the power is gone"):
+        backups.restore(backup, path, rename_durably=cut_off)
+
+    assert await known(path) == ["first"]
+    assert backups.restore(backup, path).nodes == 1
+    assert await known(path) == ["restored"]
+
+
+async def test_what_cannot_be_read_is_kept_with_its_log_as_it_is(tmp_path: Path) -> None:
+    backup = tmp_path / "backup"
+    await fill(tmp_path / "other.db", "restored")
+    backups.copy(tmp_path / "other.db", backup)
+    path = tmp_path / "r.db"
+    path.write_bytes(b"precious")
+    path.with_name("r.db-wal").write_bytes(b"log")
+
+    kept = backups.restore(backup, path).kept
+
+    assert kept is not None
+    assert kept.read_bytes() == b"precious"
+    assert kept.with_name(f"{kept.name}-wal").read_bytes() == b"log"
+    assert await known(path) == ["restored"]
+
+
+@needs_root
+async def test_what_root_makes_belongs_to_the_owner_of_the_directory(tmp_path: Path) -> None:
+    backup, folder = tmp_path / "backup", tmp_path / "s"
+    folder.mkdir()
+    os.chown(folder, USER, USER)
+    path = folder / "r.db"
+    await fill(path, "a")
+    backups.copy(path, backup)
+    assert set(owners(folder).values()) == {USER}
+    for file in folder.iterdir():
+        file.unlink()
+
+    backups.restore(backup, path)
+    assert owners(folder) == {"r.db": USER, "r.db.lock": USER}
+
+
+@needs_root
+async def test_what_root_restores_belongs_to_the_owner_of_the_store(tmp_path: Path) -> None:
+    backup, path = tmp_path / "backup", tmp_path / "r.db"
+    await fill(path, "a")
+    backups.copy(path, backup)
+    os.chown(path, USER, USER)
+
+    backups.restore(backup, path)
+
+    assert owners(tmp_path)["r.db"] == USER
+    assert (path.stat().st_gid, path.stat().st_mode & 0o777) == (USER, 0o600)
+
+
+def owners(folder: Path) -> dict[str, int]:
+    return {file.name: file.stat().st_uid for file in folder.iterdir()}
+
+
+async def test_a_lock_that_leads_elsewhere_is_not_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / "r.db.lock").symlink_to(victim)
+
+    with pytest.raises(StoreOpenError, match="lock cannot be written"):
+        await known(tmp_path / "r.db")
+
+    assert victim.read_text() == "precious"
+
+
+def settings(tmp_path: Path, store: Path) -> list[str]:
+    """Write settings; give the arguments that name them."""
+    file = tmp_path / "registry.yml"
+    key = {"name": "ops", "value": "k" * 32, "allow": ["read", "write"]}
+    file.write_text(yaml.safe_dump({"keys": [key], "store": f"sqlite:///{store}"}))
+    return ["--config", str(file)]
+
+
+def test_a_directory_that_does_not_exist_is_told_by_the_check_and_by_the_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = settings(tmp_path, tmp_path / "none" / "r.db")
+
+    assert main([*arguments, "--check"]) == 0  # the settings may be for another machine
+    assert f"the directory {tmp_path / 'none'} does not exist" in capsys.readouterr().err
+    assert main(arguments) == 1
+    assert f"the directory {tmp_path / 'none'} does not exist; make it" in capsys.readouterr().err
+
+
+async def test_the_command_tells_what_it_kept_if_there_was_anything(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backup, path = tmp_path / "backup", tmp_path / "r.db"
+    await fill(tmp_path / "other.db", "a")
+    backups.copy(tmp_path / "other.db", backup)
+    arguments = [*settings(tmp_path, path), "restore", str(backup)]
+
+    assert main(arguments) == 0
+    assert "1 nodes; there was no store before" in capsys.readouterr().out
+    assert main(arguments) == 0
+    assert f"what was there before is {path}.before-restore\n" in capsys.readouterr().out
+
+
+async def test_the_check_of_a_store_tells_of_a_log_without_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = await crashed(tmp_path / "s", "a")
+    path.unlink()
+
+    assert main([*settings(tmp_path, path), "check"]) == 1
+    assert f"{path}-wal" in capsys.readouterr().err

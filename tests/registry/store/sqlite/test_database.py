@@ -1,0 +1,117 @@
+"""Files that the store does not take, and leaves as they are."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from registry.store.protocol import StoreOpenError
+from registry.store.sqlite.database import MIGRATIONS
+from tests.support.registry.sqlite_store import (
+    fill,
+    hostnames_of,
+    ignore,
+    open_store,
+    row,
+    start_error,
+)
+
+
+async def test_a_text_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    for content in (b"hello", b"", b"x" * 5000, b"SQLite format 3\0"):
+        path.write_bytes(content)
+
+        assert "is not a SQLite database" in await start_error(path)
+
+
+async def test_another_programs_database_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE t (x)")
+
+    assert "another program" in await start_error(path)
+
+
+@pytest.mark.parametrize("version", [99, 0])
+async def test_a_store_of_a_later_release_or_of_none_is_refused(
+    tmp_path: Path, version: int
+) -> None:
+    path = tmp_path / "r.db"
+    await fill(path, "a")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA user_version = {version}")
+
+    assert f"schema version {version}, this release knows 1 to " in await start_error(path)
+
+
+async def test_an_earlier_schema_is_brought_up_to_date_with_its_rows(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    await fill(path, "a")
+    later = [*MIGRATIONS, "CREATE TABLE more (x); UPDATE heard SET address = 'moved';"]
+
+    async with open_store(path, migrations=later) as (_, rows):
+        assert [(row.hostname, row.address) for row in rows] == [("a", "moved")]
+    async with open_store(path, migrations=later) as (_, rows):
+        assert hostnames_of(rows) == ["a"]
+    assert "schema version 2" in await start_error(path)
+
+
+async def test_a_migration_that_fails_leaves_the_store_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    await fill(path, "a")
+
+    with pytest.raises(StoreOpenError):
+        async with open_store(path, migrations=[*MIGRATIONS, "CREATE TABLE more (x); NONSENSE;"]):
+            pass
+
+    async with open_store(path) as (_, rows):
+        assert hostnames_of(rows) == ["a"]
+
+
+@pytest.mark.parametrize("harm", ["cut", "page", "bit", "header"])
+async def test_a_corrupt_file_is_refused(tmp_path: Path, harm: str) -> None:
+    path = tmp_path / "r.db"
+    await fill(path, *[f"host-{i:04}" for i in range(500)])
+    content = bytearray(path.read_bytes())
+    if harm == "cut":
+        del content[len(content) // 2 :]
+    elif harm == "page":
+        content[4096 * 3 : 4096 * 4] = bytes(range(256)) * 16
+    elif harm == "bit":
+        content[content.index(b'{"labels":["a"]', 4096 * 4) + 12] ^= 1
+    else:
+        content[16:24] = b"\xff" * 8
+    path.write_bytes(content)
+
+    message = await start_error(path)
+
+    assert str(path) in message
+    assert "restore" in message
+
+
+async def test_a_second_process_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    async with open_store(path) as (store, _):
+        with pytest.raises(StoreOpenError, match="in use by another process"):
+            async with open_store(path):
+                pass
+        await store.put(row("a"), ignore)
+
+
+async def test_a_file_that_another_program_has_locked_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    await fill(path, "a")
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(StoreOpenError, match="locked by another process"):
+            async with open_store(path):
+                pass
+
+
+async def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(StoreOpenError, match="cannot be written"):
+        async with open_store(tmp_path / "none" / "r.db"):
+            pass

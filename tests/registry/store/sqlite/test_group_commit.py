@@ -1,0 +1,107 @@
+"""One thread that writes for many: whatever a batch meets, nobody waits for ever."""
+
+import asyncio
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from registry.store.protocol import Row, StoreUnavailable
+from registry.store.sqlite.group_commit import GroupCommit
+from registry.store.sqlite.store import SqliteStore
+
+
+def ignore(_outcome: object, _also: object = None) -> None:
+    """Be told of something."""
+
+
+def defects() -> list[Exception]:
+    """Collect what would be logged as a defect."""
+    found: list[Exception] = []
+
+    def note(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        found.append(context["exception"])
+
+    asyncio.get_running_loop().set_exception_handler(note)
+    return found
+
+
+async def test_after_a_defect_the_writer_goes_on_and_the_defect_is_told() -> None:
+    told = defects()
+
+    def write(operations: Sequence[str]) -> Sequence[Exception | None]:
+        if "poison" in operations:
+            raise KeyError("unforeseen")
+        return [None] * len(operations)
+
+    commits = GroupCommit[str](name="test", write=write, observe=ignore)
+    outcomes: list[Exception | None] = []
+    with pytest.raises(StoreUnavailable, match="log"):
+        await asyncio.wait_for(commits.submit("poison", outcomes.append), 10)
+    await asyncio.wait_for(commits.submit("good", outcomes.append), 10)
+    await asyncio.wait_for(commits.close(), 10)
+
+    assert [type(outcome) for outcome in outcomes] == [StoreUnavailable, type(None)]
+    assert [type(error) for error in told] == [KeyError]
+
+
+async def test_whoever_is_told_badly_keeps_no_others_of_the_batch_waiting() -> None:
+    told = defects()
+    commits = GroupCommit[str](
+        name="test", write=lambda operations: [None] * len(operations), observe=ignore
+    )
+
+    def fail(_outcome: Exception | None) -> None:
+        raise KeyError("unforeseen")
+
+    waiting = [commits.submit("a", fail), commits.submit("b", ignore)]
+    await asyncio.wait_for(asyncio.gather(*waiting), 10)
+    await commits.close()
+
+    assert len(told) == 1
+
+
+class Failing(sqlite3.Connection):
+    """A connection that can be told to fail as no SQLite of today does."""
+
+    failing = False
+
+    def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
+        if self.failing and not sql.startswith("BEGIN"):
+            raise sqlite3.ProgrammingError("without a name, and the rollback fails too")
+        return super().execute(sql, *parameters)
+
+
+class FailingStore(SqliteStore):
+    """A store over such a connection."""
+
+    def fail(self, *, failing: bool) -> None:
+        """Let everything fail from now on, or no longer."""
+        assert isinstance(self._connection, Failing)
+        self._connection.failing = failing
+
+    def _open(self) -> sqlite3.Connection:
+        super()._open().close()
+        return sqlite3.connect(
+            self._path, factory=Failing, isolation_level=None, check_same_thread=False
+        )
+
+
+async def test_a_rollback_that_fails_too_is_an_outage_that_ends(tmp_path: Path) -> None:
+    told = defects()
+    store = FailingStore(path=tmp_path / "r.db", monotonic=lambda: 0.0, observe=ignore)
+    await store.load()
+    row = Row("a", b'{"labels":[],"kv":{}}', 0, "192.0.2.1")
+
+    store.fail(failing=True)
+    with pytest.raises(StoreUnavailable):
+        await asyncio.wait_for(store.put(row, ignore), 10)
+    store.fail(failing=False)
+    with pytest.raises(StoreUnavailable):  # the transaction is still open, and is ended now
+        await asyncio.wait_for(store.put(row, ignore), 10)
+    await asyncio.wait_for(store.put(row, ignore), 10)
+    await store.close()
+
+    assert told == []

@@ -1,0 +1,213 @@
+"""An agent's apps over a real engine, behind the real shell, in the test's own process."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import structlog
+from aiohttp import ClientSession, web
+from structlog.testing import LogCapture
+
+from agent.api.routes import STATUSES, AppsApi
+from agent.apps import AppDefaults, Apps
+from agent.engine import DockerEngine, ImageRegistryLogin
+from agent.state.store import Store
+from httpd.app import build_app
+from httpd.auth import Caller, Keyring, fingerprint
+from httpd.metrics import RequestMetrics, new_metrics
+
+OPERATOR = "operator-key-0123456789"
+READER = "reader-key-0123456789"
+DEFAULTS = AppDefaults(bind="127.0.0.1", stop_seconds=1, settle_seconds=0.3, cpu=50, memory=32)
+SWAGGER = Path(__file__).parents[3] / "agent" / "swagger.yml"
+
+
+@dataclass
+class AgentResponse:
+    """A response, read to its end."""
+
+    status: int
+    json: Any
+    headers: Mapping[str, str]
+
+
+@dataclass(kw_only=True)
+class InProcessAgent:
+    """What a test talks to. ``name()`` gives app names that no other test uses."""
+
+    apps: Apps
+    base_url: str
+    session: ClientSession
+    log: LogCapture
+    changes: list[float] = field(default_factory=list)
+    used: list[str] = field(default_factory=list)
+
+    def name(self, word: str = "app") -> str:
+        name = f"{word}-{secrets.token_hex(4)}"
+        self.used.append(name)
+        return name
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        key: str = OPERATOR,
+        data: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> AgentResponse:
+        async with self.session.request(
+            method,
+            f"{self.base_url}/v1/apps{path}",
+            json=body,
+            data=data,
+            headers={"Authorization": f"Bearer {key}", **(headers or {})},
+        ) as response:
+            return AgentResponse(
+                response.status, await response.json(content_type=None), response.headers
+            )
+
+    async def create(self, image: str, **fields: Any) -> dict[str, Any]:
+        """Create an app and give its record."""
+        body = {"name": fields.pop("name", None) or self.name(), "image": image, **fields}
+        answer = await self.ask("POST", "", body)
+        assert answer.status == 201, answer.json
+        record: dict[str, Any] = answer.json
+        return record
+
+    async def get(self, name: str) -> dict[str, Any]:
+        answer = await self.ask("GET", f"/{name}")
+        assert answer.status == 200, answer.json
+        record: dict[str, Any] = answer.json
+        return record
+
+    async def until(self, name: str, **wanted: Any) -> dict[str, Any]:
+        """Wait until an app's record holds these values."""
+        deadline = time.monotonic() + 60
+        while True:
+            record = await self.get(name)
+            if all(record[key] == value for key, value in wanted.items()):
+                return record
+            assert time.monotonic() < deadline, f"{record} never became {wanted}"
+            await asyncio.sleep(0.05)
+
+    async def until_busy(self, name: str) -> None:
+        """Wait until a change of the app is under way."""
+        await async_until(lambda: self._busy(name))
+
+    async def _busy(self, name: str) -> bool:
+        return (await self.get(name))["progress"] is not None
+
+    async def page(self, record: Mapping[str, Any]) -> str:
+        """Read the app's page over its HTTP port, once it answers."""
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                async with self.session.get(f"http://127.0.0.1:{record['http_port']}/") as page:
+                    return await page.text()
+            except OSError:
+                assert time.monotonic() < deadline, "the app's page never answered"
+                await asyncio.sleep(0.02)
+
+
+async def async_until(holds: Callable[[], Awaitable[bool]], within: float = 30) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + within
+    while True:
+        if await holds():
+            return
+        assert time.monotonic() < deadline, "it never came to that"
+        await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def in_process_agent(
+    folder: Path,
+    engine_url: str,
+    *,
+    timeout_seconds: float = 30,
+    logins: tuple[ImageRegistryLogin, ...] = (),
+    pull_idle_seconds: float = 120,
+    adopt: bool = False,
+    keep: bool = False,
+    **defaults: Any,
+) -> AsyncIterator[InProcessAgent]:
+    """Run an agent's apps. Apps made with ``name()`` are deleted afterwards, unless ``keep``."""
+    capture, changes = LogCapture(), list[float]()
+    log = structlog.wrap_logger(None, processors=[capture])
+    if not adopt:
+        await without_adoption(folder)
+    apps = Apps(
+        store=Store(folder / "agent.db"),
+        engine=DockerEngine(
+            url=engine_url,
+            timeout_seconds=timeout_seconds,
+            logins=logins,
+            pull_idle_seconds=pull_idle_seconds,
+        ),
+        defaults=replace(DEFAULTS, **defaults),
+        log=log,
+        on_change=lambda: changes.append(time.monotonic()),
+        clock=time.time,
+    )
+    await apps.open()
+    async with ClientSession() as session, _served(apps, log) as base_url:
+        agent = InProcessAgent(
+            apps=apps, base_url=base_url, session=session, log=capture, changes=changes
+        )
+        try:
+            yield agent
+            if not keep:
+                await _clean(agent)
+        finally:
+            await apps.close(20)
+
+
+async def _clean(agent: InProcessAgent) -> None:
+    for name in agent.used:
+        answer = await agent.ask("DELETE", f"/{name}")
+        assert answer.status in (200, 404), answer.json
+
+
+async def without_adoption(folder: Path) -> None:
+    """Make the database beforehand, so that the containers of tests beside this one stay theirs."""
+    store = Store(folder / "agent.db")
+    kept = await store.open()
+    if not kept.adopted:
+        await store.adopt([])
+    await store.close()
+
+
+@asynccontextmanager
+async def _served(apps: Apps, log: Any) -> AsyncIterator[str]:
+    metrics = new_metrics()
+    api = AppsApi(apps=apps)
+    app = build_app(
+        routes=api.routes(),
+        keyring=Keyring(
+            [
+                (fingerprint(OPERATOR), Caller("operator", frozenset({"read", "write"}))),
+                (fingerprint(READER), Caller("reader", frozenset({"read"}))),
+            ]
+        ),
+        statuses=STATUSES,
+        metrics=metrics,
+        request_metrics=RequestMetrics(metrics),
+        swagger="swagger: '2.0'",
+        log=log,
+    )
+    app.on_shutdown.append(api.end_streams)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=5)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()

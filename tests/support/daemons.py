@@ -1,0 +1,215 @@
+"""Both daemons as a host runs them: processes, started by their console scripts."""
+
+import secrets
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+import requests
+import yaml
+
+from dev.waiting import until
+
+START_SECONDS = 30.0
+STOP_SECONDS = 40.0
+REQUEST_SECONDS = 60.0
+# The CA to believe, and the certificate and key to show (None: none is asked for).
+TlsOptions: TypeAlias = tuple[str, tuple[str, str] | None]
+NO_ENGINE = "unix:///nonexistent/docker.sock"
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay settings over others, mapping by mapping."""
+    result = dict(base)
+    for name, above in over.items():
+        below = result.get(name)
+        nested = isinstance(above, dict) and isinstance(below, dict)
+        result[name] = merged(below or {}, above) if nested else above
+    return result
+
+
+class Daemon:
+    """One daemon: its process, how to ask it, and how to end it.
+
+    Attributes:
+        base_url: where it listens, such as ``http://127.0.0.1:40001``.
+        key: a key that may read and write.
+        key_path: the file that holds it.
+        config_path: its settings; change them between ``terminate`` and ``start``.
+        log_path: what it wrote, over all its starts.
+        stop_seconds: how long ``close`` lets it take to end.
+
+    """
+
+    def __init__(
+        self,
+        *,
+        program: str,
+        folder: Path,
+        port: int,
+        settings: Mapping[str, Any],
+        trust: TlsOptions | None = None,
+    ) -> None:
+        folder.mkdir(parents=True)
+        self.base_url = f"{'https' if 'tls' in settings else 'http'}://127.0.0.1:{port}"
+        self.key = secrets.token_urlsafe(32)
+        self.key_path = folder / "ops.key"
+        self.config_path = folder / "config.yml"
+        self.log_path = folder / "log"
+        self.stop_seconds = STOP_SECONDS
+        self._program = Path(sys.executable).with_name(program)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._session = requests.Session()
+        self._session.trust_env = False  # REQUESTS_CA_BUNDLE would win over ``trust``
+        if trust is not None:
+            self._session.verify, self._session.cert = trust
+        self.key_path.touch(mode=0o600)
+        self.key_path.write_text(self.key)
+        own = {
+            "listen": f"127.0.0.1:{port}",
+            "store": f"sqlite:///{folder / 'store.db'}",
+            "keys": [{"name": "ops", "file": "ops.key", "allow": ["read", "write"]}],
+            "log": {"format": "console", "level": "info"},
+        }
+        self.config_path.write_text(yaml.safe_dump(merged(own, settings)))
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running daemon."""
+        return self._running().pid
+
+    def start(self) -> None:
+        """Start it and wait until it answers ``/healthz``."""
+        assert self._process is None, "it runs already"
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                [self._program, "--config", self.config_path], stdout=log, stderr=log
+            )
+        until(self._healthy, f"{self.base_url}/healthz", within=START_SECONDS)
+
+    def terminate(self) -> int:
+        """Send SIGTERM and wait; give the exit status."""
+        self._running().terminate()
+        return self.wait()
+
+    def kill(self) -> None:
+        """Send SIGKILL, as a crash, and wait."""
+        self._running().kill()
+        self.wait()
+
+    def wait(self, within: float = STOP_SECONDS) -> int:
+        """Wait for its end, so many seconds at most; give the exit status."""
+        status = self._running().wait(within)
+        self._process = None
+        return status
+
+    def restart(self) -> None:
+        """End it in order and start it again."""
+        self.terminate()
+        self.start()
+
+    def close(self) -> None:
+        """End it whatever its state is."""
+        self._session.close()
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self.wait(self.stop_seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"SIGTERM did not end it:\n{self.log()}") from None
+
+    def log(self) -> str:
+        """Give what it wrote so far."""
+        return self.log_path.read_text(errors="replace")
+
+    def ask(
+        self, method: str, path: str, *, headers: Mapping[str, str] | None = None, **options: Any
+    ) -> requests.Response:
+        """Send one request with the key; ``options`` are those of requests, such as ``json=``."""
+        sent = {"Authorization": f"Bearer {self.key}"} | dict(headers or {})
+        options = {"timeout": REQUEST_SECONDS} | options
+        return self._session.request(method, self.base_url + path, headers=sent, **options)
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "it does not run"
+        return self._process
+
+    def _healthy(self) -> bool:
+        status = self._running().poll()
+        if status is not None:
+            self._process = None
+            raise AssertionError(f"{self._program.name} ended with {status}:\n{self.log()}")
+        try:
+            return self._session.get(f"{self.base_url}/healthz", timeout=5).ok
+        except requests.RequestException:
+            return False
+
+
+class Daemons:
+    """Starts daemons in folders of their own and ends them all at the end, the last one first."""
+
+    def __init__(self, *, folder: Path, free_port: Callable[[], int]) -> None:
+        self._folder = folder
+        self._free_port = free_port
+        self._started = 0
+        self._closing = ExitStack()
+
+    def registry(self, *, trust: TlsOptions | None = None, **settings: Any) -> Daemon:
+        """Start a registry; ``settings`` are laid over those of the tests.
+
+        With ``tls`` among them, ``trust`` is how the test then talks to it.
+        """
+        return self._start("rollcall-registry", settings, trust)
+
+    def agent(
+        self,
+        *,
+        registries: Sequence[Daemon] = (),
+        engine: str = NO_ENGINE,
+        trust: TlsOptions | None = None,
+        **settings: Any,
+    ) -> Daemon:
+        """Start an agent that reports to these registries; without ``engine`` it has none."""
+        base = {
+            "node": {"hostname": f"host-{secrets.token_hex(4)}.test", "labels_dir": "labels.d"},
+            "registries": [
+                {"url": registry.base_url, "key_file": str(registry.key_path)}
+                for registry in registries
+            ],
+            "docker": {"url": engine},
+            "apps": {"bind": "127.0.0.1"},
+        }
+        return self._start("rollcall-agent", merged(base, settings), trust)
+
+    def _start(self, program: str, settings: Mapping[str, Any], trust: TlsOptions | None) -> Daemon:
+        folder = self._folder / f"{program}-{self._started}"
+        self._started += 1
+        daemon = Daemon(
+            program=program,
+            folder=folder,
+            port=self._free_port(),
+            settings=settings,
+            trust=trust,
+        )
+        self._closing.callback(daemon.close)
+        daemon.start()
+        return daemon
+
+    def __enter__(self) -> Self:
+        """Give itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End all that it started, whichever of them does not end in order."""
+        self._closing.close()

@@ -1,0 +1,55 @@
+"""`make run` in a terminal, with its state, app and addresses apart from everybody else's."""
+
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.support.terminal import Terminal, terminal
+
+TOP = Path(__file__).parents[3]
+READY = "Ctrl-C ends it all"
+READY_SECONDS = 120.0
+
+
+class Run:
+    """A running `make run`."""
+
+    def __init__(self, screen: Terminal) -> None:
+        self.screen = screen
+
+    def wait_until_ready(self) -> None:
+        """Wait until it has told what to paste."""
+        self.screen.wait_for(READY, within=READY_SECONDS)
+
+    def curl_lines(self) -> list[str]:
+        """Give the lines that it tells to paste."""
+        text = self.screen.text().rpartition("Paste these")[2]
+        return re.findall(r"^\s+(curl .*)$", text, re.MULTILINE)
+
+    def paste(self, line: str) -> Any:
+        """Paste one into a shell somewhere else; give its answer, decoded."""
+        done = subprocess.run(self.shell(line), capture_output=True, check=True, cwd="/")
+        return msgspec.json.decode(done.stdout)
+
+    def shell(self, line: str) -> list[str]:
+        """Give the command that runs a line where `make run` runs."""
+        return ["bash", "-c", line]
+
+
+@contextmanager
+def running_make_run(var: Path, *, app: str, registry_port: str, agent_port: str) -> Iterator[Run]:
+    """Type `make run`; at the end Ctrl-C is pressed, if it still runs."""
+    options = [
+        *("--var", str(var), "--app", app),
+        *("--registry", f"127.0.0.1:{registry_port}", "--agent", f"127.0.0.1:{agent_port}"),
+    ]
+    command = ["make", "--no-print-directory", "run", f"RUN={shlex.join(options)}"]
+    with terminal(command, folder=TOP, environment=os.environ) as screen:
+        yield Run(screen)

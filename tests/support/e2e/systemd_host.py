@@ -1,0 +1,105 @@
+"""A host of its own: a container in which systemd is process 1."""
+
+import io
+import secrets
+import tarfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import docker
+
+from dev.waiting import until
+from tests.support.images import debian_tree, imported
+
+UP = ("running\n", "degraded\n")
+
+
+class SystemdHost:
+    """A container in which systemd is process 1."""
+
+    def __init__(self, *, client: docker.APIClient, container: str) -> None:
+        self._client = client
+        self._container = container
+
+    def put(self, folder: Path) -> None:
+        """Copy what is in a folder to the root of the file system."""
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w") as archive:
+            archive.add(folder, arcname=".")
+        self._client.put_archive(self._container, "/", buffer.getvalue())
+
+    def run(self, line: str) -> str:
+        """Run a line of shell; give what it wrote."""
+        status, output = self.try_to(line)
+        assert status == 0, f"{line}\n{output}"
+        return output
+
+    def try_to(self, line: str) -> tuple[int, str]:
+        """Run a line of shell; give its exit status and what it wrote."""
+        made = self._client.exec_create(self._container, ["sh", "-euc", line])
+        output: bytes = self._client.exec_start(made["Id"])
+        return self._client.exec_inspect(made["Id"])["ExitCode"], output.decode()
+
+    def state(self, unit: str) -> str:
+        """Give a unit's state, such as ``active`` or ``failed``."""
+        return self.try_to(f"systemctl is-active {unit}")[1].strip()
+
+    def pid(self, unit: str) -> int:
+        """Give the process id of a unit's daemon."""
+        return int(self.run(f"systemctl show --property MainPID --value {unit}"))
+
+    def address(self) -> str:
+        """Give its address on the engine's network."""
+        inspected = self._client.inspect_container(self._container)
+        address: str = inspected["NetworkSettings"]["Networks"]["bridge"]["IPAddress"]
+        return address
+
+
+@contextmanager
+def systemd_image(client: docker.APIClient) -> Iterator[str]:
+    """Give an image with systemd, for as long as this lasts."""
+    tree = debian_tree("systemd-sysv", "dbus", "python3", "procps")
+    with imported(client, tree, f"rollcall-test-systemd:{secrets.token_hex(4)}") as image:
+        yield image
+
+
+@contextmanager
+def booted_host(
+    client: docker.APIClient,
+    image: str,
+    *,
+    name: str | None = None,
+    hosts: Mapping[str, str] | None = None,
+) -> Iterator[SystemdHost]:
+    """Boot a host, and remove it at the end; ``hosts`` are names and addresses that it knows."""
+    with ExitStack() as stack:
+        container = _boot(client, image, name=name, hosts=hosts or {})
+        stack.callback(client.remove_container, container, force=True, v=True)
+        host = SystemdHost(client=client, container=container)
+        until(lambda: host.try_to("systemctl is-system-running")[1] in UP, "boot", within=60)
+        host.run("mount --make-rshared /")  # else credentials are empty in a container
+        yield host
+
+
+def _boot(
+    client: docker.APIClient, image: str, *, name: str | None, hosts: Mapping[str, str]
+) -> str:
+    settings = client.create_host_config(
+        cap_add=["SYS_ADMIN", "SYS_PTRACE"],
+        security_opt=["seccomp=unconfined", "apparmor=unconfined"],
+        binds=["/sys/fs/cgroup:/sys/fs/cgroup:rw"],
+        tmpfs={"/run": "", "/run/lock": ""},
+        cgroupns="host",
+        extra_hosts=dict(hosts),
+    )
+    made = client.create_container(
+        image,
+        ["/lib/systemd/systemd"],
+        name=name,
+        environment={"container": "docker"},
+        host_config=settings,
+    )
+    container: str = made["Id"]
+    client.start(container)
+    return container

@@ -1,0 +1,83 @@
+"""A real Prometheus, for as long as a test needs it."""
+
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import requests
+import yaml
+
+from dev.waiting import until
+
+READY_SECONDS = 60.0
+STOP_SECONDS = 30.0
+
+
+class Prometheus:
+    """How to ask a running Prometheus."""
+
+    def __init__(self, *, base_url: str, log_path: Path) -> None:
+        self.base_url = base_url
+        self.log_path = log_path
+
+    def get(self, path: str, **parameters: str) -> Any:
+        """Give the ``data`` of an answer of its HTTP API, such as ``targets``."""
+        answer = requests.get(f"{self.base_url}/api/v1/{path}", params=parameters, timeout=30)
+        answer.raise_for_status()
+        return answer.json()["data"]
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """Give an instant query's samples: ``[{"metric": {...}, "value": [time, "1"]}]``."""
+        samples: list[dict[str, Any]] = self.get("query", query=expression)["result"]
+        return samples
+
+    def log(self) -> str:
+        """Give what it wrote so far."""
+        return self.log_path.read_text(errors="replace")
+
+    def ready(self) -> bool:
+        """Tell whether it serves."""
+        try:
+            return requests.get(f"{self.base_url}/-/ready", timeout=5).ok
+        except requests.RequestException:
+            return False
+
+
+@contextmanager
+def running_prometheus(
+    settings: Mapping[str, Any], *, folder: Path, port: int
+) -> Iterator[Prometheus]:
+    """Run Prometheus with these settings (what prometheus.yml holds), its data in the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = folder / "prometheus.yml"
+    config.write_text(yaml.safe_dump(dict(settings)))
+    server = Prometheus(base_url=f"http://127.0.0.1:{port}", log_path=folder / "log")
+    command = [
+        "prometheus",
+        f"--config.file={config}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
+    with server.log_path.open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        until(lambda: _ready(process, server), "Prometheus", within=READY_SECONDS)
+        yield server
+    finally:
+        _end(process)
+
+
+def _ready(process: subprocess.Popen[bytes], server: Prometheus) -> bool:
+    assert process.poll() is None, f"Prometheus ended:\n{server.log()}"
+    return server.ready()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,245 @@
+"""A registry within the test: real rules and routes on a real port, time and store in our hand."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import msgspec
+import structlog
+from yarl import URL
+
+from httpd.auth import Caller, Keyring, fingerprint
+from httpd.metrics import RequestMetrics, new_metrics
+from httpd.server.listener import listening
+from registry.api.access import NodeKeyCallers
+from registry.api.node_keys import NodeKeys
+from registry.composition import (
+    RegistryComponents,
+    build_application,
+    build_components,
+    instant_answers,
+)
+from registry.nodes.events import Source
+from registry.nodes.freshness import Freshness
+from registry.prometheus.targets import TargetOptions
+from registry.store.protocol import DoneCallback, Heard, Row, StoreUnavailable
+
+OPS = "ops-key-0123456789"
+SCRAPER = "scraper-key-0123456789"
+WEB_HOSTS = "web-hosts-key-0123456789"
+NODE_SECRET = "node-secret-0123456789"
+WALL = 1_700_000_000
+
+KEYS = [
+    (fingerprint(OPS), Caller("ops", frozenset({"read", "write"}))),
+    (fingerprint(SCRAPER), Caller("scraper", frozenset({"read"}))),
+    (fingerprint(WEB_HOSTS), Caller("web-hosts", frozenset({"register"}), ("web-*",))),
+]
+
+
+class ManualClocks:
+    """Both clocks, moved by the test."""
+
+    def __init__(self) -> None:
+        self.wall = float(WALL)
+        self.uptime = 1000.0
+
+    def pass_seconds(self, seconds: float) -> None:
+        """Let time pass."""
+        self.wall += seconds
+        self.uptime += seconds
+
+
+class MemoryStore:
+    """A NodeStore that forgets everything; durable in the next turn of the loop.
+
+    It does not join operations into batches, and fails all of them while `failure` is set.
+    """
+
+    def __init__(self, rows: Sequence[Row] = ()) -> None:
+        self.rows = {row.hostname: row for row in rows}
+        self.failure: StoreUnavailable | None = None
+        self.loaded = asyncio.Event()
+        self.loaded.set()
+
+    async def load(self) -> Sequence[Row]:
+        await self.loaded.wait()
+        return [self.rows[name] for name in sorted(self.rows)]
+
+    def put(self, row: Row, done: DoneCallback) -> asyncio.Future[None]:
+        return self._soon(done, {row.hostname: row})
+
+    def touch(self, heard: Sequence[Heard], done: DoneCallback) -> asyncio.Future[None]:
+        known = [beat for beat in heard if beat.hostname in self.rows]
+        return self._soon(
+            done,
+            {
+                beat.hostname: self.rows[beat.hostname]._replace(
+                    last_update=beat.last_update, address=beat.address
+                )
+                for beat in known
+            },
+        )
+
+    def delete(self, hostname: str, done: DoneCallback) -> asyncio.Future[None]:
+        return self._soon(done, {hostname: None})
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+    def _soon(self, done: DoneCallback, changes: Mapping[str, Row | None]) -> asyncio.Future[None]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        loop.call_soon(self._finish, done, changes, future)
+        return future
+
+    def _finish(
+        self, done: DoneCallback, changes: Mapping[str, Row | None], future: asyncio.Future[None]
+    ) -> None:
+        failure = self.failure
+        if failure is None:
+            for hostname, row in changes.items():
+                if row is None:
+                    self.rows.pop(hostname, None)
+                else:
+                    self.rows[hostname] = row
+        done(failure)
+        if future.done():
+            return
+        if failure is None:
+            future.set_result(None)
+        else:
+            future.set_exception(failure)
+
+
+class RegistryResponse:
+    """Status, headers and body of an answer."""
+
+    def __init__(self, response: aiohttp.ClientResponse, body: bytes) -> None:
+        self.status = response.status
+        self.headers = response.headers
+        self.body = body
+
+    def json(self) -> Any:
+        """Decode the body."""
+        return msgspec.json.decode(self.body)
+
+
+class InProcessRegistry:
+    """A running registry, and how to ask it."""
+
+    def __init__(
+        self,
+        *,
+        address: tuple[str, int],
+        components: RegistryComponents,
+        store: MemoryStore,
+        clock: ManualClocks,
+        audit: list[tuple[str, str, Source]],
+    ) -> None:
+        self.address = address
+        self.components = components
+        self.store = store
+        self.clock = clock
+        self.audit = audit
+        self._session = aiohttp.ClientSession(auto_decompress=False)
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        key: str | None = OPS,
+        headers: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> RegistryResponse:
+        """Send a request."""
+        sent = {"Accept-Encoding": "identity"} | dict(headers or {})
+        if key is not None:
+            sent |= {"Authorization": f"Bearer {key}"}
+        url = URL(f"http://{self.address[0]}:{self.address[1]}{path}", encoded=True)
+        async with self._session.request(method, url, headers=sent, **options) as response:
+            return RegistryResponse(response, await response.read())
+
+    async def get(self, path: str, **options: Any) -> Any:
+        """Give what a path shows."""
+        answer = await self.ask("GET", path, **options)
+        assert answer.status == 200, answer.body
+        return answer.json()
+
+    async def post(
+        self,
+        hostname: str,
+        labels: Sequence[str] = (),
+        kv: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> RegistryResponse:
+        """Send a heartbeat."""
+        body = {"labels": list(labels), "kv": dict(kv or {})}
+        return await self.ask("POST", f"/nodes/{hostname}", json=body, **options)
+
+    async def close(self) -> None:
+        """End."""
+        await self._session.close()
+
+
+@asynccontextmanager
+async def in_process_registry(
+    *,
+    target_options: TargetOptions | None = None,
+    store: MemoryStore | None = None,
+    clock: ManualClocks | None = None,
+    expire_after: float = 86_400,
+    load: bool = True,
+    open_metrics: bool = False,
+    open_swagger: bool = False,
+    level: str = "info",
+) -> AsyncIterator[InProcessRegistry]:
+    """Run a registry while the context is open; at the level `debug` no answer is instant."""
+    clock = clock or ManualClocks()
+    store = store or MemoryStore()
+    audit: list[tuple[str, str, Source]] = []
+    components = build_components(
+        store=store,
+        target_options=target_options or TargetOptions(),
+        freshness=Freshness(stale_after=90, expire_after=expire_after, started=clock.uptime),
+        clock=lambda: clock.wall,
+        monotonic=lambda: clock.uptime,
+        audit=lambda *change: audit.append(change),
+    )
+    metrics = new_metrics()
+    request_metrics = RequestMetrics(metrics)
+    log = structlog.wrap_logger(
+        structlog.PrintLogger(), wrapper_class=structlog.make_filtering_bound_logger(level)
+    )
+    keyring = Keyring(KEYS, derived=NodeKeyCallers(NodeKeys([NODE_SECRET])))
+    app = build_application(
+        components,
+        keyring=keyring,
+        metrics=metrics,
+        request_metrics=request_metrics,
+        open_metrics=open_metrics,
+        open_swagger=open_swagger,
+        log=log,
+    )
+    if load:
+        await components.nodes.load()
+    async with listening(
+        app,
+        address=("127.0.0.1", 0),
+        tls=None,
+        metrics=request_metrics,
+        max_connections=1000,
+        drain_seconds=5.0,
+        log=log,
+        instant=instant_answers(components, keyring=keyring, metrics=request_metrics, log=log),
+    ) as address:
+        registry = InProcessRegistry(
+            address=address, components=components, store=store, clock=clock, audit=audit
+        )
+        try:
+            yield registry
+        finally:
+            await registry.close()

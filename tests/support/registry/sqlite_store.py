@@ -1,0 +1,85 @@
+"""A store in a file, opened and filled by a test."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from registry.store.protocol import Row, StoreOpenError
+from registry.store.sqlite.database import MIGRATIONS
+from registry.store.sqlite.store import SqliteStore
+
+DOCUMENT = b'{"labels":["a"],"kv":{}}'
+
+
+class ManualClock:
+    """A monotonic clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Batches(list[int]):
+    """The sizes of the batches that were written."""
+
+    def observe(self, operations: int, seconds: float) -> None:
+        assert seconds >= 0
+        self.append(operations)
+
+
+def ignore(_error: Exception | None) -> None:
+    """Be told of an outcome."""
+
+
+def row(hostname: str, document: bytes = DOCUMENT) -> Row:
+    return Row(hostname, document, 1_700_000_000, "192.0.2.1")
+
+
+def hostnames_of(rows: Sequence[Row]) -> list[str]:
+    return [row.hostname for row in rows]
+
+
+@asynccontextmanager
+async def open_store(
+    path: Path,
+    *,
+    uptime: ManualClock | None = None,
+    batches: Batches | None = None,
+    migrations: Sequence[str] = MIGRATIONS,
+) -> AsyncIterator[tuple[SqliteStore, Sequence[Row]]]:
+    store = SqliteStore(
+        path=path,
+        monotonic=uptime or ManualClock(),
+        observe=(Batches() if batches is None else batches).observe,
+        migrations=migrations,
+    )
+    try:
+        yield store, await store.load()
+    finally:
+        await store.close()
+
+
+async def fill(path: Path, *hostnames: str) -> None:
+    async with open_store(path) as (store, _):
+        await asyncio.gather(*[store.put(row(hostname), ignore) for hostname in hostnames])
+
+
+async def start_error(path: Path) -> str:
+    """Give why a file is refused; see to it that it stays as it was, with nothing beside it."""
+    content, names_before = directory_snapshot(path)
+    with pytest.raises(StoreOpenError) as caught:
+        async with open_store(path):
+            pass
+    assert directory_snapshot(path)[0] == content
+    assert directory_snapshot(path)[1] <= names_before | {path.name + ".lock"}
+    return str(caught.value)
+
+
+def directory_snapshot(path: Path) -> tuple[bytes, set[str]]:
+    """Give what a file holds, and the names beside it."""
+    return path.read_bytes(), {other.name for other in path.parent.iterdir()}
