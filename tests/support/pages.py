@@ -1,0 +1,145 @@
+"""The pages that operators read: their commands as one script, and the answers that they show."""
+
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+TOP = Path(__file__).parents[2]
+FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+# An error status fails; a daemon or an app may need a moment until it listens.
+CURL = 'curl() { command curl -sS --fail-with-body --retry 3 --retry-all-errors "$@"; echo; }\n'
+ANYTHING = "…"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, its text, the heading above it and its first line."""
+
+    language: str
+    text: str
+    heading: str
+    line: int
+
+
+class Page:
+    """A page, by its path from the top of the tree, such as ``docs/api.md``."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.text = (TOP / name).read_text()
+
+    def section(self, title: str) -> str:
+        """Return the text between a heading of the second level and the next one."""
+        below = self.text.partition(f"\n## {title}\n")[2]
+        assert below, f"{self.name} has no section {title!r}"
+        return below.partition("\n## ")[0]
+
+    def blocks(self, language: str) -> list[Block]:
+        """Return the fenced blocks in a language, in their order."""
+        return [block for block in self._all_blocks() if block.language == language]
+
+    def script(self, *, checks: Mapping[str, Sequence[str]] | None = None, before: str = "") -> str:
+        """Return the commands of all ``sh`` blocks as one script for bash.
+
+        Args:
+            checks: by heading, what must hold after each of the section's blocks; each of them may
+                be "". A heading that is not named has no checks.
+            before: commands that come first, such as functions in the place of programs.
+
+        What a block writes that has an answer below it goes to the file ``LINE.out`` as well.
+
+        """
+        waiting = {heading: list(each) for heading, each in (checks or {}).items()}
+        answered = {block.line for block, _ in self._answers()}
+        parts = ["set -euo pipefail", before]
+        for block in self.blocks("sh"):
+            parts.append(f"echo '== {self.name}, line {block.line}'")
+            parts.append(_kept(block) if block.line in answered else block.text)
+            if block.heading in waiting:
+                assert waiting[block.heading], f"no check for {self.name}, line {block.line}"
+                parts.append(waiting[block.heading].pop(0))
+        left = {heading for heading, each in waiting.items() if each or heading not in self._titles}
+        assert not left, f"{self.name} has fewer blocks than there are checks: {left}"
+        return "\n".join(parts)
+
+    def assert_answers(self, folder: Path) -> None:
+        """Assert that each answer on the page is like the one that the script got in a folder."""
+        for block, sample in self._answers():
+            where = f"{self.name}, line {block.line}: "
+            last = (folder / f"{block.line}.out").read_text().strip().rpartition("\n")[2]
+            _assert_alike(sample, msgspec.json.decode(last), where)
+
+    @property
+    def _titles(self) -> set[str]:
+        return {block.heading for block in self.blocks("sh")}
+
+    def _all_blocks(self) -> list[Block]:
+        return [
+            Block(
+                language=found[1],
+                text=found[2],
+                heading=HEADING.findall(FENCED.sub("", self.text[: found.start()]))[-1],
+                line=self.text.count("\n", 0, found.start()) + 1,
+            )
+            for found in FENCED.finditer(self.text)
+        ]
+
+    def _answers(self) -> list[tuple[Block, Any]]:
+        """Return each block of commands that has an answer below it, and the answer."""
+        blocks = self._all_blocks()
+        return [
+            (above, msgspec.json.decode(below.text))
+            for above, below in zip(blocks, blocks[1:], strict=False)
+            if (above.language, below.language) == ("sh", "json")
+        ]
+
+
+def _kept(block: Block) -> str:
+    # Not by a pipe: what a block sets must be set for those that follow.
+    return f"{{\n{block.text}}} > {block.line}.out\ncat {block.line}.out"
+
+
+def replaced(text: str, others: Mapping[str, str]) -> str:
+    """Return the text with other words in the place of some, each of which must be there."""
+    for words, instead in others.items():
+        assert words in text, f"the page does not say {words!r} any more"
+        text = text.replace(words, instead)
+    return text
+
+
+def run(script: str, *, folder: Path, environment: Mapping[str, str], seconds: float = 240) -> str:
+    """Run a script with bash in a folder; return what it wrote. Fails unless it ends with 0."""
+    # Not by a pipe: what the script leaves running would hold it open.
+    log = folder.with_name(f"{folder.name}.log")
+    with log.open("wb") as output:
+        done = subprocess.run(
+            ["bash", "-c", script],
+            cwd=folder,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            timeout=seconds,
+            check=False,
+        )
+    text = log.read_text(errors="replace")
+    assert done.returncode == 0, f"it ended with {done.returncode}:\n{text}"
+    return text
+
+
+def _assert_alike(sample: Any, actual: Any, where: str) -> None:
+    """Assert that what the sample shows is there, of its type; ``…`` stands for anything."""
+    assert type(actual) is type(sample), f"{where}: {actual!r}"
+    if isinstance(sample, dict):
+        for name in sample.keys() - {ANYTHING}:
+            assert name in actual, f"{where}.{name}: {actual!r}"
+            _assert_alike(sample[name], actual[name], f"{where}.{name}")
+    if isinstance(sample, list):
+        for index, item in enumerate(sample):
+            _assert_alike(item, actual[index], f"{where}[{index}]")
