@@ -1,5 +1,6 @@
 """The pages that operators read: their commands as one script, and the answers that they show."""
 
+import itertools
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -12,9 +13,28 @@ import msgspec
 TOP = Path(__file__).parents[2]
 FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+ANYTHING = "…"
+# What the page leaves running ends with the script, in any case.
+FIRST = """\
+set -euo pipefail
+trap 'kill $(jobs -p) 2> /dev/null || true; wait' EXIT
+"""
 # An error status fails; a daemon or an app may need a moment until it listens.
 CURL = 'curl() { command curl -sS --fail-with-body --retry 3 --retry-all-errors "$@"; echo; }\n'
-ANYTHING = "…"
+# Prometheus runs beside the page's other commands, on a port of the test's, and scrapes at once.
+PROMETHEUS = """\
+prometheus() {
+  local file="${1#--config.file=}"
+  sed -i '1i global: {scrape_interval: 1s, evaluation_interval: 1s}' "$file"
+  command prometheus --config.file="$file" --storage.tsdb.path=data \\
+    --web.listen-address=127.0.0.1:9090 > prometheus.log 2>&1 &
+}
+query() { command curl -sS --data-urlencode "query=$1" http://127.0.0.1:9090/api/v1/query; }
+until_query() {  # EXPRESSION: wait until it has a result
+  for _ in $(seq 600); do if query "$1" | grep -q '"value"'; then return; fi; sleep 0.1; done
+  query "$1"; cat prometheus.log; return 1
+}
+"""
 
 
 @dataclass(frozen=True)
@@ -25,6 +45,12 @@ class Block:
     text: str
     heading: str
     line: int
+
+
+def names() -> list[str]:
+    """Return the pages, by their paths from the top of the tree."""
+    found = [TOP / "README.md", *(TOP / "docs").glob("**/*.md"), *(TOP / "systemd").glob("*.md")]
+    return sorted(str(path.relative_to(TOP)) for path in found)
 
 
 class Page:
@@ -57,7 +83,7 @@ class Page:
         """
         waiting = {heading: list(each) for heading, each in (checks or {}).items()}
         answered = {block.line for block, _ in self._answers()}
-        parts = ["set -euo pipefail", before]
+        parts = [FIRST, before]
         for block in self.blocks("sh"):
             parts.append(f"echo '== {self.name}, line {block.line}'")
             parts.append(_kept(block) if block.line in answered else block.text)
@@ -95,7 +121,7 @@ class Page:
         blocks = self._all_blocks()
         return [
             (above, msgspec.json.decode(below.text))
-            for above, below in zip(blocks, blocks[1:], strict=False)
+            for above, below in itertools.pairwise(blocks)
             if (above.language, below.language) == ("sh", "json")
         ]
 
@@ -103,14 +129,6 @@ class Page:
 def _kept(block: Block) -> str:
     # Not by a pipe: what a block sets must be set for those that follow.
     return f"{{\n{block.text}}} > {block.line}.out\ncat {block.line}.out"
-
-
-def replaced(text: str, others: Mapping[str, str]) -> str:
-    """Return the text with other words in the place of some, each of which must be there."""
-    for words, instead in others.items():
-        assert words in text, f"the page does not say {words!r} any more"
-        text = text.replace(words, instead)
-    return text
 
 
 def run(script: str, *, folder: Path, environment: Mapping[str, str], seconds: float = 240) -> str:
