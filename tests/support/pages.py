@@ -131,13 +131,23 @@ def _kept(block: Block) -> str:
     return f"{{\n{block.text}}} > {block.line}.out\ncat {block.line}.out"
 
 
-def run(script: str, *, folder: Path, environment: Mapping[str, str], seconds: float = 240) -> str:
-    """Run a script with bash in a folder; return what it wrote. Fails unless it ends with 0."""
+def run(
+    script: str,
+    *,
+    folder: Path,
+    environment: Mapping[str, str],
+    shell: Sequence[str] = ("bash", "-c"),
+    seconds: float = 240,
+) -> str:
+    """Run a script in a folder, as the last argument of a shell; return what it wrote.
+
+    Fails unless it ends with 0.
+    """
     # Not by a pipe: what the script leaves running would hold it open.
     log = folder.with_name(f"{folder.name}.log")
     with log.open("wb") as output:
         done = subprocess.run(
-            ["bash", "-c", script],
+            [*shell, script],
             cwd=folder,
             env=dict(environment),
             stdin=subprocess.DEVNULL,
