@@ -61,16 +61,8 @@ def hosts(
             host = booted_host(docker_client, image, name=prefix + name, hosts=known)
             started[name] = stack.enter_context(host)
             known[name] = started[name].address()
-            _install(started[name], destdir)
+            started[name].install(destdir)
         yield prefix, started
-
-
-def _install(host: SystemdHost, destdir: Path) -> None:
-    host.put(destdir)
-    host.run("systemd-sysusers /usr/lib/sysusers.d/rollcall.conf && systemctl daemon-reload")
-    for key in ("ops.key", "scraper.key", "hosts.key", "node.secret"):
-        host.run(f"umask 077; echo {secrets.token_hex(32)} >/etc/rollcall/{key}")
-    host.run("umask 077; : >/etc/rollcall/node.key")
 
 
 def environment(folder: Path, prefix: str, hosts: Mapping[str, SystemdHost]) -> dict[str, str]:
