@@ -13,7 +13,8 @@ from agent.state.identity import IdentityError
 from agent.state.lock import StateInUse, StateUnusable
 from agent.state.store import StoreUnusable
 from config import logs
-from config.load import ConfigError, argument_parsers
+from config.command_line import argument_parsers
+from config.load import ConfigError
 from httpd.server.listener import ListenError
 
 DEFAULT = "/etc/rollcall/agent.yml"
