@@ -12,10 +12,9 @@ import yaml
 
 from agent.state.deregistration import Deregistration
 from dev.waiting import until
-from tests.agent.state.test_full_disk import fill_disk
 from tests.e2e.reporting.test_faulty_registries import running_servers, silent
 from tests.support.daemons import Daemon, Daemons
-from tests.support.disks import memory_disk, need_root
+from tests.support.disks import fill_disk, memory_disk, need_root
 from tests.support.e2e.commands import (
     SOON_SECONDS,
     change_settings,
@@ -188,7 +187,11 @@ def test_a_host_that_leaves_while_its_agent_still_starts_stays_out(
         assert "listening" not in agent.log().rpartition("stopping")[2]
         assert Deregistration(directory=state).begin(within_seconds=SOON_SECONDS)
         starting.result()
-        until(lambda: "silent until restarted" in agent.log(), "its silence", within=SOON_SECONDS)
+        until(
+            lambda: "deregistered: no heartbeats" in agent.log(),
+            "its silence",
+            within=SOON_SECONDS,
+        )
 
         assert nodes(registry) == {}
         agent.kill()

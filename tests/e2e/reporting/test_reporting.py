@@ -186,7 +186,7 @@ def test_a_host_that_deregisters_stays_out_until_its_agent_is_started_again(
     assert left.returncode == 0
     assert f"{registry.base_url}: web-1: taken out" in left.stdout
     until(
-        lambda: log_lines(agent, "silent until restarted"),
+        lambda: log_lines(agent, "no heartbeats until the agent is restarted"),
         "its next heartbeat",
         within=SOON_SECONDS,
     )
