@@ -11,7 +11,8 @@ from time import time
 from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
 
-from agent.api.routes import APPS_PATH, STATUSES, AppsApi
+from agent.api.errors import STATUSES
+from agent.api.routes import APPS_PATH, AppsApi
 from agent.apps import Apps
 from agent.engine import DockerEngine
 from agent.reporting.backoff import Backoff
