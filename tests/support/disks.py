@@ -34,7 +34,7 @@ class Disk:
             subprocess.run(["umount", self.mount_point], check=True)
 
     def after_power_cut(self) -> "Disk":
-        """Give the disk as it would be found, had the power failed now.
+        """Return the disk as it would be found, had the power failed now.
 
         What was written but not synced is in the file system's cache, not yet in the file.
         """

@@ -1,4 +1,4 @@
-"""The disk under the agent's own database fills up: what there is goes on, and nothing is lost."""
+"""The disk of the agent's database is full: apps go on, and nothing is lost."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.real("mount")
 
 
 async def label_until_refused(agent: InProcessAgent, name: str) -> tuple[list[str], dict[str, Any]]:
-    """Add long labels; give those that were taken, and the refusal."""
+    """Add long labels; return those that were taken, and the refusal."""
     taken: list[str] = []
     for number in range(600):
         label = f"n{number}:".ljust(1000, "x")
