@@ -34,8 +34,8 @@ from simulated import Fleet, Tally, percentiles
 
 from dev.waiting import until
 from registry.client.client import ClientTls, RegistryClient
-from tests.support import prometheus
 from tests.support.certificates import Authority
+from tests.support.prometheus import running_prometheus
 
 KEY = secrets.token_urlsafe(32)
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -244,7 +244,7 @@ async def measure(
         if options.prometheus:
             port = unused_port()
             stack.enter_context(
-                prometheus.running(
+                running_prometheus(
                     prometheus_config(registry), folder=folder / "prometheus", port=port
                 )
             )
