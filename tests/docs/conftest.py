@@ -46,7 +46,7 @@ class MakeRun:
 
 @pytest.fixture
 def page(request: pytest.FixtureRequest) -> Page:
-    """Return the page that the test's mark names, such as ``@pytest.mark.page("README.md")``."""
+    """Return the page that the test's mark ``page`` names."""
     mark = request.node.get_closest_marker("page")
     assert mark is not None, "the test has no mark that names a page"
     return Page(mark.args[0])
