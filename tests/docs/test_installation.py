@@ -19,6 +19,7 @@ status() { /opt/rollcall/venv/bin/rollcall-agent status > status.txt; }
 registered() { until status; do sleep 0.1; done; }
 """
 CHECKS = {
+    "Install": ["cd /opt/rollcall/share; grep -o '\\.\\./docs/[a-z.]*' README.md | xargs ls; cd /"],
     "The registry": ["systemctl is-active rollcall-registry"],
     "An agent": ["", "systemctl is-active rollcall-agent; registered", ""],
     "Remove": ["! ls /etc/systemd/system/rollcall-* /opt/rollcall /var/lib/rollcall-*"],
