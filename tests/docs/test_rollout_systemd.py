@@ -51,7 +51,7 @@ until_query 'up{{instance="{SECOND}:7656"}} == 1'
 def hosts(
     docker_client: docker.APIClient, destdir: Path
 ) -> Iterator[tuple[str, dict[str, SystemdHost]]]:
-    """Return the prefix of the names of three containers, and these: hosts after ``make install``."""
+    """Return three hosts after ``make install``, and how their containers' names begin."""
     need_root()
     prefix, started = f"rollcall-test-{secrets.token_hex(4)}-", {}
     with ExitStack() as stack:
