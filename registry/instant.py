@@ -6,8 +6,9 @@ from httpd.bodies import decode
 from httpd.errors import BadInput
 from httpd.instant import Question, Reply
 from registry.api.access import may_report
-from registry.api.nodes import SCRAPER, STATUS_BY_ERROR, source_of
+from registry.api.nodes import SCRAPER, source_of
 from registry.api.representation import entity_tag
+from registry.errors import STATUS_BY_ERROR
 from registry.message import Heartbeat, has_unique_keys, normalise_hostname
 from registry.nodes.nodes import Nodes
 from registry.prometheus.index import TargetIndex

@@ -10,9 +10,9 @@ from config import logs
 from config.load import ConfigError, argument_parsers
 from httpd.server import listener
 from registry import commands, daemon
+from registry.errors import StoreOpenError
 from registry.message import HostnameInvalid
 from registry.settings import RegistryConfiguration
-from registry.store.protocol import StoreOpenError
 
 DEFAULT = "/etc/rollcall/registry.yml"
 WRONG_SETTINGS = 2

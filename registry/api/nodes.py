@@ -2,7 +2,6 @@
 
 import ipaddress
 from collections.abc import Mapping
-from http import HTTPStatus
 
 import msgspec
 from aiohttp import web
@@ -23,11 +22,9 @@ from registry.api.representation import conditional_response
 from registry.message import (
     MAX_BODY_BYTES,
     Heartbeat,
-    HostnameInvalid,
     has_unique_keys,
     normalise_hostname,
 )
-from registry.nodes.errors import CloneRefused, HostnameMismatch, NodeNotFound, NotLoaded
 from registry.nodes.events import Source
 from registry.nodes.filters import Filters
 from registry.nodes.nodes import Nodes
@@ -36,16 +33,7 @@ from registry.prometheus.index import TargetIndex
 from registry.prometheus.scrapers import Scrapers
 from registry.prometheus.service import TargetFormat
 from registry.prometheus.targets import TargetOptions
-from registry.store.protocol import StoreUnavailable
 
-STATUS_BY_ERROR: Mapping[type[Exception], int] = {
-    HostnameInvalid: HTTPStatus.BAD_REQUEST,
-    HostnameMismatch: HTTPStatus.BAD_REQUEST,
-    NodeNotFound: HTTPStatus.NOT_FOUND,
-    CloneRefused: HTTPStatus.CONFLICT,
-    NotLoaded: HTTPStatus.SERVICE_UNAVAILABLE,
-    StoreUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
-}
 SCRAPER = "X-Prometheus-Refresh-Interval-Seconds"
 FORMATS: Mapping[str, TargetFormat] = {"http_sd": "flat", "nested": "nested"}
 

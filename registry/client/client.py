@@ -29,7 +29,7 @@ from registry.client.errors import (
     WrongKey,
 )
 from registry.client.tls import ClientTls
-from registry.message import MAX_BODY_BYTES, Heartbeat, Node
+from registry.message import MAX_BODY_BYTES, Heartbeat, Node, TargetGroup
 
 __all__ = [
     "REGISTRY_ERRORS",
@@ -61,13 +61,6 @@ MAX_ERROR_BYTES = 64 * 1024
 MAX_MESSAGE_CHARS = 500
 
 T = TypeVar("T")
-
-
-class TargetGroup(msgspec.Struct, frozen=True):
-    """Scrape targets, each ``host:port``, that share labels."""
-
-    targets: list[str]
-    labels: dict[str, str]
 
 
 class _Message(msgspec.Struct):

@@ -13,6 +13,8 @@ import msgspec
 from registry.message import Heartbeat, Node
 from registry.store.protocol import Row
 
+AGENT_ID = "agent.id"
+ENCODED_AGENT_ID = b'"agent.id":'
 MAX_BLOCK_ENTRIES = 128
 HEAD_BYTES = len(b'{"hostname":"",')
 # About a quarter of a mebibyte.
@@ -38,57 +40,48 @@ def body_digest(body: bytes) -> bytes:
 
 
 class Entry:
-    """What is known of one host. `heard` is a monotonic time; `digest` is of the last body."""
+    """What is known of one host.
+
+    `heard` is the monotonic time of its last heartbeat, `digest` that of its last body. `head` is
+    the node as JSON, up to the number of `last_update`.
+    """
 
     __slots__ = ("address", "block", "digest", "head", "heard", "hostname", "last_update")
 
-    def __init__(
-        self,
-        *,
-        hostname: str,
-        document: bytes,
-        last_update: int,
-        heard: float,
-        address: str,
-        digest: bytes = b"",
-    ) -> None:
-        self.hostname = hostname
-        self.head = b'{"hostname":"%b",%b,"last_update":' % (hostname.encode(), document[1:-1])
-        self.last_update = last_update
+    def __init__(self, row: Row, *, heard: float, digest: bytes = b"") -> None:
+        self.hostname = row.hostname
+        self.head = b'{"hostname":"%b",%b,"last_update":' % (
+            row.hostname.encode(),
+            row.document[1:-1],
+        )
+        self.last_update = row.last_update
         self.heard = heard
-        self.address = address
+        self.address = row.address
         self.digest = digest
         self.block: EntryBlock | None = None
 
     def encoded(self) -> bytes:
-        """Give the node as JSON."""
+        """Return the node as JSON."""
         return b"%b%d}" % (self.head, self.last_update)
 
-    def row(self) -> tuple[str, bytes, int, str]:
-        """Give hostname, document, time of the last update and address, as they are stored."""
+    def row(self) -> Row:
+        """Return the node as it is stored."""
         document = b"{%b}" % self.head[len(self.hostname) + HEAD_BYTES : -TAIL_BYTES]
-        return self.hostname, document, self.last_update, self.address
+        return Row(self.hostname, document, self.last_update, self.address)
 
     def agent_id(self) -> str | None:
-        """Give the identity of the host's agent, if it told one."""
-        return self.node().kv.get("agent.id") if b'"agent.id":' in self.head else None
+        """Return the identity of the host's agent, or None if it sent none."""
+        return self.node().kv.get(AGENT_ID) if ENCODED_AGENT_ID in self.head else None
 
     def node(self) -> Node:
-        """Give the node, decoded."""
+        """Return the node, decoded."""
         return _decode(self.encoded())
 
 
 def entries_from_rows(rows: Iterable[Row], now: float) -> list[Entry]:
-    """Give what a store keeps as entries, at a monotonic time."""
+    """Return the entries of stored rows; `now` is the monotonic time."""
     return [
-        Entry(
-            hostname=row.hostname,
-            document=row.document,
-            last_update=row.last_update,
-            heard=now - row.age,
-            address=sys.intern(row.address),
-        )
-        for row in rows
+        Entry(row._replace(address=sys.intern(row.address)), heard=now - row.age) for row in rows
     ]
 
 

@@ -2,8 +2,9 @@
 
 import msgspec
 
+from registry.message import TargetGroup
 from registry.nodes.directory import Entry
-from registry.prometheus.targets import Remark, TargetGroup, TargetOptions, targets_by_service
+from registry.prometheus.targets import Remark, TargetOptions, targets_by_service
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from collections import Counter, OrderedDict
 from hashlib import blake2b
 
 from registry.nodes.directory import Directory, EncodedArray, Entry
+from registry.nodes.events import ChangeKind, Source
 from registry.prometheus.service import (
     EncodedRun,
     Offer,
@@ -88,15 +89,12 @@ class TargetIndex:
         self._lru = AnswerLru()
         self.remarks: Counter[str] = Counter()
 
-    def invalidate(self, entry: Entry) -> None:
-        """Note that a node was added, changed or removed."""
-        if entry.hostname in self._offered or ENCODED_PREFIX in entry.head:
-            self._invalidated[entry.hostname] = None
-
-    def address_changed(self, entry: Entry) -> None:
-        """Note that a node posts from another address."""
-        if self._target_options.own_only:
-            self.invalidate(entry)
+    def on_change(self, kind: ChangeKind, node: Entry, _source: Source) -> None:
+        """Note that a node changed; subscribes to every kind of change."""
+        if kind is ChangeKind.MOVED and not self._target_options.own_only:
+            return
+        if node.hostname in self._offered or ENCODED_PREFIX in node.head:
+            self._invalidated[node.hostname] = None
 
     async def answer(self, service: str, target_format: TargetFormat) -> EncodedArray:
         """Give the answer for all nodes that offer the service; others get their turns meanwhile.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from registry.message import Node
+from registry.message import Node, TargetGroup
 from registry.prometheus.address import InvalidTarget, join_host_port, join_target, split_host_port
 from registry.prometheus.label_names import is_reserved, merge, sanitize
 
@@ -17,13 +17,6 @@ MAX_CACHED_LABELS = 8
 KV_META = "__meta_rollcall_kv_"
 # How many bytes of a node's own words its groups of one service may repeat, together.
 MAX_REPEATED = 1024 * 1024
-
-
-class TargetGroup(msgspec.Struct, frozen=True):
-    """What a scraper reads: addresses that share labels."""
-
-    targets: list[str]
-    labels: dict[str, str]
 
 
 class Remark(msgspec.Struct, frozen=True):

@@ -7,20 +7,6 @@ from typing import NamedTuple, Protocol
 DoneCallback = Callable[[Exception | None], None]
 
 
-class StoreOpenError(Exception):
-    """The store cannot be used; the text says why and what to do. It was left as it is."""
-
-
-class StoreUnavailable(Exception):
-    """The store does not take what it is given now; it may later."""
-
-    retry_after_seconds = 5
-
-
-class StoreFull(StoreUnavailable):
-    """There is no room. What is in the store is whole, so that it can still be shown."""
-
-
 class Row(NamedTuple):
     """A node as it is kept.
 

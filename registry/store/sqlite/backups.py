@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-from registry.store.protocol import StoreOpenError
+from registry.errors import StoreOpenError
 from registry.store.sqlite.database import (
     MIGRATIONS,
     StoreLock,

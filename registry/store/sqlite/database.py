@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import quote
 
-from registry.store.protocol import Row, StoreOpenError
+from registry.errors import StoreOpenError
+from registry.store.protocol import Row
 from registry.store.sqlite.ownership import inherit_owner
 
 APPLICATION_ID = 0x524F4C4C

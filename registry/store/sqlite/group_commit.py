@@ -7,7 +7,8 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Generic, NamedTuple, TypeVar
 
-from registry.store.protocol import DoneCallback, StoreUnavailable
+from registry.errors import StoreUnavailable
+from registry.store.protocol import DoneCallback
 
 T = TypeVar("T")
 MAX_BATCH_OPERATIONS = 1000

@@ -6,14 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
-from registry.store.protocol import (
-    DoneCallback,
-    Heard,
-    Row,
-    StoreFull,
-    StoreOpenError,
-    StoreUnavailable,
-)
+from registry.errors import StoreFull, StoreOpenError, StoreUnavailable
+from registry.store.protocol import DoneCallback, Heard, Row
 from registry.store.sqlite.batch import Batch, Operation
 from registry.store.sqlite.database import (
     MIGRATIONS,

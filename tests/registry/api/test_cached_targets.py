@@ -6,7 +6,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from registry.store.protocol import StoreFull, StoreUnavailable
+from registry.errors import StoreFull, StoreUnavailable
 from tests.support.registry.in_process import (
     SCRAPER,
     WEB_HOSTS,

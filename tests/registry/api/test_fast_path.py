@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from registry.api.nodes import SCRAPER as REFRESH
-from registry.store.protocol import StoreFull
+from registry.errors import StoreFull
 from tests.support.registry.in_process import (
     OPS,
     SCRAPER,
@@ -141,7 +141,7 @@ async def test_a_clone_is_refused_and_counted_once(registry: InProcessRegistry) 
     for identity, status in (("one", 200), ("two", 409), ("one", 200)):
         body = json.dumps({"labels": [], "kv": {"agent.id": identity}}).encode()
         assert (await client.ask("POST", "/nodes/a", body)).status == status
-    assert registry.components.nodes.counts.clones == 1
+    assert (await registry.counts())["clone"] == 1
     client.close()
 
 

@@ -8,11 +8,13 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.message import MAX_BODY_BYTES, Heartbeat
+from registry.message import MAX_BODY_BYTES, Heartbeat, TargetGroup
 from registry.nodes.directory import Directory, EncodedArray, Entry, encode_document
+from registry.nodes.events import REGISTRY, ChangeKind
 from registry.prometheus.index import AnswerLru, TargetIndex
 from registry.prometheus.service import Offer, Service, TargetFormat, join_run
-from registry.prometheus.targets import NodeTargets, TargetGroup, TargetOptions
+from registry.prometheus.targets import NodeTargets, TargetOptions
+from registry.store.protocol import Row
 from tests.support.registry import in_process as running
 
 PLAIN = ("prometheus:node",)
@@ -27,21 +29,16 @@ class IndexedNodes:
 
     def report(self, hostname: str, labels: Sequence[str], **kv: str) -> None:
         """Take what a node says now."""
-        entry = Entry(
-            hostname=hostname,
-            document=encode_document(Heartbeat(labels=list(labels), kv=kv)),
-            last_update=1_700_000_000,
-            heard=0.0,
-            address="192.0.2.1",
-        )
+        document = encode_document(Heartbeat(labels=list(labels), kv=kv))
+        entry = Entry(Row(hostname, document, 1_700_000_000, "192.0.2.1"), heard=0.0)
         self.directory.put(entry, heard=0.0)
-        self.index.invalidate(entry)
+        self.index.on_change(ChangeKind.CHANGED, entry, REGISTRY)
 
     def remove(self, hostname: str) -> None:
         """Forget a node."""
         entry = self.directory.remove(hostname)
         if entry is not None:
-            self.index.invalidate(entry)
+            self.index.on_change(ChangeKind.DELETED, entry, REGISTRY)
 
     async def ask(self, service: str, target_format: TargetFormat = "flat") -> bytes:
         """Give an answer."""

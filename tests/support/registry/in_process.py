@@ -1,6 +1,7 @@
 """A registry within the test: real rules and routes on a real port, time and store in our hand."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,22 +16,27 @@ from httpd.metrics import RequestMetrics, new_metrics
 from httpd.server.listener import listening
 from registry.api.access import NodeKeyCallers
 from registry.api.node_keys import NodeKeys
-from registry.composition import (
+from registry.daemon import (
     RegistryComponents,
     build_application,
     build_components,
     instant_answers,
 )
-from registry.nodes.events import Source
-from registry.nodes.freshness import Freshness
+from registry.nodes.audit import AUDITED
+from registry.nodes.directory import Entry
+from registry.nodes.events import ChangeKind, Source
+from registry.nodes.freshness import Clocks, Freshness
 from registry.prometheus.targets import TargetOptions
-from registry.store.protocol import DoneCallback, Heard, Row, StoreUnavailable
+from registry.store.protocol import DoneCallback, Heard, Row
 
 OPS = "ops-key-0123456789"
 SCRAPER = "scraper-key-0123456789"
 WEB_HOSTS = "web-hosts-key-0123456789"
 NODE_SECRET = "node-secret-0123456789"
 WALL = 1_700_000_000
+HEARTBEAT_COUNTS = re.compile(
+    r'^rollcall_registry_heartbeats_(?:refused_)?total{.*"(.*)"} (.*)$', re.MULTILINE
+)
 
 KEYS = [
     (fingerprint(OPS), Caller("ops", frozenset({"read", "write"}))),
@@ -60,7 +66,7 @@ class MemoryStore:
 
     def __init__(self, rows: Sequence[Row] = ()) -> None:
         self.rows = {row.hostname: row for row in rows}
-        self.failure: StoreUnavailable | None = None
+        self.failure: Exception | None = None
         self.loaded = asyncio.Event()
         self.loaded.set()
 
@@ -180,6 +186,11 @@ class InProcessRegistry:
         body = {"labels": list(labels), "kv": dict(kv or {})}
         return await self.ask("POST", f"/nodes/{hostname}", json=body, **options)
 
+    async def counts(self) -> dict[str, float]:
+        """Return the heartbeats accepted and refused, by outcome and reason, from /metrics."""
+        text = (await self.ask("GET", "/metrics")).body.decode()
+        return {label: float(value) for label, value in HEARTBEAT_COUNTS.findall(text)}
+
     async def close(self) -> None:
         """End."""
         await self._session.close()
@@ -200,20 +211,25 @@ async def in_process_registry(
     """Run a registry while the context is open; at the level `debug` no answer is instant."""
     clock = clock or ManualClocks()
     store = store or MemoryStore()
-    audit: list[tuple[str, str, Source]] = []
-    components = build_components(
-        store=store,
-        target_options=target_options or TargetOptions(),
-        freshness=Freshness(stale_after=90, expire_after=expire_after, started=clock.uptime),
-        clock=lambda: clock.wall,
-        monotonic=lambda: clock.uptime,
-        audit=lambda *change: audit.append(change),
-    )
     metrics = new_metrics()
     request_metrics = RequestMetrics(metrics)
     log = structlog.wrap_logger(
         structlog.PrintLogger(), wrapper_class=structlog.make_filtering_bound_logger(level)
     )
+    components = build_components(
+        store=store,
+        target_options=target_options or TargetOptions(),
+        freshness=Freshness(stale_after=90, expire_after=expire_after, started=clock.uptime),
+        clocks=Clocks(wall=lambda: clock.wall, monotonic=lambda: clock.uptime),
+        metrics=metrics,
+        log=log,
+    )
+    audit: list[tuple[str, str, Source]] = []
+
+    def record(kind: ChangeKind, node: Entry, source: Source) -> None:
+        audit.append((kind, node.hostname, source))
+
+    components.events.subscribe(record, AUDITED)
     keyring = Keyring(KEYS, derived=NodeKeyCallers(NodeKeys([NODE_SECRET])))
     app = build_application(
         components,

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from registry.store.protocol import Row, StoreOpenError
+from registry.errors import StoreOpenError
+from registry.store.protocol import Row
 from registry.store.sqlite.database import MIGRATIONS
 from registry.store.sqlite.store import SqliteStore
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from registry.errors import StoreOpenError
 from registry.main import main
-from registry.store.protocol import StoreOpenError
 from registry.store.sqlite import backups
 from tests.support.registry.sqlite_store import fill, hostnames_of, ignore, open_store, row
 

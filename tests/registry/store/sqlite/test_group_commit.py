@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from registry.store.protocol import Row, StoreUnavailable
+from registry.errors import StoreUnavailable
+from registry.store.protocol import Row
 from registry.store.sqlite.group_commit import GroupCommit
 from registry.store.sqlite.store import SqliteStore
 

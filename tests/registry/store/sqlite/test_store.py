@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from registry.store.protocol import Heard, Row, StoreOpenError, StoreUnavailable
+from registry.errors import StoreOpenError, StoreUnavailable
+from registry.store.protocol import Heard, Row
 from registry.store.sqlite import backups
 from tests.support.registry.sqlite_store import (
     DOCUMENT,
