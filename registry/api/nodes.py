@@ -29,9 +29,8 @@ from registry.nodes.events import Source
 from registry.nodes.filters import Filters
 from registry.nodes.nodes import Nodes
 from registry.prometheus.explain import explain
-from registry.prometheus.index import TargetIndex
+from registry.prometheus.index import TargetFormat, TargetIndex
 from registry.prometheus.scrapers import Scrapers
-from registry.prometheus.service import TargetFormat
 from registry.prometheus.targets import TargetOptions
 
 SCRAPER = "X-Prometheus-Refresh-Interval-Seconds"

@@ -18,12 +18,12 @@ from registry.message import Heartbeat, normalise_hostname
 from registry.nodes.directory import (
     AGENT_ID,
     Directory,
-    EncodedArray,
     Entry,
     body_digest,
     encode_document,
     entries_from_rows,
 )
+from registry.nodes.encoding import EncodedArray
 from registry.nodes.events import REGISTRY, ChangeKind, NodeEvents, Source
 from registry.nodes.filters import Filters
 from registry.nodes.freshness import Clocks, Freshness
