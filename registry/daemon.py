@@ -36,8 +36,7 @@ from registry.prometheus.index import TargetIndex
 from registry.prometheus.scrapers import Scrapers
 from registry.prometheus.targets import TargetOptions
 from registry.settings import RegistryConfiguration
-from registry.store.protocol import NodeStore
-from registry.store.sqlite.store import SqliteStore
+from registry.store.protocol import NodeStore, StoreBackend
 
 # An unchanged heartbeat is durable within this time. It may come right after a flush has begun,
 # so that flushes are twice as frequent.
@@ -146,9 +145,9 @@ def instant_answers(
 async def run(
     configuration: RegistryConfiguration,
     log: FilteringBoundLogger,
-    store: type[SqliteStore] = SqliteStore,
+    backend: StoreBackend | None = None,
 ) -> None:
-    """Run the registry until SIGTERM or SIGINT.
+    """Run the registry until SIGTERM or SIGINT, on the store of the settings or another one.
 
     Raises ConfigError, StoreOpenError and ListenError.
     """
@@ -156,7 +155,7 @@ async def run(
     settings, metrics = configuration.settings, new_metrics()
     request_metrics, tls = RequestMetrics(metrics), configuration.tls()
     async with AsyncExitStack() as stack:
-        registry = _open(stack, store, configuration, metrics, log)
+        registry = _open(stack, backend or configuration.store(), configuration, metrics, log)
         app = build_application(
             registry,
             keyring=keyring,
@@ -203,17 +202,13 @@ def timeouts(*, stale_after_seconds: float) -> Timeouts:
 
 def _open(
     stack: AsyncExitStack,
-    kind: type[SqliteStore],
+    backend: StoreBackend,
     configuration: RegistryConfiguration,
     metrics: CollectorRegistry,
     log: FilteringBoundLogger,
 ) -> RegistryComponents:
     """Open the store and build the rules on it; the stack flushes and closes it at the end."""
-    store = kind(
-        path=configuration.store_file(),
-        monotonic=time.monotonic,
-        observe=StoreMetrics(metrics).observe,
-    )
+    store = backend.open(monotonic=time.monotonic, observe=StoreMetrics(metrics).observe)
     stack.push_async_callback(store.close)
     registry = build_components(
         store=store,

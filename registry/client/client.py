@@ -10,7 +10,6 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 
-from registry.client.error_mapping import connection_lost, error_for_exception, error_for_status
 from registry.client.errors import (
     REGISTRY_ERRORS,
     BadCertificate,
@@ -27,6 +26,9 @@ from registry.client.errors import (
     TooSlow,
     Unreachable,
     WrongKey,
+    connection_lost,
+    error_for_exception,
+    error_for_status,
 )
 from registry.client.tls import ClientTls
 from registry.message import MAX_BODY_BYTES, Heartbeat, Node, TargetGroup

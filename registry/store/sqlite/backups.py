@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple
 
 from registry.errors import StoreOpenError
+from registry.store.protocol import Restored
 from registry.store.sqlite.database import (
     MIGRATIONS,
     StoreLock,
@@ -62,13 +62,6 @@ def copy(path: Path, target: Path) -> int:
     return nodes
 
 
-class Restored(NamedTuple):
-    """How many nodes a store has now, and where the one is that was there before."""
-
-    nodes: int
-    kept: Path | None
-
-
 def restore(
     backup: Path, path: Path, *, rename_durably: Callable[[Path, Path], None] = rename_durably
 ) -> Restored:
@@ -89,7 +82,7 @@ def restore(
         raise StoreOpenError(f"{path} cannot be replaced: {error}") from error
     finally:
         lock.release()
-    return Restored(nodes, kept)
+    return Restored(nodes, None if kept is None else str(kept))
 
 
 def _keep_previous(path: Path) -> Path | None:

@@ -8,13 +8,12 @@ from threading import Thread
 from typing import Generic, NamedTuple, TypeVar
 
 from registry.errors import StoreUnavailable
-from registry.store.protocol import DoneCallback
+from registry.store.protocol import DoneCallback, Observe
 
 T = TypeVar("T")
 MAX_BATCH_OPERATIONS = 1000
 
 Write = Callable[[Sequence[T]], Sequence[Exception | None]]
-Observe = Callable[[int, float], None]
 
 
 class _Submitted(NamedTuple, Generic[T]):

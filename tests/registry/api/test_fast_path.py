@@ -16,9 +16,9 @@ from tests.support.registry.in_process import (
     SCRAPER,
     WEB_HOSTS,
     InProcessRegistry,
-    MemoryStore,
     in_process_registry,
 )
+from tests.support.registry.memory_store import MemoryStore
 
 LABELS = ["prometheus:web", "prometheus:web:rack:r1", "service:web"]
 PLAIN = {"labels": LABELS, "kv": {"rack": "r1"}}

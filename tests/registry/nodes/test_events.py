@@ -9,7 +9,8 @@ from registry.errors import StoreUnavailable
 from registry.nodes.directory import Entry
 from registry.nodes.events import REGISTRY, ChangeKind, NodeEvents, Source
 from registry.store.protocol import Row
-from tests.support.registry.in_process import InProcessRegistry, MemoryStore, in_process_registry
+from tests.support.registry.in_process import InProcessRegistry, in_process_registry
+from tests.support.registry.memory_store import MemoryStore
 
 DAY = 86_400
 DOCUMENT = b'{"labels":[],"kv":{}}'

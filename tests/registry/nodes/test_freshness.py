@@ -8,9 +8,9 @@ from registry.store.protocol import Row
 from tests.support.registry.in_process import (
     InProcessRegistry,
     ManualClocks,
-    MemoryStore,
     in_process_registry,
 )
+from tests.support.registry.memory_store import MemoryStore
 
 DAY = 86_400
 

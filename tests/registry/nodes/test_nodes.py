@@ -6,7 +6,7 @@ from pathlib import Path
 import structlog
 from prometheus_client import CollectorRegistry
 
-from registry.api.node_keys import NodeKeys
+from registry.api.access import NodeKeys
 from registry.daemon import RegistryComponents, build_components
 from registry.errors import StoreUnavailable
 from registry.message import Heartbeat

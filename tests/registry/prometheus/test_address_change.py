@@ -10,9 +10,9 @@ from registry.store.protocol import Row
 from tests.support.registry.in_process import (
     OPS,
     InProcessRegistry,
-    MemoryStore,
     in_process_registry,
 )
+from tests.support.registry.memory_store import MemoryStore
 
 LABELS = ["prometheus:web:host:127.0.0.1", "prometheus:web:host:127.0.0.2"]
 

@@ -1,6 +1,5 @@
 """A registry within the test: real rules and routes on a real port, time and store in our hand."""
 
-import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -14,8 +13,7 @@ from yarl import URL
 from httpd.auth import Caller, Keyring, fingerprint
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.server.listener import listening
-from registry.api.access import NodeKeyCallers
-from registry.api.node_keys import NodeKeys
+from registry.api.access import NodeKeyCallers, NodeKeys
 from registry.daemon import (
     RegistryComponents,
     build_application,
@@ -27,7 +25,7 @@ from registry.nodes.directory import Entry
 from registry.nodes.events import ChangeKind, Source
 from registry.nodes.freshness import Clocks, Freshness
 from registry.prometheus.targets import TargetOptions
-from registry.store.protocol import DoneCallback, Heard, Row
+from tests.support.registry.memory_store import MemoryStore
 
 OPS = "ops-key-0123456789"
 SCRAPER = "scraper-key-0123456789"
@@ -56,68 +54,6 @@ class ManualClocks:
         """Let time pass."""
         self.wall += seconds
         self.uptime += seconds
-
-
-class MemoryStore:
-    """A NodeStore that forgets everything; durable in the next turn of the loop.
-
-    It does not join operations into batches, and fails all of them while `failure` is set.
-    """
-
-    def __init__(self, rows: Sequence[Row] = ()) -> None:
-        self.rows = {row.hostname: row for row in rows}
-        self.failure: Exception | None = None
-        self.loaded = asyncio.Event()
-        self.loaded.set()
-
-    async def load(self) -> Sequence[Row]:
-        await self.loaded.wait()
-        return [self.rows[name] for name in sorted(self.rows)]
-
-    def put(self, row: Row, done: DoneCallback) -> asyncio.Future[None]:
-        return self._soon(done, {row.hostname: row})
-
-    def touch(self, heard: Sequence[Heard], done: DoneCallback) -> asyncio.Future[None]:
-        known = [beat for beat in heard if beat.hostname in self.rows]
-        return self._soon(
-            done,
-            {
-                beat.hostname: self.rows[beat.hostname]._replace(
-                    last_update=beat.last_update, address=beat.address
-                )
-                for beat in known
-            },
-        )
-
-    def delete(self, hostname: str, done: DoneCallback) -> asyncio.Future[None]:
-        return self._soon(done, {hostname: None})
-
-    async def close(self) -> None:
-        """Do nothing."""
-
-    def _soon(self, done: DoneCallback, changes: Mapping[str, Row | None]) -> asyncio.Future[None]:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-        loop.call_soon(self._finish, done, changes, future)
-        return future
-
-    def _finish(
-        self, done: DoneCallback, changes: Mapping[str, Row | None], future: asyncio.Future[None]
-    ) -> None:
-        failure = self.failure
-        if failure is None:
-            for hostname, row in changes.items():
-                if row is None:
-                    self.rows.pop(hostname, None)
-                else:
-                    self.rows[hostname] = row
-        done(failure)
-        if future.done():
-            return
-        if failure is None:
-            future.set_result(None)
-        else:
-            future.set_exception(failure)
 
 
 class RegistryResponse:

@@ -73,11 +73,11 @@ async def test_each_restore_keeps_what_was_there_with_what_its_log_held(tmp_path
     path = await crashed(tmp_path / "s", "first")
 
     restored = backups.restore(backup, path)
-    assert restored == (1, path.with_name("r.db.before-restore"))
+    assert restored == (1, str(path.with_name("r.db.before-restore")))
     assert await known(path) == ["restored"]
     await fill(path, "second")
     again = backups.restore(backup, path)
-    assert again == (1, path.with_name("r.db.before-restore.2"))
+    assert again == (1, str(path.with_name("r.db.before-restore.2")))
 
     assert await known(path) == ["restored"]
     assert await known(path.with_name("r.db.before-restore")) == ["first"]
@@ -111,9 +111,9 @@ async def test_what_cannot_be_read_is_kept_with_its_log_as_it_is(tmp_path: Path)
 
     kept = backups.restore(backup, path).kept
 
-    assert kept is not None
-    assert kept.read_bytes() == b"precious"
-    assert kept.with_name(f"{kept.name}-wal").read_bytes() == b"log"
+    assert kept == str(path.with_name("r.db.before-restore"))
+    assert path.with_name("r.db.before-restore").read_bytes() == b"precious"
+    assert path.with_name("r.db.before-restore-wal").read_bytes() == b"log"
     assert await known(path) == ["restored"]
 
 
