@@ -4,9 +4,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from config.address import listen_address
+from config.address import MAX_PORT, listen_address
 
-PortNumber = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+PortNumber = Annotated[int, msgspec.Meta(ge=1, le=MAX_PORT)]
 Seconds = Annotated[int, msgspec.Meta(ge=1)]
 
 

@@ -23,7 +23,8 @@ from httpd.process import SystemdNotifier
 from httpd.server.limits import Timeouts
 from httpd.server.listener import SignalHandler, listening
 from registry.api.access import permits
-from registry.api.nodes import NodesApi, PrometheusApi
+from registry.api.nodes import NodesApi
+from registry.api.targets import TargetsApi
 from registry.errors import STATUS_BY_ERROR
 from registry.instant import InstantAnswers
 from registry.metrics import NodeMetrics, StoreMetrics
@@ -100,7 +101,7 @@ def build_application(
 ) -> web.Application:
     """Build the HTTP application over the rules."""
     nodes = registry.nodes
-    targets = PrometheusApi(
+    targets = TargetsApi(
         nodes=nodes,
         index=registry.index,
         target_options=registry.target_options,
@@ -128,14 +129,10 @@ def instant_answers(
     metrics: RequestMetrics,
     log: FilteringBoundLogger,
 ) -> Instant:
-    """Make what answers the two routes that a fleet and its scrapers ask all the time."""
-    answers = InstantAnswers(nodes=registry.nodes, index=registry.index, scrapers=registry.scrapers)
+    """Return what answers heartbeats at once."""
     return Instant(
-        [
-            ("POST", "/nodes/{hostname}", answers.heartbeat),
-            ("GET", "/prometheus/{service}", answers.targets),
-        ],
-        declined={"POST": (), "GET": ("Accept-Encoding", "If-None-Match")},
+        [("POST", "/nodes/{hostname}", InstantAnswers(nodes=registry.nodes).heartbeat)],
+        declined={"POST": ()},
         keyring=keyring,
         metrics=metrics,
         log=log,

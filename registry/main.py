@@ -19,7 +19,7 @@ WRONG_SETTINGS = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the command line asks for; give the exit status."""
+    """Run the daemon or a command; return the exit status."""
     options = _parser().parse_args(arguments)
     try:
         configuration = RegistryConfiguration(options.config)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import aiohttp
 
 CERTIFICATE_ADVICE = "set `certificate` and `certificate_key` to a pair of the CA that it trusts"
-# What a server says to a client whose certificate is missing or not to its liking.
+# Alerts of a server that refuses the client's certificate, or misses it.
 CLIENT_REFUSED_REASONS = (
     "CERTIFICATE",
     "UNKNOWN_CA",
@@ -20,10 +20,10 @@ NOT_TLS_REASONS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNEXPECTED_EOF", "RE
 
 
 class RegistryError(Exception):
-    """A request to a registry came to nothing; the text says why.
+    """A request to a registry failed; the text says why.
 
-    ``kind`` is a word for metrics and programs. ``transient`` tells whether it ends without anybody
-    doing something. ``retry_after_seconds`` is what the registry asked for, if it did.
+    ``kind`` identifies the error in metrics and to programs. ``transient`` is whether it may pass
+    without anybody doing something. ``retry_after_seconds`` is the registry's Retry-After, if any.
     """
 
     kind: ClassVar[str]
@@ -150,7 +150,7 @@ ERROR_BY_STATUS: dict[int, type[RegistryError]] = {
 def error_for_status(
     status: int, message: str, *, location: str | None, retry_after_seconds: float | None
 ) -> RegistryError:
-    """Give the failure that an answer's status stands for."""
+    """Return the error that an answer's status stands for."""
     if MULTIPLE_CHOICES <= status < BAD_REQUEST:
         return Redirected(
             f"it answers {status} and points to {location or 'nowhere'}; "
@@ -163,7 +163,7 @@ def error_for_status(
 def error_for_exception(
     error: aiohttp.ClientError | TimeoutError, *, limit: float, tls: bool
 ) -> RegistryError:
-    """Give the failure that stands for an exception of the HTTP library.
+    """Return the error that an exception of aiohttp stands for.
 
     ``limit`` is the time limit in seconds, ``tls`` tells whether the registry was to speak TLS.
     """
@@ -183,8 +183,8 @@ def _no_connection(error: aiohttp.ClientConnectionError, *, tls: bool) -> Regist
     if cause is not None:
         return _tls_failure(cause)
     if tls and connection_lost(error):
-        # With TLS 1.3 a client is told that it is not wanted only after its handshake, and servers
-        # on asyncio, as ours, then hang up without a word.
+        # With TLS 1.3 a server refuses a client's certificate after the client's handshake, and
+        # servers on asyncio, such as ours, then close the connection without an alert.
         return CertificateRefused(
             "it hung up right after the TLS handshake, as a registry with `client_ca` does to a "
             f"host whose certificate it does not accept; {CERTIFICATE_ADVICE}"
@@ -196,7 +196,7 @@ def _no_connection(error: aiohttp.ClientConnectionError, *, tls: bool) -> Regist
 
 
 def connection_lost(error: BaseException) -> bool:
-    """Tell whether a connection that stood was closed before an answer came."""
+    """Return whether an established connection was closed before an answer came."""
     return isinstance(error, aiohttp.ServerDisconnectedError) or (
         isinstance(error, aiohttp.ClientOSError)
         and not isinstance(error, aiohttp.ClientConnectorError)
@@ -205,7 +205,7 @@ def connection_lost(error: BaseException) -> bool:
 
 
 def tls_error(error: BaseException) -> ssl.SSLError | None:
-    """Find the TLS library's own error among an exception's causes."""
+    """Return the error of the ssl module among an exception's causes, or None."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, ssl.SSLError) and not isinstance(seen, aiohttp.ClientError):

@@ -58,7 +58,7 @@ class NodeEvents:
             self._subscribers[kind].append(subscriber)
 
     def publish(self, kind: ChangeKind, node: Entry, source: Source) -> None:
-        """Tell the subscribers; `node` is as it is now, or as it was if it is gone."""
+        """Call the subscribers; `node` is as it is now, or as it was if it is gone."""
         for subscriber in self._subscribers[kind]:
             try:
                 subscriber(kind, node, source)

@@ -28,8 +28,6 @@ NO_LABELS = b"{}"
 # Few: if one node changes, all that share its block are encoded again.
 MAX_BLOCK_OFFERS = 32
 MAX_CACHED_BYTES = 128 * 1024 * 1024
-# Larger answers are joined again for each request, and are sent in pieces.
-SMALL_ANSWER_BYTES = 32 * 1024
 # Units of work done before the loop serves others; a unit is about a microsecond on a fast machine.
 WORK_PER_SLICE = 3000
 
@@ -77,26 +75,14 @@ class Offer(BlockItem):
 
 
 class Service:
-    """The offers of one service; `small_answers` are those given since the last change."""
+    """The offers of one service."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.small_answers: dict[TargetFormat, EncodedArray] = {}
         self.offers = SortedBlocks[Offer](key=attrgetter("hostname"), max_items=MAX_BLOCK_OFFERS)
-
-    def put(self, offer: Offer) -> Offer | None:
-        """Add a node's offer; return the one that it replaces, if any."""
-        self.small_answers = {}
-        return self.offers.put(offer)
-
-    def remove(self, hostname: str) -> Offer | None:
-        """Remove a node's offer; return it, or None if there is none."""
-        self.small_answers = {}
-        return self.offers.remove(hostname)
 
     def drop_answers(self, target_format: TargetFormat) -> None:
         """Free the memory of the encoded answers."""
-        self.small_answers.pop(target_format, None)
         for block in self.offers.blocks():
             block.runs.pop(target_format, None)
 
@@ -177,7 +163,7 @@ class TargetIndex:
         found = self._services.get(service)
         if found is None:
             return EMPTY_ARRAY
-        small_answers, cooperative_yield = found.small_answers, CooperativeYield()
+        cooperative_yield = CooperativeYield()
         # Each block once: if nodes change all the time, the answer is finished all the same.
         runs = [
             block.runs.get(target_format)
@@ -186,15 +172,7 @@ class TargetIndex:
         ]
         size = sum([len(run.joined) for run in runs])
         self._lru.record_use(found, target_format, size)
-        array = join_runs(runs)
-        if size <= SMALL_ANSWER_BYTES:
-            small_answers[target_format] = array  # in vain, if the service has changed meanwhile
-        return array
-
-    def at_once(self, service: str, target_format: TargetFormat) -> EncodedArray | None:
-        """Return the answer if it is small and nothing has changed since it was last given."""
-        found = None if self._invalidated else self._services.get(service)
-        return found.small_answers.get(target_format) if found is not None else None
+        return join_runs(runs)
 
     async def refresh(self) -> None:
         """Read the nodes that have changed by now; the loop serves others meanwhile."""
@@ -254,11 +232,11 @@ class TargetIndex:
         service = self._services.get(name)
         if service is None:
             service = self._services[name] = Service(name)
-        self._count_remarks(removed=service.put(offer), added=offer)
+        self._count_remarks(removed=service.offers.put(offer), added=offer)
         return service
 
     def _remove_offer(self, service: Service, hostname: str) -> None:
-        self._count_remarks(removed=service.remove(hostname))
+        self._count_remarks(removed=service.offers.remove(hostname))
         if not service.offers:
             self._lru.discard(service)
             del self._services[service.name]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from registry.api.nodes import SCRAPER as REFRESH
+from registry.api.targets import SCRAPER as REFRESH
 from registry.errors import StoreFull
 from tests.support.registry.in_process import (
     OPS,

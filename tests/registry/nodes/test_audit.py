@@ -24,7 +24,7 @@ class LogLines(list[dict[str, Any]]):
 
 
 async def lines_of(*changes: tuple[ChangeKind, str, Source]) -> list[dict[str, Any]]:
-    """Tell of changes in one turn of the loop; give what is written after it."""
+    """Record changes in one iteration of the loop; return the lines that are logged then."""
     lines = LogLines()
     audit = AuditLog(
         structlog.wrap_logger(

@@ -41,12 +41,12 @@ class IndexedNodes:
             self.index.on_change(ChangeKind.DELETED, entry, REGISTRY)
 
     async def ask(self, service: str, target_format: TargetFormat = "flat") -> bytes:
-        """Give an answer."""
+        """Return an answer."""
         return joined(await self.index.answer(service, target_format))
 
 
 def joined(listing: EncodedArray) -> bytes:
-    """Give the array that a listing is."""
+    """Return the array that a listing is."""
     return b"[%b]" % b",".join(listing.runs)
 
 
@@ -186,7 +186,7 @@ def test_the_answers_asked_for_longest_ago_are_let_go_of_and_the_last_is_kept() 
 
 def offering(name: str) -> Service:
     service = Service(name)
-    service.put(Offer("h1", NodeTargets([TargetGroup(["h1:1"], {})], [])))
+    service.offers.put(Offer("h1", NodeTargets([TargetGroup(["h1:1"], {})], [])))
     service.offers.blocks()[0].runs["flat"] = join_values([b"{}"])
     return service
 

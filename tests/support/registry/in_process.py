@@ -106,7 +106,7 @@ class InProcessRegistry:
             return RegistryResponse(response, await response.read())
 
     async def get(self, path: str, **options: Any) -> Any:
-        """Give what a path shows."""
+        """Return what a path shows."""
         answer = await self.ask("GET", path, **options)
         assert answer.status == 200, answer.body
         return answer.json()

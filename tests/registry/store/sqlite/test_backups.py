@@ -18,7 +18,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files
 
 
 async def crashed(folder: Path, *hostnames: str) -> Path:
-    """Give a store as a crash leaves it: all that it knows is in its log."""
+    """Return a store as a crash leaves it: all that it knows is in its log."""
     await asyncio.to_thread(folder.mkdir)
     living = folder / "living.db"
     async with open_store(living) as (store, _):
@@ -29,7 +29,7 @@ async def crashed(folder: Path, *hostnames: str) -> Path:
 
 
 async def known(path: Path) -> list[str]:
-    """Give the nodes of a store."""
+    """Return the nodes of a store."""
     async with open_store(path) as (_, rows):
         return hostnames_of(rows)
 
@@ -162,7 +162,7 @@ async def test_a_lock_that_leads_elsewhere_is_not_followed(tmp_path: Path) -> No
 
 
 def settings(tmp_path: Path, store: Path) -> list[str]:
-    """Write settings; give the arguments that name them."""
+    """Write settings; return the arguments that name them."""
     file = tmp_path / "registry.yml"
     key = {"name": "ops", "value": "k" * 32, "allow": ["read", "write"]}
     file.write_text(yaml.safe_dump({"keys": [key], "store": f"sqlite:///{store}"}))

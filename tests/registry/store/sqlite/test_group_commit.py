@@ -15,7 +15,7 @@ from registry.store.sqlite.store import SqliteStore
 
 
 def ignore(_outcome: object, _also: object = None) -> None:
-    """Be told of something."""
+    """Do nothing."""
 
 
 def defects() -> list[Exception]:
