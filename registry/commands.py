@@ -6,12 +6,10 @@ from pathlib import Path
 from config.load import ConfigError
 from registry.message import normalise_hostname
 from registry.settings import RegistryConfiguration
-from registry.store.sqlite import backups
-from registry.store.sqlite.database import check_no_orphaned_wal
 
 
 def node_key(configuration: RegistryConfiguration, hostname: str) -> None:
-    """Print the key that is good for this host alone."""
+    """Print the key that is good for this host alone. Raises ConfigError, HostnameInvalid."""
     keys = configuration.node_keys()
     if keys is None:
         raise ConfigError(
@@ -21,37 +19,34 @@ def node_key(configuration: RegistryConfiguration, hostname: str) -> None:
 
 
 def backup(configuration: RegistryConfiguration, file: Path) -> None:
-    """Copy the store, which may be in use."""
-    nodes = backups.copy(configuration.store_file(), file)
+    """Copy the store, which may be in use, to a new file. Raises StoreOpenError."""
+    nodes = configuration.store().backup(file)
     _print(f"{file}: {nodes} nodes")
 
 
 def restore(configuration: RegistryConfiguration, file: Path) -> None:
-    """Put a backup in the place of the store."""
-    path = configuration.store_file()
-    nodes, kept = backups.restore(file, path)
+    """Replace the store, which must not be in use, by a backup. Raises StoreOpenError."""
+    store = configuration.store()
+    nodes, kept = store.restore(file)
     before = f"what was there before is {kept}" if kept else "there was no store before"
-    _print(f"{path}: {nodes} nodes; {before}")
+    _print(f"{store}: {nodes} nodes; {before}")
 
 
 def check(configuration: RegistryConfiguration) -> None:
-    """Check each row of the store."""
-    path = configuration.store_file()
-    if path.exists():
-        _print(f"{path}: {backups.check(path)} nodes, all is well")
+    """Check everything in the store, which may be in use. Raises StoreOpenError."""
+    store = configuration.store()
+    nodes = store.check()
+    if nodes is None:
+        _print(f"{store}: does not exist yet, the first start makes it")
     else:
-        check_no_orphaned_wal(path)
-        _print(f"{path}: does not exist yet, the first start makes it")
+        _print(f"{store}: {nodes} nodes, all is well")
 
 
 def warn(configuration: RegistryConfiguration) -> None:
-    """Warn of what is no fault of the settings, but would stop the start on this machine."""
-    folder = configuration.store_file().parent
-    if not folder.is_dir():
-        sys.stderr.write(
-            f"rollcall-registry: {configuration.file}: store: the directory {folder} does not"
-            " exist here; the registry starts only where it does, and its user can write to it\n"
-        )
+    """Print what is no mistake in the settings, but would stop the start on this machine."""
+    warning = configuration.store().warning()
+    if warning is not None:
+        sys.stderr.write(f"rollcall-registry: {configuration.file}: store: {warning}\n")
 
 
 def _print(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Wiring: open the store, build the rules, listen, read the nodes, and live until told to stop."""
+"""The composition root: build the registry from its settings, listen, load, run until a signal."""
 
 import asyncio
 import gc
@@ -6,51 +6,153 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 
+from aiohttp import web
 from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
 
 from config.address import listen_address
+from httpd.app import build_app
 from httpd.auth import Keyring
+from httpd.instant import Instant
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.process import SystemdNotifier
 from httpd.server.limits import Timeouts
 from httpd.server.listener import SignalHandler, listening
-from registry.composition import (
-    RegistryComponents,
-    build_application,
-    build_components,
-    instant_answers,
-)
-from registry.metrics import StoreMetrics
-from registry.nodes.audit import AuditLog
-from registry.nodes.freshness import Freshness
+from registry.api.access import permits
+from registry.api.nodes import NodesApi
+from registry.api.targets import TargetsApi
+from registry.errors import STATUS_BY_ERROR
+from registry.instant import InstantAnswers
+from registry.metrics import NodeMetrics, StoreMetrics
+from registry.nodes.audit import AUDITED, AuditLog
+from registry.nodes.directory import Directory
+from registry.nodes.events import NodeEvents
+from registry.nodes.freshness import Clocks, Freshness
+from registry.nodes.nodes import Nodes
 from registry.prometheus.index import TargetIndex
+from registry.prometheus.scrapers import Scrapers
+from registry.prometheus.targets import TargetOptions
 from registry.settings import RegistryConfiguration
-from registry.store.sqlite.store import SqliteStore
+from registry.store.protocol import NodeStore, StoreBackend
 
-# What is promised to be durable within a second is written twice in one.
-FLUSH_SECONDS = 0.5
-# Who asks for targets has changed nodes read at once; else they are read now and then, together.
+# An unchanged heartbeat is durable within this time. It may come right after a flush has begun,
+# so that flushes are twice as frequent.
+DURABLE_WITHIN_SECONDS = 1.0
+FLUSH_SECONDS = DURABLE_WITHIN_SECONDS / 2
+# A request for targets reads the changed nodes itself. This bounds how many it finds unread.
 INDEX_REFRESH_SECONDS = 2.0
 DRAIN_SECONDS = 8.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryComponents:
+    """What is behind the routes."""
+
+    directory: Directory
+    events: NodeEvents
+    index: TargetIndex
+    nodes: Nodes
+    target_options: TargetOptions
+    scrapers: Scrapers
+
+
+def build_components(
+    *,
+    store: NodeStore,
+    target_options: TargetOptions,
+    freshness: Freshness,
+    clocks: Clocks,
+    metrics: CollectorRegistry,
+    log: FilteringBoundLogger,
+) -> RegistryComponents:
+    """Build the rules on a store that is not loaded yet, and whatever subscribes to changes."""
+    directory, events = Directory(), NodeEvents(log)
+    nodes = Nodes(
+        store=store, directory=directory, events=events, freshness=freshness, clocks=clocks
+    )
+    index = TargetIndex(directory=directory, target_options=target_options)
+    scrapers = Scrapers(monotonic=clocks.monotonic)
+    events.subscribe(index.on_change)
+    events.subscribe(NodeMetrics(metrics, nodes=nodes, index=index, scrapers=scrapers).count)
+    events.subscribe(AuditLog(log).record, AUDITED)
+    return RegistryComponents(
+        directory=directory,
+        events=events,
+        index=index,
+        nodes=nodes,
+        target_options=target_options,
+        scrapers=scrapers,
+    )
+
+
+def build_application(
+    registry: RegistryComponents,
+    *,
+    keyring: Keyring,
+    metrics: CollectorRegistry,
+    request_metrics: RequestMetrics,
+    open_metrics: bool,
+    open_swagger: bool,
+    log: FilteringBoundLogger,
+) -> web.Application:
+    """Build the HTTP application over the rules."""
+    nodes = registry.nodes
+    targets = TargetsApi(
+        nodes=nodes,
+        index=registry.index,
+        target_options=registry.target_options,
+        scrapers=registry.scrapers,
+    )
+    return build_app(
+        routes=[*NodesApi(nodes=nodes).routes(), *targets.routes()],
+        keyring=keyring,
+        permits=permits,
+        statuses=STATUS_BY_ERROR,
+        metrics=metrics,
+        request_metrics=request_metrics,
+        swagger=files("registry").joinpath("swagger.yml").read_text("utf-8"),
+        unavailable_reason=lambda: nodes.unavailable_reason,
+        open_metrics=open_metrics,
+        open_swagger=open_swagger,
+        log=log,
+    )
+
+
+def instant_answers(
+    registry: RegistryComponents,
+    *,
+    keyring: Keyring,
+    metrics: RequestMetrics,
+    log: FilteringBoundLogger,
+) -> Instant:
+    """Return what answers heartbeats at once."""
+    return Instant(
+        [("POST", "/nodes/{hostname}", InstantAnswers(nodes=registry.nodes).heartbeat)],
+        declined={"POST": ()},
+        keyring=keyring,
+        metrics=metrics,
+        log=log,
+    )
 
 
 async def run(
     configuration: RegistryConfiguration,
     log: FilteringBoundLogger,
-    store: type[SqliteStore] = SqliteStore,
+    backend: StoreBackend | None = None,
 ) -> None:
-    """Run the registry, on a store of this kind, until SIGTERM or SIGINT.
+    """Run the registry until SIGTERM or SIGINT, on the store of the settings or another one.
 
-    Raises ConfigError, StartError of the store and of the shell.
+    Raises ConfigError, StoreOpenError and ListenError.
     """
     keyring = Keyring(configuration.callers, derived=configuration.derived())
     settings, metrics = configuration.settings, new_metrics()
     request_metrics, tls = RequestMetrics(metrics), configuration.tls()
     async with AsyncExitStack() as stack:
-        registry = _open(stack, store, configuration, metrics, log)
+        registry = _open(stack, backend or configuration.store(), configuration, metrics, log)
         app = build_application(
             registry,
             keyring=keyring,
@@ -77,11 +179,11 @@ async def run(
             )
         )
         await registry.nodes.load()
-        # For a hundred thousand nodes each full collection is a stall of 50 to 80 ms. Of those that
-        # come later it goes on to be one, until the next start.
+        # The garbage collector need not look at the loaded nodes again: of a hundred thousand
+        # nodes, each full collection would stop the loop for 50 to 80 ms.
         gc.freeze()
         log.info("loaded", nodes=len(registry.directory))
-        # Each on its own: to read a whole fleet's services takes longer than a flush may wait.
+        # One task each: to read the services of a whole fleet takes longer than a flush may wait.
         for interval, action in (
             (FLUSH_SECONDS, registry.nodes.flush),
             (INDEX_REFRESH_SECONDS, IndexRefresher(registry.index)),
@@ -91,31 +193,27 @@ async def run(
 
 
 def timeouts(*, stale_after_seconds: float) -> Timeouts:
-    """Give the connections' limits: a host that is not stale yet keeps the one that it has."""
+    """Return the time limits of connections: a host that is not stale keeps its connection."""
     return Timeouts(idle=max(Timeouts.idle, stale_after_seconds))
 
 
 def _open(
     stack: AsyncExitStack,
-    kind: type[SqliteStore],
+    backend: StoreBackend,
     configuration: RegistryConfiguration,
     metrics: CollectorRegistry,
     log: FilteringBoundLogger,
 ) -> RegistryComponents:
-    """Open the store, and build the rules on it; what is heard last is made durable at the end."""
-    store = kind(
-        path=configuration.store_file(),
-        monotonic=time.monotonic,
-        observe=StoreMetrics(metrics).observe,
-    )
+    """Open the store and build the rules on it; the stack flushes and closes it at the end."""
+    store = backend.open(monotonic=time.monotonic, observe=StoreMetrics(metrics).observe)
     stack.push_async_callback(store.close)
     registry = build_components(
         store=store,
         target_options=configuration.target_options(),
         freshness=_freshness(configuration),
-        clock=time.time,
-        monotonic=time.monotonic,
-        audit=AuditLog(log).record,
+        clocks=Clocks(wall=time.time, monotonic=time.monotonic),
+        metrics=metrics,
+        log=log,
     )
     stack.push_async_callback(registry.nodes.flush)
     return registry
@@ -131,14 +229,14 @@ def _freshness(configuration: RegistryConfiguration) -> Freshness:
 
 
 class IndexRefresher:
-    """Reads nodes that changed; the first time, as a rule, the whole fleet that was loaded."""
+    """Reads the nodes that have changed into the index; the first time, the whole fleet."""
 
     def __init__(self, index: TargetIndex) -> None:
         self._index = index
         self._frozen = False
 
     async def __call__(self) -> None:
-        """Read them; what the first time makes is for the collector to leave alone, too."""
+        """Refresh the index; after the first time, keep the collector from what that made."""
         await self._index.refresh()
         if not self._frozen:
             self._frozen = True
@@ -146,14 +244,23 @@ class IndexRefresher:
 
 
 class PeriodicTask:
-    """While it is open, does something every so many seconds."""
+    """While open, calls `action`, waits for `interval` seconds, and so on.
+
+    An exception of the action is logged as a defect; it is called again after the interval.
+    """
 
     def __init__(
-        self, *, interval: float, action: Callable[[], Awaitable[None]], log: FilteringBoundLogger
+        self,
+        *,
+        interval: float,
+        action: Callable[[], Awaitable[None]],
+        log: FilteringBoundLogger,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._interval = interval
         self._action = action
         self._log = log
+        self._sleep = sleep
 
     async def __aenter__(self) -> None:
         self._task = asyncio.create_task(self._run())
@@ -169,17 +276,17 @@ class PeriodicTask:
                 await self._action()
             except Exception as error:
                 self._log.error("defect", exc_info=error)
-            await asyncio.sleep(self._interval)
+            await self._sleep(self._interval)
 
 
 class KeyReloader:
-    """Reads the keys again. Raises ConfigError; then the old ones stay."""
+    """Reads the keys again when called. Raises ConfigError; the old keys stay valid then."""
 
     def __init__(self, file: Path, keyring: Keyring) -> None:
         self._file = file
         self._keyring = keyring
 
     def __call__(self) -> None:
-        """Take over what the settings file and the key files say now."""
+        """Replace the keys by those that the settings file and the key files hold now."""
         fresh = RegistryConfiguration(self._file)
         self._keyring.replace(fresh.callers, derived=fresh.derived())

@@ -11,16 +11,16 @@ from config.command_line import argument_parsers
 from config.load import ConfigError
 from httpd.server import listener
 from registry import commands, daemon
+from registry.errors import StoreOpenError
 from registry.message import HostnameInvalid
 from registry.settings import RegistryConfiguration
-from registry.store.protocol import StoreOpenError
 
 DEFAULT = "/etc/rollcall/registry.yml"
 WRONG_SETTINGS = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the command line asks for; give the exit status."""
+    """Run the daemon or a command; return the exit status."""
     options = _parser().parse_args(arguments)
     try:
         configuration = RegistryConfiguration(options.config)

@@ -1,4 +1,4 @@
-"""The one message: what a host tells the registry, and what the registry tells of a host."""
+"""The wire format: what a host sends to the registry, and what the registry answers."""
 
 import re
 from typing import Annotated
@@ -29,15 +29,15 @@ Value = Annotated[str, Meta(max_length=MAX_VALUE)]
 
 
 class HostnameInvalid(Exception):
-    """A name that cannot be a hostname."""
+    """The text is no hostname; the message says what one is."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The body of POST /nodes/{hostname}: both fields replace what was known.
+    """The body of POST /nodes/{hostname}: labels and kv, which replace those known before.
 
-    Labels keep the order sent; duplicates are dropped. `hostname` and `last_update` are there so
-    that what was read can be sent back: the first must agree with the path, the second is ignored.
-    Decoding raises msgspec.ValidationError, which names the field that breaks a limit.
+    Labels keep the order sent; duplicates are dropped. `hostname` and `last_update` are allowed so
+    that a node can be sent back as it was read: the first must agree with the path, the second is
+    ignored. Decoding raises msgspec.ValidationError, which names the field that breaks a limit.
     """
 
     labels: Annotated[list[Label], Meta(max_length=MAX_LABELS)]
@@ -56,9 +56,10 @@ class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 def has_unique_keys(body: bytes, heartbeat: Heartbeat) -> bool:
-    """Tell whether a body that was decoded to this surely repeats no key.
+    """Return True if a body decoded to `heartbeat` certainly repeats no key; False if it may.
 
-    It holds as many strings as the heartbeat then; with quotes in them, or fewer labels, who knows.
+    A body without repeated keys, duplicate labels or escaped quotes has two quotation marks for
+    each string of the heartbeat. A repeated key adds more of them.
     """
     strings = 2 + len(heartbeat.labels) + 2 * len(heartbeat.kv)
     strings += 0 if heartbeat.hostname is UNSET else 2
@@ -75,6 +76,13 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     last_update: int
 
 
+class TargetGroup(msgspec.Struct, frozen=True):
+    """Scrape targets, each `host:port` or `host`, that share labels: an element of http_sd."""
+
+    targets: list[str]
+    labels: dict[str, str]
+
+
 def normalise_hostname(text: str) -> str:
     """Return the one spelling of a hostname: lower case, without a trailing dot.
 
@@ -87,7 +95,7 @@ def normalise_hostname(text: str) -> str:
 
 
 def label_error(text: str) -> str | None:
-    """Return why `text` cannot be a label, or None when it can."""
+    """Return why `text` cannot be a label, or None if it can."""
     if not 1 <= len(text) <= MAX_LABEL:
         return f"a label has 1 to {MAX_LABEL} characters, this one has {len(text)}"
     if _CONTROL.search(text):

@@ -1,19 +1,21 @@
-"""What the registry tells of itself in GET /metrics: read off when asked, so counting is cheap."""
+"""All metrics of the registry itself; each class registers its own when it is made."""
 
-from collections.abc import Iterator
+from collections import Counter as Counts
+from collections.abc import Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from registry.nodes.directory import Directory
+from registry.nodes.directory import Entry
+from registry.nodes.events import ChangeKind, Source
 from registry.nodes.nodes import Nodes
 from registry.prometheus.index import TargetIndex
 from registry.prometheus.scrapers import Scrapers
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
 SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5)
-# Reasons for which a target is not among those that Prometheus gets; other remarks only mend it.
+# The reasons of remarks: those that leave a target out, and those that alter its labels.
 LEFT_OUT = ("host", "port", "foreign")
 ALTERED = ("held_back", "mended", "empty", "size")
 
@@ -41,73 +43,84 @@ class StoreMetrics:
         )
 
     def observe(self, operations: int, seconds: float) -> None:
-        """Count one batch."""
+        """Count one batch: how many operations, how many seconds."""
         self._sizes.observe(operations)
         self._seconds.observe(seconds)
         self._operations.inc(operations)
 
 
-class NodesCollector(Collector):
-    """Nodes by state, what became of them, targets left out, and who asks for targets."""
+class NodeMetrics(Collector):
+    """Nodes by state, heartbeats by outcome, targets left out, and scrapers.
+
+    Its method `count` subscribes to changes; all else is read when /metrics is asked for, so that
+    heartbeats and scrapes do not pay for it.
+    """
 
     def __init__(
-        self, *, nodes: Nodes, directory: Directory, index: TargetIndex, scrapers: Scrapers
+        self, metrics: CollectorRegistry, *, nodes: Nodes, index: TargetIndex, scrapers: Scrapers
     ) -> None:
         self._nodes = nodes
-        self._directory = directory
         self._index = index
         self._scrapers = scrapers
+        self._changes: Counts[ChangeKind] = Counts()
+        metrics.register(self)
+
+    def count(self, kind: ChangeKind, _node: Entry, _source: Source) -> None:
+        """Count a change."""
+        self._changes[kind] += 1
 
     def collect(self) -> Iterator[Metric]:
-        """Give every family."""
+        """Return every metric family."""
         yield from self._states()
-        yield from self._events()
+        yield from self._heartbeats()
         yield from self._remarks()
         yield self._fetches()
 
     def _states(self) -> Iterator[Metric]:
-        stale_count = self._nodes.stale_count()
+        fresh, stale = self._nodes.state_counts()
         states = GaugeMetricFamily(
-            "rollcall_registry_nodes", "Nodes on the roll, by state.", labels=["state"]
+            "rollcall_registry_nodes", "Known nodes, by state.", labels=["state"]
         )
-        states.add_metric(["fresh"], len(self._directory) - stale_count)
-        states.add_metric(["stale"], stale_count)
+        states.add_metric(["fresh"], fresh)
+        states.add_metric(["stale"], stale)
         yield states
         yield GaugeMetricFamily(
             "rollcall_registry_available",
-            "1 while heartbeats are taken, 0 while the store is loading or in trouble.",
+            "1 while heartbeats are accepted, 0 while the store is loading or unavailable.",
             value=float(self._nodes.unavailable_reason is None),
         )
 
-    def _events(self) -> Iterator[Metric]:
-        counts = self._nodes.counts
-        heartbeats = CounterMetricFamily(
-            "rollcall_registry_heartbeats", "Heartbeats taken.", labels=["outcome"]
+    def _heartbeats(self) -> Iterator[Metric]:
+        counts, changes = self._nodes.counts, self._changes
+        yield _counter(
+            "rollcall_registry_heartbeats",
+            "Heartbeats accepted.",
+            "outcome",
+            {
+                "unchanged": counts.unchanged,
+                "added": changes[ChangeKind.ADDED],
+                "changed": changes[ChangeKind.CHANGED],
+            }.items(),
         )
-        for outcome in ("unchanged", "added", "changed"):
-            heartbeats.add_metric([outcome], getattr(counts, outcome))
-        yield heartbeats
-        gone = CounterMetricFamily(
-            "rollcall_registry_nodes_forgotten", "Nodes taken off the roll.", labels=["reason"]
+        yield _counter(
+            "rollcall_registry_nodes_forgotten",
+            "Nodes forgotten.",
+            "reason",
+            [(kind, changes[kind]) for kind in (ChangeKind.DELETED, ChangeKind.EXPIRED)],
         )
-        gone.add_metric(["deleted"], counts.deleted)
-        gone.add_metric(["expired"], counts.expired)
-        yield gone
-        refused = CounterMetricFamily(
+        yield _counter(
             "rollcall_registry_heartbeats_refused",
-            "Heartbeats not taken although they were well-formed.",
-            labels=["reason"],
+            "Heartbeats refused although they were well-formed.",
+            "reason",
+            {"clone": counts.clones, "store": counts.store_failures}.items(),
         )
-        refused.add_metric(["clone"], counts.clones)
-        refused.add_metric(["store"], counts.store_failures)
-        yield refused
 
     def _remarks(self) -> Iterator[Metric]:
         self._index.refresh_some()
         remarks = self._index.remarks
         for name, text, reasons in (
             ("targets_left_out", "Targets that scrapers do not get", LEFT_OUT),
-            ("target_labels_altered", "Labels of targets that were mended or left out", ALTERED),
+            ("target_labels_altered", "Labels of targets that were renamed or left out", ALTERED),
         ):
             family = GaugeMetricFamily(
                 f"rollcall_registry_{name}",
@@ -127,3 +140,10 @@ class NodesCollector(Collector):
         for caller, user_agent, age in self._scrapers.ages():
             ages.add_metric([caller, user_agent], age)
         return ages
+
+
+def _counter(name: str, text: str, label: str, values: Iterable[tuple[str, int]]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=[label])
+    for value, count in values:
+        family.add_metric([value], count)
+    return family

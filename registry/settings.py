@@ -12,15 +12,14 @@ from config.registry import RegistrySettings
 from config.secrets import SecretReader
 from httpd.auth import Caller, fingerprint
 from httpd.server.tls import ServerTls, server_tls
-from registry.api.access import NodeKeyCallers
-from registry.api.node_keys import NodeKeys
+from registry.api.access import NodeKeyCallers, NodeKeys
 from registry.prometheus.targets import TargetOptions
-
-SCHEME = "sqlite:///"
+from registry.store.protocol import StoreBackend
+from registry.store.urls import backend_of
 
 
 class RegistryConfiguration:
-    """One settings file, read, with the secrets that it names. Raises ConfigError."""
+    """One settings file, with the secrets that it names. Raises ConfigError."""
 
     def __init__(self, file: Path, environ: Mapping[str, str] = os.environ) -> None:
         self.file = file
@@ -28,10 +27,10 @@ class RegistryConfiguration:
         self._secrets = SecretReader(settings_file=file, environ=environ)
 
     def validate(self) -> None:
-        """Read all that the file names. Raises ConfigError."""
+        """Read everything that the file names. Raises ConfigError."""
         _ = self.callers
         self.derived()
-        self.store_file()
+        self.store()
         self.tls()
 
     @cached_property
@@ -46,7 +45,7 @@ class RegistryConfiguration:
         ]
 
     def node_keys(self) -> NodeKeys | None:
-        """Give what makes and knows the keys of hosts, if there is a secret for it."""
+        """Return what makes and recognises the keys of hosts; None if there is no secret for it."""
         given = self.settings.node_secret
         if given is None:
             return None
@@ -56,22 +55,19 @@ class RegistryConfiguration:
         return NodeKeys([self._secrets.read("node_secret", secret) for secret in secrets])
 
     def derived(self) -> NodeKeyCallers | None:
-        """Give what recognises the keys of hosts."""
+        """Return what turns the keys of hosts into callers; None if there is no secret for it."""
         keys = self.node_keys()
         return NodeKeyCallers(keys) if keys else None
 
-    def store_file(self) -> Path:
-        """Give the file of the store."""
-        url = self.settings.store
-        if not url.startswith(SCHEME) or url == SCHEME:
-            raise ConfigError(
-                f"{self.file}: store: `{url}` names no store; write sqlite:///PATH, such as"
-                " sqlite:////var/lib/rollcall/registry.db or sqlite:///var/lib/rollcall/registry.db"
-            )
-        return Path("/", url.removeprefix(SCHEME))
+    def store(self) -> StoreBackend:
+        """Return the place of the store. Raises ConfigError."""
+        try:
+            return backend_of(self.settings.store)
+        except ValueError as error:
+            raise ConfigError(f"{self.file}: store: {error}") from error
 
     def target_options(self) -> TargetOptions:
-        """Give how labels become targets."""
+        """Return how labels become targets."""
         prometheus = self.settings.prometheus
         return TargetOptions(
             default_port=prometheus.default_port,
@@ -81,5 +77,5 @@ class RegistryConfiguration:
         )
 
     def tls(self) -> ServerTls | None:
-        """Give the listener's TLS, if there is to be any. Raises ConfigError."""
+        """Return the listener's TLS, None if there is to be none. Raises ConfigError."""
         return server_tls(self.settings.tls, file=self.file, find=self._secrets.path)

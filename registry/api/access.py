@@ -1,23 +1,28 @@
-"""What each key may do here."""
+"""Who may do what: the keys of callers and hosts, and the names in a client's certificate."""
 
+import base64
+import hashlib
+import hmac
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from typing import Any
 
 from aiohttp import web
 
 from httpd.auth import SAFE_METHODS, Caller
 from httpd.errors import Forbidden
-from registry.api.certificates import certificate_names
-from registry.api.node_keys import NodeKeys
 from registry.message import HostnameInvalid, normalise_hostname
 
 REGISTER_METHODS = frozenset({"POST", "DELETE"})
+NAME_TYPES = {"DNS", "IP Address"}
+NODE_KEY_VERSION = "rk1"
 
 
 def permits(caller: Caller, request: web.Request) -> bool:
-    """Tell whether a key may do this: `read` is GET, `write` everything else.
+    """Return whether a key may do this: `read` allows GET, `write` everything else.
 
-    `register` is POST and DELETE of the nodes that match the key's patterns. Where clients show
-    certificates, a host speaks under a name in its certificate only: raises Forbidden.
+    `register` allows POST and DELETE of the nodes that match the key's patterns. Where clients
+    show certificates, a host can report only under a name in its own: raises Forbidden.
     """
     method = request.method
     if method in SAFE_METHODS:
@@ -31,7 +36,7 @@ def permits(caller: Caller, request: web.Request) -> bool:
 
 
 def may_report(caller: Caller, hostname: str) -> bool:
-    """Tell whether a key may POST a host, where clients show no certificates."""
+    """Return whether a key may POST a host, where clients show no certificates."""
     return _allows(caller, "POST", hostname)
 
 
@@ -47,8 +52,8 @@ def _check_certificate(caller: Caller, request: web.Request, text: str) -> None:
     names = certificate_names(request)
     if names is None or text.removesuffix(".").lower() in names:
         return
-    # An operator may take out any node, and a host with a key of its own what that key is for:
-    # the name that it had before it got another, and another certificate.
+    # An operator may delete any node. A host with a node key may delete the node that the key is
+    # for: its earlier name, when it was given another name and another certificate.
     own_key = caller.nodes == (text.removesuffix(".").lower(),)
     if request.method == "DELETE" and ("write" in caller.allow or own_key):
         return
@@ -68,15 +73,76 @@ def _matches(text: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(hostname, pattern.lower()) for pattern in patterns)
 
 
+def certificate_names(request: web.Request) -> frozenset[str] | None:
+    """Return the names in the client's verified certificate; None where clients show none.
+
+    A client that has disconnected by now has no name any more.
+    """
+    if request.transport is None:
+        return frozenset() if request.secure else None
+    certificate = request.transport.get_extra_info("peercert")
+    return names_in(certificate) if certificate else None
+
+
+def names_in(certificate: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names in a certificate as the ssl module decodes it, in lower case.
+
+    They are its subjectAltNames; the common name counts only if there are none of any type.
+    """
+    alternatives = certificate.get("subjectAltName", ())
+    names = {name.lower() for kind, name in alternatives if kind in NAME_TYPES}
+    if not alternatives:
+        parts = [part for group in certificate.get("subject", ()) for part in group]
+        names = {value.lower() for kind, value in parts if kind == "commonName"}
+    return frozenset(names)
+
+
+class NodeKeys:
+    """Keys that are each good for one host, derived from a secret, so that none is stored.
+
+    Makes keys with the first secret, and recognises those made with any of them.
+    """
+
+    def __init__(self, secrets: Sequence[str]) -> None:
+        self._secrets = [secret.encode() for secret in secrets]
+
+    def make(self, hostname: str) -> str:
+        """Return the key of a host; its hostname is normalised already."""
+        return _derive(self._secrets[0], hostname)
+
+    def hostname_of(self, key: str) -> str | None:
+        """Return the host that a key is good for, or None if it is no node key."""
+        version, _, rest = key.partition(".")
+        hostname = rest.rpartition(".")[0]
+        if version != NODE_KEY_VERSION or not _is_normal(hostname):
+            return None
+        given = key.encode("utf-8", "surrogateescape")
+        # All are compared, whichever fits, so that the time tells nothing.
+        fits = [hmac.compare_digest(given, _derive(s, hostname).encode()) for s in self._secrets]
+        return hostname if any(fits) else None
+
+
 class NodeKeyCallers:
-    """Recognises the keys that are derived for one host each."""
+    """Recognises node keys in requests."""
 
     def __init__(self, keys: NodeKeys) -> None:
         self._keys = keys
 
     def __call__(self, key: str) -> Caller | None:
-        """Give the host's caller, or None for any other key."""
+        """Return the caller of a node key, which may register its host; None for other keys."""
         hostname = self._keys.hostname_of(key)
         if hostname is None:
             return None
         return Caller(f"node-key:{hostname}", frozenset({"register"}), (hostname,))
+
+
+def _is_normal(hostname: str) -> bool:
+    try:
+        return normalise_hostname(hostname) == hostname
+    except HostnameInvalid:
+        return False
+
+
+def _derive(secret: bytes, hostname: str) -> str:
+    mac = hmac.digest(secret, f"rollcall node {hostname}".encode(), hashlib.sha256)
+    return f"{NODE_KEY_VERSION}.{hostname}.{base64.urlsafe_b64encode(mac).rstrip(b'=').decode()}"

@@ -1,4 +1,4 @@
-"""Answers that a client may have already, or wants compressed."""
+"""Conditional and compressed answers: ETag, If-None-Match, Accept-Encoding."""
 
 import asyncio
 import gzip
@@ -13,9 +13,9 @@ from httpd.server.connection import relaxed_write_buffers
 
 GZIP_LEVEL = 3
 ZSTD_LEVEL = 3
-# Less is compressed on the spot: handing it to a thread would cost more.
+# Smaller bodies are compressed on the loop: a thread would cost more.
 MAX_INLINE_BYTES = 32 * 1024
-# More is sent in pieces.
+# Larger bodies are streamed in pieces.
 MAX_UNSTREAMED_BYTES = 1024 * 1024
 
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
@@ -28,9 +28,9 @@ COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
 async def conditional_response(
     request: web.Request, *, digest: bytes, parts: Callable[[], list[bytes]], vary: str
 ) -> web.StreamResponse:
-    """Answer with a JSON body, as the client asks for it, or with 304 if it has it already.
+    """Answer 200 with a JSON body in the coding that the client accepts, or 304 if it has the body.
 
-    `digest` identifies the body; `parts` makes it, when it is needed.
+    `digest` identifies the body; `parts` returns it in pieces, and is called if it is needed.
     """
     headers = request.headers
     coding = _choose_coding(headers["Accept-Encoding"]) if "Accept-Encoding" in headers else None
@@ -50,14 +50,14 @@ async def conditional_response(
 
 
 def entity_tag(digest: bytes, coding: str | None = None) -> str:
-    """Give the strong ETag of a body, which is another one for each coding of it."""
+    """Return the strong ETag of a body in a coding; None is the identity."""
     return f'"{digest.hex()}-{coding}"' if coding else f'"{digest.hex()}"'
 
 
 async def _stream(
     request: web.Request, content: list[bytes], headers: Mapping[str, str]
 ) -> web.StreamResponse:
-    """Send a large body piece by piece, as fast as the client takes it: it is copied nowhere."""
+    """Send a large body piece by piece, as fast as the client reads, without copying it."""
     response = web.StreamResponse(headers=headers)
     response.headers["Server"] = SERVER
     with relaxed_write_buffers(request):
@@ -75,7 +75,7 @@ async def _compress(content: bytes, encode: Callable[[bytes], bytes]) -> bytes:
 
 
 def _choose_coding(accepted: str) -> str | None:
-    """Choose the coding that the client likes best of ours; only one that it names."""
+    """Return the coding of ours that the client prefers; None unless it names one."""
     weights: dict[str, float] = {}
     for part in accepted.lower().split(","):
         name, _, parameters = part.partition(";")

@@ -1,4 +1,4 @@
-"""How a program reports to a registry, or asks it."""
+"""The client of a registry's API."""
 
 from collections.abc import Callable, Iterable, Mapping
 from email.utils import parsedate_to_datetime
@@ -10,7 +10,6 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 
-from registry.client.error_mapping import connection_lost, error_for_exception, error_for_status
 from registry.client.errors import (
     REGISTRY_ERRORS,
     BadCertificate,
@@ -27,9 +26,12 @@ from registry.client.errors import (
     TooSlow,
     Unreachable,
     WrongKey,
+    connection_lost,
+    error_for_exception,
+    error_for_status,
 )
 from registry.client.tls import ClientTls
-from registry.message import MAX_BODY_BYTES, Heartbeat, Node
+from registry.message import MAX_BODY_BYTES, Heartbeat, Node, TargetGroup
 
 __all__ = [
     "REGISTRY_ERRORS",
@@ -53,7 +55,7 @@ __all__ = [
     "WrongKey",
 ]
 
-# The registry ends a connection sooner: it knows how often its hosts call.
+# The registry closes idle connections sooner, depending on how often its hosts report.
 KEEPALIVE_SECONDS = 3600
 MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 MAX_NODE_BYTES = 2 * MAX_BODY_BYTES
@@ -63,13 +65,6 @@ MAX_MESSAGE_CHARS = 500
 T = TypeVar("T")
 
 
-class TargetGroup(msgspec.Struct, frozen=True):
-    """Scrape targets, each ``host:port``, that share labels."""
-
-    targets: list[str]
-    labels: dict[str, str]
-
-
 class _Message(msgspec.Struct):
     message: str
 
@@ -77,7 +72,7 @@ class _Message(msgspec.Struct):
 class RegistryClient:
     """A client of one registry, over one kept connection; an asynchronous context manager.
 
-    ``key`` is asked for the key at each request, so that a replaced one is used at once.
+    ``key`` is called at each request, so that a replaced key is used at once.
     ``timeout_seconds`` bounds each request as a whole. Each method raises a ``RegistryError``.
     """
 
@@ -120,12 +115,12 @@ class RegistryClient:
             await self._session.close()
 
     async def report(self, hostname: str, heartbeat: Heartbeat) -> Node:
-        """Say what a host is; give the node as the registry holds it from now on."""
+        """Send a heartbeat; return the node as the registry has it from now on."""
         body = await self._send("POST", _node_path(hostname), body=msgspec.json.encode(heartbeat))
         return _single_node(body, hostname)
 
     async def node(self, hostname: str) -> Node:
-        """Ask for one node; NotFound where there is none."""
+        """Return one node. Raises NotFound if it is unknown."""
         return _single_node(await self._send("GET", _node_path(hostname)), hostname)
 
     async def nodes(
@@ -136,7 +131,7 @@ class RegistryClient:
         kv: Mapping[str, str] | None = None,
         max_age_seconds: int | None = None,
     ) -> list[Node]:
-        """Ask for all nodes to which every one of the filters applies."""
+        """Return all nodes that pass every filter."""
         query = [("label", label) for label in labels]
         query += [("prefix", prefix) for prefix in prefixes]
         query += [("kv", f"{name}:{value}") for name, value in (kv or {}).items()]
@@ -145,7 +140,7 @@ class RegistryClient:
         return _decode(await self._send("GET", "/nodes", query=query), list[Node])
 
     async def targets(self, service: str) -> list[TargetGroup]:
-        """Ask for the target groups of one service, in the form that Prometheus takes."""
+        """Return the target groups of one service, in the form of http_sd."""
         query = [("format", "http_sd")]
         body = await self._send("GET", f"/prometheus/{quote(service, safe='')}", query=query)
         return _decode(body, list[TargetGroup])
@@ -153,9 +148,9 @@ class RegistryClient:
     async def forget(
         self, hostname: str, *, agent_id: str | None = None, key: str | None = None
     ) -> None:
-        """Take a node out; with ``agent_id`` only where no other identity holds the name.
+        """Delete a node; with ``agent_id``, only if no other identity has the hostname.
 
-        ``key`` is used instead of the client's own, where one is given.
+        ``key`` is used instead of the client's own, if it is given.
         """
         query = [] if agent_id is None else [("agent_id", agent_id)]
         answer = await self._send("DELETE", _node_path(hostname), query=query, key=key)
@@ -179,8 +174,8 @@ class RegistryClient:
             try:
                 return await self._request(method, path, parameters, body, headers)
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-                # The registry may have closed the kept connection just as we used it. To try a new
-                # one again at once would double what a registry that cannot cope has to do.
+                # The registry may have closed the kept connection just as it was used. With a new
+                # connection there is no second try: it would double the load of a busy registry.
                 if not (reused and connection_lost(error)):
                     raise
                 return await self._request(method, path, parameters, body, headers)
@@ -257,7 +252,7 @@ def _retry_after(response: aiohttp.ClientResponse) -> float | None:
 
 
 def printable(text: str) -> str:
-    """Make words of a stranger fit for a log and a terminal."""
+    """Return a text of the registry without unprintable characters, cut to 500 characters."""
     return "".join(c if c.isprintable() else " " for c in text)[:MAX_MESSAGE_CHARS].strip()
 
 

@@ -1,13 +1,29 @@
-"""Why a registry did not take or answer a request: one class for each thing an operator can do."""
+"""Why a request to a registry failed: one class for each thing that an operator can do about it."""
 
+import os
+import ssl
+from http.client import BAD_REQUEST, INTERNAL_SERVER_ERROR, MULTIPLE_CHOICES
 from typing import ClassVar
+
+import aiohttp
+
+CERTIFICATE_ADVICE = "set `certificate` and `certificate_key` to a pair of the CA that it trusts"
+# Alerts of a server that refuses the client's certificate, or misses it.
+CLIENT_REFUSED_REASONS = (
+    "CERTIFICATE",
+    "UNKNOWN_CA",
+    "ACCESS_DENIED",
+    "HANDSHAKE_FAILURE",
+    "DECRYPT_ERROR",
+)
+NOT_TLS_REASONS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNEXPECTED_EOF", "RECORD_LAYER_FAILURE")
 
 
 class RegistryError(Exception):
-    """A request to a registry came to nothing; the text says why.
+    """A request to a registry failed; the text says why.
 
-    ``kind`` is a word for metrics and programs. ``transient`` tells whether it ends without anybody
-    doing something. ``retry_after_seconds`` is what the registry asked for, if it did.
+    ``kind`` identifies the error in metrics and to programs. ``transient`` is whether it may pass
+    without anybody doing something. ``retry_after_seconds`` is the registry's Retry-After, if any.
     """
 
     kind: ClassVar[str]
@@ -115,3 +131,105 @@ REGISTRY_ERRORS: tuple[type[RegistryError], ...] = (
     NotFound,
     Redirected,
 )
+
+ERROR_BY_STATUS: dict[int, type[RegistryError]] = {
+    400: Rejected,
+    401: WrongKey,
+    403: Forbidden,
+    404: NotFound,
+    405: Garbage,
+    408: Busy,
+    409: CloneRefused,
+    413: Rejected,
+    415: Rejected,
+    429: Busy,
+    507: Busy,
+}
+
+
+def error_for_status(
+    status: int, message: str, *, location: str | None, retry_after_seconds: float | None
+) -> RegistryError:
+    """Return the error that an answer's status stands for."""
+    if MULTIPLE_CHOICES <= status < BAD_REQUEST:
+        return Redirected(
+            f"it answers {status} and points to {location or 'nowhere'}; "
+            "redirects are not followed: write the registry's own address as the URL"
+        )
+    failure = ERROR_BY_STATUS.get(status, Busy if status >= INTERNAL_SERVER_ERROR else Garbage)
+    return failure(f"{status}: {message}", retry_after_seconds=retry_after_seconds)
+
+
+def error_for_exception(
+    error: aiohttp.ClientError | TimeoutError, *, limit: float, tls: bool
+) -> RegistryError:
+    """Return the error that an exception of aiohttp stands for.
+
+    ``limit`` is the time limit in seconds, ``tls`` tells whether the registry was to speak TLS.
+    """
+    if isinstance(error, TimeoutError):
+        return TooSlow(f"no answer within {limit:g} s")
+    if isinstance(error, aiohttp.ClientConnectionError):
+        return _no_connection(error, tls=tls)
+    return Garbage(f"it does not speak HTTP as a registry does: {_error_text(error)}")
+
+
+def _no_connection(error: aiohttp.ClientConnectionError, *, tls: bool) -> RegistryError:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return BadCertificate(f"its certificate is not to be trusted: {_reason(error)}")
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return Unreachable(f"its name {error.host} cannot be resolved")
+    cause = tls_error(error)
+    if cause is not None:
+        return _tls_failure(cause)
+    if tls and connection_lost(error):
+        # With TLS 1.3 a server refuses a client's certificate after the client's handshake, and
+        # servers on asyncio, such as ours, then close the connection without an alert.
+        return CertificateRefused(
+            "it hung up right after the TLS handshake, as a registry with `client_ca` does to a "
+            f"host whose certificate it does not accept; {CERTIFICATE_ADVICE}"
+        )
+    if isinstance(error, aiohttp.ClientConnectorError):
+        reason = os.strerror(error.errno) if error.errno else _error_text(error.os_error)
+        return Unreachable(f"no connection to {error.host}:{error.port}: {reason}")
+    return Unreachable(f"it cut the connection: {_error_text(error)}")
+
+
+def connection_lost(error: BaseException) -> bool:
+    """Return whether an established connection was closed before an answer came."""
+    return isinstance(error, aiohttp.ServerDisconnectedError) or (
+        isinstance(error, aiohttp.ClientOSError)
+        and not isinstance(error, aiohttp.ClientConnectorError)
+        and tls_error(error) is None
+    )
+
+
+def tls_error(error: BaseException) -> ssl.SSLError | None:
+    """Return the error of the ssl module among an exception's causes, or None."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, ssl.SSLError) and not isinstance(seen, aiohttp.ClientError):
+            return seen
+        seen = seen.__cause__ or seen.__context__
+    return None
+
+
+def _tls_failure(error: ssl.SSLError) -> RegistryError:
+    reason = error.reason or _error_text(error)
+    if "ALERT" in reason and any(sign in reason for sign in CLIENT_REFUSED_REASONS):
+        return CertificateRefused(
+            f"it does not accept this host's certificate ({reason}); {CERTIFICATE_ADVICE}"
+        )
+    if any(sign in reason for sign in NOT_TLS_REASONS):
+        return BadCertificate(f"what listens there does not speak TLS ({reason})")
+    return BadCertificate(f"no TLS connection: {reason}")
+
+
+def _reason(error: aiohttp.ClientConnectorCertificateError) -> str:
+    cause = error.certificate_error
+    return getattr(cause, "verify_message", None) or _error_text(cause)
+
+
+def _error_text(error: BaseException) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text[:300]

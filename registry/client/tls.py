@@ -1,4 +1,4 @@
-"""Whom a client of the registry believes, and how it proves who it is."""
+"""The TLS of a client: which CA it trusts, and its own certificate."""
 
 import ssl
 from pathlib import Path
@@ -7,9 +7,9 @@ from registry.client.errors import BadFile
 
 
 class ClientTls:
-    """The files of one TLS client; each renewal is seen at the next connection.
+    """The files of one TLS client; a renewed file is used from the next connection on.
 
-    ``ca`` is a bundle in PEM form, which then is the only one believed; without it the system's.
+    ``ca`` is a PEM bundle, the only one trusted then; without it, the system's bundle is.
     ``certificate`` and ``key`` are the client's own.
     """
 
@@ -27,9 +27,9 @@ class ClientTls:
         self._context: ssl.SSLContext | None = None
 
     def context(self) -> ssl.SSLContext:
-        """Give what to connect with; the same object until a file changes.
+        """Return the context to connect with; the same object until a file changes.
 
-        While a renewal is half written, what was read before goes on being used.
+        While a renewal is incomplete, the files that were read before stay in use.
 
         Raises:
             BadFile: the files cannot be read or do not belong together, and never did.
@@ -41,7 +41,7 @@ class ClientTls:
         return self._context
 
     def renew(self) -> str | None:
-        """Take over files that changed; tell what is wrong with them, None where nothing is."""
+        """Read files that have changed; return what is wrong with them, or None."""
         try:
             stamps = [self._stamp(path) for path in self._files()]
             if self._context is None or stamps != self._stamps:
@@ -74,5 +74,5 @@ def _error_text(error: OSError) -> str:
 
 
 def _no_password() -> str:
-    """Stand for the passphrase of a key that has one: without this, OpenSSL asks the terminal."""
+    """Return no passphrase: without this function, OpenSSL would ask the terminal for one."""
     return ""

@@ -1,38 +1,66 @@
-"""What became of nodes: counted for metrics, told to the audit log."""
+"""The one stream of change: whoever follows what becomes of nodes subscribes here."""
 
-import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from enum import StrEnum
 from typing import NamedTuple
+
+from structlog.typing import FilteringBoundLogger
+
+from registry.nodes.directory import Entry
+
+
+class ChangeKind(StrEnum):
+    """What became of a node."""
+
+    LOADED = "loaded"  # read from the store at the start
+    ADDED = "added"
+    CHANGED = "changed"  # other labels or kv
+    MOVED = "moved"  # the same labels and kv, posted from another address
+    DELETED = "deleted"
+    EXPIRED = "expired"
 
 
 class Source(NamedTuple):
-    """Who sends something: the name of the key, the address."""
+    """Who caused a change: the name of the key, and the address that the request came from."""
 
     caller: str
     address: str
 
 
-# What was done ("added", "changed", "deleted", "expired"), to which host, by whom.
-AuditCallback = Callable[[str, str, Source], None]
 REGISTRY = Source("registry", "-")
+ALL_KINDS = frozenset(ChangeKind)
+Subscriber = Callable[[ChangeKind, Entry, Source], None]
 
 
-@dataclass(slots=True)
-class EventCounts:
-    """How often something happened since the start."""
+class NodeEvents:
+    """Publishes each change of a node to the subscribers of its kind.
 
-    unchanged: int = 0
-    added: int = 0
-    changed: int = 0
-    deleted: int = 0
-    expired: int = 0
-    clones: int = 0
-    store_failures: int = 0
+    Order: `publish` calls the subscribers on the event loop, in the order in which they
+    subscribed, and returns when all have returned. Changes are published in the order in which
+    they take effect, each right after the directory has it and before the next one.
 
+    Delivery: each change is published once. Additions, changes and deletions are durable by then,
+    and the client has no answer yet; an expiry and a new address become durable soon after.
+    Nothing is kept for those who subscribe later. A heartbeat that changes nothing is not
+    published, so it costs nothing here.
 
-class HeartbeatResult(NamedTuple):
-    """The answer to a heartbeat, good once `durable` is done, which may raise StoreUnavailable."""
+    A subscriber returns quickly and changes no node. If it raises an exception, that is logged as
+    a defect, and the other subscribers are called all the same.
+    """
 
-    response: bytes
-    durable: asyncio.Future[None] | None = None
+    def __init__(self, log: FilteringBoundLogger) -> None:
+        self._log = log
+        self._subscribers: dict[ChangeKind, list[Subscriber]] = {kind: [] for kind in ChangeKind}
+
+    def subscribe(self, subscriber: Subscriber, kinds: Iterable[ChangeKind] = ALL_KINDS) -> None:
+        """Call `subscriber` with the kind, the node and the source of each change from now on."""
+        for kind in kinds:
+            self._subscribers[kind].append(subscriber)
+
+    def publish(self, kind: ChangeKind, node: Entry, source: Source) -> None:
+        """Call the subscribers; `node` is as it is now, or as it was if it is gone."""
+        for subscriber in self._subscribers[kind]:
+            try:
+                subscriber(kind, node, source)
+            except Exception as error:
+                self._log.error("defect", change=kind, node=node.hostname, exc_info=error)

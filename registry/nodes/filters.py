@@ -1,4 +1,4 @@
-"""Which nodes GET /nodes is asked for; all that is asked must hold."""
+"""The filters of GET /nodes; a node is listed if all of them hold."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,7 @@ _encode = msgspec.json.encode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filters:
-    """Labels that are there, prefixes of labels, pairs of kv; the greatest age in seconds."""
+    """Whole labels, prefixes of labels, and pairs of kv; `max_age` is in seconds."""
 
     labels: tuple[str, ...] = ()
     prefixes: tuple[str, ...] = ()
@@ -24,7 +24,7 @@ class Filters:
         return bool(self.labels or self.prefixes or self.kv) or self.max_age is not None
 
     def predicate(self, now: float) -> Callable[[Entry], bool]:
-        """Make the test of whether a node is one of those asked for."""
+        """Return a function that tells whether a node passes at the monotonic time `now`."""
         hints = self._hints()
         max_age = math.inf if self.max_age is None else self.max_age
 
@@ -40,7 +40,10 @@ class Filters:
         return passes
 
     def _hints(self) -> list[bytes]:
-        """Give bytes that an encoded node must hold: most that do not match are passed over so."""
+        """Return byte strings that every matching encoded node contains.
+
+        Most nodes that do not match lack one of them, and need not be decoded.
+        """
         return [
             *(_encode(label) for label in self.labels),
             *(_encode(prefix)[:-1] for prefix in self.prefixes),

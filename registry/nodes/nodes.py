@@ -1,39 +1,59 @@
-"""The rules of the roll: who is taken in, who is still there, who is forgotten."""
+"""The rules: which heartbeats are accepted, when a node is durable, when it is forgotten."""
 
 import asyncio
-from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from msgspec import UNSET
 
+from registry.errors import (
+    CloneRefused,
+    HostnameMismatch,
+    NodeNotFound,
+    NotLoaded,
+    StoreFull,
+    StoreUnavailable,
+)
 from registry.message import Heartbeat, normalise_hostname
 from registry.nodes.directory import (
+    AGENT_ID,
     Directory,
-    EncodedArray,
     Entry,
     body_digest,
     encode_document,
     entries_from_rows,
 )
-from registry.nodes.errors import (
-    AGENT_ID,
-    CloneRefused,
-    HostnameMismatch,
-    NodeNotFound,
-    NotLoaded,
-    check_clone,
-)
-from registry.nodes.events import REGISTRY, AuditCallback, EventCounts, HeartbeatResult, Source
+from registry.nodes.encoding import EncodedArray
+from registry.nodes.events import REGISTRY, ChangeKind, NodeEvents, Source
 from registry.nodes.filters import Filters
-from registry.nodes.freshness import Freshness
-from registry.prometheus.index import TargetIndex
-from registry.store.protocol import Heard, NodeStore, Row, StoreFull, StoreUnavailable
+from registry.nodes.freshness import Clocks, Freshness
+from registry.store.protocol import Heard, NodeStore, Row
+
+
+@dataclass(slots=True)
+class HeartbeatCounts:
+    """Heartbeats since the start that changed nothing, or were refused. The rest are events."""
+
+    unchanged: int = 0
+    clones: int = 0
+    store_failures: int = 0
+
+
+class HeartbeatResult(NamedTuple):
+    """The answer to a heartbeat: a JSON array of the node.
+
+    It must not be sent before `durable` is done, which may raise StoreUnavailable. If `durable` is
+    None, it can be sent at once.
+    """
+
+    response: bytes
+    durable: asyncio.Future[None] | None = None
 
 
 class Nodes:
-    """All nodes, as their hosts and operators know them.
+    """All nodes: in memory, where they are read, and in the store, where they are durable.
 
-    `clock` gives Unix time, and is shown; `monotonic` decides on ages. `audit` is told of each
-    change once it is durable: what was done, to which host, by whom.
+    Every change is published as an event once it has taken effect.
     """
 
     def __init__(
@@ -41,48 +61,47 @@ class Nodes:
         *,
         store: NodeStore,
         directory: Directory,
-        index: TargetIndex,
+        events: NodeEvents,
         freshness: Freshness,
-        clock: Callable[[], float],
-        monotonic: Callable[[], float],
-        audit: AuditCallback,
+        clocks: Clocks,
     ) -> None:
         self._store = store
         self._directory = directory
-        self._index = index
+        self._events = events
         self._freshness = freshness
-        self._clock = clock
-        self._monotonic = monotonic
-        self._audit = audit
-        self._last_flush = monotonic()
+        self._wall, self._monotonic = clocks
+        self._last_flush = self._monotonic()
         self._unavailable_error: Exception | None = NotLoaded(
             "the nodes are still being read; ask again"
         )
+        # What was given to the store and is not durable yet: the node, or None for a deletion.
         self._pending: dict[str, Entry | None] = {}
+        # Hostnames of heartbeats that changed nothing and that the store does not know of yet.
         self._touched: dict[str, None] = {}
-        self.counts = EventCounts()
+        self.counts = HeartbeatCounts()
 
     async def load(self) -> None:
-        """Read the store; until then every question is answered with NotLoaded.
+        """Read the store. Until then every other method raises NotLoaded.
 
-        Raises StartError.
+        Raises StoreOpenError.
         """
         rows = await self._store.load()
         entries = await asyncio.to_thread(entries_from_rows, rows, self._monotonic())
         self._directory.fill(entries)
         for entry in entries:
-            self._index.invalidate(entry)
+            self._events.publish(ChangeKind.LOADED, entry, REGISTRY)
         self._unavailable_error = None
 
     @property
     def unavailable_reason(self) -> str | None:
-        """Tell why heartbeats are not taken at present, if so."""
+        """Why heartbeats are not accepted at present, or None if they are."""
         return str(self._unavailable_error) if self._unavailable_error else None
 
     def accept_unchanged(self, hostname: str, body: bytes, source: Source) -> bytes | None:
-        """Take a heartbeat that is, byte for byte, the last one of a known host.
+        """Accept a heartbeat whose body has the same bytes as the host's last one.
 
-        Give the answer, or None for any other heartbeat: that one is to be recorded.
+        Return the answer, a JSON array of the node. Return None for any other heartbeat, which is
+        for `accept` or `accept_durably`; nothing has changed then. Raises StoreUnavailable.
         """
         entry = self._directory.get(hostname)
         if (
@@ -98,9 +117,9 @@ class Nodes:
     async def accept_durably(
         self, hostname: str, heartbeat: Heartbeat, body: bytes, source: Source, *, operator: bool
     ) -> bytes:
-        """Take a heartbeat; what it changes is durable when this returns the answer.
+        """Accept a heartbeat; return the answer once all that it changes is durable.
 
-        Raises HostnameMismatch, CloneRefused, StoreUnavailable, NotLoaded.
+        Raises HostnameMismatch, CloneRefused (which is counted), StoreUnavailable, NotLoaded.
         """
         try:
             result = self.accept(hostname, heartbeat, body, source, operator=operator)
@@ -114,7 +133,10 @@ class Nodes:
     def accept(
         self, hostname: str, heartbeat: Heartbeat, body: bytes, source: Source, *, operator: bool
     ) -> HeartbeatResult:
-        """Take a heartbeat; an operator may leave out the identity of a live host.
+        """Accept a heartbeat, and hand to the store what it changes.
+
+        An operator may leave out the identity of a host that has one. If this raises an error, the
+        heartbeat has changed nothing, unless it is StoreUnavailable: then the host counts as heard.
 
         Raises HostnameMismatch, CloneRefused, StoreUnavailable, NotLoaded.
         """
@@ -125,31 +147,27 @@ class Nodes:
                 " hostname of the path, or none"
             )
         entry = Entry(
-            hostname=hostname,
-            document=encode_document(heartbeat),
-            last_update=int(self._clock()),
+            Row(hostname, encode_document(heartbeat), int(self._wall()), source.address),
             heard=self._monotonic(),
-            address=source.address,
             digest=body_digest(body),
         )
         known = self._pending.get(hostname) or self._directory.get(hostname)
         if known is not None:
-            self._check_clone(known, heartbeat, operator=operator)
+            self._refuse_clone(known, heartbeat, operator=operator)
         if known is not None and known.head == entry.head and hostname not in self._pending:
-            self._update_address(known, entry)
+            self._update_address(known, entry, source)
             self._mark_heard(known)
             return HeartbeatResult(b"[%b]" % known.encoded())
         self._pending[hostname] = entry
-        row = Row(*entry.row())
-        durable = self._store.put(row, lambda error: self._on_put(entry, source, error))
+        durable = self._store.put(entry.row(), lambda error: self._on_put(entry, source, error))
         return HeartbeatResult(b"[%b]" % entry.encoded(), durable)
 
     def get(self, hostname: str) -> bytes:
-        """Give one node, as an array. Raises NodeNotFound, StoreUnavailable, NotLoaded."""
+        """Return a JSON array of one node. Raises NodeNotFound, StoreUnavailable, NotLoaded."""
         return b"[%b]" % self.entry(hostname).encoded()
 
     def entry(self, hostname: str) -> Entry:
-        """Give what is known of a host. Raises NodeNotFound, StoreUnavailable, NotLoaded."""
+        """Return the entry of a host. Raises NodeNotFound, StoreUnavailable, NotLoaded."""
         self.require_readable()
         entry = self._directory.get(hostname)
         if entry is None:
@@ -157,15 +175,17 @@ class Nodes:
         return entry
 
     def list(self, filters: Filters) -> EncodedArray:
-        """Give the nodes asked for, sorted. Raises StoreUnavailable, NotLoaded."""
+        """Return the nodes that pass, sorted by hostname. Raises StoreUnavailable, NotLoaded."""
         self.require_readable()
         if not filters:
             return self._directory.listing()
         return self._directory.select(filters.predicate(self._monotonic()))
 
     def require_readable(self) -> None:
-        """See to it that what is read now is the truth. Raises StoreUnavailable, NotLoaded."""
-        # With a full disk, what is in memory is still the whole truth.
+        """Forget the nodes that have expired. Raises StoreUnavailable or NotLoaded.
+
+        With StoreFull, what is in memory is still the whole truth, so that it can be read.
+        """
         if self._unavailable_error is not None and not isinstance(
             self._unavailable_error, StoreFull
         ):
@@ -173,7 +193,7 @@ class Nodes:
         self._drop_expired()
 
     async def delete(self, hostname: str, source: Source, *, agent_id: str | None = None) -> None:
-        """Forget a host; where `agent_id` is given, only if no other identity holds the name.
+        """Forget a host, durably. With `agent_id`, only if no other identity has the hostname.
 
         Raises NodeNotFound, CloneRefused, StoreUnavailable, NotLoaded.
         """
@@ -191,9 +211,10 @@ class Nodes:
         await self._store.delete(hostname, lambda error: self._on_deleted(hostname, source, error))
 
     async def flush(self) -> None:
-        """Make durable who was heard of since the last time; try again what failed then.
+        """Make durable which nodes were heard of since the last call.
 
-        Now and then also that nobody was: a crash must not make silent hosts fresh again.
+        If there were none, write now and then all the same: after a crash, ages go on from the
+        last write. While the store is unavailable, each call tries it again.
         """
         self._drop_expired()
         now = self._monotonic()
@@ -213,36 +234,50 @@ class Nodes:
         except StoreUnavailable:
             self._touched = touched | self._touched
 
-    def stale_count(self) -> int:
-        """Count the nodes that were not heard of for too long."""
+    def state_counts(self) -> tuple[int, int]:
+        """Return how many nodes are fresh, and how many are stale."""
         now = self._monotonic()
-        count = 0
+        stale = 0
         for entry in self._directory:
             if not self._freshness.is_stale(entry.heard, now):
                 break
-            count += 1
-        return count
+            stale += 1
+        return len(self._directory) - stale, stale
 
     def _require_loaded(self) -> None:
         if isinstance(self._unavailable_error, NotLoaded):
             raise NotLoaded(*self._unavailable_error.args)
 
-    def _check_clone(self, known: Entry, heartbeat: Heartbeat, *, operator: bool) -> None:
-        now = self._monotonic()
-        if not self._freshness.is_stale(known.heard, now):
-            check_clone(known, heartbeat, seconds=now - known.heard, operator=operator)
+    def _refuse_clone(self, known: Entry, heartbeat: Heartbeat, *, operator: bool) -> None:
+        """Raise CloneRefused if the hostname belongs to another host that is not stale.
 
-    def _update_address(self, known: Entry, entry: Entry) -> None:
+        A heartbeat without an identity is refused as well, except an operator's: otherwise the
+        identity would be lost, and the next host would be accepted.
+        """
+        seconds = self._monotonic() - known.heard
+        if self._freshness.is_stale(0.0, seconds):
+            return
+        claimed, held = heartbeat.kv.get(AGENT_ID), known.agent_id()
+        if held is None or claimed == held or (claimed is None and operator):
+            return
+        this = "none" if claimed is None else ascii(claimed)
+        raise CloneRefused(
+            f"{known.hostname} is the host with {AGENT_ID} {held!a}, heard of {seconds:.0f} s ago"
+            f" from {known.address}; this one has {this}. Give one of them another hostname; if the"
+            " first is gone, wait until it is stale or delete it"
+        )
+
+    def _update_address(self, known: Entry, entry: Entry, source: Source) -> None:
         known.digest = entry.digest
         if known.address != entry.address:
             known.address = entry.address
-            self._index.address_changed(known)
+            self._events.publish(ChangeKind.MOVED, known, source)
 
     def _mark_heard(self, entry: Entry) -> None:
         self._touched[entry.hostname] = None
-        self._directory.heard(entry, last_update=int(self._clock()), heard=self._monotonic())
+        self._directory.heard(entry, last_update=int(self._wall()), heard=self._monotonic())
         if self._unavailable_error is not None:
-            # The host is alive and counts as such, but this cannot be made durable.
+            # The host is alive and counts as heard, but that cannot be made durable.
             self.counts.store_failures += 1
             raise self._unavailable_error
         self.counts.unchanged += 1
@@ -254,29 +289,21 @@ class Nodes:
         if error is not None:
             self.counts.store_failures += isinstance(error, StoreUnavailable)
             return
-        if self._directory.put(entry, heard=self._monotonic()):
-            self.counts.added += 1
-            kind = "added"
-        else:
-            self.counts.changed += 1
-            kind = "changed"
-        self._index.invalidate(entry)
-        self._audit(kind, entry.hostname, source)
+        added = self._directory.put(entry, heard=self._monotonic())
+        self._events.publish(ChangeKind.ADDED if added else ChangeKind.CHANGED, entry, source)
 
     def _on_deleted(self, hostname: str, source: Source, error: Exception | None) -> None:
         if self._pending.get(hostname, hostname) is None:
             del self._pending[hostname]
         self._update_availability(error)
         if error is None:
-            self._forget(hostname)
-            self.counts.deleted += 1
-            self._audit("deleted", hostname, source)
+            self._forget(hostname, ChangeKind.DELETED, source)
 
-    def _forget(self, hostname: str) -> None:
+    def _forget(self, hostname: str, kind: ChangeKind, source: Source) -> None:
         entry = self._directory.remove(hostname)
         self._touched.pop(hostname, None)
         if entry is not None:
-            self._index.invalidate(entry)
+            self._events.publish(kind, entry, source)
 
     def _drop_expired(self) -> None:
         now = self._monotonic()
@@ -287,10 +314,8 @@ class Nodes:
             if entry.hostname not in self._pending:
                 expired.append(entry.hostname)
         for hostname in expired:
-            self._forget(hostname)
-            self.counts.expired += 1
-            self._audit("expired", hostname, REGISTRY)
-            # Should this fail, it is read again at the next start, and expires again.
+            self._forget(hostname, ChangeKind.EXPIRED, REGISTRY)
+            # If this fails, the next start reads the node again, and it expires again.
             self._store.delete(hostname, self._update_availability).add_done_callback(
                 _retrieve_exception
             )

@@ -2,9 +2,9 @@
 
 import ipaddress
 import re
-from functools import lru_cache
 
-MAX_PORT = 65535
+from config.address import MAX_PORT
+
 NO_PORT = "-"
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,253}")
@@ -12,7 +12,7 @@ _BRACKETED = re.compile(r"\[([^\[\]]*)\](?::(.*))?", re.DOTALL)
 
 
 class InvalidTarget(Exception):
-    """Not a target: `reason` is a word for metrics, the text an explanation."""
+    """The host or port cannot be scraped; `reason` is a label of metrics, the text explains it."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
@@ -22,19 +22,19 @@ class InvalidTarget(Exception):
 def join_target(host: str, port: str) -> str:
     """Join a host, which may hold a port of its own, with the port for those that hold none.
 
-    `port` may be `-`: none at all. IPv6 comes out in brackets. Raises InvalidTarget.
+    A `port` of `-` means no port. IPv6 comes out in brackets. Raises InvalidTarget.
     """
     name, own_port = split_host_port(host)
     return join_host_port(name, port) if own_port is None else f"{name}:{_port(own_port)}"
 
 
 def join_host_port(name: str, port: str) -> str:
-    """Join a host that surely holds no port with one, or with `-`, none. Raises InvalidTarget."""
+    """Join a host without a port and a port, or `-` for no port. Raises InvalidTarget."""
     return name if port == NO_PORT else f"{name}:{_port(port)}"
 
 
 def split_host_port(host: str) -> tuple[str, str | None]:
-    """Give the host as it is shown, and the port that it holds. Raises InvalidTarget."""
+    """Return the host as it is shown, and the port that it holds, if any. Raises InvalidTarget."""
     if (bracketed := _BRACKETED.fullmatch(host)) is not None:
         return _ipv6(bracketed[1]), bracketed[2]
     if host.count(":") > 1:
@@ -54,7 +54,6 @@ def _ipv6(text: str) -> str:
         raise InvalidTarget("host", f"{text!a} is no IPv6 address") from error
 
 
-@lru_cache(maxsize=4096)
 def _port(text: str) -> int:
     if text.isascii() and text.isdigit() and len(text) <= len(str(MAX_PORT)):
         number = int(text)

@@ -2,12 +2,13 @@
 
 import msgspec
 
+from registry.message import TargetGroup
 from registry.nodes.directory import Entry
-from registry.prometheus.targets import Remark, TargetGroup, TargetOptions, targets_by_service
+from registry.prometheus.targets import Remark, TargetOptions, targets_by_service
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a scraper gets of one node for one service, and what was left out or changed and why."""
+    """What a scraper gets of one node for one service, and why something is left out or changed."""
 
     hostname: str
     service: str
@@ -18,7 +19,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explain(entry: Entry, *, service: str, target_options: TargetOptions) -> Explanation:
-    """Explain what becomes of a node's labels for a service."""
+    """Return what becomes of a node's labels for a service, and why."""
     offered = targets_by_service(
         entry.node(), posted_from=entry.address, target_options=target_options
     )

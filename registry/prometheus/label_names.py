@@ -1,29 +1,27 @@
-"""Names of Prometheus labels: mended where a scraper would refuse them, held back where unsafe."""
+"""Names of Prometheus labels: made valid, and held back where a node must not set them."""
 
 import re
 from collections.abc import Collection, Iterable
-from functools import lru_cache
 
 _INVALID_CHARACTER = re.compile(r"[^a-zA-Z0-9_]")
 # The only ones beginning with two underscores that a node may set.
 _ALLOWED = ("__metrics_path__", "__scheme__")
 _ALLOWED_PREFIX = "__param_"
 _RESERVED = ("job", "instance")
-# Not to be allowed by settings either: these are the registry's own words.
+# Set by the registry alone; settings cannot allow them.
 _REGISTRY_PREFIXES = ("__meta_", "__address__")
 
 
-@lru_cache(maxsize=8192)  # a fleet uses the same few names
 def sanitize(name: str) -> str:
-    """Give the name that Prometheus accepts, 2.x as well as 3.x: `[a-zA-Z_][a-zA-Z0-9_]*`."""
+    """Return a name that Prometheus 2.x and 3.x accept: `[a-zA-Z_][a-zA-Z0-9_]*`."""
     sanitized = _INVALID_CHARACTER.sub("_", name)
     return f"_{sanitized}" if sanitized[:1].isdigit() else sanitized
 
 
 def is_reserved(name: str, allowed: Collection[str]) -> bool:
-    """Tell whether a node may not set this label, the name being mended already.
+    """Return whether a node may not set this label, whose name is sanitized already.
 
-    It could take over another's series, change the scrape rate or forge what the registry says.
+    It could take over another's series, change the scrape rate or forge the registry's labels.
     """
     if name.startswith(_REGISTRY_PREFIXES):
         return True
@@ -33,9 +31,9 @@ def is_reserved(name: str, allowed: Collection[str]) -> bool:
 
 
 def merge(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Give each pair's value its mended name, sorted by name.
+    """Return the values by sanitized name, sorted by name.
 
-    Of several values for one name the last counts, but a name that needed no mending comes first.
+    Of several values for one name the last one counts; a name that was valid already wins.
     """
     exact: dict[str, str] = {}
     sanitized: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Who asks for targets, and when it last did: a scraper that stopped asking can be alerted on."""
+"""Who asks for targets, and when it last did, so that one can alert on a scraper that stopped."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -8,15 +8,18 @@ MAX_USER_AGENT = 100
 
 
 class Scrapers:
-    """The consumers heard of last, by name of their key and User-Agent."""
+    """The last fetch of each scraper, by the name of its key and its User-Agent.
+
+    Of many scrapers, the 200 that asked last are kept.
+    """
 
     def __init__(self, *, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._last_fetch: OrderedDict[tuple[str, str], float] = OrderedDict()
 
     def record_fetch(self, caller: str, user_agent: str) -> None:
-        """Note that a consumer asked."""
-        # Clients may send any bytes; metrics are text that can be encoded.
+        """Note that a scraper asked for targets now."""
+        # A client may send any bytes, but metrics are text.
         text = user_agent.encode("ascii", "backslashreplace").decode()
         scraper = caller, text[:MAX_USER_AGENT]
         self._last_fetch[scraper] = self._monotonic()
@@ -25,6 +28,6 @@ class Scrapers:
             self._last_fetch.popitem(last=False)
 
     def ages(self) -> list[tuple[str, str, float]]:
-        """Give key name, User-Agent and seconds since the last fetch."""
+        """Return the key's name, the User-Agent and the seconds since the last fetch of each."""
         now = self._monotonic()
         return [(caller, agent, now - at) for (caller, agent), at in self._last_fetch.items()]

@@ -1,4 +1,4 @@
-"""From a node's labels to what Prometheus scrapes: pure, and never more than one node's fault."""
+"""From a node's labels to target groups: pure functions. A bad label affects its own node only."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -6,31 +6,24 @@ from typing import NamedTuple
 
 import msgspec
 
-from registry.message import Node
+from registry.message import Node, TargetGroup
 from registry.prometheus.address import InvalidTarget, join_host_port, join_target, split_host_port
 from registry.prometheus.label_names import is_reserved, merge, sanitize
 
 PREFIX = "prometheus:"
 TOO_LARGE = "size"
-# How many labels of one instance are worth remembering.
+# Parsed labels of an instance with more labels than this are not cached.
 MAX_CACHED_LABELS = 8
 KV_META = "__meta_rollcall_kv_"
-# How many bytes of a node's own words its groups of one service may repeat, together.
+# Bytes of labels for relabelling that all groups of one node for one service may take together.
 MAX_REPEATED = 1024 * 1024
 
 
-class TargetGroup(msgspec.Struct, frozen=True):
-    """What a scraper reads: addresses that share labels."""
-
-    targets: list[str]
-    labels: dict[str, str]
-
-
 class Remark(msgspec.Struct, frozen=True):
-    """What was not taken as it was given: `reason` is a word, `text` says it whole.
+    """Something of a label that was not used as it was given; `text` explains it.
 
-    The reasons `host`, `port` and `foreign` left a target out; `held_back` and `empty` a label;
-    `mended` changed a label's name; `size` left out what each group would repeat of the node.
+    The reasons: `host`, `port` and `foreign` leave a target out, `held_back` and `empty` a label.
+    `mended` changes a label's name. `size` leaves out the labels for relabelling.
     """
 
     reason: str
@@ -38,16 +31,17 @@ class Remark(msgspec.Struct, frozen=True):
 
 
 class NodeTargets(NamedTuple):
-    """What one node offers of one service."""
+    """The target groups of one node for one service, and the remarks on its labels."""
 
     groups: list[TargetGroup]
     remarks: list[Remark]
 
 
 class TargetOptions(NamedTuple):
-    """How labels are read.
+    """How labels become targets.
 
-    `own_only`: a node may name only its hostname and the address that it posts from.
+    With `own_only`, a target's host must be the node's hostname or the address that it posts from.
+    `allow_labels` are names that a node may set although they are held back by default.
     """
 
     default_port: int = 9100
@@ -57,7 +51,7 @@ class TargetOptions(NamedTuple):
 
 
 class ServiceLabel(NamedTuple):
-    """A label `prometheus:SERVICE[@INSTANCE][:KEY:VALUE]`, taken apart; a bare one has key None."""
+    """A parsed label `prometheus:SERVICE[@INSTANCE][:KEY:VALUE]`; `key` is None without a KEY."""
 
     service: str
     instance: str
@@ -66,7 +60,7 @@ class ServiceLabel(NamedTuple):
 
 
 def items(labels: Iterable[str]) -> list[ServiceLabel]:
-    """Take apart those labels that speak of services; a KEY without a VALUE says nothing."""
+    """Parse the labels that name services. One with a KEY and no VALUE is ignored."""
     found = [_parse_service_label(label) for label in labels if label.startswith(PREFIX)]
     return [item for item in found if item is not None]
 
@@ -86,7 +80,10 @@ def _parse_service_label(label: str) -> ServiceLabel | None:
 def targets_by_service(
     node: Node, *, posted_from: str, target_options: TargetOptions
 ) -> dict[str, NodeTargets]:
-    """Give what the node offers, by service; each has one group for each instance."""
+    """Return the node's targets by service, with one group for each instance.
+
+    `posted_from` is the address that the node's heartbeats come from.
+    """
     by_service: dict[str, dict[str, list[ServiceLabel]]] = {}
     for item in items(node.labels):
         by_service.setdefault(item.service, {}).setdefault(item.instance, []).append(item)
@@ -108,7 +105,7 @@ def targets_by_service(
 
 
 def _limit_repetition(node: Node, repeating: Collection[NodeTargets]) -> None:
-    """Remark on those with so many groups that they are not to repeat what the node says."""
+    """Add a `size` remark to those whose groups would repeat too many bytes of the node."""
     if not repeating:
         return
     size = len(msgspec.json.encode(meta_labels(node)))
@@ -127,7 +124,7 @@ def _own_hosts(hostname: str, posted_from: str) -> tuple[str, str]:
 
 
 class _InstanceLabels(NamedTuple):
-    """What labels say of one instance, whichever node has them."""
+    """What the labels of one instance say; it does not depend on the node."""
 
     hosts: list[str]
     port: str | None
@@ -136,7 +133,7 @@ class _InstanceLabels(NamedTuple):
 
 
 def _parse_instance(given: list[ServiceLabel], allow_labels: frozenset[str]) -> _InstanceLabels:
-    # What nearly all nodes say is a few words, and what nearly all others say as well.
+    # The nodes of a fleet have mostly the same few labels.
     parse = (
         _parse_instance_cached
         if len(given) <= MAX_CACHED_LABELS
@@ -214,7 +211,7 @@ def _labels(
 
 
 def meta_labels(node: Node) -> dict[str, str]:
-    """Give the labels for relabelling: hostname, and every `key:value` label and kv of the node.
+    """Return the labels for relabelling: hostname, and every `key:value` label and kv of the node.
 
     The values of several labels with one key are joined with commas, in their order.
     """
@@ -251,5 +248,5 @@ def _kv_name(key: str) -> str:
 
 
 def hostname_meta_label(hostname: str) -> dict[str, str]:
-    """Give the one label for relabelling that is always there."""
+    """Return the one label for relabelling that is always there."""
     return {"__meta_rollcall_hostname": hostname}

@@ -18,7 +18,7 @@ IN_FILE = "key-in-a-file-0123456789"
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Give a settings file with a key written into it, and one in a file."""
+    """Return a settings file with a key written into it, and one in a file."""
     (tmp_path / "ops.key").write_text(IN_FILE)
     settings = {
         "keys": [
@@ -32,7 +32,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def reachable(start: object) -> Iterator[object]:
-    """Give all that an object leads to, but not through classes and modules."""
+    """Return all that an object leads to, but not through classes and modules."""
     seen: dict[int, object] = {}
     waiting = [start]
     while waiting:

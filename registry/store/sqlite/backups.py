@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple
 
-from registry.store.protocol import StoreOpenError
+from registry.errors import StoreOpenError
+from registry.store.protocol import Restored
 from registry.store.sqlite.database import (
     MIGRATIONS,
     StoreLock,
@@ -23,25 +23,25 @@ from registry.store.sqlite.ownership import inherit_owner
 
 
 def check(path: Path) -> int:
-    """Read and check a whole store, which may be in use; give the number of nodes.
+    """Read and check a whole store, which may be in use; return the number of nodes.
 
-    Raises StartError.
+    Raises StoreOpenError.
     """
     if not path.exists():
         raise StoreOpenError(f"{path} does not exist")
     check_version(path, check_header(path), len(MIGRATIONS))
     try:
         with closing(connect(path, mode="ro")) as connection:
-            connection.execute("BEGIN")  # one view of it, whatever is written meanwhile
+            connection.execute("BEGIN")  # one snapshot, whatever is written meanwhile
             return check_rows(path, connection)
     except sqlite3.Error as error:
         raise StoreOpenError(f"{path} cannot be read: {error}") from error
 
 
 def copy(path: Path, target: Path) -> int:
-    """Write a consistent copy to a new file, whole or not at all; give the number of nodes.
+    """Write a consistent copy to a new file, whole or not at all; return the number of nodes.
 
-    Raises StartError.
+    Raises StoreOpenError.
     """
     if target.exists():
         raise StoreOpenError(f"{target} exists; a backup replaces nothing")
@@ -62,19 +62,12 @@ def copy(path: Path, target: Path) -> int:
     return nodes
 
 
-class Restored(NamedTuple):
-    """How many nodes a store has now, and where the one is that was there before."""
-
-    nodes: int
-    kept: Path | None
-
-
 def restore(
     backup: Path, path: Path, *, rename_durably: Callable[[Path, Path], None] = rename_durably
 ) -> Restored:
     """Put a backup in the place of the store, which is kept beside it.
 
-    At any moment there is a whole store. Raises StartError: no registry may be running on it.
+    At any moment there is a whole store. Raises StoreOpenError, also if the store is in use.
     """
     check(backup)
     lock = StoreLock(path)
@@ -89,11 +82,11 @@ def restore(
         raise StoreOpenError(f"{path} cannot be replaced: {error}") from error
     finally:
         lock.release()
-    return Restored(nodes, kept)
+    return Restored(nodes, None if kept is None else str(kept))
 
 
 def _keep_previous(path: Path) -> Path | None:
-    """Give a store a second name, that nothing has, and take its log away from the first."""
+    """Link the store under an unused name, which is returned, and unlink the log of the first."""
     _checkpoint(path)
     existing = [suffix for suffix in ("", "-wal") if sibling(path, suffix).exists()]
     if not existing:
@@ -107,7 +100,7 @@ def _keep_previous(path: Path) -> Path | None:
 
 
 def _checkpoint(path: Path) -> None:
-    """Bring what is in the log into the file; of a broken store the log stays beside it."""
+    """Write the log back into the file; the log of a broken store stays beside it."""
     with suppress(StoreOpenError, sqlite3.Error):
         check_header(path)
         with closing(connect(path, mode="rw")) as connection:

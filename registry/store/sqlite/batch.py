@@ -1,4 +1,4 @@
-"""What a batch of operations comes down to, in SQL."""
+"""The SQL of a batch of operations."""
 
 import sqlite3
 from collections.abc import Iterable, Sequence
@@ -8,8 +8,8 @@ from itertools import chain
 from registry.store.protocol import Heard, Row
 from registry.store.sqlite.database import checksum
 
-# Rows in one statement. Each step of a statement gives up the interpreter and has to win it back
-# from the busy event loop, so that a statement for each row would wait at each row.
+# Rows in one statement. Each step of a statement releases the GIL and has to get it back from the
+# busy event loop, so that one statement for each row would wait at each row.
 ROWS_PER_STATEMENT = (128, 16, 1)
 
 # A row to keep, a host to forget, hosts that were heard of.
@@ -17,7 +17,7 @@ Operation = Row | str | Sequence[Heard]
 
 
 class Batch:
-    """What remains to be written of operations once later ones have replaced earlier ones."""
+    """What is to be written of many operations, where later ones replace earlier ones."""
 
     def __init__(self, operations: Sequence[Operation], uptime: float) -> None:
         self._uptime = uptime
@@ -48,7 +48,7 @@ class Batch:
         self._heard[hostname] = (hostname, last_update, self._uptime, address)
 
     def apply(self, connection: sqlite3.Connection) -> None:
-        """Write it, within the transaction that is open."""
+        """Write everything in the transaction that is open. Raises sqlite3.Error."""
         for hostname in self._deleted:
             connection.execute("DELETE FROM node WHERE hostname = ?", [hostname])
             connection.execute("DELETE FROM heard WHERE hostname = ?", [hostname])

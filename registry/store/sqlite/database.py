@@ -1,4 +1,4 @@
-"""The file of the SQLite store: making, locking and checking it, without ever harming it."""
+"""The file of the SQLite store: creating, locking, checking and migrating it."""
 
 import fcntl
 import os
@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import quote
 
-from registry.store.protocol import Row, StoreOpenError
+from registry.errors import StoreOpenError
+from registry.store.protocol import Row
 from registry.store.sqlite.ownership import inherit_owner
 
 APPLICATION_ID = 0x524F4C4C
@@ -41,12 +42,12 @@ REMEDY = (
 
 
 def checksum(hostname: str, document: bytes) -> int:
-    """Give a checksum over a row: SQLite does not notice a flipped bit."""
+    """Return a checksum over a row: SQLite does not notice a flipped bit."""
     return zlib.crc32(document, zlib.crc32(hostname.encode()))
 
 
 class StoreLock:
-    """Keeps a second process from the file. The kernel lets go of it when the process ends."""
+    """Keeps other processes from the store. The kernel releases it when the process ends."""
 
     def __init__(self, path: Path) -> None:
         lock = sibling(path, ".lock")
@@ -70,12 +71,12 @@ class StoreLock:
             ) from error
 
     def release(self) -> None:
-        """Let others have the file."""
+        """Release the lock."""
         self._file.close()
 
 
 def sibling(path: Path, suffix: str) -> Path:
-    """Give the file that has the store's name and a suffix."""
+    """Return the path with a suffix added to its name."""
     return path.with_name(path.name + suffix)
 
 
@@ -85,7 +86,7 @@ def connect(path: Path, *, mode: str) -> sqlite3.Connection:
 
 
 def connect_locked(path: Path) -> sqlite3.Connection:
-    """Open a file, for reading, that we hold the lock of, without leaving anything beside it."""
+    """Open a locked file for reading, without creating files beside it."""
     has_wal = sibling(path, "-wal").exists()
     return _connect(f"file:{quote(str(path))}?mode=ro{'' if has_wal else '&immutable=1'}")
 
@@ -101,7 +102,7 @@ def _connect(uri: str) -> sqlite3.Connection:
 
 
 def check_header(path: Path) -> int:
-    """Give the schema version of a store, or raise StartError if the file is none of ours."""
+    """Return the schema version of a store. Raises StoreOpenError if the file is none."""
     try:
         with path.open("rb") as file:
             header = file.read(HEADER_BYTES)
@@ -118,7 +119,7 @@ def check_header(path: Path) -> int:
 
 
 def check_version(path: Path, version: int, newest: int) -> None:
-    """Raise StartError for a store that a later release has made."""
+    """Raise StoreOpenError for a store that a later release has made."""
     if not 1 <= version <= newest:
         raise StoreOpenError(
             f"{path} has schema version {version}, this release knows 1 to {newest};"
@@ -127,7 +128,7 @@ def check_version(path: Path, version: int, newest: int) -> None:
 
 
 def check_no_orphaned_wal(path: Path) -> None:
-    """Raise StartError if a store is gone and its log is not: a new one would take that over."""
+    """Raise StoreOpenError if there is a log without a store: a new store would take it over."""
     wal = sibling(path, "-wal")
     if wal.exists() and wal.stat().st_size > 0:
         raise StoreOpenError(
@@ -137,7 +138,7 @@ def check_no_orphaned_wal(path: Path) -> None:
 
 
 def create(path: Path, migrations: Sequence[str]) -> None:
-    """Make an empty store, whole or not at all. Raises StartError."""
+    """Create an empty store, whole or not at all. Raises StoreOpenError."""
     check_no_orphaned_wal(path)
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
@@ -154,7 +155,7 @@ def create(path: Path, migrations: Sequence[str]) -> None:
 
 
 def rename_durably(draft: Path, path: Path) -> None:
-    """Give a finished file its name, durably."""
+    """Rename a finished file, durably."""
     with draft.open("rb") as file:
         os.fsync(file.fileno())
     draft.rename(path)
@@ -185,9 +186,9 @@ SELECT_UPTIME = """
 
 
 def read_rows(path: Path, connection: sqlite3.Connection) -> Iterator[tuple[Row, float]]:
-    """Give each node, with the uptime of the registry when it was heard of; check it meanwhile.
+    """Yield each node, checked, with the registry's uptime in seconds when it was heard of.
 
-    Raises StartError.
+    Raises StoreOpenError.
     """
     for hostname, document, stored, last_update, address, uptime in connection.execute(
         SELECT_NODES
@@ -198,7 +199,7 @@ def read_rows(path: Path, connection: sqlite3.Connection) -> Iterator[tuple[Row,
 
 
 def check_rows(path: Path, connection: sqlite3.Connection) -> int:
-    """Check the structure and each row; give the number of nodes. Raises StartError."""
+    """Check the structure and each row; return the number of nodes. Raises StoreOpenError."""
     (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise StoreOpenError(f"{path} is corrupt: {verdict}; {REMEDY}")

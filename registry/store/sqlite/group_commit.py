@@ -1,4 +1,4 @@
-"""Many operations made durable in one go: what queues while one batch is written is the next."""
+"""Group commit: operations that queue while one batch is written are the next batch."""
 
 import asyncio
 import time
@@ -7,13 +7,13 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Generic, NamedTuple, TypeVar
 
-from registry.store.protocol import DoneCallback, StoreUnavailable
+from registry.errors import StoreUnavailable
+from registry.store.protocol import DoneCallback, Observe
 
 T = TypeVar("T")
 MAX_BATCH_OPERATIONS = 1000
 
 Write = Callable[[Sequence[T]], Sequence[Exception | None]]
-Observe = Callable[[int, float], None]
 
 
 class _Submitted(NamedTuple, Generic[T]):
@@ -23,10 +23,10 @@ class _Submitted(NamedTuple, Generic[T]):
 
 
 class GroupCommit(Generic[T]):
-    """One thread that writes, and the queue before it.
+    """A thread that writes batches, and its queue.
 
-    `write` runs in the thread: it makes a batch durable and gives an outcome for each operation.
-    `observe` is told, on the loop, of each batch: how many operations, how many seconds.
+    `write` runs in the thread: it makes a batch durable and returns an outcome for each operation.
+    `observe` is called on the loop after each batch.
     """
 
     def __init__(self, *, name: str, write: Write[T], observe: Observe) -> None:
@@ -41,7 +41,7 @@ class GroupCommit(Generic[T]):
         self._thread.start()
 
     def submit(self, operation: T, done: DoneCallback) -> asyncio.Future[None]:
-        """Queue an operation; NodeStore says what becomes of `done` and of the future."""
+        """Queue an operation; `done` and the future are used as NodeStore says."""
         future: asyncio.Future[None] = self._loop.create_future()
         if self._closed is not None:
             self._resolve(
@@ -51,7 +51,7 @@ class GroupCommit(Generic[T]):
         self._queue.append(_Submitted(operation, done, future))
         if not self._busy:
             self._busy = True
-            # Not at once: what else this turn of the loop brings belongs to the same batch.
+            # Later: all that this iteration of the loop submits belongs to the same batch.
             self._loop.call_soon(self._hand_over)
         return future
 
@@ -88,7 +88,7 @@ class GroupCommit(Generic[T]):
             return [failure] * len(batch)
 
     def _report_defect(self, error: Exception) -> None:
-        """Log a defect, which must not end the thread or keep others waiting for ever."""
+        """Log a defect, which must not end the thread or leave others waiting."""
         self._loop.call_exception_handler({"message": "defect of the store", "exception": error})
 
     def _finished(
@@ -110,7 +110,7 @@ class GroupCommit(Generic[T]):
         except Exception as error:
             self._report_defect(error)
         future = submitted.future
-        if future.done():  # whoever waited was cancelled
+        if future.done():  # it was cancelled
             return
         if outcome is None:
             future.set_result(None)

@@ -1,4 +1,4 @@
-"""Whom files belong to that root makes for the registry's user."""
+"""The owner of files that root creates for the registry's user."""
 
 import os
 from contextlib import suppress
@@ -8,12 +8,12 @@ ROOT = 0
 
 
 def inherit_owner(file: Path, store: Path) -> None:
-    """Let a file that root made belong to the owner of the store, or else of its directory."""
+    """Give a file that root created to the owner of the store, or else of its directory."""
     if os.geteuid() != ROOT:
         return
     for example in (store, store.parent):
         owner = example.stat() if example.exists() else None
         if owner is not None and owner.st_uid != ROOT:
-            with suppress(PermissionError):  # a root without its powers
+            with suppress(PermissionError):  # root without CAP_CHOWN
                 os.chown(file, owner.st_uid, owner.st_gid, follow_symlinks=False)
             return

@@ -6,14 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
-from registry.store.protocol import (
-    DoneCallback,
-    Heard,
-    Row,
-    StoreFull,
-    StoreOpenError,
-    StoreUnavailable,
-)
+from registry.errors import StoreFull, StoreOpenError, StoreUnavailable
+from registry.store.protocol import DoneCallback, Heard, Observe, Row
 from registry.store.sqlite.batch import Batch, Operation
 from registry.store.sqlite.database import (
     MIGRATIONS,
@@ -28,13 +22,13 @@ from registry.store.sqlite.database import (
     migrate,
     read_rows,
 )
-from registry.store.sqlite.group_commit import GroupCommit, Observe
+from registry.store.sqlite.group_commit import GroupCommit
 
 WAL_BYTES_KEPT = 64 * 1024 * 1024
 
 
 class SqliteStore:
-    """A NodeStore in one file. Opening it raises StartError and leaves what is there as it is."""
+    """A NodeStore in one file. Raises StoreOpenError, and leaves the file as it is then."""
 
     def __init__(
         self,
@@ -63,7 +57,7 @@ class SqliteStore:
             raise
 
     async def load(self) -> Sequence[Row]:
-        """Read and check every row, then make ready to write."""
+        """Read and check every row, then start the writer. Raises StoreOpenError."""
         rows = await asyncio.to_thread(self._load)
         self._commits = GroupCommit(name="store", write=self._write, observe=self._observe)
         return rows
@@ -81,7 +75,7 @@ class SqliteStore:
         return self._require_loaded().submit(hostname, done)
 
     async def close(self) -> None:
-        """Finish what was begun; the log is folded into the file."""
+        """Finish all operations; SQLite writes its log back into the file."""
         if self._commits is not None:
             await self._commits.close()
         if self._connection is not None:
@@ -143,12 +137,12 @@ class SqliteStore:
 
     def _close(self) -> None:
         assert self._connection is not None
-        with suppress(sqlite3.Error):  # all that was promised is durable already
+        with suppress(sqlite3.Error):  # every finished operation is durable already
             self._connection.execute("INSERT OR REPLACE INTO clock VALUES (1, ?)", [self._uptime()])
         self._connection.close()
 
     def _uptime(self) -> float:
-        """Give the seconds for which a registry ran on this file, this one included."""
+        """Return the seconds for which registries have run on this file, including this one."""
         return self._uptime_at_start + self._monotonic() - self._started
 
     def _write(self, operations: Sequence[Operation]) -> Sequence[Exception | None]:
@@ -186,5 +180,5 @@ def _unavailable(error: sqlite3.Error) -> StoreUnavailable:
 
 
 def _error_name(error: sqlite3.Error) -> str:
-    """Give SQLite's name for what went wrong; errors of the library around it have none."""
+    """Return SQLite's name of an error; errors of Python's sqlite3 itself have none."""
     return getattr(error, "sqlite_errorname", "")

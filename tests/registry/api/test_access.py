@@ -6,7 +6,7 @@ import hmac
 
 import pytest
 
-from registry.api.node_keys import NodeKeys
+from registry.api.access import NodeKeys
 from tests.support.registry.in_process import (
     NODE_SECRET,
     OPS,

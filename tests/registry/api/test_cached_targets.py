@@ -1,4 +1,4 @@
-"""Targets that were just given and are given again, at once: all rules hold for them as well."""
+"""Targets that were encoded for an earlier request: all rules hold for them as well."""
 
 import gzip
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from registry.store.protocol import StoreFull, StoreUnavailable
+from registry.errors import StoreFull, StoreUnavailable
 from tests.support.registry.in_process import (
     SCRAPER,
     WEB_HOSTS,
@@ -25,18 +25,17 @@ async def ask(
     """Ask as a scraper does, which says nothing about encodings."""
     url = "http://{}:{}".format(*registry.address)
     headers = form | {"Authorization": f"Bearer {key}", "User-Agent": "Prometheus/2.42.0"}
-    async with aiohttp.ClientSession(
-        headers=headers, skip_auto_headers=["Accept-Encoding"], auto_decompress=False
-    ) as session:
-        # The connection has come to rest then.
-        async with session.get(f"{url}/healthz") as first:
-            await first.read()
-        async with session.get(f"{url}/prometheus/web") as response:
-            return RegistryResponse(response, await response.read())
+    async with (
+        aiohttp.ClientSession(
+            headers=headers, skip_auto_headers=["Accept-Encoding"], auto_decompress=False
+        ) as session,
+        session.get(f"{url}/prometheus/web") as response,
+    ):
+        return RegistryResponse(response, await response.read())
 
 
 async def cached_targets(registry: InProcessRegistry, form: dict[str, str]) -> Any:
-    """Have a service's targets asked for until they are kept; give them."""
+    """Have a service's targets asked for until they are kept; return them."""
     await registry.post("web-1", ["prometheus:web"])
     first, again = [await ask(registry, form) for _ in range(2)]
     assert first.body == again.body != b"[]"

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from registry.api.nodes import SCRAPER as REFRESH
-from registry.store.protocol import StoreFull
+from registry.api.targets import SCRAPER as REFRESH
+from registry.errors import StoreFull
 from tests.support.registry.in_process import (
     OPS,
     SCRAPER,
     WEB_HOSTS,
     InProcessRegistry,
-    MemoryStore,
     in_process_registry,
 )
+from tests.support.registry.memory_store import MemoryStore
 
 LABELS = ["prometheus:web", "prometheus:web:rack:r1", "service:web"]
 PLAIN = {"labels": LABELS, "kv": {"rack": "r1"}}
@@ -141,7 +141,7 @@ async def test_a_clone_is_refused_and_counted_once(registry: InProcessRegistry) 
     for identity, status in (("one", 200), ("two", 409), ("one", 200)):
         body = json.dumps({"labels": [], "kv": {"agent.id": identity}}).encode()
         assert (await client.ask("POST", "/nodes/a", body)).status == status
-    assert registry.components.nodes.counts.clones == 1
+    assert (await registry.counts())["clone"] == 1
     client.close()
 
 

@@ -11,7 +11,7 @@ async def document(registry: InProcessRegistry) -> Any:
 
 
 def agrees(value: Any, definition: Any, definitions: Any) -> bool:
-    """Tell whether a value is as a definition says, in the few words that these definitions use."""
+    """Return whether a value is as a definition says; it knows the words that these use."""
     if "$ref" in definition:
         definition = definitions[definition["$ref"].rpartition("/")[2]]
     match definition["type"]:

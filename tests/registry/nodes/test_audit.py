@@ -1,4 +1,4 @@
-"""Lines for changes of the roll: one for each, or one for many that came at once."""
+"""Log lines for changes of nodes: one for each, or one for many that came at once."""
 
 import asyncio
 from typing import Any
@@ -6,7 +6,9 @@ from typing import Any
 import structlog
 
 from registry.nodes.audit import MAX_SINGLE_LINES, AuditLog
-from registry.nodes.events import Source
+from registry.nodes.directory import Entry
+from registry.nodes.events import ChangeKind, Source
+from registry.store.protocol import Row
 
 
 class LogLines(list[dict[str, Any]]):
@@ -21,29 +23,30 @@ class LogLines(list[dict[str, Any]]):
     info = msg
 
 
-async def lines_of(*changes: tuple[str, str, Source]) -> list[dict[str, Any]]:
-    """Tell of changes in one turn of the loop; give what is written after it."""
+async def lines_of(*changes: tuple[ChangeKind, str, Source]) -> list[dict[str, Any]]:
+    """Record changes in one iteration of the loop; return the lines that are logged then."""
     lines = LogLines()
     audit = AuditLog(
         structlog.wrap_logger(
             lines, processors=[], wrapper_class=structlog.make_filtering_bound_logger("info")
         )
     )
-    for change in changes:
-        audit.record(*change)
+    for kind, hostname, source in changes:
+        node = Entry(Row(hostname, b'{"labels":[],"kv":{}}', 0, source.address), heard=0.0)
+        audit.record(kind, node, source)
     assert lines == []
     await asyncio.sleep(0)
     return lines
 
 
-def many(what: str, count: int) -> list[tuple[str, str, Source]]:
+def many(what: ChangeKind, count: int) -> list[tuple[ChangeKind, str, Source]]:
     return [(what, f"h{number}", Source("hosts", f"192.0.2.{number}")) for number in range(count)]
 
 
 async def test_a_few_changes_are_a_line_each_in_their_order() -> None:
-    changes = many("added", MAX_SINGLE_LINES - 1)
+    changes = many(ChangeKind.ADDED, MAX_SINGLE_LINES - 1)
 
-    told = await lines_of(*changes, ("deleted", "h0", Source("ops", "::1")))
+    told = await lines_of(*changes, (ChangeKind.DELETED, "h0", Source("ops", "::1")))
 
     assert [line["event"] for line in told] == ["node added"] * 9 + ["node deleted"]
     assert told[3] == {
@@ -56,7 +59,7 @@ async def test_a_few_changes_are_a_line_each_in_their_order() -> None:
 
 
 async def test_many_changes_are_one_line_for_each_kind_and_nobody_is_left_out() -> None:
-    told = await lines_of(*many("added", 7), *many("changed", 8))
+    told = await lines_of(*many(ChangeKind.ADDED, 7), *many(ChangeKind.CHANGED, 8))
 
     assert [(line["event"], line["count"]) for line in told] == [
         ("nodes added", 7),

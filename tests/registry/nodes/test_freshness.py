@@ -2,14 +2,15 @@
 
 from typing import Any
 
+from registry.errors import StoreFull
 from registry.nodes.events import REGISTRY
-from registry.store.protocol import Row, StoreFull
+from registry.store.protocol import Row
 from tests.support.registry.in_process import (
     InProcessRegistry,
     ManualClocks,
-    MemoryStore,
     in_process_registry,
 )
+from tests.support.registry.memory_store import MemoryStore
 
 DAY = 86_400
 
@@ -156,7 +157,7 @@ async def test_a_clone_of_a_fresh_host_is_409_and_both_are_named(
     for word in ("first", "second", "127.0.0.1", "42 s"):
         assert word in answer.json()["message"]
     assert (await registry.get("/nodes/web-1"))[0]["labels"] == ["a"]
-    assert registry.components.nodes.counts.clones == 1
+    assert (await registry.counts())["clone"] == 1
     metrics = (await registry.ask("GET", "/metrics")).body
     assert b'rollcall_registry_heartbeats_refused_total{reason="clone"} 1.0' in metrics
 

@@ -3,13 +3,16 @@
 import shutil
 from pathlib import Path
 
-from registry.api.node_keys import NodeKeys
-from registry.composition import RegistryComponents, build_components
+import structlog
+from prometheus_client import CollectorRegistry
+
+from registry.api.access import NodeKeys
+from registry.daemon import RegistryComponents, build_components
+from registry.errors import StoreUnavailable
 from registry.message import Heartbeat
 from registry.nodes.events import Source
-from registry.nodes.freshness import Freshness
+from registry.nodes.freshness import Clocks, Freshness
 from registry.prometheus.targets import TargetOptions
-from registry.store.protocol import StoreUnavailable
 from registry.store.sqlite.store import SqliteStore
 from tests.support.registry.in_process import NODE_SECRET, WEB_HOSTS, InProcessRegistry
 from tests.support.registry.sqlite_store import Batches, ManualClock, open_store
@@ -18,18 +21,14 @@ BODY = b'{"labels":[],"kv":{}}'
 OPERATOR = Source("ops", "127.0.0.1")
 
 
-def ignore(*_change: object) -> None:
-    """Be told of a change."""
-
-
 def registry_on(store: SqliteStore, uptime: ManualClock) -> RegistryComponents:
     return build_components(
         store=store,
         target_options=TargetOptions(),
         freshness=Freshness(stale_after=90, expire_after=0, started=uptime.now),
-        clock=lambda: 1_700_000_000.0,
-        monotonic=uptime,
-        audit=ignore,
+        clocks=Clocks(wall=lambda: 1_700_000_000.0, monotonic=uptime),
+        metrics=CollectorRegistry(),
+        log=structlog.get_logger(),
     )
 
 
@@ -44,7 +43,7 @@ async def test_a_crash_makes_nobody_fresh_who_was_silent_for_long(tmp_path: Path
     for _ in range(200):
         uptime.now += 0.5
         await nodes.flush()
-    assert nodes.stale_count() == 1
+    assert nodes.state_counts() == (0, 1)
     for suffix in ("", "-wal"):  # what a kill would leave
         shutil.copy(f"{path}{suffix}", f"{crashed}{suffix}")
     await store.close()
@@ -52,17 +51,6 @@ async def test_a_crash_makes_nobody_fresh_who_was_silent_for_long(tmp_path: Path
     async with open_store(crashed, uptime=uptime) as (_, [row]):
         assert row.age >= 90
     assert len(batches) <= 1 + 200 / 18 + 1  # an idle registry leaves the disk in peace
-
-
-async def counts(registry: InProcessRegistry) -> dict[str, float]:
-    """Give the heartbeats taken and refused, by outcome and reason."""
-    text = (await registry.ask("GET", "/metrics")).body.decode()
-    lines = [line for line in text.splitlines() if line.startswith("rollcall_registry_heartbeats_")]
-    return {
-        line.split('"')[1]: float(line.split()[-1])
-        for line in lines
-        if "_created" not in line.partition("{")[0]
-    }
 
 
 async def test_each_heartbeat_is_counted_once_as_taken_or_as_refused(
@@ -73,14 +61,14 @@ async def test_each_heartbeat_is_counted_once_as_taken_or_as_refused(
     registry.store.failure = StoreUnavailable("broken")
     for _ in range(5):
         await registry.components.nodes.flush()
-    assert (await counts(registry))["store"] == 0
+    assert (await registry.counts())["store"] == 0
 
     assert (await registry.post("web-1")).status == 503  # the same as before
     assert (await registry.post("web-1", ["new"])).status == 503
     assert (await registry.post("web-2")).status == 503
     await registry.components.nodes.flush()
 
-    assert await counts(registry) == {
+    assert await registry.counts() == {
         "unchanged": 1,
         "added": 1,
         "changed": 0,
@@ -90,7 +78,7 @@ async def test_each_heartbeat_is_counted_once_as_taken_or_as_refused(
     registry.store.failure = None
     await registry.components.nodes.flush()
     assert (await registry.post("web-1")).status == 200
-    assert (await counts(registry))["unchanged"] == 2
+    assert (await registry.counts())["unchanged"] == 2
 
 
 async def test_a_host_cannot_leave_out_the_identity_that_guards_its_name(

@@ -8,11 +8,13 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.message import MAX_BODY_BYTES, Heartbeat
-from registry.nodes.directory import Directory, EncodedArray, Entry, encode_document
-from registry.prometheus.index import AnswerLru, TargetIndex
-from registry.prometheus.service import Offer, Service, TargetFormat, join_run
-from registry.prometheus.targets import NodeTargets, TargetGroup, TargetOptions
+from registry.message import MAX_BODY_BYTES, Heartbeat, TargetGroup
+from registry.nodes.directory import Directory, Entry, encode_document
+from registry.nodes.encoding import EncodedArray, join_values
+from registry.nodes.events import REGISTRY, ChangeKind
+from registry.prometheus.index import AnswerLru, Offer, Service, TargetFormat, TargetIndex
+from registry.prometheus.targets import NodeTargets, TargetOptions
+from registry.store.protocol import Row
 from tests.support.registry import in_process as running
 
 PLAIN = ("prometheus:node",)
@@ -27,29 +29,24 @@ class IndexedNodes:
 
     def report(self, hostname: str, labels: Sequence[str], **kv: str) -> None:
         """Take what a node says now."""
-        entry = Entry(
-            hostname=hostname,
-            document=encode_document(Heartbeat(labels=list(labels), kv=kv)),
-            last_update=1_700_000_000,
-            heard=0.0,
-            address="192.0.2.1",
-        )
+        document = encode_document(Heartbeat(labels=list(labels), kv=kv))
+        entry = Entry(Row(hostname, document, 1_700_000_000, "192.0.2.1"), heard=0.0)
         self.directory.put(entry, heard=0.0)
-        self.index.invalidate(entry)
+        self.index.on_change(ChangeKind.CHANGED, entry, REGISTRY)
 
     def remove(self, hostname: str) -> None:
         """Forget a node."""
         entry = self.directory.remove(hostname)
         if entry is not None:
-            self.index.invalidate(entry)
+            self.index.on_change(ChangeKind.DELETED, entry, REGISTRY)
 
     async def ask(self, service: str, target_format: TargetFormat = "flat") -> bytes:
-        """Give an answer."""
+        """Return an answer."""
         return joined(await self.index.answer(service, target_format))
 
 
 def joined(listing: EncodedArray) -> bytes:
-    """Give the array that a listing is."""
+    """Return the array that a listing is."""
     return b"[%b]" % b",".join(listing.runs)
 
 
@@ -97,6 +94,7 @@ def test_after_any_changes_the_answers_are_those_of_a_new_index(
         for name in ("a", "b"):
             assert await fleet.ask(name) == await fresh.ask(name)
             assert await fleet.ask(name, "nested") == await fresh.ask(name, "nested")
+        assert len(fleet.index) == len(fresh.index)  # services that no node offers any more
 
     asyncio.run(run())
 
@@ -188,13 +186,13 @@ def test_the_answers_asked_for_longest_ago_are_let_go_of_and_the_last_is_kept() 
 
 def offering(name: str) -> Service:
     service = Service(name)
-    service.set(Offer("h1", NodeTargets([TargetGroup(["h1:1"], {})], [])))
-    service.blocks()[0].runs["flat"] = join_run([b"{}"])
+    service.offers.put(Offer("h1", NodeTargets([TargetGroup(["h1:1"], {})], [])))
+    service.offers.blocks()[0].runs["flat"] = join_values([b"{}"])
     return service
 
 
 def is_kept(service: Service) -> bool:
-    return "flat" in service.blocks()[0].runs
+    return "flat" in service.offers.blocks()[0].runs
 
 
 def largest_legal_body() -> bytes:

@@ -7,7 +7,7 @@ from tests.support.registry.in_process import SCRAPER, InProcessRegistry, Manual
 
 
 async def fetch(registry: InProcessRegistry, user_agent: bytes) -> bytes:
-    """Ask for targets as a client that sends bytes of its own; give the first line."""
+    """Ask for targets as a client that sends bytes of its own; return the first line."""
     reader, writer = await asyncio.open_connection(*registry.address)
     writer.write(
         b"GET /prometheus/a HTTP/1.1\r\nHost: r\r\nConnection: close\r\n"

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.message import Node
+from registry.message import Node, TargetGroup
 from registry.prometheus.address import InvalidTarget, join_target
 from registry.prometheus.label_names import sanitize
-from registry.prometheus.targets import TargetGroup, TargetOptions, meta_labels, targets_by_service
+from registry.prometheus.targets import TargetOptions, meta_labels, targets_by_service
 from tests.support.registry.http_sd import LEGACY_NAME, usable
 
 

@@ -37,7 +37,7 @@ async def accept_heartbeat(request: web.Request) -> web.Response:
 async def failure_of(
     url: str, *, client_tls: ClientTls | None = None, seconds: float = 5
 ) -> RegistryError:
-    """Give what reporting to a registry fails with."""
+    """Return what reporting to a registry fails with."""
     async with client(url, client_tls=client_tls, seconds=seconds) as registry:
         with pytest.raises(RegistryError) as raised:
             await registry.report("web-1", HEARTBEAT)

@@ -22,7 +22,7 @@ ConnectionHandler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Await
 
 @asynccontextmanager
 async def http_server(handler: Handler, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-    """Serve every path with one handler, on 127.0.0.1; give the URL."""
+    """Serve every path with one handler, on 127.0.0.1; yield the URL."""
     app = web.Application(client_max_size=4 * 1024 * 1024)
     app.router.add_route("*", "/{path:.*}", handler)
     runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
@@ -37,7 +37,7 @@ async def http_server(handler: Handler, *, tls: ssl.SSLContext | None = None) ->
 
 @asynccontextmanager
 async def tcp_server(talk: ConnectionHandler) -> AsyncIterator[str]:
-    """Accept connections on 127.0.0.1 and do as told with each; give the URL."""
+    """Accept connections on 127.0.0.1 and do as told with each; yield the URL."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # asyncio's streams would tell of a cancelled talk, or of a caller who left, as of an error.

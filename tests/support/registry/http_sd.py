@@ -13,7 +13,7 @@ class InvalidTargets(Exception):
 
 
 def parse(body: bytes, *, generation: int) -> list[tuple[str, dict[str, str]]]:
-    """Give each target with its group's labels, or raise Refused.
+    """Return each target with its group's labels, or raise InvalidTargets.
 
     `generation` is 2 or 3: from 3 on a label's name may be any text but the empty one.
     """
@@ -41,6 +41,6 @@ def _check_labels(labels: Any, generation: int) -> None:
 
 
 def usable(target: str) -> bool:
-    """Tell whether a target is `host:port`, or a host alone, that could be scraped."""
+    """Return whether a target is `host:port`, or a host alone, that could be scraped."""
     match = re.fullmatch(r"(\[[0-9a-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]+))?", target)
     return match is not None and (match[2] is None or 1 <= int(match[2]) <= 65535)

@@ -1,6 +1,6 @@
 """A registry within the test: real rules and routes on a real port, time and store in our hand."""
 
-import asyncio
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,24 +13,28 @@ from yarl import URL
 from httpd.auth import Caller, Keyring, fingerprint
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.server.listener import listening
-from registry.api.access import NodeKeyCallers
-from registry.api.node_keys import NodeKeys
-from registry.composition import (
+from registry.api.access import NodeKeyCallers, NodeKeys
+from registry.daemon import (
     RegistryComponents,
     build_application,
     build_components,
     instant_answers,
 )
-from registry.nodes.events import Source
-from registry.nodes.freshness import Freshness
+from registry.nodes.audit import AUDITED
+from registry.nodes.directory import Entry
+from registry.nodes.events import ChangeKind, Source
+from registry.nodes.freshness import Clocks, Freshness
 from registry.prometheus.targets import TargetOptions
-from registry.store.protocol import DoneCallback, Heard, Row, StoreUnavailable
+from tests.support.registry.memory_store import MemoryStore
 
 OPS = "ops-key-0123456789"
 SCRAPER = "scraper-key-0123456789"
 WEB_HOSTS = "web-hosts-key-0123456789"
 NODE_SECRET = "node-secret-0123456789"
 WALL = 1_700_000_000
+HEARTBEAT_COUNTS = re.compile(
+    r'^rollcall_registry_heartbeats_(?:refused_)?total{.*"(.*)"} (.*)$', re.MULTILINE
+)
 
 KEYS = [
     (fingerprint(OPS), Caller("ops", frozenset({"read", "write"}))),
@@ -50,68 +54,6 @@ class ManualClocks:
         """Let time pass."""
         self.wall += seconds
         self.uptime += seconds
-
-
-class MemoryStore:
-    """A NodeStore that forgets everything; durable in the next turn of the loop.
-
-    It does not join operations into batches, and fails all of them while `failure` is set.
-    """
-
-    def __init__(self, rows: Sequence[Row] = ()) -> None:
-        self.rows = {row.hostname: row for row in rows}
-        self.failure: StoreUnavailable | None = None
-        self.loaded = asyncio.Event()
-        self.loaded.set()
-
-    async def load(self) -> Sequence[Row]:
-        await self.loaded.wait()
-        return [self.rows[name] for name in sorted(self.rows)]
-
-    def put(self, row: Row, done: DoneCallback) -> asyncio.Future[None]:
-        return self._soon(done, {row.hostname: row})
-
-    def touch(self, heard: Sequence[Heard], done: DoneCallback) -> asyncio.Future[None]:
-        known = [beat for beat in heard if beat.hostname in self.rows]
-        return self._soon(
-            done,
-            {
-                beat.hostname: self.rows[beat.hostname]._replace(
-                    last_update=beat.last_update, address=beat.address
-                )
-                for beat in known
-            },
-        )
-
-    def delete(self, hostname: str, done: DoneCallback) -> asyncio.Future[None]:
-        return self._soon(done, {hostname: None})
-
-    async def close(self) -> None:
-        """Do nothing."""
-
-    def _soon(self, done: DoneCallback, changes: Mapping[str, Row | None]) -> asyncio.Future[None]:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-        loop.call_soon(self._finish, done, changes, future)
-        return future
-
-    def _finish(
-        self, done: DoneCallback, changes: Mapping[str, Row | None], future: asyncio.Future[None]
-    ) -> None:
-        failure = self.failure
-        if failure is None:
-            for hostname, row in changes.items():
-                if row is None:
-                    self.rows.pop(hostname, None)
-                else:
-                    self.rows[hostname] = row
-        done(failure)
-        if future.done():
-            return
-        if failure is None:
-            future.set_result(None)
-        else:
-            future.set_exception(failure)
 
 
 class RegistryResponse:
@@ -164,7 +106,7 @@ class InProcessRegistry:
             return RegistryResponse(response, await response.read())
 
     async def get(self, path: str, **options: Any) -> Any:
-        """Give what a path shows."""
+        """Return what a path shows."""
         answer = await self.ask("GET", path, **options)
         assert answer.status == 200, answer.body
         return answer.json()
@@ -179,6 +121,11 @@ class InProcessRegistry:
         """Send a heartbeat."""
         body = {"labels": list(labels), "kv": dict(kv or {})}
         return await self.ask("POST", f"/nodes/{hostname}", json=body, **options)
+
+    async def counts(self) -> dict[str, float]:
+        """Return the heartbeats accepted and refused, by outcome and reason, from /metrics."""
+        text = (await self.ask("GET", "/metrics")).body.decode()
+        return {label: float(value) for label, value in HEARTBEAT_COUNTS.findall(text)}
 
     async def close(self) -> None:
         """End."""
@@ -200,20 +147,25 @@ async def in_process_registry(
     """Run a registry while the context is open; at the level `debug` no answer is instant."""
     clock = clock or ManualClocks()
     store = store or MemoryStore()
-    audit: list[tuple[str, str, Source]] = []
-    components = build_components(
-        store=store,
-        target_options=target_options or TargetOptions(),
-        freshness=Freshness(stale_after=90, expire_after=expire_after, started=clock.uptime),
-        clock=lambda: clock.wall,
-        monotonic=lambda: clock.uptime,
-        audit=lambda *change: audit.append(change),
-    )
     metrics = new_metrics()
     request_metrics = RequestMetrics(metrics)
     log = structlog.wrap_logger(
         structlog.PrintLogger(), wrapper_class=structlog.make_filtering_bound_logger(level)
     )
+    components = build_components(
+        store=store,
+        target_options=target_options or TargetOptions(),
+        freshness=Freshness(stale_after=90, expire_after=expire_after, started=clock.uptime),
+        clocks=Clocks(wall=lambda: clock.wall, monotonic=lambda: clock.uptime),
+        metrics=metrics,
+        log=log,
+    )
+    audit: list[tuple[str, str, Source]] = []
+
+    def record(kind: ChangeKind, node: Entry, source: Source) -> None:
+        audit.append((kind, node.hostname, source))
+
+    components.events.subscribe(record, AUDITED)
     keyring = Keyring(KEYS, derived=NodeKeyCallers(NodeKeys([NODE_SECRET])))
     app = build_application(
         components,

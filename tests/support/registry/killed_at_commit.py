@@ -4,13 +4,14 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from config import logs
 from registry import daemon
 from registry.settings import RegistryConfiguration
-from registry.store.protocol import Row
+from registry.store.protocol import NodeStore, Observe, Row
+from registry.store.sqlite.backend import SqliteBackend
 from registry.store.sqlite.batch import Operation
 from registry.store.sqlite.store import SqliteStore
 
@@ -40,7 +41,21 @@ class KilledAfterCommit(SqliteStore):
 
 MOMENTS = {"before": KilledBeforeCommit, "after": KilledAfterCommit}
 
+
+class KilledBackend(SqliteBackend):
+    """A file whose store is killed at a moment."""
+
+    def __init__(self, path: Path, kind: type[SqliteStore]) -> None:
+        super().__init__(path)
+        self._kind = kind
+
+    def open(self, *, monotonic: Callable[[], float], observe: Observe) -> NodeStore:
+        return self._kind(path=self._path, monotonic=monotonic, observe=observe)
+
+
 if __name__ == "__main__":
     file, moment = sys.argv[1:]
     log = logs.configure_logging(level="info", style="console")
-    asyncio.run(daemon.run(RegistryConfiguration(Path(file)), log, MOMENTS[moment]))
+    configuration = RegistryConfiguration(Path(file))
+    backend = KilledBackend(Path(str(configuration.store())), MOMENTS[moment])
+    asyncio.run(daemon.run(configuration, log, backend))

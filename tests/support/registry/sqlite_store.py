@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from registry.store.protocol import Row, StoreOpenError
+from registry.errors import StoreOpenError
+from registry.store.protocol import Row
 from registry.store.sqlite.database import MIGRATIONS
 from registry.store.sqlite.store import SqliteStore
 
@@ -33,7 +34,7 @@ class Batches(list[int]):
 
 
 def ignore(_error: Exception | None) -> None:
-    """Be told of an outcome."""
+    """Do nothing with an outcome."""
 
 
 def row(hostname: str, document: bytes = DOCUMENT) -> Row:
@@ -70,7 +71,7 @@ async def fill(path: Path, *hostnames: str) -> None:
 
 
 async def start_error(path: Path) -> str:
-    """Give why a file is refused; see to it that it stays as it was, with nothing beside it."""
+    """Return why a file is refused; see to it that it stays as it was, with nothing beside it."""
     content, names_before = directory_snapshot(path)
     with pytest.raises(StoreOpenError) as caught:
         async with open_store(path):
@@ -81,5 +82,5 @@ async def start_error(path: Path) -> str:
 
 
 def directory_snapshot(path: Path) -> tuple[bytes, set[str]]:
-    """Give what a file holds, and the names beside it."""
+    """Return what a file holds, and the names beside it."""
     return path.read_bytes(), {other.name for other in path.parent.iterdir()}

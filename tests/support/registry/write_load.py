@@ -25,7 +25,7 @@ class WriteLoad:
         self._signal = signal.SIGTERM
 
     def run_until_signal(self, number: signal.Signals) -> dict[str, int]:
-        """Write, send the signal amid it all, and give what was acknowledged, by host."""
+        """Write, send the signal meanwhile; return the last acknowledged number of each host."""
         self._signal = number
         asyncio.run(self._write())
         return self._acknowledged

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from registry.store.protocol import StoreOpenError
+from registry.errors import StoreOpenError
 from registry.store.sqlite.database import MIGRATIONS
 from tests.support.registry.sqlite_store import (
     fill,

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from registry.store.protocol import Row, StoreUnavailable
+from registry.errors import StoreUnavailable
+from registry.store.protocol import Row
 from registry.store.sqlite.group_commit import GroupCommit
 from registry.store.sqlite.store import SqliteStore
 
 
 def ignore(_outcome: object, _also: object = None) -> None:
-    """Be told of something."""
+    """Do nothing."""
 
 
 def defects() -> list[Exception]:

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from registry.store.protocol import Heard, Row, StoreOpenError, StoreUnavailable
+from registry.errors import StoreOpenError
+from registry.store.protocol import Heard
 from registry.store.sqlite import backups
 from tests.support.registry.sqlite_store import (
-    DOCUMENT,
     Batches,
-    ManualClock,
     fill,
     hostnames_of,
     ignore,
@@ -22,37 +21,10 @@ from tests.support.registry.sqlite_store import (
 )
 
 
-async def test_what_is_put_is_there_after_a_restart_sorted_by_name(tmp_path: Path) -> None:
-    path = tmp_path / "r.db"
-    await fill(path, "b", "a", "c")
-
-    async with open_store(path) as (_, rows):
-        assert rows == [row("a"), row("b"), row("c")]
-
-
 async def test_a_new_file_is_for_its_owner_alone(tmp_path: Path) -> None:
     await fill(tmp_path / "r.db", "a")
 
     assert (tmp_path / "r.db").stat().st_mode & 0o777 == 0o600
-
-
-async def test_operations_take_effect_in_the_order_of_the_calls(tmp_path: Path) -> None:
-    path = tmp_path / "r.db"
-    async with open_store(path) as (store, _):
-        await asyncio.gather(
-            store.put(row("a", b'{"labels":["1"],"kv":{}}'), ignore),
-            store.put(row("a", b'{"labels":["2"],"kv":{}}'), ignore),
-            store.put(row("b"), ignore),
-            store.delete("b", ignore),
-            store.touch([Heard("b", 5, "x"), Heard("a", 5, "x")], ignore),
-            store.delete("c", ignore),
-            store.put(row("c"), ignore),
-        )
-
-    async with open_store(path) as (_, rows):
-        assert hostnames_of(rows) == ["a", "c"]
-        assert rows[0].document == b'{"labels":["2"],"kv":{}}'
-        assert (rows[0].last_update, rows[0].address) == (5, "x")
 
 
 async def test_what_queues_while_a_batch_is_written_is_one_batch(tmp_path: Path) -> None:
@@ -73,68 +45,6 @@ async def test_a_touch_of_a_host_that_is_not_kept_keeps_nothing(tmp_path: Path) 
         assert rows == []
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT * FROM heard").fetchall() == []
-
-
-async def test_one_row_that_cannot_be_stored_does_not_hurt_the_others(tmp_path: Path) -> None:
-    path = tmp_path / "r.db"
-    told: list[Exception | None] = []
-    async with open_store(path) as (store, _):
-        poison = Row("bad", DOCUMENT, 2**70, "x")
-        outcomes = await asyncio.gather(
-            store.put(row("a"), told.append),
-            store.put(poison, told.append),
-            store.put(row("b"), told.append),
-            return_exceptions=True,
-        )
-
-    assert [outcome is None for outcome in outcomes] == [True, False, True]
-    assert [error is None for error in told] == [True, False, True]
-    async with open_store(path) as (_, rows):
-        assert hostnames_of(rows) == ["a", "b"]
-
-
-async def test_cancelling_who_waits_changes_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "r.db"
-    told: list[Exception | None] = []
-    async with open_store(path) as (store, _):
-        future = store.put(row("a"), told.append)
-        future.cancel()
-        await store.put(row("b"), told.append)
-
-    assert told == [None, None]
-    async with open_store(path) as (_, rows):
-        assert hostnames_of(rows) == ["a", "b"]
-
-
-async def test_closing_writes_what_is_queued_and_takes_no_more(tmp_path: Path) -> None:
-    path = tmp_path / "r.db"
-    async with open_store(path) as (store, _):
-        waiting = [store.put(row(f"h{i}"), ignore) for i in range(1500)]
-        await store.close()
-        assert all(future.done() for future in waiting)
-        with pytest.raises(StoreUnavailable):
-            await store.put(row("late"), ignore)
-
-    async with open_store(path) as (_, rows):
-        assert len(rows) == 1500
-
-
-async def test_ages_do_not_count_the_time_in_which_no_registry_ran(tmp_path: Path) -> None:
-    path = tmp_path / "r.db"
-    uptime = ManualClock()
-    async with open_store(path, uptime=uptime) as (store, _):
-        await store.put(row("old"), ignore)
-        uptime.now += 60
-        await store.put(row("young"), ignore)
-        await store.touch([], ignore)
-        uptime.now += 30
-    uptime.now += 1_000_000
-
-    async with open_store(path, uptime=uptime) as (store, rows):
-        assert {row.hostname: row.age for row in rows} == {"old": 90, "young": 30}
-        uptime.now += 5
-    async with open_store(path, uptime=uptime) as (_, rows):
-        assert {row.hostname: row.age for row in rows} == {"old": 95, "young": 35}
 
 
 async def test_a_backup_of_a_store_in_use_is_whole_and_can_be_restored(tmp_path: Path) -> None:

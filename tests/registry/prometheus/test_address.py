@@ -10,9 +10,9 @@ from registry.store.protocol import Row
 from tests.support.registry.in_process import (
     OPS,
     InProcessRegistry,
-    MemoryStore,
     in_process_registry,
 )
+from tests.support.registry.memory_store import MemoryStore
 
 LABELS = ["prometheus:web:host:127.0.0.1", "prometheus:web:host:127.0.0.2"]
 
@@ -41,7 +41,7 @@ async def test_a_host_that_moves_may_name_its_new_address_and_no_longer_the_old_
             await post_from(registry, address, LABELS)
 
             assert await targets(registry) == [[f"{address}:9100"]]
-        assert registry.components.nodes.counts.unchanged == 2
+        assert (await registry.counts())["unchanged"] == 2
         await registry.components.nodes.flush()
         assert registry.store.rows["h1"].address == "127.0.0.1"
 

@@ -1,0 +1,71 @@
+"""GET /prometheus/{service}: scrape targets, in two forms, and why a node is among them or not."""
+
+from collections.abc import Mapping
+
+from aiohttp import web
+from multidict import MultiMapping
+
+from httpd.auth import caller
+from httpd.bodies import json_response, query
+from httpd.errors import BadInput
+from registry.api.queries import single
+from registry.api.representation import conditional_response
+from registry.message import normalise_hostname
+from registry.nodes.nodes import Nodes
+from registry.prometheus.explain import explain
+from registry.prometheus.index import TargetFormat, TargetIndex
+from registry.prometheus.scrapers import Scrapers
+from registry.prometheus.targets import TargetOptions
+
+# Prometheus, and all that embed it, send this header when they ask for targets.
+SCRAPER = "X-Prometheus-Refresh-Interval-Seconds"
+FORMATS: Mapping[str, TargetFormat] = {"http_sd": "flat", "nested": "nested"}
+
+
+class TargetsApi:
+    """The handler of /prometheus/{service}."""
+
+    def __init__(
+        self, *, nodes: Nodes, index: TargetIndex, target_options: TargetOptions, scrapers: Scrapers
+    ) -> None:
+        self._nodes = nodes
+        self._index = index
+        self._target_options = target_options
+        self._scrapers = scrapers
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the routes."""
+        return [web.get("/prometheus/{service}", self.targets)]
+
+    async def targets(self, request: web.Request) -> web.StreamResponse:
+        """Answer 200 with the service's targets, or 304 if the client has them already.
+
+        A scraper gets the form of http_sd, others the documented, nested one; `format` chooses.
+        With `explain=HOSTNAME`, answer 200 with an Explanation, or 404 for an unknown host.
+        """
+        parameters = query(request, {"format", "explain"})
+        service = request.match_info["service"]
+        if "explain" in parameters:
+            entry = self._nodes.entry(normalise_hostname(single(parameters, "explain") or ""))
+            return json_response(
+                explain(entry, service=service, target_options=self._target_options)
+            )
+        target_format = _target_format(request, parameters)
+        self._nodes.require_readable()
+        found = await self._index.answer(service, target_format)
+        self._scrapers.record_fetch(caller(request).name, request.headers.get("User-Agent", ""))
+        return await conditional_response(
+            request,
+            digest=found.digest,
+            parts=found.parts,
+            vary=f"{SCRAPER}, Accept-Encoding",
+        )
+
+
+def _target_format(request: web.Request, parameters: MultiMapping[str]) -> TargetFormat:
+    requested = single(parameters, "format")
+    if requested is None:
+        return "flat" if SCRAPER in request.headers else "nested"
+    if requested not in FORMATS:
+        raise BadInput("the query parameter `format` is http_sd or nested")
+    return FORMATS[requested]

@@ -1,0 +1,49 @@
+"""What the registry refuses: every error of its rules and its store, and the status of each."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from registry.message import HostnameInvalid
+
+
+class HostnameMismatch(Exception):
+    """The hostname in a heartbeat's body is not the one in the path."""
+
+
+class NodeNotFound(Exception):
+    """No node with this hostname is known."""
+
+
+class CloneRefused(Exception):
+    """Another host, whose agent has another identity and which is not stale, has this hostname."""
+
+
+class NotLoaded(Exception):
+    """The nodes are still being read from the store."""
+
+    retry_after_seconds = 1
+
+
+class StoreOpenError(Exception):
+    """The store cannot be opened; the text says why and what to do. The store was not changed."""
+
+
+class StoreUnavailable(Exception):
+    """The store did not accept an operation; it may accept it later."""
+
+    retry_after_seconds = 5
+
+
+class StoreFull(StoreUnavailable):
+    """The store has no room for the operation. All that it held before is intact."""
+
+
+# The errors that a client can cause or meet. StoreOpenError ends the process instead.
+STATUS_BY_ERROR: Mapping[type[Exception], int] = {
+    HostnameInvalid: HTTPStatus.BAD_REQUEST,
+    HostnameMismatch: HTTPStatus.BAD_REQUEST,
+    NodeNotFound: HTTPStatus.NOT_FOUND,
+    CloneRefused: HTTPStatus.CONFLICT,
+    NotLoaded: HTTPStatus.SERVICE_UNAVAILABLE,
+    StoreUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
+}

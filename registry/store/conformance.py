@@ -1,0 +1,238 @@
+"""What each store must show: checks of what NodeStore promises, for a test module to run.
+
+Each check gets a place that is empty at first. Calling it with a monotonic clock opens the store
+there, not loaded yet; a later call opens the same place again, after the store was closed.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from registry.errors import StoreUnavailable
+from registry.store.protocol import Heard, NodeStore, Row
+
+Place = Callable[[Callable[[], float]], NodeStore]
+Check = Callable[[Place], Awaitable[None]]
+DOCUMENT = b'{"labels":["a"],"kv":{}}'
+MANY = 2500
+
+
+class Clock:
+    """A monotonic clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        """Return the seconds."""
+        return self.now
+
+
+class Outcomes(list[Exception | None]):
+    """A `done` that keeps what it is called with."""
+
+    def __call__(self, error: Exception | None) -> None:
+        """Keep an outcome."""
+        self.append(error)
+
+
+def node(hostname: str, document: bytes = DOCUMENT) -> Row:
+    """Return a row to store."""
+    return Row(hostname, document, 1_700_000_000, "192.0.2.1")
+
+
+@asynccontextmanager
+async def opened(
+    place: Place, clock: Clock | None = None
+) -> AsyncIterator[tuple[NodeStore, Sequence[Row]]]:
+    """Open a store, return it with what it holds, and close it."""
+    store = place(clock or Clock())
+    try:
+        yield store, await store.load()
+    finally:
+        await store.close()
+
+
+async def stored(place: Place) -> dict[str, Row]:
+    """Return what a place holds, by hostname."""
+    async with opened(place) as (_, rows):
+        return {row.hostname: row for row in rows}
+
+
+async def a_new_place_is_empty(place: Place) -> None:
+    """Check that the first start finds no nodes."""
+    assert await stored(place) == {}
+
+
+async def rows_come_back_as_they_were_sorted_by_hostname(place: Place) -> None:
+    """Check that every byte of a document is kept, and every text."""
+    rows = [
+        node("b"),
+        Row("a", '{"labels":["grüße 😀"],"kv":{"k":"\\u0000"}}'.encode(), 0, "2001:db8::1"),
+        Row("c-1.example.com", DOCUMENT, 2**40, ""),
+    ]
+    async with opened(place) as (store, _):
+        await asyncio.gather(*[store.put(row, Outcomes()) for row in rows])
+
+    async with opened(place) as (_, found):
+        assert list(found) == [rows[1], rows[0], rows[2]]
+
+
+async def the_last_put_replaces_the_earlier_ones(place: Place) -> None:
+    """Check that one row is kept for each host, also over a restart."""
+    for number in range(3):
+        async with opened(place) as (store, _):
+            await store.put(node("a", b'{"labels":["%d"],"kv":{}}' % number), Outcomes())
+
+    assert [row.document for row in (await stored(place)).values()] == [b'{"labels":["2"],"kv":{}}']
+
+
+async def operations_take_effect_in_the_order_of_the_calls(place: Place) -> None:
+    """Check it of operations of every kind, which may be made durable in one go."""
+    async with opened(place) as (store, _):
+        await asyncio.gather(
+            store.put(node("a", b'{"labels":["1"],"kv":{}}'), Outcomes()),
+            store.put(node("a", b'{"labels":["2"],"kv":{}}'), Outcomes()),
+            store.put(node("b"), Outcomes()),
+            store.delete("b", Outcomes()),
+            store.touch([Heard("b", 5, "x"), Heard("a", 5, "x")], Outcomes()),
+            store.delete("c", Outcomes()),
+            store.put(node("c"), Outcomes()),
+        )
+
+    found = await stored(place)
+    assert sorted(found) == ["a", "c"]
+    assert found["a"] == Row("a", b'{"labels":["2"],"kv":{}}', 5, "x")
+
+
+async def futures_are_done_in_the_order_of_the_calls_each_right_after_its_done(
+    place: Place,
+) -> None:
+    """Check that `done` is called while its future and all later ones are not done."""
+    finished: list[int] = []
+    futures: list[asyncio.Future[None]] = []
+
+    def done_of(number: int) -> Callable[[Exception | None], None]:
+        def done(error: Exception | None) -> None:
+            assert error is None
+            assert [future.done() for future in futures] == [
+                other < number for other in range(len(futures))
+            ]
+            finished.append(number)
+
+        return done
+
+    async with opened(place) as (store, _):
+        futures += [store.put(node(f"h{n % 7}"), done_of(n)) for n in range(50)]
+        assert finished == []
+        await asyncio.gather(*futures)
+
+    assert finished == list(range(50))
+
+
+async def unknown_hosts_are_ignored(place: Place) -> None:
+    """Check that a touch or a deletion of a host that the store lacks keeps nothing."""
+    outcomes = Outcomes()
+    async with opened(place) as (store, _):
+        await store.touch([Heard("ghost", 5, "x")], outcomes)
+        await store.delete("ghost", outcomes)
+
+    assert outcomes == [None, None]
+    assert await stored(place) == {}
+
+
+async def cancelling_a_future_changes_nothing(place: Place) -> None:
+    """Check that the operation takes effect, and that its `done` is called."""
+    outcomes = Outcomes()
+    async with opened(place) as (store, _):
+        store.put(node("a"), outcomes).cancel()
+        await store.put(node("b"), outcomes)
+
+    assert outcomes == [None, None]
+    assert sorted(await stored(place)) == ["a", "b"]
+
+
+async def a_row_that_cannot_be_stored_hurts_no_other(place: Place) -> None:
+    """Check that it is kept if its future says so, and that those around it succeed."""
+    outcomes = Outcomes()
+    async with opened(place) as (store, _):
+        results = await asyncio.gather(
+            store.put(node("a"), outcomes),
+            store.put(Row("odd", DOCUMENT, 2**70, "x"), outcomes),
+            store.put(node("b"), outcomes),
+            return_exceptions=True,
+        )
+
+    assert list(outcomes) == list(results)
+    assert (results[0], results[2]) == (None, None)
+    assert sorted(await stored(place)) == ["a", "b", *(["odd"] if results[1] is None else [])]
+
+
+async def a_done_that_raises_keeps_no_other_waiting(place: Place) -> None:
+    """Check that the loop's exception handler gets the exception, and all futures are done."""
+    defects: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _loop, context: defects.append(context["exception"])
+    )
+
+    def fail(_error: Exception | None) -> None:
+        raise KeyError("unforeseen")
+
+    outcomes = Outcomes()
+    async with opened(place) as (store, _):
+        await asyncio.gather(store.put(node("a"), fail), store.put(node("b"), outcomes))
+
+    assert [type(error) for error in defects] == [KeyError]
+    assert outcomes == [None]
+    assert sorted(await stored(place)) == ["a", "b"]
+
+
+async def closing_finishes_what_was_begun_and_later_operations_are_refused(place: Place) -> None:
+    """Check that nothing that was accepted is lost, and nobody waits for ever."""
+    outcomes = Outcomes()
+    async with opened(place) as (store, _):
+        begun = [store.put(node(f"h{number:04}"), outcomes) for number in range(MANY)]
+        await store.close()
+        assert all(future.done() for future in begun)
+        late = Outcomes()
+        result = (await asyncio.gather(store.put(node("late"), late), return_exceptions=True))[0]
+
+    assert isinstance(result, StoreUnavailable)
+    assert late == [result]
+    assert outcomes == [None] * MANY
+    assert sorted(await stored(place)) == [f"h{number:04}" for number in range(MANY)]
+
+
+async def ages_leave_out_the_time_in_which_no_registry_ran(place: Place) -> None:
+    """Check that a put and a touch begin an age anew, and that it goes on over a restart."""
+    clock = Clock()
+    async with opened(place, clock) as (store, _):
+        await store.put(node("old"), Outcomes())
+        await store.put(node("touched"), Outcomes())
+        clock.now += 60
+        await store.put(node("young"), Outcomes())
+        await store.touch([Heard("touched", 5, "x")], Outcomes())
+        clock.now += 30
+    clock.now += 1_000_000
+
+    async with opened(place, clock) as (store, rows):
+        assert {row.hostname: row.age for row in rows} == {"old": 90, "touched": 30, "young": 30}
+        clock.now += 5
+    async with opened(place, clock) as (_, rows):
+        assert {row.hostname: row.age for row in rows} == {"old": 95, "touched": 35, "young": 35}
+
+
+CHECKS: tuple[Check, ...] = (
+    a_new_place_is_empty,
+    rows_come_back_as_they_were_sorted_by_hostname,
+    the_last_put_replaces_the_earlier_ones,
+    operations_take_effect_in_the_order_of_the_calls,
+    futures_are_done_in_the_order_of_the_calls_each_right_after_its_done,
+    unknown_hosts_are_ignored,
+    cancelling_a_future_changes_nothing,
+    a_row_that_cannot_be_stored_hurts_no_other,
+    a_done_that_raises_keeps_no_other_waiting,
+    closing_finishes_what_was_begun_and_later_operations_are_refused,
+    ages_leave_out_the_time_in_which_no_registry_ran,
+)

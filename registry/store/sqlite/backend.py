@@ -1,0 +1,58 @@
+"""The place of a SQLite store: one file, with those of SQLite and a lock beside it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+from registry.store.protocol import NodeStore, Observe, Restored
+from registry.store.sqlite import backups
+from registry.store.sqlite.database import check_no_orphaned_wal
+from registry.store.sqlite.store import SqliteStore
+
+SCHEME = "sqlite:///"
+
+
+class SqliteBackend:
+    """A StoreBackend over one file, which `sqlite:///PATH` names."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @classmethod
+    def from_url(cls, url: str) -> Self | None:
+        """Return the backend that a URL names; None if it names no file. Every path is absolute."""
+        if not url.startswith(SCHEME) or url == SCHEME:
+            return None
+        return cls(Path("/", url.removeprefix(SCHEME)))
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def open(self, *, monotonic: Callable[[], float], observe: Observe) -> NodeStore:
+        """Return the store; make the file if there is none. Raises StoreOpenError."""
+        return SqliteStore(path=self._path, monotonic=monotonic, observe=observe)
+
+    def warning(self) -> str | None:
+        """Return that the file's directory does not exist, if so."""
+        folder = self._path.parent
+        if folder.is_dir():
+            return None
+        return (
+            f"the directory {folder} does not exist here; the registry starts only where it does,"
+            " and its user can write to it"
+        )
+
+    def check(self) -> int | None:
+        """Check the file and each row; return the number of nodes, None if there is no file."""
+        if not self._path.exists():
+            check_no_orphaned_wal(self._path)
+            return None
+        return backups.check(self._path)
+
+    def backup(self, file: Path) -> int:
+        """Copy the store to a new file; return the number of nodes. Raises StoreOpenError."""
+        return backups.copy(self._path, file)
+
+    def restore(self, file: Path) -> Restored:
+        """Put a backup in the place of the file. Raises StoreOpenError."""
+        return backups.restore(file, self._path)

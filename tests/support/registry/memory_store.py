@@ -1,0 +1,104 @@
+"""A store in memory: a NodeStore that a test can fill, hold up and let fail."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from registry.errors import StoreUnavailable
+from registry.store.protocol import DoneCallback, Heard, Row
+
+
+class MemoryStore:
+    """Durable, as it were, in the next iteration of the loop, one operation after the other.
+
+    While `failure` is set, every operation fails with it. `loaded` can be cleared to hold up
+    `load`. `kept` is what it held when it was closed.
+    """
+
+    def __init__(
+        self, rows: Sequence[Row] = (), *, monotonic: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        self.rows = {row.hostname: row for row in rows}
+        self.failure: Exception | None = None
+        self.loaded = asyncio.Event()
+        self.loaded.set()
+        self._monotonic = monotonic
+        self._heard = {row.hostname: monotonic() - row.age for row in rows}
+        self._closed = False
+        self.kept: Sequence[Row] = ()
+
+    async def load(self) -> Sequence[Row]:
+        await self.loaded.wait()
+        return self._aged_rows()
+
+    def _aged_rows(self) -> list[Row]:
+        now = self._monotonic()
+        return [self.rows[name]._replace(age=now - self._heard[name]) for name in sorted(self.rows)]
+
+    def put(self, row: Row, done: DoneCallback) -> asyncio.Future[None]:
+        return self._soon(done, lambda: {row.hostname: row})
+
+    def touch(self, heard: Sequence[Heard], done: DoneCallback) -> asyncio.Future[None]:
+        return self._soon(
+            done,
+            lambda: {
+                hostname: self.rows[hostname]._replace(last_update=last_update, address=address)
+                for hostname, last_update, address in heard
+                if hostname in self.rows
+            },
+        )
+
+    def delete(self, hostname: str, done: DoneCallback) -> asyncio.Future[None]:
+        return self._soon(done, lambda: {hostname: None})
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            await asyncio.sleep(0)  # what was begun is finished in this iteration
+            self.kept = self._aged_rows()
+
+    def _soon(
+        self, done: DoneCallback, changes: Callable[[], Mapping[str, Row | None]]
+    ) -> asyncio.Future[None]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        loop.call_soon(self._finish, done, changes if not self._closed else None, future)
+        return future
+
+    def _finish(
+        self,
+        done: DoneCallback,
+        changes: Callable[[], Mapping[str, Row | None]] | None,
+        future: asyncio.Future[None],
+    ) -> None:
+        failure = self.failure
+        if changes is None:
+            failure = StoreUnavailable("the store is closed")
+        elif failure is None:
+            self._apply(changes())
+        try:
+            done(failure)  # what it raises goes to the loop's exception handler
+        finally:
+            if not future.done():
+                if failure is None:
+                    future.set_result(None)
+                else:
+                    future.set_exception(failure)
+
+    def _apply(self, changes: Mapping[str, Row | None]) -> None:
+        for hostname, row in changes.items():
+            if row is None:
+                self.rows.pop(hostname, None)
+            else:
+                self.rows[hostname] = row
+                self._heard[hostname] = self._monotonic()
+
+
+class MemoryPlace:
+    """Opens one memory store after the other, each with what the one before held when closed."""
+
+    def __init__(self) -> None:
+        self._last = MemoryStore()
+
+    def __call__(self, monotonic: Callable[[], float]) -> MemoryStore:
+        self._last = MemoryStore(self._last.kept, monotonic=monotonic)
+        return self._last
