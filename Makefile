@@ -14,16 +14,19 @@ help: ## List these targets
 run: debian-run .venv/installed-run ## Run a registry and an agent on this machine until Ctrl-C (RUN="--help": options)
 	@$(PYTHON) -m dev.run $(RUN)
 
+# Where the environment forbids it, Python would compile all tests anew for each worker.
+test test-fast: export PYTHONDONTWRITEBYTECODE =
+
 test: debian-test .venv/installed-dev ## Run all tests, with the real parts (TEST="-k name": options of pytest)
 	@$(PYTHON) -m dev.test $(TEST)
 
 test-fast: debian-lint .venv/installed-dev ## Run the tests that need nothing but Python
-	@$(PYTHON) -m pytest -m "not real" -n 2 $(TEST)
+	@$(PYTHON) -m pytest -m "not real" -n 3 --dist loadfile $(TEST)
 
 lint: debian-lint .venv/installed-dev ## Check style, types and the arrows between packages
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
-	.venv/bin/mypy
+	.venv/bin/mypy --num-workers auto
 	.venv/bin/lint-imports
 
 format: .venv/installed-dev ## Lay out the code, and mend what can be mended by machine

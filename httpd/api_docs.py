@@ -1,5 +1,6 @@
 """GET /swagger.json: the interface, as Swagger 2.0."""
 
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -16,9 +17,14 @@ class SwaggerHandler:
     """Serves the document that lies beside the daemon's api module, written in YAML."""
 
     def __init__(self, document: str) -> None:
-        content: dict[str, Any] = Loader(document).get_single_data()
-        self._body = msgspec.json.encode(content)
+        self._document = document
 
     async def get(self, _request: web.Request) -> web.Response:
         """Answer with the document; the address is the one that was asked."""
         return encoded_json_response(self._body)
+
+    @cached_property
+    def _body(self) -> bytes:
+        # Only once somebody asks, as hardly anybody does: it takes milliseconds of a start.
+        content: dict[str, Any] = Loader(self._document).get_single_data()
+        return msgspec.json.encode(content)

@@ -19,6 +19,7 @@ from dev.images import build_busybox, find_static_busybox
 from tests.support import prometheus as prometheus_server
 from tests.support.daemons import Daemons
 from tests.support.images import build_ssh, debian_tree, imported
+from tests.support.network import with_network
 
 TOP = Path(__file__).parents[1]
 MUST_RUN = os.environ.get("CI") == "true"
@@ -26,6 +27,16 @@ HELLO_PAGE = "Hello from the roll call"
 
 FreePort: TypeAlias = Callable[[], int]
 StartPrometheus: TypeAlias = Callable[[Mapping[str, Any]], prometheus_server.Prometheus]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest, so that at the end no worker is waited for long."""
+    items.sort(key=_expected_duration, reverse=True)
+
+
+def _expected_duration(item: pytest.Item) -> tuple[bool, bool]:
+    """Return something that is greater for a test that is expected to take longer."""
+    return item.get_closest_marker("long") is not None, item.get_closest_marker("real") is not None
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -86,12 +97,21 @@ def free_port() -> FreePort:
 
 
 @pytest.fixture(scope="session")
-def engine_url() -> str:
-    """Give the address of a real Docker Engine. Others may use it too: never expect it empty."""
+def engine_url() -> Iterator[str]:
+    """Return the address of a real Docker Engine, started for this session if none answers.
+
+    It may be one that others use too: never expect it empty.
+    """
     url = engine.url(os.environ)
-    if not engine.responds(url):
-        pytest.skip(f"needs a Docker Engine, and none answers at {url}")
-    return url
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "test")
+    log = TOP / "var" / f"dockerd-{worker}.log"
+    log.parent.mkdir(mode=0o700, exist_ok=True)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(engine.running(url, log=log))
+        except engine.EngineError as error:
+            pytest.skip(f"needs a Docker Engine: {error}")
+        yield url
 
 
 @pytest.fixture(scope="session")
@@ -148,7 +168,8 @@ def destdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def install(folder: Path) -> None:
     """Lay out what gets installed in a folder."""
-    subprocess.run(["make", "-C", TOP, "install", f"DESTDIR={folder}"], check=True)
+    command = ["make", "-C", str(TOP), "install", f"DESTDIR={folder}"]
+    subprocess.run(with_network(command), check=True)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ CHECKS = (
     "response_schema_conformance",
     "ignored_auth",
 )
+pytestmark = pytest.mark.long
 EXAMPLES = 10  # for each operation, in each phase
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import docker
 
 from dev.images import build, find_static_busybox
+from tests.support.network import with_network
 
 RELEASE = "bookworm"
 UNNEEDED = ("var/cache/apt/archives", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale")
@@ -49,7 +50,7 @@ def _debootstrap(tree: Path, packages: tuple[str, ...]) -> None:
     with tempfile.TemporaryDirectory(prefix="rollcall-debootstrap-") as folder:
         root = Path(folder, "root")
         command = ["debootstrap", "--variant=minbase", include, RELEASE, str(root)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(with_network(command), capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise AssertionError(f"debootstrap failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
         for name in UNNEEDED:

@@ -1,5 +1,5 @@
 import asyncio
-import time
+import threading
 from datetime import UTC, datetime, timedelta
 from random import Random
 
