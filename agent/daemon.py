@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.resources import files
 from time import time
@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
 
 from agent.api.routes import APPS_PATH, STATUSES, AppsApi
-from agent.apps import Apps
+from agent.apps import Apps, open_apps
 from agent.engine import DockerEngine
 from agent.reload import AgentReloader
 from agent.reporting.certificates import CertificateMonitor
@@ -112,12 +112,11 @@ def _host(
     )
 
 
-@asynccontextmanager
-async def _apps(
+def _apps(
     configuration: AgentConfiguration, on_change: Callable[[], None], log: FilteringBoundLogger
-) -> AsyncIterator[Apps]:
+) -> AbstractAsyncContextManager[Apps]:
     docker = configuration.settings.docker
-    apps = Apps(
+    return open_apps(
         store=Store(configuration.database),
         engine=DockerEngine(
             url=docker.url,
@@ -129,11 +128,6 @@ async def _apps(
         on_change=on_change,
         clock=time,
     )
-    await apps.open()
-    try:
-        yield apps
-    finally:
-        await apps.close()
 
 
 @asynccontextmanager

@@ -1,14 +1,12 @@
 """What the tests of the agent share."""
 
-import secrets
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import docker
 import pytest
 
-from dev.images import build
+from tests.support.agent.derived_images import derived_image
 from tests.support.agent.in_process import InProcessAgent, in_process_agent
 
 
@@ -17,17 +15,6 @@ async def agent(tmp_path: Path, engine_url: str) -> AsyncIterator[InProcessAgent
     """Give an agent's apps over the real engine; the test's apps are deleted afterwards."""
     async with in_process_agent(tmp_path, engine_url) as running:
         yield running
-
-
-@contextmanager
-def derived_image(client: docker.APIClient, base: str, lines: str) -> Iterator[str]:
-    """Build an image from another with more lines in its Dockerfile, for as long as this lasts."""
-    tag = f"rollcall-test-variant:{secrets.token_hex(4)}"
-    build(client, tag, f"FROM {base}\n{lines}\n", {})
-    try:
-        yield tag
-    finally:
-        client.remove_image(tag, force=True)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from pathlib import Path
 import docker
 import pytest
 
-from tests.agent.conftest import derived_image
+from tests.support.agent.derived_images import derived_image
 from tests.support.agent.in_process import OPERATOR, InProcessAgent, async_until
 
 pytestmark = pytest.mark.real

@@ -14,7 +14,7 @@ from aiohttp import ClientSession, web
 from structlog.testing import LogCapture
 
 from agent.api.routes import STATUSES, AppsApi
-from agent.apps import AppDefaults, Apps
+from agent.apps import AppDefaults, Apps, open_apps
 from agent.engine import DockerEngine, ImageRegistryLogin
 from agent.state.store import Store
 from httpd.app import build_app
@@ -143,7 +143,7 @@ async def in_process_agent(
     log = structlog.wrap_logger(None, processors=[capture])
     if not adopt:
         await without_adoption(folder)
-    apps = Apps(
+    opening = open_apps(
         store=Store(folder / "agent.db"),
         engine=DockerEngine(
             url=engine_url,
@@ -155,18 +155,15 @@ async def in_process_agent(
         log=log,
         on_change=lambda: changes.append(time.monotonic()),
         clock=time.time,
+        drain_seconds=20,
     )
-    await apps.open()
-    async with ClientSession() as session, _served(apps, log) as base_url:
+    async with ClientSession() as session, opening as apps, _served(apps, log) as base_url:
         agent = InProcessAgent(
             apps=apps, base_url=base_url, session=session, log=capture, changes=changes
         )
-        try:
-            yield agent
-            if not keep:
-                await _clean(agent)
-        finally:
-            await apps.close(20)
+        yield agent
+        if not keep:
+            await _clean(agent)
 
 
 async def _clean(agent: InProcessAgent) -> None:
