@@ -1,5 +1,6 @@
 """The model: what can be asked for of an app, the apps, and the journal of operations on them."""
 
+from datetime import UTC, datetime
 from enum import Enum, auto
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -250,3 +251,8 @@ JournalEntry = (
     | DeleteEntry
     | PasswordEntry
 )
+
+
+def rfc3339(moment: float) -> str:
+    """Return a Unix time as RFC 3339 in UTC, in whole seconds."""
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,7 +1,5 @@
 """Checks before an operation begins, and the choice of what was left open."""
 
-from datetime import UTC, datetime
-
 import msgspec
 
 from agent.apps.defaults import AppDefaults
@@ -11,7 +9,7 @@ from agent.apps.ports import Ports
 from agent.apps.repository import AppRepository
 from agent.apps.validation import check_fits_host, check_new_app
 from agent.engine.protocol import Container, Engine
-from agent.model import App, AppChanges, NewApp, given_values
+from agent.model import App, AppChanges, NewApp, given_values, rfc3339
 
 
 class Admission:
@@ -101,8 +99,3 @@ def name_taken(name: str) -> NameTaken:
         f"there is a container `{name}` that is not the agent's; it is left alone, so choose"
         " another name"
     )
-
-
-def rfc3339(moment: float) -> str:
-    """Return a Unix time as RFC 3339 in UTC, in whole seconds."""
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -4,10 +4,9 @@ from typing import Literal
 
 import msgspec
 
-from agent.apps.admission import rfc3339
 from agent.apps.operations.runner import OperationStatus
 from agent.engine.protocol import Container, InspectedContainer
-from agent.model import App, AppSpec, spec_values
+from agent.model import App, AppSpec, rfc3339, spec_values
 
 AppState = Literal[
     "created",
