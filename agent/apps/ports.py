@@ -1,4 +1,4 @@
-"""Ports of the host: picked where none is asked for, and checked before they are promised."""
+"""Ports of the host: picked where none is asked for, checked before an app gets them."""
 
 import errno
 import secrets

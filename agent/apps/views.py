@@ -112,7 +112,7 @@ def _state(app: App, container: Container | None, operation: OperationStatus | N
 
 
 def _unpublished_ports(app: App, container: Container | None) -> str | None:
-    """Say that nobody reaches an app: a running one may lose its ports as the engine restarts."""
+    """Return a message if a running app is not reachable, as after some restarts of the engine."""
     if container is None or container.state != "running":
         return None
     missing = sorted({app.ssh_port, app.http_port} - container.ports)

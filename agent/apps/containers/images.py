@@ -9,7 +9,7 @@ from agent.engine.protocol import Engine, Image, ImageUnavailable, PullProgress
 
 
 class _Pull:
-    """A pull that runs, and who is told how far it is."""
+    """A pull that runs, and the callers that wait for it."""
 
     def __init__(self, engine: Engine, reference: str) -> None:
         self.watchers: list[Callable[[PullProgress], None]] = []

@@ -104,7 +104,7 @@ class ContainerManager:
         ]
 
     def is_orphan(self, container: Container) -> bool:
-        """Return whether an operation made it that was undone, so that it is no app's."""
+        """Return whether an operation made it that was undone or replaced by another."""
         return self._repository.is_undone(container.labels.get(OPERATION_LABEL, ""))
 
     async def remove_made_by(self, entry: JournalEntry) -> None:
@@ -155,7 +155,7 @@ class ContainerManager:
             await self._engine.stop(container.id, self._defaults.stop_seconds)
 
     async def unpause(self, container: Container) -> None:
-        """Let a paused container go on."""
+        """Unpause a container."""
         await self._engine.unpause(container.id)
 
     async def rename(self, container_id: str, name: str) -> bool:

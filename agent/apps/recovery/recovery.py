@@ -53,7 +53,7 @@ class RetrySchedule:
         self._next = {each: self._next[each] for each in self._next if each in entry_ids}
 
     def make_all_due(self) -> None:
-        """Let all be tried at once: the attempts failed because the engine was away."""
+        """Make all due at once: the attempts failed because the engine was away."""
         self._next = {each: (0.0, pause) for each, (_, pause) in self._next.items()}
 
 
@@ -148,7 +148,7 @@ class Sweeper:
             self._warn_once("container of no app left alone", container)
 
     async def rename(self, containers: Mapping[str, Container]) -> None:
-        """Give containers their apps' names, which others held when they were made."""
+        """Rename containers to their apps: another one held the name when they were made."""
         for app in self._repository.existing():
             container = containers.get(app.container_id or "")
             idle = self._runner.current(app.name) is None

@@ -38,7 +38,7 @@ class AgentResponse:
 
 @dataclass(kw_only=True)
 class InProcessAgent:
-    """What a test talks to. ``name()`` gives app names that no other test uses."""
+    """What a test talks to. ``name()`` returns app names that no other test uses."""
 
     apps: Apps
     base_url: str
@@ -74,7 +74,7 @@ class InProcessAgent:
             )
 
     async def create(self, image: str, **fields: Any) -> dict[str, Any]:
-        """Create an app and give its record."""
+        """Create an app and return its record."""
         body = {"name": fields.pop("name", None) or self.name(), "image": image, **fields}
         answer = await self.ask("POST", "", body)
         assert answer.status == 201, answer.json
