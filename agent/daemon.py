@@ -1,28 +1,36 @@
-"""The running agent: open, build, serve, schedule."""
+"""The running agent: opens its parts, connects them, and runs until it is told to stop."""
 
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.resources import files
+from random import SystemRandom
 from time import time
 
 from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
 
-from agent.api.routes import APPS_PATH, STATUSES, AppsApi
+from agent.api.errors import STATUSES
+from agent.api.routes import APPS_PATH, AppsApi
 from agent.apps import Apps, open_apps
 from agent.engine import DockerEngine
-from agent.reload import AgentReloader
+from agent.reporting.backoff import Backoff
 from agent.reporting.certificates import CertificateMonitor
-from agent.reporting.connections import unencrypted_registries
-from agent.reporting.group import HeartbeatBuilder, ReporterGroup
-from agent.reporting.heartbeat import Host
+from agent.reporting.connections import RegistryConnection
+from agent.reporting.group import ReporterGroup
+from agent.reporting.heartbeat import HeartbeatBuilder, Host
 from agent.reporting.label_files import LabelFiles
-from agent.reporting.reporter_factory import ReporterFactory
+from agent.reporting.registration import Registration
+from agent.reporting.reporter import Reporter, ReportTiming
 from agent.reporting.schedule import scheduled
-from agent.reporting.status import StatusFile
-from agent.settings import AgentConfiguration
+from agent.reporting.status import (
+    HeartbeatMetrics,
+    RegistryStatusRecorder,
+    StatusFile,
+    StatusWriter,
+)
+from agent.settings import AgentConfiguration, changes_needing_restart
 from agent.state.deregistration import Deregistration
 from agent.state.identity import Identity, machine_id
 from agent.state.lock import state_lock
@@ -37,79 +45,75 @@ from httpd.process import SystemdNotifier
 from httpd.server.listener import SignalHandler, listening
 
 DRAIN_SECONDS = 10.0
+# The schedule requests each heartbeat. It stands still while the wall clock is behind, after it was
+# set back; then a reporter sends one by itself, so much later.
+SCHEDULE_GRACE_SECONDS = 1.0
 
 
 async def run(configuration: AgentConfiguration, log: FilteringBoundLogger) -> None:
-    """Run the agent until SIGTERM or SIGINT: listen, tell systemd, and only then report.
+    """Run the agent until SIGTERM or SIGINT: listen, notify systemd, and then report.
 
     Raises:
-        StateInUse: another agent works with the same state.
-        StateUnusable: the state has no place to be kept.
-        StartError: it cannot listen where it is to.
+        StateError: the state directory is in use, or cannot be used.
         StoreUnusable: the database cannot be used.
-        IdentityError: the identity cannot be kept.
+        ListenError: the address cannot be listened on.
 
     """
     async with AsyncExitStack() as stack:
         stack.enter_context(state_lock(configuration.state_directory))
         deregistration = Deregistration(directory=configuration.state_directory)
-        deregistration.clear()  # a `deregister` from now on counts, however long the rest takes
+        deregistration.clear()  # first of all: a `deregister` during the start must win
         identity = Identity(directory=configuration.state_directory, machine=machine_id())
         signals = SignalHandler(notifier=SystemdNotifier(os.environ), log=log)
-        metrics, keyring, reporter_group = (
-            new_metrics(),
-            Keyring(configuration.callers),
-            ReporterGroup(),
-        )
+        metrics, keyring = new_metrics(), Keyring(configuration.callers)
+        reporter_group = ReporterGroup()
         apps = await stack.enter_async_context(
             _apps(configuration, reporter_group.request_report, log)
         )
         port = await stack.enter_async_context(
             _listening(configuration, apps, keyring=keyring, metrics=metrics, log=log)
         )
-
         host = _host(configuration, identity, port=port, log=log)
         heartbeat_builder = HeartbeatBuilder(
             host=host(configuration.settings.node), hosted_apps=apps.hosted_apps
         )
-        reporter_factory = _reporter_factory(
+        reporters = _reporters(
             configuration, heartbeat_builder, identity, deregistration, metrics=metrics, log=log
         )
-        reporters = await stack.enter_async_context(
-            reporter_factory.reporters(configuration.registry_connections)
+        await stack.enter_async_context(_reporting(configuration, reporters, reporter_group, log))
+        await signals.run_until_stopped(
+            partial(
+                _reload,
+                configuration,
+                host=host,
+                keyring=keyring,
+                heartbeat_builder=heartbeat_builder,
+                reporter_group=reporter_group,
+                log=log,
+            )
         )
-        certificate_monitor = CertificateMonitor(
-            {
-                connection.url: connection.client_tls
-                for connection in configuration.registry_connections
-            },
-            log=log,
-        )
-        ticks = [*(reporter.tick for reporter in reporters), certificate_monitor.tick]
-        seconds = configuration.settings.heartbeat_seconds
-        stack.enter_context(scheduled(ticks, seconds=seconds))
-        await stack.enter_async_context(reporter_group.running(reporters))
-        reload = AgentReloader(
-            configuration=configuration,
-            host=host,
-            keyring=keyring,
-            heartbeat_builder=heartbeat_builder,
-            reporter_group=reporter_group,
-            log=log,
-        )
-        await signals.run_until_stopped(reload)
 
 
-def _host(
-    configuration: AgentConfiguration, identity: Identity, *, port: int, log: FilteringBoundLogger
-) -> Callable[[NodeSettings], Host]:
-    return partial(
-        configuration.host,
-        agent_id=identity.id,
-        label_files=LabelFiles(warn=_log_left_out(log)),
-        warn=_log_left_out(log),
-        port=port,
-    )
+def _reload(
+    configuration: AgentConfiguration,
+    *,
+    host: Callable[[NodeSettings], Host],
+    keyring: Keyring,
+    heartbeat_builder: HeartbeatBuilder,
+    reporter_group: ReporterGroup,
+    log: FilteringBoundLogger,
+) -> None:
+    """Read the settings again: API keys, labels and kv take effect and are reported at once.
+
+    Other settings that differ are logged, because they need a restart. Raises ConfigError if the
+    settings cannot be used; then nothing has changed.
+    """
+    fresh = AgentConfiguration(configuration.file)
+    heartbeat_builder.host = host(fresh.settings.node)
+    keyring.replace(fresh.callers)
+    reporter_group.request_report()
+    for name in changes_needing_restart(configuration.settings, fresh.settings):
+        log.warning("changed, but counts only after a restart", setting=name)
 
 
 def _apps(
@@ -139,7 +143,7 @@ async def _listening(
     metrics: CollectorRegistry,
     log: FilteringBoundLogger,
 ) -> AsyncIterator[int]:
-    """Serve while the context is open; give the port."""
+    """Serve the API while the context is open; yield the port."""
     settings, request_metrics = configuration.settings, RequestMetrics(metrics)
     api = AppsApi(apps=apps)
     app = build_app(
@@ -173,7 +177,22 @@ async def _listening(
         yield port
 
 
-def _reporter_factory(
+def _host(
+    configuration: AgentConfiguration, identity: Identity, *, port: int, log: FilteringBoundLogger
+) -> Callable[[NodeSettings], Host]:
+    def warn(fault: str) -> None:
+        log.warning("left out of heartbeats", reason=fault)
+
+    return partial(
+        configuration.host,
+        agent_id=identity.id,
+        label_files=LabelFiles(warn=warn),
+        warn=warn,
+        port=port,
+    )
+
+
+def _reporters(
     configuration: AgentConfiguration,
     heartbeat_builder: HeartbeatBuilder,
     identity: Identity,
@@ -181,20 +200,67 @@ def _reporter_factory(
     *,
     metrics: CollectorRegistry,
     log: FilteringBoundLogger,
-) -> ReporterFactory:
-    for url in unencrypted_registries(configuration.settings):
-        log.warning("the key for this registry travels unencrypted: use https", registry=url)
-    return ReporterFactory(
-        heartbeat_builder=heartbeat_builder,
-        hostname=configuration.address.hostname,
-        interval_seconds=configuration.settings.heartbeat_seconds,
-        identity=identity,
-        deregistration=deregistration,
-        status_file=StatusFile(directory=configuration.state_directory),
-        metrics=metrics,
-        log=log,
+) -> list[Reporter]:
+    """Make a reporter for each registry, and write the first status file."""
+    seconds = configuration.settings.heartbeat_seconds
+    heartbeat_metrics = HeartbeatMetrics(metrics)
+    status = StatusWriter(
+        StatusFile(directory=configuration.state_directory),
+        agent_id=identity.id,
+        started_at=time(),
+        hosting=lambda: heartbeat_builder.last_hosted_apps,
     )
 
+    def reporter(connection: RegistryConnection) -> Reporter:
+        recorder = RegistryStatusRecorder(
+            url=connection.url,
+            metrics=heartbeat_metrics,
+            clock=time,
+            on_change=status.write,
+            log=log,
+        )
+        status.add(recorder.registry_status)
+        return Reporter(
+            registration=Registration(
+                connection=connection,
+                hostname=configuration.address.hostname,
+                identity=identity,
+                log=log,
+            ),
+            heartbeat=heartbeat_builder.heartbeat,
+            deregistration=deregistration,
+            recorder=recorder,
+            timing=ReportTiming(
+                max_silence_seconds=seconds + SCHEDULE_GRACE_SECONDS,
+                backoff=Backoff(max_seconds=seconds, random=SystemRandom()),
+            ),
+        )
 
-def _log_left_out(log: FilteringBoundLogger) -> Callable[[str], None]:
-    return lambda fault: log.warning("not told to the registries", reason=fault)
+    reporters = [reporter(connection) for connection in configuration.registry_connections]
+    status.write()
+    return reporters
+
+
+@asynccontextmanager
+async def _reporting(
+    configuration: AgentConfiguration,
+    reporters: list[Reporter],
+    reporter_group: ReporterGroup,
+    log: FilteringBoundLogger,
+) -> AsyncIterator[None]:
+    """Open the connections, and report while the context is open."""
+    connections = configuration.registry_connections
+    certificate_monitor = CertificateMonitor(connections, log=log)
+    async with AsyncExitStack() as stack:
+        for connection in connections:
+            if connection.sends_key_unencrypted:
+                log.warning(
+                    "the key for this registry travels unencrypted: use https",
+                    registry=connection.url,
+                )
+            await stack.enter_async_context(connection.client)
+        ticks = [*(reporter.tick for reporter in reporters), certificate_monitor.tick]
+        seconds = configuration.settings.heartbeat_seconds
+        stack.enter_context(scheduled(ticks, seconds=seconds))
+        await stack.enter_async_context(reporter_group.running(reporters))
+        yield

@@ -1,4 +1,4 @@
-"""rollcall-agent: the daemon and its commands."""
+"""The program rollcall-agent: the daemon, and the commands ``status`` and ``deregister``."""
 
 import argparse
 import asyncio
@@ -9,22 +9,22 @@ from collections.abc import Sequence
 
 from agent import commands, daemon
 from agent.settings import AgentConfiguration
-from agent.state.identity import IdentityError
-from agent.state.lock import StateInUse, StateUnusable
+from agent.state.errors import StateError
 from agent.state.store import StoreUnusable
 from config import logs
-from config.load import ConfigError, argument_parsers
+from config.command_line import argument_parsers
+from config.load import ConfigError
 from httpd.server.listener import ListenError
 
-DEFAULT = "/etc/rollcall/agent.yml"
+DEFAULT_SETTINGS_FILE = "/etc/rollcall/agent.yml"
 WRONG_SETTINGS = 2
-STARTUP_ERRORS = (ListenError, StateInUse, StateUnusable, StoreUnusable, IdentityError)
+STARTUP_ERRORS = (ListenError, StateError, StoreUnusable)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the command line asks for; give the exit status.
+    """Run the daemon or a command and return the exit status.
 
-    0 is success, 1 a failure that standard error tells about, 2 wrong settings or arguments.
+    0 is success, 1 a failure that standard error explains, 2 wrong settings or arguments.
     """
     options = _parser().parse_args(arguments)
     try:
@@ -73,9 +73,9 @@ def _print_error(error: Exception) -> int:
 
 
 def _exit_without_threads(status: int) -> None:
-    """End now, though a thread may still wait for an engine that says nothing.
+    """End the process even if a thread still waits for an engine that does not answer.
 
-    All that is kept is on disk and closed by now; Python itself would wait for the thread.
+    A normal exit would wait for the thread. All files and databases are closed by now.
     """
     if threading.active_count() > 1:
         sys.stderr.flush()
@@ -84,29 +84,32 @@ def _exit_without_threads(status: int) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser, common = argument_parsers(
-        "rollcall-agent", "Runs this host's apps and answers the roll call.", DEFAULT
+        "rollcall-agent",
+        "Runs this host's apps and answers the roll call.",
+        DEFAULT_SETTINGS_FILE,
     )
     parser.set_defaults(command=None)
     subparsers = parser.add_subparsers(title="commands (without one, the agent runs)")
 
     def command(name: str, text: str) -> argparse.ArgumentParser:
-        made = subparsers.add_parser(name, parents=[common], help=text, description=text)
-        made.set_defaults(command=name)
-        return made
+        subparser = subparsers.add_parser(name, parents=[common], help=text, description=text)
+        subparser.set_defaults(command=name)
+        return subparser
 
     command(
-        "status", "show what the registries are told, when they last took it, and why not"
-    ).add_argument("--json", action="store_true", help="for programs")
-    deregister_parser = command("deregister", "take this host out of the registries for good")
+        "status", "show what is reported to the registries, when each last took it, and why not"
+    ).add_argument("--json", action="store_true", help="print JSON")
+    deregister_parser = command("deregister", "remove this host from the registries for good")
     deregister_parser.add_argument(
-        "--force", action="store_true", help="even where another identity holds the name"
+        "--force", action="store_true", help="even if another identity has the name"
     )
     deregister_parser.add_argument(
         "--wait",
         type=float,
         default=30.0,
         metavar="SECONDS",
-        help="how long to wait until the agent has ended what it says (default: %(default)s)",
+        help="how long to wait until a heartbeat that is being sent has ended "
+        "(default: %(default)s)",
     )
     return parser
 

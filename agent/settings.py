@@ -1,35 +1,46 @@
-"""From the settings to the values and collaborators that they stand for."""
+"""Turns agent.yml into the values and collaborators that the daemon is built from."""
 
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
-from agent import node
 from agent.apps import AppDefaults, is_data_path, is_user_name
 from agent.engine import ImageRegistryLogin
-from agent.reporting import connections
+from agent.reporting.connections import RegistryConnection
 from agent.reporting.facts import host_facts, system_hostname
-from agent.reporting.heartbeat import Host
+from agent.reporting.heartbeat import AGENT_KV_KEYS, AgentAddress, Host
 from agent.reporting.label_files import LabelFiles
 from config import VERSION
-from config.agent import AgentSettings, NodeSettings
+from config.address import listen_address
+from config.agent import AgentSettings, AppsSettings, NodeSettings, RegistryConnectionSettings
 from config.load import ConfigError, load
 from config.secrets import SecretReader
 from httpd.auth import Caller, fingerprint
 from httpd.server.tls import server_tls
+from registry.client.client import BadFile, ClientTls, RegistryClient
+from registry.message import Heartbeat, HostnameInvalid, label_error, normalise_hostname
 
 SQLITE_PREFIX = "sqlite:///"
+DEFAULT_PORTS = {"http": 80, "https": 443}
+MAX_REQUEST_SECONDS = 10.0
+USER_AGENT = f"rollcall-agent/{VERSION}"
+
+
+class InvalidSetting(Exception):
+    """A setting has a value that cannot be used; the text begins with the setting's path."""
 
 
 class AgentConfiguration:
-    """One settings file, read, with all that it names, and found to make sense.
+    """The settings of one file, checked, with all other files that they name.
 
     Raises:
-        ConfigError: something is missing or wrong; the text gives file, path and remedy.
+        ConfigError: a setting or file is missing or wrong; the text names the file and the path,
+            and says what would be right.
 
     """
 
@@ -38,25 +49,23 @@ class AgentConfiguration:
         self.settings = load(file, AgentSettings)
         self._secrets = SecretReader(settings_file=file, environ=environ)
         self.callers = self._load_callers()
-        self.database = self._database()
-        self._check_apps()
-        self.tls = server_tls(self.settings.tls, file=file, find=self._secrets.path)
         try:
-            node.check_node(self.settings)
-            self.address = node.address(self.settings, system_hostname=system_hostname())
-            self.registry_connections = connections.registry_connections(
-                self.settings, secrets=self._secrets, user_agent=f"rollcall-agent/{VERSION}"
-            )
-        except (node.NodeInvalid, connections.RegistriesInvalid) as error:
+            self.database = _database(self.settings.store)
+            _check_apps(self.settings.apps)
+            self.tls = server_tls(self.settings.tls, file=file, find=self._secrets.path)
+            _check_node(self.settings.node)
+            self.address = _address(self.settings, system_hostname=system_hostname())
+            self.registry_connections = _registry_connections(self.settings, self._secrets)
+        except InvalidSetting as error:
             raise ConfigError(f"{file}: {error}") from error
 
     @property
     def state_directory(self) -> Path:
-        """The directory that holds all that must outlive the process."""
+        """The directory of everything that must outlive the process: that of the database."""
         return self.database.parent
 
     def _load_callers(self) -> list[tuple[bytes, Caller]]:
-        """Give each key's fingerprint and what it may do; the settings forget the keys."""
+        """Return each API key's fingerprint and permissions; the settings then hold no key."""
         keys = self.settings.keys
         texts = self._secrets.keys(keys)
         self.settings = msgspec.structs.replace(self.settings, keys=())
@@ -65,58 +74,31 @@ class AgentConfiguration:
             for text, key in zip(texts, keys, strict=True)
         ]
 
-    def _database(self) -> Path:
-        path = self.settings.store.removeprefix(SQLITE_PREFIX)
-        if path == self.settings.store or not path.strip("/"):
-            raise ConfigError(
-                f"{self.file}: store: `{self.settings.store}` names no database; "
-                "write sqlite:///PATH, such as sqlite:///var/lib/rollcall/agent.db"
-            )
-        return Path("/", path.lstrip("/"))
-
-    def _check_apps(self) -> None:
-        apps, where = self.settings.apps, f"{self.file}: apps"
-        try:
-            ip_address(apps.bind)
-        except ValueError as error:
-            raise ConfigError(
-                f"{where}.bind: `{apps.bind}` is no address; write such as 0.0.0.0 or 127.0.0.1"
-            ) from error
-        if not is_data_path(apps.data):
-            raise ConfigError(
-                f"{where}.data: `{apps.data}` is no place for a volume; write such as /srv"
-            )
-        if not is_user_name(apps.ssh_user):
-            raise ConfigError(
-                f"{where}.ssh_user: `{apps.ssh_user}` is no user's name; write such as app"
-            )
-
     def host(
         self,
-        node_settings: NodeSettings,
+        node: NodeSettings,
         *,
         agent_id: str,
         label_files: LabelFiles,
         warn: Callable[[str], None],
         port: int | None = None,
     ) -> Host:
-        """Make the host that the registries are told of; ``port`` is the one listened on.
+        """Return the host as it is reported; ``port`` is the one that is really listened on.
 
-        ``node_settings`` may be newer than these settings; the host's name, its port and whether
-        that speaks TLS are as they were at the start.
+        ``node`` may come from newer settings. Hostname, port and TLS stay as they were at start.
         """
-        node_settings = msgspec.structs.replace(node_settings, hostname=self.address.hostname)
-        settings = msgspec.structs.replace(self.settings, node=node_settings)
-        return node.build_host(
-            settings,
-            agent_address=node.address(settings, system_hostname=self.address.hostname, port=port),
-            file_labels=partial(label_files.read, self._secrets.path(node_settings.labels_dir)),
-            facts={**host_facts(), "agent.id": agent_id, "agent.version": VERSION},
+        node = msgspec.structs.replace(node, hostname=self.address.hostname)
+        settings = msgspec.structs.replace(self.settings, node=node)
+        return Host(
+            address=_address(settings, system_hostname=self.address.hostname, port=port),
+            labels=node.labels,
+            file_labels=partial(label_files.read, self._secrets.path(node.labels_dir)),
+            kv={**node.kv, **host_facts(), "agent.id": agent_id, "agent.version": VERSION},
             warn=warn,
         )
 
     def logins(self) -> list[ImageRegistryLogin]:
-        """Give the logins at servers of images."""
+        """Return the logins at image registries."""
         return [
             ImageRegistryLogin(
                 server=login.server,
@@ -127,7 +109,7 @@ class AgentConfiguration:
         ]
 
     def app_defaults(self) -> AppDefaults:
-        """Give what apps get where they do not say otherwise."""
+        """Return the defaults and limits of apps."""
         apps = self.settings.apps
         return AppDefaults(
             cpu=apps.cpu,
@@ -144,4 +126,166 @@ class AgentConfiguration:
             log_mib=apps.log_mib,
             min_free_percent=apps.min_free_percent,
             no_new_privileges=apps.no_new_privileges,
+        )
+
+
+def changes_needing_restart(before: AgentSettings, after: AgentSettings) -> list[str]:
+    """Return the names of settings that differ and are not applied by a reload."""
+    node = msgspec.structs.replace(
+        after.node,
+        labels=before.node.labels,
+        labels_dir=before.node.labels_dir,
+        kv=before.node.kv,
+        advertise=before.node.advertise,
+    )
+    rest = msgspec.structs.replace(after, keys=before.keys, node=node)
+    names = AgentSettings.__struct_fields__
+    return [name for name in names if getattr(rest, name) != getattr(before, name)]
+
+
+def _database(store: str) -> Path:
+    path = store.removeprefix(SQLITE_PREFIX)
+    if path == store or not path.strip("/"):
+        raise InvalidSetting(
+            f"store: `{store}` names no database; "
+            "write sqlite:///PATH, such as sqlite:///var/lib/rollcall/agent.db"
+        )
+    return Path("/", path.lstrip("/"))
+
+
+def _check_apps(apps: AppsSettings) -> None:
+    try:
+        ip_address(apps.bind)
+    except ValueError as error:
+        raise InvalidSetting(
+            f"apps.bind: `{apps.bind}` is no address; write such as 0.0.0.0 or 127.0.0.1"
+        ) from error
+    if not is_data_path(apps.data):
+        raise InvalidSetting(
+            f"apps.data: `{apps.data}` is no place for a volume; write such as /srv"
+        )
+    if not is_user_name(apps.ssh_user):
+        raise InvalidSetting(
+            f"apps.ssh_user: `{apps.ssh_user}` is no user's name; write such as app"
+        )
+
+
+def _check_node(node: NodeSettings) -> None:
+    """Check the labels and the kv against the limits of a registry."""
+    for index, label in enumerate(node.labels):
+        fault = label_error(label)
+        if fault is not None:
+            raise InvalidSetting(f"node.labels[{index}]: {fault}")
+    for key in node.kv:
+        if key in AGENT_KV_KEYS:
+            raise InvalidSetting(
+                f"node.kv: `{key}` is told by the agent itself; choose another key"
+            )
+    kv = {**node.kv, **dict.fromkeys(AGENT_KV_KEYS, "")}
+    try:
+        msgspec.convert({"labels": node.labels, "kv": kv}, Heartbeat)
+        msgspec.json.encode([node.labels, node.kv])
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
+        raise InvalidSetting(f"node: {error}") from error
+
+
+def _address(
+    settings: AgentSettings, *, system_hostname: str, port: int | None = None
+) -> AgentAddress:
+    """Return where this host is reached; ``port`` is the one listened on, once it is known."""
+    node = settings.node
+    try:
+        hostname = normalise_hostname(node.hostname or system_hostname)
+    except HostnameInvalid as error:
+        given = node.hostname or f"not set, and the system calls itself {system_hostname}"
+        raise InvalidSetting(f"node.hostname: is `{given}`; {error}") from error
+    port = port or listen_address(settings.listen)[1]
+    scheme = "https" if settings.tls else "http"
+    return _advertised(node.advertise or f"{scheme}://{hostname}:{port}", hostname)
+
+
+def _advertised(url: str, hostname: str) -> AgentAddress:
+    try:
+        parts = urlsplit(url)
+        port = parts.port or DEFAULT_PORTS.get(parts.scheme, 0)
+    except ValueError as error:
+        raise InvalidSetting(f"node.advertise: `{url}`: {error}") from error
+    if not port or not parts.hostname or parts.username or parts.query or parts.fragment:
+        raise InvalidSetting(
+            f"node.advertise: `{url}` is no address of an agent; "
+            f"write http://HOST:PORT, such as http://{hostname}:7656"
+        )
+    return AgentAddress(hostname, url, port, tls=parts.scheme == "https")
+
+
+def _registry_connections(
+    settings: AgentSettings, secrets: SecretReader
+) -> list[RegistryConnection]:
+    urls = [registry.url.rstrip("/") for registry in settings.registries]
+    for index, url in enumerate(urls):
+        if url in urls[:index]:
+            raise InvalidSetting(f"registries[{index}].url: `{url}` is set twice")
+    seconds = min(MAX_REQUEST_SECONDS, settings.heartbeat_seconds)
+    return [
+        _connection(f"registries[{index}]", registry, secrets, timeout_seconds=seconds)
+        for index, registry in enumerate(settings.registries)
+    ]
+
+
+def _connection(
+    where: str,
+    registry: RegistryConnectionSettings,
+    secrets: SecretReader,
+    *,
+    timeout_seconds: float,
+) -> RegistryConnection:
+    url = registry.url.rstrip("/")
+    _check_registry_url(f"{where}.url", url)
+
+    def read_key() -> str:
+        return secrets.read_file(f"{where}.key_file", registry.key_file)
+
+    def key() -> str:
+        try:
+            return read_key()
+        except ConfigError as error:
+            raise BadFile(str(error)) from error
+
+    read_key()
+    client_tls = _client_tls(where, registry, secrets)
+    client = RegistryClient(
+        url=url,
+        key=key,
+        client_tls=client_tls,
+        timeout_seconds=timeout_seconds,
+        user_agent=USER_AGENT,
+    )
+    return RegistryConnection(url=url, key=key, client_tls=client_tls, client=client)
+
+
+def _client_tls(
+    where: str, registry: RegistryConnectionSettings, secrets: SecretReader
+) -> ClientTls:
+    client_tls = ClientTls(
+        ca=secrets.path(registry.ca) if registry.ca else None,
+        certificate=secrets.path(registry.certificate) if registry.certificate else None,
+        key=secrets.path(registry.certificate_key) if registry.certificate_key else None,
+    )
+    try:
+        client_tls.context()
+    except BadFile as error:
+        raise InvalidSetting(f"{where}: {error}") from error
+    return client_tls
+
+
+def _check_registry_url(where: str, url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        usable = bool(parts.hostname) and parts.port != 0
+    except ValueError as error:
+        raise InvalidSetting(f"{where}: `{url}`: {error}") from error
+    if not usable or parts.username is not None or parts.query or parts.fragment:
+        raise InvalidSetting(
+            f"{where}: is no address of a registry; write http://HOST:PORT or https://HOST:PORT, "
+            "and the key into `key_file`"
         )

@@ -12,8 +12,10 @@ from contextlib import contextmanager, suppress
 import structlog
 
 from agent.reporting.backoff import Backoff
-from agent.reporting.reporter import Reporter
-from registry.client.client import RegistryClient, RegistryError
+from agent.reporting.connections import RegistryConnection
+from agent.reporting.registration import Registration
+from agent.reporting.reporter import Reporter, ReportTiming
+from registry.client.client import ClientTls, RegistryClient, RegistryError
 from registry.message import Heartbeat
 
 
@@ -61,7 +63,7 @@ class Tally:
 
 
 class RegistryStatusRecorder:
-    """Stands in for an agent's ledger, and keeps the fleet's tally."""
+    """Stands in for an agent's recorder, and counts for the whole fleet."""
 
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
@@ -86,7 +88,7 @@ class RegistryStatusRecorder:
 
 
 class NullIdentity:
-    """Stands in for identity and presence, which are files of a real host."""
+    """Stands in for identity and deregistration, which are files of a real host."""
 
     def claim(self, *_: str) -> None:
         """Forget it."""
@@ -163,19 +165,23 @@ class SimulatedAgent:
                     await run
 
     def _new_reporter(self, client: RegistryClient, interval: float) -> Reporter:
+        connection = RegistryConnection(
+            url="the registry", key=lambda: "", client_tls=ClientTls(), client=client
+        )
         return Reporter(
-            url="the registry",
-            registry=client,
-            hostname=self._hostname,
+            registration=Registration(
+                connection=connection,
+                hostname=self._hostname,
+                identity=NullIdentity(),
+                log=structlog.get_logger(),
+            ),
             heartbeat=self.heartbeat,
-            key=lambda: "",
-            interval_seconds=interval,
-            backoff=Backoff(max_seconds=self._options.interval, random=random.SystemRandom()),
-            identity=NullIdentity(),
             deregistration=NullIdentity(),
             recorder=self.recorder,
-            monotonic=time.monotonic,
-            log=structlog.get_logger(),
+            timing=ReportTiming(
+                max_silence_seconds=interval + 1,
+                backoff=Backoff(max_seconds=self._options.interval, random=random.SystemRandom()),
+            ),
         )
 
 

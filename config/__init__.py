@@ -1,4 +1,4 @@
-"""What can be set, and how it is read."""
+"""The settings of both daemons, and how they are read."""
 
 from importlib.metadata import version
 

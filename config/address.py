@@ -1,4 +1,4 @@
-"""Addresses as people write them: HOST:PORT, with brackets around an IPv6 host."""
+"""Network addresses in settings: HOST:PORT, with brackets around an IPv6 host."""
 
 import ipaddress
 
@@ -6,10 +6,10 @@ MAX_PORT = 65535
 
 
 def listen_address(text: str) -> tuple[str, int]:
-    """Split ``HOST:PORT``; port 0 lets the system choose one.
+    """Split ``HOST:PORT`` and return both; with port 0 the system chooses a free one.
 
     Raises:
-        ValueError: the text is no such address; the message shows one that is.
+        ValueError: the text is not such an address; the message shows a correct one.
 
     """
     host, colon, port = text.rpartition(":")
@@ -30,7 +30,7 @@ def _ipv6(host: str, text: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether what is sent to this host stays on this machine."""
+    """Return whether the host is the loopback interface: an address or ``localhost``."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""What can be set for the agent."""
+"""The settings of the agent."""
 
 from typing import Annotated, Literal
 
@@ -9,17 +9,18 @@ from config.server import PortNumber, Seconds, Secret, ServerSettings, Settings
 
 
 class AgentKey(Secret, frozen=True, kw_only=True):
-    """A key, and what it may do: ``read`` is GET, ``write`` everything else."""
+    """An API key and its permissions: ``read`` is GET, ``write`` is every other method."""
 
     name: str
     allow: Annotated[tuple[Literal["read", "write"], ...], msgspec.Meta(min_length=1)]
 
 
 class NodeSettings(Settings, frozen=True, kw_only=True):
-    """What the registries are told of this host.
+    """What this host reports to the registries.
 
-    Without ``hostname`` it is the system's own, fully qualified where /etc/hosts does that (DNS is
-    not asked); without ``advertise`` it is the hostname with the port that the agent listens on.
+    The default ``hostname`` is the system's, fully qualified if /etc/hosts lists it so (DNS is not
+    asked). The default ``advertise`` is the hostname with the port that the agent listens on.
+    ``labels_dir`` is a directory of files with one label on each line.
     """
 
     hostname: str | None = None
@@ -30,7 +31,10 @@ class NodeSettings(Settings, frozen=True, kw_only=True):
 
 
 class RegistryConnectionSettings(Settings, frozen=True, kw_only=True):
-    """A registry to report to. ``certificate`` and ``certificate_key`` are this host's own."""
+    """A registry to report to.
+
+    ``certificate`` and ``certificate_key`` are the client certificate of this host.
+    """
 
     url: str
     key_file: str
@@ -39,7 +43,7 @@ class RegistryConnectionSettings(Settings, frozen=True, kw_only=True):
     certificate_key: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is no base address, and half a certificate."""
+        """Require an http(s) URL, and both files of a certificate or none."""
         if not self.url.startswith(("http://", "https://")):
             raise ValueError(f"`url` is `{self.url}`; write http://HOST:PORT or https://HOST:PORT")
         if (self.certificate is None) != (self.certificate_key is None):
@@ -47,7 +51,7 @@ class RegistryConnectionSettings(Settings, frozen=True, kw_only=True):
 
 
 class ImageRegistrySettings(Settings, frozen=True, kw_only=True):
-    """Who we are to a server of images, such as ``images.example.com:5000``."""
+    """A login at an image registry, such as ``images.example.com:5000``."""
 
     server: str
     user: str
@@ -55,14 +59,14 @@ class ImageRegistrySettings(Settings, frozen=True, kw_only=True):
 
 
 class DockerSettings(Settings, frozen=True, kw_only=True):
-    """The engine: its socket, how long it may take to answer, and where images come from."""
+    """The Docker Engine: its socket, its time limit, and logins at image registries."""
 
     url: str = "unix:///run/docker.sock"
     timeout_seconds: Seconds = 30
     registries: tuple[ImageRegistrySettings, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse all but a local socket: what travels there is as good as root."""
+        """Require a local socket: its traffic is as powerful as root."""
         if not self.url.startswith("unix:///"):
             raise ValueError(f"`url` is `{self.url}`; write unix:///PATH of the engine's socket")
 
@@ -70,9 +74,9 @@ class DockerSettings(Settings, frozen=True, kw_only=True):
 class AppsSettings(Settings, frozen=True, kw_only=True):
     """Defaults and limits of apps.
 
-    ``cpu`` is in percent of one core, ``memory`` and ``log_mib`` in MiB. ``min_free_percent`` of
-    the space and of the inodes must be free to create, pull or rebuild, on the engine's disk and
-    on that of the agent's own database.
+    ``cpu`` is in percent of one core, ``memory`` and ``log_mib`` in MiB, ``stop_seconds`` the time
+    from SIGTERM to SIGKILL. Creating, pulling and rebuilding need ``min_free_percent`` of the space
+    and of the inodes free, on the disks of the engine and of the agent's database.
     """
 
     cpu: Annotated[int, msgspec.Meta(ge=1)] = 100
@@ -91,11 +95,11 @@ class AppsSettings(Settings, frozen=True, kw_only=True):
     no_new_privileges: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what is no range of ports."""
+        """Require a range of ports."""
         self.port_range()
 
     def port_range(self) -> range:
-        """Give the ports that the agent may pick from."""
+        """Return the ports that the agent may choose from; ValueError for a malformed range."""
         first, _, last = self.ports.partition("-")
         if not (
             first.isdecimal() and last.isdecimal() and 1 <= int(first) <= int(last) <= MAX_PORT
@@ -105,7 +109,7 @@ class AppsSettings(Settings, frozen=True, kw_only=True):
 
 
 class AgentSettings(ServerSettings, frozen=True, kw_only=True):
-    """The whole of agent.yml."""
+    """All of agent.yml."""
 
     listen: str = "127.0.0.1:7656"
     keys: tuple[AgentKey, ...] = ()

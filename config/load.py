@@ -1,6 +1,5 @@
-"""From a YAML file to one settings object, or to a refusal that names file, path and remedy."""
+"""Reads a YAML file into a settings object, or raises an error with file, path and remedy."""
 
-import argparse
 import re
 from collections.abc import Hashable, Iterable
 from pathlib import Path
@@ -10,19 +9,17 @@ import msgspec
 import yaml
 from msgspec import inspect
 
-from config import VERSION
-
 T = TypeVar("T")
 Kind = TypeVar("Kind", bound=inspect.Type)
 UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`")
 
 
 class ConfigError(Exception):
-    """The settings cannot be used; the text says where and what would be right."""
+    """The settings cannot be used; the text names the place and a correct value."""
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's safe subset, without its habit of letting the last of two equal keys win."""
+    """Loads YAML's safe subset and refuses a mapping that sets a key twice."""
 
 
 def _construct_unique(loader: _Loader, node: yaml.MappingNode) -> dict[Hashable, Any]:
@@ -49,10 +46,10 @@ def _parse(data: bytes) -> Any:
 
 
 def load(path: Path, settings: type[T]) -> T:
-    """Read the file into an object of the given class.
+    """Read the file and return an object of the class ``settings``.
 
     Raises:
-        ConfigError: it cannot be read, is no YAML, or sets something unknown or wrong.
+        ConfigError: the file cannot be read, is not YAML, or has an unknown or invalid setting.
 
     """
     try:
@@ -68,7 +65,7 @@ def load(path: Path, settings: type[T]) -> T:
 
 
 def _yaml_error_text(error: Exception) -> str:
-    """Tell what is wrong and where, without the lines around it: they may hold a secret."""
+    """Describe an error and its position, without the lines around it: they may hold a secret."""
     if isinstance(error, yaml.MarkedYAMLError):
         parts = [part for part in (error.context, error.problem) if part]
         mark = error.problem_mark or error.context_mark
@@ -78,7 +75,7 @@ def _yaml_error_text(error: Exception) -> str:
 
 
 def _validation_error_text(problem: str, settings: type) -> str:
-    """Turn msgspec's message into one that leads with the path and ends with what is allowed."""
+    """Turn msgspec's message into one that begins with the path and ends with what is allowed."""
     text, _, where = problem.partition(" - at `$")
     where = where.rstrip("`").lstrip(".")
     unknown = UNKNOWN_FIELD.fullmatch(text)
@@ -101,7 +98,7 @@ def _choices(settings: type, where: str) -> Iterable[str]:
 
 
 def _type_at(settings: type, where: str) -> inspect.Type:
-    """Give what is expected at a path such as ``keys[0].allow[0]`` or ``apps``."""
+    """Return the type expected at a path such as ``keys[0].allow[0]`` or ``apps``."""
     kind = inspect.type_info(settings)
     for step in re.findall(r"[^.\[\]]+|\[[^\]]*\]", where):
         kind = _member_type(kind, step)
@@ -118,27 +115,3 @@ def _member_type(kind: inspect.Type, step: str) -> inspect.Type:
 def _select(kind: inspect.Type, wanted: type[Kind]) -> Kind:
     options = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
     return next(option for option in options if isinstance(option, wanted))
-
-
-def argument_parsers(
-    program: str, description: str, default: str
-) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
-    """Make the parser of a daemon's command line, and the options for its subcommands' parsers.
-
-    ``--config``, ``--check`` and ``--version`` are the same for both daemons.
-    """
-    parser = argparse.ArgumentParser(prog=program, description=description)
-    parser.add_argument(
-        "--config",
-        metavar="FILE",
-        type=Path,
-        default=Path(default),
-        help="settings (default: %(default)s)",
-    )
-    parser.add_argument("--check", action="store_true", help="validate the settings and end")
-    parser.add_argument("--version", action="version", version=f"{program} {VERSION}")
-    common = argparse.ArgumentParser(add_help=False)
-    common.add_argument(
-        "--config", metavar="FILE", type=Path, default=argparse.SUPPRESS, help=argparse.SUPPRESS
-    )
-    return parser, common

@@ -1,4 +1,4 @@
-"""Logs: readable lines on a terminal, one JSON object a line everywhere else."""
+"""Logging: readable lines on a terminal, one JSON object per line everywhere else."""
 
 import io
 import logging
@@ -9,21 +9,22 @@ import structlog
 from structlog.typing import FilteringBoundLogger, Processor
 
 LIBRARY_LEVELS = {
-    "aiohttp.server": logging.ERROR,  # it tells each malformed request; the shell counts them
+    "aiohttp.server": logging.ERROR,  # it logs each malformed request; the server counts them
     "apscheduler": logging.WARNING,  # it writes two lines for each run of a job
-    "urllib3": logging.ERROR,  # it retells what docker-py raises
+    "urllib3": logging.ERROR,  # it logs again what docker-py raises
 }
 
 
 def configure_logging(
     *, level: str, style: str, stream: TextIO = sys.stderr
 ) -> FilteringBoundLogger:
-    """Send this process's logs, the libraries' too, to the stream; give the logger to hand on.
+    """Send the logs of this process and its libraries to the stream; return the daemon's logger.
 
-    ``level`` is debug, info, warning or error; ``style`` is console, json or auto.
+    ``level`` is debug, info, warning or error. ``style`` is console, json or auto, which is console
+    if the stream is a terminal and json otherwise.
     """
     if isinstance(stream, io.TextIOWrapper):
-        # A header or a label with odd bytes must not turn a log line into an error.
+        # A header or label with invalid bytes must not make writing a log line fail.
         stream.reconfigure(errors="backslashreplace", line_buffering=True)
     shared: list[Processor] = [
         structlog.stdlib.add_log_level,
@@ -50,7 +51,7 @@ def configure_logging(
 def _renderers(style: str, stream: TextIO) -> list[Processor]:
     cleaned: Processor = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     if style == "console" or (style == "auto" and stream.isatty()):
-        # Where there is `rich`, structlog's own choice tells all variables: keys, and all nodes.
+        # With `rich` installed, structlog's default prints all local variables: keys among them.
         plain = structlog.dev.plain_traceback
         return [
             cleaned,

@@ -1,4 +1,4 @@
-"""What can be set for the registry."""
+"""The settings of the registry."""
 
 from typing import Annotated, Literal
 
@@ -8,9 +8,10 @@ from config.server import PortNumber, Seconds, Secret, ServerSettings, Settings
 
 
 class RegistryKey(Secret, frozen=True, kw_only=True):
-    """A key, and what it may do: ``register`` is POST and DELETE of the nodes that match ``nodes``.
+    """An API key and its permissions.
 
-    ``nodes`` are shell patterns over hostnames, such as ``web-*``.
+    ``read`` is GET, ``write`` is every other method, and ``register`` is POST and DELETE of the
+    nodes that match ``nodes``: shell patterns of hostnames, such as ``web-*``.
     """
 
     name: str
@@ -19,13 +20,13 @@ class RegistryKey(Secret, frozen=True, kw_only=True):
 
 
 class NodesSettings(Settings, frozen=True, kw_only=True):
-    """When a node that is not heard of is stale, and when it is forgotten (0: never)."""
+    """After how many seconds without a heartbeat a node is stale, and is forgotten (0: never)."""
 
     stale_after_seconds: Seconds = 90
     expire_after_seconds: Annotated[int, msgspec.Meta(ge=0)] = 86_400
 
     def __post_init__(self) -> None:
-        """Refuse to forget a node before it is stale."""
+        """Require that no node is forgotten before it is stale."""
         if 0 < self.expire_after_seconds < self.stale_after_seconds:
             raise ValueError("`expire_after_seconds` must be 0 or at least `stale_after_seconds`")
 
@@ -33,7 +34,9 @@ class NodesSettings(Settings, frozen=True, kw_only=True):
 class PrometheusSettings(Settings, frozen=True, kw_only=True):
     """How labels become scrape targets.
 
-    ``allow_labels`` names labels that a node may set although they are held back by default
+    ``default_port`` and ``ports`` (by service) are the ports of targets that name none. With
+    ``targets: own`` a node may name only its hostname and the address that it posts from.
+    ``allow_labels`` are labels that a node may set although they are held back by default
     (``job``, ``instance`` and those that begin with two underscores).
     """
 
@@ -44,9 +47,10 @@ class PrometheusSettings(Settings, frozen=True, kw_only=True):
 
 
 class RegistrySettings(ServerSettings, frozen=True, kw_only=True):
-    """The whole of registry.yml.
+    """All of registry.yml.
 
-    Of several ``node_secret`` entries the first one makes new node keys; all of them are accepted.
+    With several ``node_secret`` entries, new node keys are made with the first; keys made with any
+    of them are accepted.
     """
 
     listen: str = "127.0.0.1:7655"

@@ -1,8 +1,7 @@
-"""Reading secrets: a value in the settings, a file beside them, or a systemd credential."""
+"""Reads secrets: a value in the settings, a file beside them, or a systemd credential."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
 
 from config.load import ConfigError
 from config.server import Secret
@@ -11,27 +10,19 @@ MIN_SECRET_LENGTH = 16
 GENERATE_HINT = "make one with: openssl rand -hex 32"
 
 
-class SecretSource(Protocol):
-    """A key as either daemon's settings give it."""
-
-    @property
-    def value(self) -> str | None:
-        """The secret itself."""
-
-    @property
-    def file(self) -> str | None:
-        """The file that holds it."""
-
-
 class SecretReader:
-    """Where secrets are looked up: beside the settings file, credentials of systemd first."""
+    """Finds secrets: first among the systemd credentials, then relative to the settings file."""
 
     def __init__(self, *, settings_file: Path, environ: Mapping[str, str]) -> None:
         self._settings_file = settings_file
         self._credentials = environ.get("CREDENTIALS_DIRECTORY")
 
     def path(self, name: str) -> Path:
-        """Find a file named in the settings: absolute, a credential, or beside the settings."""
+        """Return the path of a file named in the settings.
+
+        That is a systemd credential of this name if there is one, else an absolute path or one
+        relative to the settings file.
+        """
         if self._credentials:
             credential = Path(self._credentials, name)
             if credential.exists():
@@ -39,10 +30,12 @@ class SecretReader:
         return self._settings_file.parent / name
 
     def read_file(self, where: str, name: str) -> str:
-        """Read a secret from its file, without the white space around it.
+        """Return the secret in a file, without the white space around it.
+
+        ``where`` is the path of the setting, for the error.
 
         Raises:
-            ConfigError: the file cannot be read or what it holds is no usable secret.
+            ConfigError: the file cannot be read, or its content is not a usable secret.
 
         """
         path = self.path(name)
@@ -56,17 +49,17 @@ class SecretReader:
             ) from error
         return self._validated(where, text)
 
-    def read(self, where: str, secret: Secret | SecretSource) -> str:
-        """Give the secret's text, or raise ConfigError."""
+    def read(self, where: str, secret: Secret) -> str:
+        """Return the text of a secret; ConfigError as for ``read_file``."""
         if secret.file is not None:
             return self.read_file(f"{where}.file", secret.file)
         return self._validated(f"{where}.value", secret.value or "")
 
-    def keys(self, keys: Iterable[SecretSource]) -> list[str]:
-        """Give each key's text, in their order; at least one, no two alike.
+    def keys(self, keys: Iterable[Secret]) -> list[str]:
+        """Return the text of each key under ``keys``, in their order.
 
         Raises:
-            ConfigError: there is none, one cannot be read, or one is too short.
+            ConfigError: there is no key, one is not usable, or two are the same.
 
         """
         texts = [self.read(f"keys[{index}]", key) for index, key in enumerate(keys)]

@@ -1,37 +1,37 @@
-"""Settings that both daemons share: where to listen, TLS, keys, logs."""
+"""Settings that both daemons share: listener, TLS, secrets, logs."""
 
 from typing import Annotated, Literal
 
 import msgspec
 
-from config.address import listen_address
+from config.address import MAX_PORT, listen_address
 
-PortNumber = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+PortNumber = Annotated[int, msgspec.Meta(ge=1, le=MAX_PORT)]
 Seconds = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A part of a settings file: immutable, and strict about names and types."""
+    """A section of a settings file: immutable, strict about names and types."""
 
 
 class Secret(Settings, frozen=True, kw_only=True):
-    """A secret, given in one of two ways.
+    """A secret: either its text in ``value``, or the name of the file that holds it.
 
-    ``file`` is relative to ``$CREDENTIALS_DIRECTORY`` where it exists there (a systemd
-    credential), else to the settings file.
+    ``file`` is the name of a systemd credential (a file in ``$CREDENTIALS_DIRECTORY``), or else
+    a path relative to the settings file.
     """
 
     value: str | None = None
     file: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse none and both."""
+        """Require exactly one of the two."""
         if (self.value is None) == (self.file is None):
             raise ValueError("give either `value` or `file`")
 
 
 class TlsSettings(Settings, frozen=True, kw_only=True):
-    """Files in PEM form. With ``client_ca`` each client has to show a certificate of that CA."""
+    """PEM files. With ``client_ca``, each client must present a certificate signed by that CA."""
 
     certificate: str
     key: str
@@ -39,16 +39,16 @@ class TlsSettings(Settings, frozen=True, kw_only=True):
 
 
 class LogSettings(Settings, frozen=True, kw_only=True):
-    """``auto`` is for people on a terminal, and JSON everywhere else."""
+    """Logging. The format ``auto`` is ``console`` on a terminal and ``json`` everywhere else."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "console", "json"] = "auto"
 
 
 class ServerSettings(Settings, frozen=True, kw_only=True):
-    """What an HTTP server of ours needs, whichever daemon it is.
+    """What the HTTP server of either daemon needs.
 
-    ``max_connections`` bounds the memory that idle clients can take.
+    ``listen`` is HOST:PORT. ``max_connections`` bounds the memory that idle clients can use.
     """
 
     listen: str
@@ -59,7 +59,7 @@ class ServerSettings(Settings, frozen=True, kw_only=True):
     log: LogSettings = LogSettings()
 
     def __post_init__(self) -> None:
-        """Refuse an address that nothing can listen on."""
+        """Require an address that can be listened on."""
         try:
             listen_address(self.listen)
         except ValueError as error:

@@ -1,1 +1,1 @@
-"""What ``make run`` and ``make test`` stand on; never installed."""
+"""The programs behind ``make run`` and ``make test``; never installed."""

@@ -1,4 +1,4 @@
-"""One of our daemons as a child of `make run`."""
+"""Runs a registry or an agent as a child process of `make run`."""
 
 import socket
 import subprocess
@@ -19,11 +19,11 @@ STOP_SECONDS = 60.0
 
 
 class DaemonError(Exception):
-    """A daemon cannot start or ended by itself; the text says which and why."""
+    """A daemon cannot start, or ended by itself; the text says which one and why."""
 
 
 class DaemonProcess:
-    """A running daemon, ``registry`` or ``agent``, and where it listens (HOST:PORT)."""
+    """A running daemon: ``registry`` or ``agent``, which listens at ``listen`` (HOST:PORT)."""
 
     def __init__(self, *, name: str, listen: str, process: subprocess.Popen[bytes]) -> None:
         self.name = name
@@ -31,16 +31,16 @@ class DaemonProcess:
         self._process = process
 
     def check(self) -> None:
-        """Raise DaemonError if it ended."""
+        """Raise DaemonError if the daemon has ended."""
         status = self._process.poll()
         if status is not None:
             raise DaemonError(f"the {self.name} {describe_exit(status)}; see its log above")
 
     def wait_until_healthy(self, stop: Event) -> None:
-        """Wait for its first answer.
+        """Wait until /healthz answers 200.
 
         Raises:
-            DaemonError: it ended, or did not answer in time.
+            DaemonError: the daemon ended, or did not answer in time.
             StopRequestedError: ``stop`` was set.
 
         """
@@ -61,16 +61,16 @@ class DaemonProcess:
 def running(
     name: str, *, settings: Path, listen: str, log: Callable[[str], None]
 ) -> Iterator[DaemonProcess]:
-    """Run a daemon from its console script for as long as this lasts.
+    """Run a daemon's console script while the context is open.
 
     Args:
         name: ``registry`` or ``agent``.
-        settings: its settings file.
-        listen: where these make it listen, HOST:PORT.
-        log: called with each line that it writes.
+        settings: the settings file.
+        listen: HOST:PORT, as in the settings.
+        log: called with each line that the daemon writes.
 
     Raises:
-        DaemonError: another program listens there.
+        DaemonError: another program listens at the address.
 
     """
     _check_address_free(name, listen, settings)

@@ -1,4 +1,4 @@
-"""The local Docker Engine: where it is, and one of our own where none runs."""
+"""Finds the local Docker Engine, and starts one if none runs."""
 
 import os
 import shutil
@@ -20,18 +20,18 @@ PID_FILES = {
     Path("/var/run/docker/containerd/containerd.pid"): "containerd",
 }
 DEFAULT_URL = f"unix://{SOCKET}"
-SYSTEMD = Path("/run/systemd/system")  # is there where systemd is process 1
+SYSTEMD = Path("/run/systemd/system")  # exists if systemd is process 1
 PING_SECONDS = 5.0
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0
 
 
 class EngineError(Exception):
-    """There is no engine; the text says why."""
+    """No engine runs, and none can be started; the text says why."""
 
 
 class _UnixConnection(HTTPConnection):
-    """HTTP over a socket of this machine."""
+    """HTTP over a Unix socket."""
 
     def __init__(self, path: str) -> None:
         super().__init__("localhost", timeout=PING_SECONDS)
@@ -45,18 +45,18 @@ class _UnixConnection(HTTPConnection):
 
 
 def system_path(environ: Mapping[str, str]) -> str:
-    """Give the search path with the folders of system programs, which not every shell has."""
+    """Return the search path with the directories of system programs, which some shells lack."""
     return f"{environ.get('PATH', '/usr/bin:/bin')}:/usr/sbin:/sbin"
 
 
 def url(environ: Mapping[str, str]) -> str:
-    """Give the address of the engine that this user's docker would talk to, if that is local."""
+    """Return the URL of the engine: that of ``DOCKER_HOST`` if it is local, else the default."""
     chosen = environ.get("DOCKER_HOST", "")
     return chosen if chosen.startswith("unix:///") else DEFAULT_URL
 
 
 def responds(url: str) -> bool:
-    """Tell whether an engine answers at ``unix:///PATH``."""
+    """Return whether an engine answers at ``unix:///PATH``."""
     with closing(_UnixConnection(url.removeprefix("unix://"))) as connection:
         try:
             connection.request("GET", "/_ping")
@@ -67,18 +67,18 @@ def responds(url: str) -> bool:
 
 @contextmanager
 def running(url: str, *, log: Path, stop: Event | None = None) -> Iterator[None]:
-    """Have an engine at the address: the one that is there, else one for as long as this lasts.
+    """Start an engine if none answers at the URL, and end that one when the context is closed.
 
-    Where systemd runs, the engine is its business: it is started there and left running.
+    Under systemd the engine's own unit is started, and left running.
 
     Args:
-        url: the engine's address; only the default one can be started.
-        log: the file that a started engine's words go to.
-        stop: set by whoever wants the start to be given up.
+        url: the engine's address; an engine can be started at the default one only.
+        log: the file for the output of a started engine.
+        stop: an event that cancels the start.
 
     Raises:
-        EngineError: none is there and none can be started.
-        StopRequestedError: ``stop`` was set before it answered.
+        EngineError: no engine answers, and none can be started.
+        StopRequestedError: ``stop`` was set before the engine answered.
 
     """
     process = None if responds(url) else _start(url, log)
@@ -114,10 +114,10 @@ def _unavailable_text(socket: Path) -> str:
 
 
 def remove_stale_pid_files(pid_files: Mapping[Path, str]) -> None:
-    """Take away the pid files of killed programs, such as an engine and its containerd.
+    """Remove the pid files of programs that were killed; ``pid_files`` maps them to their names.
 
-    Either of these takes whatever has that number by now for its own, and also what has ended but
-    was not waited for yet.
+    dockerd and containerd do not start while a process with the pid in their file exists, even if
+    it is another program's by now, or a zombie.
     """
     for file, program in pid_files.items():
         with suppress(OSError, ValueError):

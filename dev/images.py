@@ -1,4 +1,4 @@
-"""Images built on the spot, FROM scratch: no registry of images is asked for anything."""
+"""Builds images FROM scratch: nothing is pulled."""
 
 import io
 import tarfile
@@ -24,11 +24,11 @@ CMD ["/bin/sh", "-c", "trap 'exit 0' TERM; httpd -f -p 8000 -h /www & wait"]
 
 
 class ImageError(Exception):
-    """The image could not be built; the text is the engine's or names what is missing."""
+    """The image could not be built; the text is the engine's, or names what is missing."""
 
 
 def find_static_busybox() -> Path | None:
-    """Find a busybox that needs no library, as Debian's busybox-static."""
+    """Return the path of a statically linked busybox (Debian: busybox-static), None without one."""
     for path in map(Path, BUSYBOX_PATHS):
         if path.is_file() and b"/ld-" not in path.read_bytes()[:4096]:
             return path
@@ -40,10 +40,10 @@ def build_busybox(
 ) -> None:
     """Build an image of less than 3 MB that serves one page on port 8000, and has a shell and ps.
 
-    It ends at once when it is told to, with exit code 0. ``labels`` are added to its own.
+    Its container ends at SIGTERM with exit code 0. ``labels`` are added to the image's own.
 
     Raises:
-        ImageError: there is no static busybox, or the engine could not build.
+        ImageError: there is no static busybox, or the build failed.
 
     """
     busybox = find_static_busybox()
@@ -67,10 +67,10 @@ def build(
     links: Mapping[str, str] | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> None:
-    """Build an image with no network from files held in memory (all are executable).
+    """Build an image without network from files in memory, which all become executable.
 
     Raises:
-        ImageError: the engine could not build it.
+        ImageError: the build failed.
 
     """
     context = _archive(

@@ -1,4 +1,4 @@
-"""Starting and ending the processes that `make run` and `make test` need."""
+"""Starts and ends the processes that `make run` and `make test` need."""
 
 import shutil
 import signal
@@ -9,9 +9,9 @@ from typing import IO
 
 
 def start(command: Sequence[str | Path], *, output: IO[bytes] | int) -> subprocess.Popen[bytes]:
-    """Start a program that Ctrl-C in the terminal does not reach: it is ours to end it, in order.
+    """Start a program in a session of its own, which Ctrl-C in the terminal does not reach.
 
-    Should this process be killed, the program is told to end (where util-linux is installed).
+    If this process is killed, the program gets SIGTERM (if util-linux is installed).
     """
     prefix = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
     return subprocess.Popen(
@@ -24,7 +24,7 @@ def start(command: Sequence[str | Path], *, output: IO[bytes] | int) -> subproce
 
 
 def end(process: subprocess.Popen[bytes], *, within: float) -> bool:
-    """Ask it to end, kill it after ``within`` seconds; tell whether it ended when asked."""
+    """Send SIGTERM, and SIGKILL after ``within`` seconds; return whether SIGTERM was enough."""
     process.terminate()
     try:
         process.wait(within)
@@ -36,7 +36,7 @@ def end(process: subprocess.Popen[bytes], *, within: float) -> bool:
 
 
 def describe_exit(status: int) -> str:
-    """Put a process's return code into words, such as ``ended with status 1``."""
+    """Describe a return code of subprocess, such as ``ended with status 1``."""
     if status < 0:
         return f"was ended by {signal.Signals(-status).name}"
     return f"ended with status {status}"

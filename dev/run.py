@@ -36,7 +36,7 @@ Ctrl-C ends it all.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run until somebody asks to stop; give the exit status."""
+    """Run until Ctrl-C or SIGTERM; return the exit status."""
     options = _options(arguments)
     stop = terminal.stop_event()
     screen = Screen(stop)
@@ -90,7 +90,7 @@ def _run(options: argparse.Namespace, screen: Screen, stop: Event) -> None:
 def _ensure_engine(
     stack: ExitStack, url: str, *, log: Path, image: str, screen: Screen, stop: Event
 ) -> None:
-    """Start the engine where none runs and build the image; without an engine, say so."""
+    """Start the engine if none runs and build the image; without an engine, print why."""
     try:
         stack.enter_context(engine.running(url, log=log, stop=stop))
         with _client(url) as client:

@@ -1,4 +1,4 @@
-"""What `make run` shows."""
+"""The output of `make run`."""
 
 import sys
 from contextlib import suppress
@@ -6,10 +6,10 @@ from threading import Event, Lock
 
 
 class Screen:
-    """Prints whole lines from several threads; holds back the daemons' until their turn comes.
+    """Prints whole lines from several threads; buffers those of the daemons until ``show_logs``.
 
     Args:
-        stop: is set when nobody reads any more.
+        stop: is set when the output is closed, as by ``make run | head``.
 
     """
 
@@ -24,7 +24,7 @@ class Screen:
             self._print(text)
 
     def log(self, line: str) -> None:
-        """Print a daemon's line, or hold it back until ``show_logs``."""
+        """Print a daemon's line, or buffer it until ``show_logs``."""
         with self._lock:
             if self._buffered is None:
                 self._print(line)
@@ -32,7 +32,7 @@ class Screen:
                 self._buffered.append(line)
 
     def show_logs(self) -> None:
-        """Print what was held back, and from now on each line as it comes."""
+        """Print the buffered lines, and from now on each line as it comes."""
         with self._lock:
             for line in self._buffered or []:
                 self._print(line)
@@ -41,7 +41,7 @@ class Screen:
     def _print(self, text: str) -> None:
         try:
             print(text, flush=True)
-        except OSError:  # `make run | head`: to end in order matters more than to be heard
+        except OSError:  # the reader has gone, as with `make run | head`
             self._stop.set()
             with suppress(OSError):
                 sys.stdout.close()

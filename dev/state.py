@@ -1,4 +1,4 @@
-"""What `make run` keeps: keys made at random, settings, both databases. Made once, then found."""
+"""The state directory of `make run`: keys, settings and databases, created at the first run."""
 
 import secrets
 from collections.abc import Mapping
@@ -12,18 +12,18 @@ from config.agent import AgentSettings
 from config.load import load
 from config.registry import RegistrySettings
 
-# The default needs more open files than a login may have, of which each daemon would warn.
+# The default needs more open files than a login session may have; each daemon would warn.
 MAX_CONNECTIONS = 500
 
 
 @dataclass(frozen=True)
 class DevState:
-    """The folder and what is in it.
+    """The state directory, and the addresses in its settings.
 
     Attributes:
-        folder: holds all the files below.
-        registry: where the registry listens, HOST:PORT, as its settings say.
-        agent: where the agent listens.
+        folder: the directory.
+        registry: HOST:PORT of the registry.
+        agent: HOST:PORT of the agent.
 
     """
 
@@ -33,15 +33,15 @@ class DevState:
 
     @property
     def header(self) -> Path:
-        """The file with the header that carries the operator's key, for ``curl -H @FILE``."""
+        """The file with the operator's Authorization header, for ``curl -H @FILE``."""
         return self.folder / "ops.header"
 
 
 def prepare(folder: Path, *, registry: str, agent: str, engine: str) -> DevState:
-    """Make what is not there yet: settings that somebody edited stay as they are.
+    """Create the files that are missing, and return the state; existing files are not changed.
 
     Raises:
-        ConfigError: settings that were there already are wrong.
+        ConfigError: an existing settings file is wrong.
 
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ def _agent(folder: Path, listen: str, registry: str, engine: str) -> Mapping[str
             {"name": "scraper", "file": "scraper.key", "allow": ["read"]},
         ],
         "node": {
-            # Here all is on the loopback interface; a host's own name leads elsewhere on many.
+            # All listens on the loopback interface, to which a host's name often does not resolve.
             "labels": ["prometheus:rollcall:host:127.0.0.1"],
             "labels_dir": str(folder / "labels.d"),
         },

@@ -1,4 +1,4 @@
-"""Ctrl-C, and who in the terminal gets it."""
+"""Handles Ctrl-C in a terminal."""
 
 import os
 import signal
@@ -11,11 +11,11 @@ from types import FrameType
 
 @contextmanager
 def foreground() -> Iterator[None]:
-    """Take the terminal for as long as this lasts.
+    """Make this process the foreground process group while the context is open.
 
-    A terminal sends Ctrl-C to the whole group in front, and make, once it got it, never ends with
-    status 0. So this process goes to the front alone. It cannot be suspended then: nobody would
-    be there to wake it.
+    A terminal sends Ctrl-C to the whole foreground group, and a make that receives it never exits
+    with status 0. So this process leaves make's group. Suspending it (Ctrl-Z) is disabled, because
+    no shell could resume it.
     """
     group = os.getpgrp()
     if group == os.getpid() or not _is_foreground(group):
@@ -36,11 +36,11 @@ def _is_foreground(group: int) -> bool:
     try:
         return sys.stdout.isatty() and os.tcgetpgrp(sys.stdin.fileno()) == group
     except (OSError, ValueError):
-        return False  # no terminal, or another one
+        return False  # there is no terminal, or it is not ours
 
 
 def stop_event() -> Event:
-    """Give an event that Ctrl-C, SIGTERM and a closed terminal set."""
+    """Return an event that is set by Ctrl-C, SIGTERM and the closing of the terminal."""
     stop = Event()
 
     def request_stop(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""`make test`: all tests, with an engine for as long as they run where none was there."""
+"""`make test`: runs all tests, with an engine of their own if none runs."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ LOG = Path("var/dockerd-test.log")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run pytest with these arguments; give its exit status."""
+    """Run pytest with these arguments; return its exit status."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     LOG.parent.mkdir(mode=0o700, exist_ok=True)
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Waiting for a condition, with a limit."""
+"""Waits for a condition, with a time limit."""
 
 from collections.abc import Callable
 from threading import Event
@@ -10,26 +10,26 @@ PAUSE_SECONDS = 0.05
 
 
 class WaitTimeoutError(Exception):
-    """What was waited for did not happen within the limit."""
+    """The condition did not become true within the limit."""
 
 
 class StopRequestedError(Exception):
-    """Somebody asked to stop while something was waited for."""
+    """The wait was cancelled."""
 
 
 def until(
     condition: Callable[[], T | None], what: str, *, within: float, stop: Event | None = None
 ) -> T:
-    """Look again and again until there is something true to return.
+    """Call ``condition`` until its result is true, and return that.
 
     Args:
-        condition: what gives the thing waited for, or something false as long as it is not there.
-        what: the thing's name, for the error.
+        condition: is called every PAUSE_SECONDS.
+        what: a name of the condition, for the error.
         within: the limit in seconds.
-        stop: set by whoever wants the waiting to end.
+        stop: an event that cancels the wait.
 
     Raises:
-        WaitTimeoutError: nothing came within the limit.
+        WaitTimeoutError: the condition was not true within the limit.
         StopRequestedError: ``stop`` was set.
 
     """

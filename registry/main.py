@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from config import logs
-from config.load import ConfigError, argument_parsers
+from config.command_line import argument_parsers
+from config.load import ConfigError
 from httpd.server import listener
 from registry import commands, daemon
 from registry.message import HostnameInvalid

@@ -43,6 +43,8 @@ mv "$venv.new" "$venv"
 rm -rf "$venv.old"
 [ -n "$dest" ] || "$venv/bin/python" -m compileall -q "$venv"
 cp systemd/README.md "$dest$opt/share/README.md"
+rm -rf "$dest$opt/docs" # which the page's links lead to
+cp -R docs "$dest$opt/docs"
 
 install -D -m 644 systemd/sysusers.conf "$dest/usr/lib/sysusers.d/rollcall.conf"
 for unit in $units; do

@@ -1,4 +1,4 @@
-"""What requests say besides their JSON: preferences, windows of a log, a bare password."""
+"""Reads the parts of requests that are not JSON: headers, query parameters, a bare password."""
 
 import re
 from contextlib import suppress
@@ -26,7 +26,11 @@ BOOLEANS = {"true": True, "1": True, "": True, "false": False, "0": False}
 
 @dataclass(frozen=True, kw_only=True)
 class LogWindow:
-    """Which part of a log is asked for; ``tail`` None is all, ``since`` is Unix time."""
+    """The part of a log that is requested.
+
+    ``tail`` is a number of lines, None for all. ``since`` is a Unix time in seconds, None for the
+    beginning. With ``follow`` the log does not end while the app runs.
+    """
 
     tail: int | None
     since: float | None
@@ -34,7 +38,7 @@ class LogWindow:
 
 
 def requester(request: web.Request) -> Requester:
-    """Tell who asks, and read the Prefer header (RFC 7240); what it says wrongly is passed over."""
+    """Return the caller with its Prefer header (RFC 7240), of which invalid parts are ignored."""
     wait, respond_async = DEFAULT_WAIT_SECONDS, False
     for preference in ",".join(request.headers.getall("Prefer", [])).split(","):
         name, _, value = preference.partition(";")[0].strip().partition("=")
@@ -47,7 +51,7 @@ def requester(request: web.Request) -> Requester:
 
 
 def states(values: list[str]) -> list[str]:
-    """Give back the states of ``?state=``; BadInput for one that no app is ever in."""
+    """Return the values of ``?state=``. Raises BadInput for one that is not a state of an app."""
     for state in values:
         if state not in STATES:
             raise BadInput(f"`state` is {state[:40]!a}; write one of {', '.join(STATES)}")
@@ -55,13 +59,13 @@ def states(values: list[str]) -> list[str]:
 
 
 def keep_data(request: web.Request) -> bool:
-    """Read ``?keep_data=``; BadInput."""
+    """Return ``?keep_data=``, false by default. Raises BadInput."""
     text = bodies.query(request, ("keep_data",)).get("keep_data", "false")
     return _boolean("keep_data", text)
 
 
 def log_window(request: web.Request) -> LogWindow:
-    """Read ``?tail=&since=&follow=``; BadInput."""
+    """Return the window of ``?tail=&since=&follow=``, 100 lines by default. Raises BadInput."""
     query = bodies.query(request, LOG_FILTERS)
     return LogWindow(
         tail=_tail(query.get("tail", str(DEFAULT_LOG_LINES))),
@@ -101,10 +105,12 @@ def _boolean(name: str, text: str) -> bool:
 
 
 def password(content_type: str, body: bytes) -> str:
-    """Read a password: text as it is, or a JSON string if it is one; less one newline at its end.
+    """Return the password in a body: a JSON string or bare text, without one newline at its end.
+
+    Text of the type text/plain is never read as JSON.
 
     Raises:
-        BadInput: it is not UTF-8.
+        BadInput: the body is not UTF-8.
 
     """
     try:
@@ -112,6 +118,6 @@ def password(content_type: str, body: bytes) -> str:
     except UnicodeDecodeError as error:
         raise BadInput("the password is not UTF-8") from error
     if content_type != "text/plain":
-        with suppress(msgspec.MsgspecError):  # else it is bare text
+        with suppress(msgspec.MsgspecError):  # otherwise it is bare text
             text = msgspec.json.decode(text, type=str)
     return text.removesuffix("\n").removesuffix("\r")

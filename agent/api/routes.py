@@ -1,8 +1,18 @@
-"""/v1/apps over HTTP: read, one call, answer."""
+"""The handlers of /v1/apps: each reads the request, makes one call and answers.
+
+An app is answered as the JSON of AppView: ``cpu`` in percent of one core, ``memory`` in MiB, times
+in RFC 3339, and null for each value of ``env`` unless the key may write. Errors are answered with
+the status of ``agent.api.errors`` and ``{"message": TEXT}``.
+
+Handlers that change an app read ``Prefer`` (RFC 7240). With ``wait=SECONDS`` they wait so long for
+another change of the app to end, 60 s by default. With ``respond-async`` they answer 202 and the
+app as soon as the change is accepted; otherwise they answer when it is done. Changes of labels are
+always answered when they are done.
+"""
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
 import msgspec
@@ -11,38 +21,13 @@ from aiohttp import web
 from agent.api import requests
 from agent.api.streams import LogStreams
 from agent.apps import AppChanges, Apps, NewApp, Requester
-from agent.apps import errors as app_errors
 from agent.apps.views import AppView, without_env_values
-from agent.engine.protocol import (
-    DiskFull,
-    EngineConflict,
-    EngineError,
-    ImageUnavailable,
-    InvalidParameter,
-    ObjectNotFound,
-)
-from agent.state.store import StoreError
 from httpd import bodies
 from httpd.auth import Caller, caller
 from httpd.instant import Question, Reply
 
-STATUSES: Mapping[type[Exception], int] = {
-    app_errors.InvalidApp: HTTPStatus.BAD_REQUEST,
-    app_errors.InvalidLabel: HTTPStatus.BAD_REQUEST,
-    app_errors.InvalidPassword: HTTPStatus.BAD_REQUEST,
-    app_errors.AppNotFound: HTTPStatus.NOT_FOUND,
-    app_errors.LabelNotFound: HTTPStatus.NOT_FOUND,
-    ImageUnavailable: HTTPStatus.NOT_FOUND,
-    InvalidParameter: HTTPStatus.BAD_REQUEST,
-    app_errors.AppError: HTTPStatus.CONFLICT,
-    ObjectNotFound: HTTPStatus.CONFLICT,
-    EngineConflict: HTTPStatus.CONFLICT,
-    DiskFull: HTTPStatus.INSUFFICIENT_STORAGE,
-    EngineError: HTTPStatus.SERVICE_UNAVAILABLE,
-    StoreError: HTTPStatus.SERVICE_UNAVAILABLE,
-}
 APPS_PATH = "/v1/apps"
-# What is no name is no path either, so nothing odd comes further than this.
+# Any other name is a path that does not exist.
 NAME_PATTERN = r"[a-z0-9][a-z0-9_.-]{1,62}"
 APP_PATH = f"{APPS_PATH}/{{name:{NAME_PATTERN}}}"
 LIST_FILTERS = ("label", "state")
@@ -50,7 +35,7 @@ ChangeMethod = Callable[[str, Requester], Awaitable[AppView]]
 
 
 class LabelBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body that adds or removes a label."""
+    """The body that adds or removes a label; ``Value`` is ``key:value``."""
 
     Value: str
 
@@ -66,7 +51,7 @@ class AppsApi:
         self._logs = LogStreams()
 
     def routes(self) -> list[web.RouteDef]:
-        """Give all routes."""
+        """Return all routes."""
         return [
             web.get(APPS_PATH, self.list, allow_head=True),
             web.post(APPS_PATH, self.create),
@@ -85,14 +70,18 @@ class AppsApi:
         ]
 
     async def list(self, request: web.Request) -> web.Response:
-        """GET /v1/apps."""
+        """Answer GET /v1/apps with 200 and a list of apps, sorted by name.
+
+        With ``?label=`` and ``?state=``, which may be repeated, an app must have all the labels and
+        one of the states.
+        """
         query = bodies.query(request, LIST_FILTERS)
         labels, states = query.getall("label", []), requests.states(query.getall("state", []))
         views = await self._apps.all(labels=labels, states=states)
         return bodies.json_response([_redacted(caller(request), view) for view in views])
 
     async def get(self, request: web.Request) -> web.Response:
-        """GET /v1/apps/NAME."""
+        """Answer GET /v1/apps/NAME with 200 and the app."""
         return bodies.encoded_json_response(
             await self._encoded(_app_name(request), caller(request))
         )
@@ -108,14 +97,14 @@ class AppsApi:
         return msgspec.json.encode(_redacted(requester, await self._apps.get(name)))
 
     async def create(self, request: web.Request) -> web.Response:
-        """POST /v1/apps."""
+        """Answer POST /v1/apps, a NewApp, with 201 and the app, which runs by then."""
         new_app = bodies.decode(await bodies.read_body(request), self._new_app_decoder)
         requester = requests.requester(request)
         view = await self._apps.create(new_app, requester)
         return _respond(request, view, requester, status=HTTPStatus.CREATED)
 
     async def update(self, request: web.Request) -> web.Response:
-        """PUT /v1/apps/NAME."""
+        """Answer PUT /v1/apps/NAME, an AppChanges, with 200 and the changed app."""
         changes = bodies.decode(await bodies.read_body(request), self._changes_decoder)
         requester = requests.requester(request)
         return _respond(
@@ -123,19 +112,22 @@ class AppsApi:
         )
 
     async def start(self, request: web.Request) -> web.Response:
-        """PUT /v1/apps/NAME/start."""
+        """Answer PUT /v1/apps/NAME/start with 200 and the app, which runs by then."""
         return await _run_change(request, self._apps.start)
 
     async def stop(self, request: web.Request) -> web.Response:
-        """PUT /v1/apps/NAME/stop."""
+        """Answer PUT /v1/apps/NAME/stop with 200 and the app, which has ended by then."""
         return await _run_change(request, self._apps.stop)
 
     async def rebuild(self, request: web.Request) -> web.Response:
-        """PUT /v1/apps/NAME/rebuild."""
+        """Answer PUT /v1/apps/NAME/rebuild with 200 and the app in its new container."""
         return await _run_change(request, self._apps.rebuild)
 
     async def delete(self, request: web.Request) -> web.Response:
-        """DELETE /v1/apps/NAME."""
+        """Answer DELETE /v1/apps/NAME with 200 and a message; with 202 and the app if asynchronous.
+
+        The app's volume is deleted too, unless ``?keep_data=true``.
+        """
         name, keep_data = _app_name(request, "keep_data"), requests.keep_data(request)
         requester = requests.requester(request)
         view = await self._apps.delete(name, requester, keep_data=keep_data)
@@ -144,15 +136,22 @@ class AppsApi:
         return bodies.message_response(f"app `{name}` is deleted{', its data is kept' * keep_data}")
 
     async def processes(self, request: web.Request) -> web.Response:
-        """GET /v1/apps/NAME/processes."""
+        """Answer GET /v1/apps/NAME/processes with 200 and a list, empty unless the app runs."""
         return bodies.json_response(await self._apps.processes(_app_name(request)))
 
     async def stats(self, request: web.Request) -> web.Response:
-        """GET /v1/apps/NAME/stats."""
+        """Answer GET /v1/apps/NAME/stats with 200 and Stats.
+
+        ``cpu_percent`` is of one core; memory, network and block figures are in bytes.
+        """
         return bodies.json_response(await self._apps.stats(_app_name(request)))
 
     async def logs(self, request: web.Request) -> web.StreamResponse:
-        """GET /v1/apps/NAME/logs."""
+        """Answer GET /v1/apps/NAME/logs with 200 and the app's output as a stream of plain text.
+
+        ``?tail=`` is a number of lines or ``all``, ``?since=`` a Unix time in seconds or a time in
+        ISO 8601. With ``?follow=true`` the stream goes on until the app or the client ends it.
+        """
         window = requests.log_window(request)
         chunks = await self._apps.logs(
             _app_name(request, *requests.LOG_FILTERS),
@@ -163,7 +162,7 @@ class AppsApi:
         return await self._logs.send(request, chunks)
 
     async def add_label(self, request: web.Request) -> web.Response:
-        """POST /v1/apps/NAME/labels."""
+        """Answer POST /v1/apps/NAME/labels, a LabelBody, with 200 and the app."""
         label = bodies.decode(await bodies.read_body(request), self._label_decoder)
         requester = requests.requester(request)
         return _respond(
@@ -171,7 +170,7 @@ class AppsApi:
         )
 
     async def remove_label(self, request: web.Request) -> web.Response:
-        """DELETE /v1/apps/NAME/labels."""
+        """Answer DELETE /v1/apps/NAME/labels, a LabelBody, with 200 and the app."""
         label = bodies.decode(await bodies.read_body(request), self._label_decoder)
         requester = requests.requester(request)
         return _respond(
@@ -179,14 +178,17 @@ class AppsApi:
         )
 
     async def set_password(self, request: web.Request) -> web.Response:
-        """PUT /v1/apps/NAME/keys."""
+        """Answer PUT /v1/apps/NAME/keys, a password, with 200 and the app.
+
+        The body is the password as text, or as a JSON string.
+        """
         password = requests.password(request.content_type, await bodies.read_body(request))
         requester = requests.requester(request)
         view = await self._apps.set_password(_app_name(request), password, requester)
         return _respond(request, view, requester)
 
     async def end_streams(self, _app: web.Application) -> None:
-        """End the logs that are being followed; for on_shutdown, which would wait for them."""
+        """End all log streams: a hook for ``on_shutdown``, since a shutdown waits for responses."""
         self._logs.close()
 
 
@@ -212,7 +214,7 @@ def _respond(
 
 
 def _app_name(request: web.Request, *allowed: str) -> str:
-    """Give the app's name; BadInput for a query parameter that is none of those known."""
+    """Return the app's name. Raises BadInput for a query parameter that is not ``allowed``."""
     bodies.query(request, allowed)
     return request.match_info["name"]
 

@@ -1,4 +1,4 @@
-"""A log on its way to a reader, who may be slow, or gone."""
+"""Sends logs to clients, which may read slowly or disconnect."""
 
 import asyncio
 from collections import Counter
@@ -21,22 +21,27 @@ HEADERS = {
 
 
 class LogStreams:
-    """Sends logs; at most a few chunks wait for a slow reader, then the engine has to wait."""
+    """Streams logs, at most MAX_STREAMS_PER_KEY at a time for each API key.
+
+    One chunk at a time is held in memory: while a client reads slowly, the engine has to wait.
+    """
 
     def __init__(self) -> None:
         self._closing = False
         self._readers: Counter[str] = Counter()
 
     def close(self) -> None:
-        """Let all streams end soon."""
+        """Make all streams end within POLL_SECONDS."""
         self._closing = True
 
     async def send(self, request: web.Request, chunks: AsyncGenerator[bytes]) -> web.StreamResponse:
-        """Send the chunks as they come, until there are no more or nobody reads.
+        """Answer 200 and send the chunks as they come, until they end or the client disconnects.
+
+        If the engine fails in the middle, the response ends there.
 
         Raises:
-            TooManyStreams: with this key so many are read already that others would find no room.
-            EngineError: the log cannot be had, and nothing was sent yet.
+            TooManyStreams: the caller's key has its maximum of streams.
+            EngineError: the engine failed before anything was sent.
 
         """
         name = caller(request).name
@@ -48,7 +53,7 @@ class LogStreams:
         response = web.StreamResponse(headers=HEADERS)
         try:
             async with aclosing(chunks):
-                with suppress(ConnectionError):  # who leaves is no error
+                with suppress(ConnectionError):  # a client that disconnects is not an error
                     await self._copy(request, response, chunks)
         finally:
             self._readers[name] -= 1
@@ -60,7 +65,7 @@ class LogStreams:
         pending = asyncio.create_task(_next_chunk(chunks))
         try:
             while not self._closing and not _is_disconnected(request):
-                # The first look may end in an error, which needs a status of its own.
+                # An error before the first chunk is answered with a status of its own.
                 await asyncio.wait({pending}, timeout=POLL_SECONDS)
                 chunk = _ready_chunk(pending, response)
                 if not response.prepared:
@@ -83,7 +88,7 @@ def _ready_chunk(pending: asyncio.Task[bytes | None], response: web.StreamRespon
     except EngineError:
         if not response.prepared:
             raise
-        return None  # the engine went away in the middle; what was sent is all there is
+        return None  # the status is sent already: the response can only end here
 
 
 async def _next_chunk(chunks: AsyncGenerator[bytes]) -> bytes | None:

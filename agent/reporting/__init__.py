@@ -1,1 +1,1 @@
-"""Heartbeats to the registries."""
+"""Heartbeats: what this host reports, to which registries, and when."""

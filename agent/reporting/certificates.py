@@ -1,28 +1,31 @@
-"""Renewed certificate files that are no good, told long before the old ones expire."""
+"""Warns about renewed certificate files that cannot be used, long before the old ones expire."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 from structlog.typing import FilteringBoundLogger
 
-from registry.client.client import ClientTls
+from agent.reporting.connections import RegistryConnection
 
 
 class CertificateMonitor:
-    """Looks at the files of each registry, by its URL, whenever it is called.
+    """Checks the TLS files of each registry connection at each ``tick``.
 
-    A fault that is there at two looks is told, once: at the first the files may be half written.
+    A fault is logged once, at the second tick that finds it: at the first one the renewal may be
+    half written.
     """
 
-    def __init__(self, trusts: Mapping[str, ClientTls], *, log: FilteringBoundLogger) -> None:
-        self._trusts = trusts
+    def __init__(
+        self, connections: Iterable[RegistryConnection], *, log: FilteringBoundLogger
+    ) -> None:
+        self._connections = list(connections)
         self._log = log
         self._seen: dict[str, str] = {}
         self._logged: dict[str, str] = {}
 
     async def tick(self) -> None:
-        """Look."""
-        for url, client_tls in self._trusts.items():
-            fault = client_tls.renew()
+        """Load the files that changed, and log new faults and their ends."""
+        for connection in self._connections:
+            url, fault = connection.url, connection.client_tls.renew()
             if fault is None:
                 self._forget(url)
             elif self._seen.get(url) == fault != self._logged.get(url):

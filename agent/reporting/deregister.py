@@ -1,16 +1,21 @@
-"""Taking this host out of the registries for good."""
+"""Removes this host from a registry for good."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from agent.reporting.reporter import RegistryApi
-from agent.state.identity import Identity, IdentityError
+from agent.reporting.connections import RegistryConnection
+from agent.state.errors import IdentityError
+from agent.state.identity import Identity
 from registry.client.client import CloneRefused, NotFound, RegistryError
 
 
 @dataclass(frozen=True)
 class DeregistrationResult:
-    """What became of one name at one registry; ``done`` means that it is not listed as ours."""
+    """The result for one name at one registry.
+
+    ``done`` tells that the registry does not list the name as this host's any more. ``outcome`` is
+    the text for the operator.
+    """
 
     url: str
     hostname: str
@@ -19,32 +24,32 @@ class DeregistrationResult:
 
 
 async def deregister_host(
-    *, url: str, registry: RegistryApi, hostname: str, identity: Identity, force: bool
+    connection: RegistryConnection, *, hostname: str, identity: Identity, force: bool
 ) -> Iterable[DeregistrationResult]:
-    """Take out the host's name, and those it had before, at one registry.
+    """Remove the host's name and its former names from one registry; return a result for each.
 
-    A name that another identity holds is left alone, unless ``force`` says to take out this
-    host's present name whoever holds it.
+    A name that another identity has is left alone. With ``force``, ``hostname`` is removed even
+    then.
     """
-    # The key that was kept with the present name may be older than the one in the key file.
-    results = [await _deregister_name(url, registry, hostname, identity, force=force, key=None)]
-    for name in identity.other_names(url, hostname):
-        key = identity.node_key(url, name)
-        results.append(await _deregister_name(url, registry, name, identity, force=False, key=key))
+    # The key file may hold a newer key for this name than the identity does.
+    results = [await _deregister(connection, hostname, identity, force=force, key=None)]
+    for name in identity.other_names(connection.url, hostname):
+        key = identity.node_key(connection.url, name)
+        results.append(await _deregister(connection, name, identity, force=False, key=key))
     return results
 
 
-async def _deregister_name(
-    url: str,
-    registry: RegistryApi,
+async def _deregister(
+    connection: RegistryConnection,
     hostname: str,
     identity: Identity,
     *,
     force: bool,
     key: str | None,
 ) -> DeregistrationResult:
+    url = connection.url
     try:
-        await registry.forget(hostname, agent_id=None if force else identity.id, key=key)
+        await connection.client.forget(hostname, agent_id=None if force else identity.id, key=key)
         outcome = "taken out"
     except NotFound:
         outcome = "was not listed"
@@ -55,6 +60,6 @@ async def _deregister_name(
     try:
         identity.release(url, hostname)
     except IdentityError as error:
-        # It is out all the same; written down as ours, it would be taken out once more.
+        # The node is gone all the same. The agent only tries to remove it once more.
         outcome += f" ({error})"
     return DeregistrationResult(url, hostname, done=True, outcome=outcome)

@@ -1,4 +1,4 @@
-"""What the system knows of this host, and what does not change while it runs."""
+"""Facts about this host that do not change while it runs: its name, system and hardware."""
 
 import os
 import platform
@@ -10,10 +10,10 @@ MIB = 1024 * 1024
 
 
 def system_hostname(name: str | None = None, *, hosts: Path = Path("/etc/hosts")) -> str:
-    """Give the system's own name, fully qualified where /etc/hosts does that.
+    """Return the system's hostname, fully qualified if the file ``hosts`` lists it so.
 
-    No resolver is asked: a host would go by another name whenever it starts before its DNS, and
-    its key and certificate are good for one name only.
+    DNS is not asked. A host that boots before its resolver would get another name, and its key and
+    certificate are valid for one name only.
     """
     name = name or socket.gethostname()
     return name if "." in name else _qualified(name, hosts)
@@ -30,7 +30,7 @@ def _qualified(name: str, hosts: Path) -> str:
 
 
 def host_facts() -> Mapping[str, str]:
-    """Give the ``host.*`` entries: system, kernel, architecture, cores and memory in MiB."""
+    """Return the ``host.*`` key-values: system, kernel, architecture, cores and memory in MiB."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "host.os": _os_name(),

@@ -1,6 +1,6 @@
-"""What this host says of itself: its labels and its key-values."""
+"""What a heartbeat of this host says: its labels and its key-values."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -28,10 +28,10 @@ AGENT_KV_KEYS = frozenset(
 
 @dataclass(frozen=True)
 class HostedApp:
-    """An app as the roll call needs it.
+    """An app, as far as heartbeats need it.
 
-    ``http_port`` is the host's TCP port that leads to the app's own; ``labels`` are the app's, in
-    the order in which they were added; ``running`` tells whether its container runs.
+    ``http_port`` is the TCP port of the host that leads to the app. ``labels`` are the app's, in
+    the order in which they were added. ``running`` tells whether its container runs.
     """
 
     name: str
@@ -42,11 +42,11 @@ class HostedApp:
 
 @dataclass(frozen=True)
 class HostedApps:
-    """All apps on this host, and the engine under them.
+    """All apps on this host, and the engine that runs them.
 
-    ``apps`` is sorted by name, and as last known where the engine does not answer.
-    ``docker_state`` is ``running`` or ``unreachable``; ``docker_version`` is such as ``20.10.24``,
-    None until the engine has answered once.
+    ``apps`` is sorted by name; while the engine does not answer, it is as last known.
+    ``docker_state`` is ``running`` or ``unreachable``. ``docker_version`` is such as ``20.10.24``,
+    None before the engine's first answer.
     """
 
     apps: tuple[HostedApp, ...]
@@ -54,48 +54,58 @@ class HostedApps:
     docker_version: str | None
 
 
-class Host:
-    """The host as the registries are to know it.
+NO_APPS_KNOWN = HostedApps(apps=(), docker_state="unreachable", docker_version=None)
 
-    ``labels`` are the configured ones, ``dynamic_labels`` is asked at each heartbeat for those that
-    come and go; ``kv`` are the configured entries (none of OWN_ENTRIES), ``facts`` those that the
-    agent found out. ``port`` is where the agent's own /metrics is reached, ``tls`` whether by
-    HTTPS. ``warn`` is told, once, what had to be left out.
+
+@dataclass(frozen=True)
+class AgentAddress:
+    """Where this agent is reached: the host's name, the agent's URL, its port, and HTTPS or not."""
+
+    hostname: str
+    url: str
+    port: int
+    tls: bool
+
+
+class Host:
+    """The host whose heartbeats are sent.
+
+    ``labels`` and ``kv`` do not change; ``kv`` holds the configured entries and the facts that the
+    agent found. ``file_labels`` returns further labels at each heartbeat. ``warn`` is called once
+    for each label that has to be left out, with the reason.
     """
 
     def __init__(
         self,
         *,
+        address: AgentAddress,
         labels: Iterable[str],
-        dynamic_labels: Callable[[], Iterable[str]],
+        file_labels: Callable[[], Iterable[str]],
         kv: Mapping[str, str],
-        facts: Mapping[str, str],
-        port: int,
-        tls: bool,
         warn: Callable[[str], None],
     ) -> None:
         self._labels = tuple(labels)
-        self._dynamic_labels = dynamic_labels
-        self._kv = {**kv, **facts}
-        self._agent_labels = [f"prometheus:rollcall:port:{port}"]
-        if tls:
+        self._file_labels = file_labels
+        self._kv = {**kv, "agent.url": address.url}
+        self._agent_labels = [f"prometheus:rollcall:port:{address.port}"]
+        if address.tls:
             self._agent_labels.append("prometheus:rollcall:__scheme__:https")
         self._warn = warn
         self._faults: set[str] = set()
 
     def heartbeat(self, hosted_apps: HostedApps) -> Heartbeat:
-        """Give the message for the registries; equal as long as nothing has changed."""
-        labels = [*self._labels, *self._dynamic_labels()]
+        """Return the heartbeat; it is equal to the last one if nothing has changed."""
+        labels = [*self._labels, *self._file_labels()]
         for app in hosted_apps.apps:
             labels += app_labels(app)
-        kv = {**self._kv, **_counts(hosted_apps)}
+        kv = {**self._kv, **_hosted_kv(hosted_apps)}
         limit = MAX_BODY_BYTES - len(
             msgspec.json.encode(Heartbeat(labels=self._agent_labels, kv=kv))
         )
         return Heartbeat(labels=[*self._valid_labels(labels, limit), *self._agent_labels], kv=kv)
 
     def _valid_labels(self, labels: list[str], max_bytes: int) -> list[str]:
-        """Leave out what a registry would refuse, so that the rest is taken."""
+        """Leave out the labels for which a registry would reject the whole heartbeat."""
         faults = {f"label {label[:80]!a}: {fault}" for label, fault in _invalid_labels(labels)}
         valid = [label for label in dict.fromkeys(labels) if label_error(label) is None]
         limit = min(MAX_LABELS - len(self._agent_labels), _count_fitting(valid, max_bytes))
@@ -107,11 +117,28 @@ class Host:
         return valid[:limit]
 
 
-def app_labels(app: HostedApp) -> Iterator[str]:
-    """Give what an app adds to its host's labels: its name, and a target group for each service.
+class HeartbeatBuilder:
+    """Builds the present heartbeat; ``host`` may be replaced by one with other labels.
 
-    An app's labels stay its own: ``prometheus:SERVICE:KEY:VALUE`` becomes
-    ``prometheus:SERVICE@APP:KEY:VALUE``, and no other label of an app is a label of the host.
+    ``hosted_apps`` returns the apps. It must neither fail nor take long.
+    """
+
+    def __init__(self, *, host: Host, hosted_apps: Callable[[], Awaitable[HostedApps]]) -> None:
+        self.host = host
+        self.last_hosted_apps = NO_APPS_KNOWN
+        self._hosted_apps = hosted_apps
+
+    async def heartbeat(self) -> Heartbeat:
+        """Return the heartbeat as of now."""
+        self.last_hosted_apps = await self._hosted_apps()
+        return self.host.heartbeat(self.last_hosted_apps)
+
+
+def app_labels(app: HostedApp) -> Iterator[str]:
+    """Yield what an app adds to its host's labels: its name, and a target group per service.
+
+    An app's label ``prometheus:SERVICE:KEY:VALUE`` becomes ``prometheus:SERVICE@APP:KEY:VALUE``, so
+    that apps of one service keep their labels apart. Other labels of an app are not reported.
     """
     yield f"app:{app.name}"
     ports: dict[str, str | None] = {}
@@ -139,17 +166,17 @@ def _invalid_labels(labels: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _count_fitting(labels: Iterable[str], max_bytes: int) -> int:
-    """Count how many of the labels, from the first on, fit into a message."""
+    """Return how many of the labels, from the first on, fit into so many bytes of JSON."""
     sizes = accumulate(len(msgspec.json.encode(label)) + len(",") for label in labels)
     return sum(size <= max_bytes for size in sizes)
 
 
-def _counts(hosted_apps: HostedApps) -> dict[str, str]:
-    counts = {
+def _hosted_kv(hosted_apps: HostedApps) -> dict[str, str]:
+    kv = {
         "docker.state": hosted_apps.docker_state,
         "apps.total": str(len(hosted_apps.apps)),
         "apps.running": str(sum(app.running for app in hosted_apps.apps)),
     }
     if hosted_apps.docker_version is not None:
-        counts["docker.version"] = hosted_apps.docker_version
-    return counts
+        kv["docker.version"] = hosted_apps.docker_version
+    return kv

@@ -1,4 +1,4 @@
-"""The labels that files in a directory give a host."""
+"""Labels of the host that are read from the files in a directory."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,11 +9,12 @@ MAX_FILE_BYTES = 1024 * 1024
 
 
 class LabelFiles:
-    """A directory of files with one label on each line; blank lines and ``#`` comments are skipped.
+    """Reads files with one label on each line; blank lines and ``#`` comments are skipped.
 
-    Hidden files and those that end in ``~`` belong to editors and are not read. A file that is
-    there but cannot be read keeps the labels it had, so that a slip of the pen costs no target.
-    ``warn`` is told of each fault once, and again when it comes back.
+    Hidden files and those whose name ends in ``~`` belong to editors and are not read. A file that
+    exists but cannot be read keeps the labels of the last good reading, so that a mistake in it
+    does not remove a scrape target. ``warn`` is called once for each fault, and again if the fault
+    returns after it was corrected.
     """
 
     def __init__(self, *, warn: Callable[[str], None]) -> None:
@@ -22,7 +23,7 @@ class LabelFiles:
         self._faults: set[str] = set()
 
     def read(self, directory: Path) -> list[str]:
-        """Give the labels of all files in the directory, by file name."""
+        """Return the labels of all files in the directory, sorted by file name. Raises nothing."""
         faults: set[str] = set()
         self._last_good = {
             path: self._read_labels(path, faults) for path in self._list_files(directory, faults)
@@ -46,7 +47,7 @@ class LabelFiles:
         try:
             with path.open("rb") as file:
                 content = file.read(MAX_FILE_BYTES + 1)
-            text = content.decode("utf-8-sig")  # some editors begin a file with a mark
+            text = content.decode("utf-8-sig")  # some editors write a byte order mark
         except OSError as error:
             faults.add(f"{_printable(path)}: {error.strerror}")
         except UnicodeDecodeError:
@@ -65,12 +66,12 @@ def _is_editor_file(path: Path) -> bool:
 def _may_be_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # reading it will tell why
+    except OSError:  # reading it will give the reason
         return True
 
 
 def _printable(path: Path) -> str:
-    """Give a name that a log and a terminal can take: file names need not be UTF-8."""
+    """Return the path as valid UTF-8, which file names need not be."""
     return str(path).encode(errors="backslashreplace").decode()
 
 

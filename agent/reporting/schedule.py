@@ -1,4 +1,4 @@
-"""When things are done that are done again and again."""
+"""Calls functions periodically, with APScheduler."""
 
 import math
 import time
@@ -10,16 +10,18 @@ from random import Random, SystemRandom
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.base import BaseTrigger
 
-# A timer that goes off by so much of a period too early has not gone off once more.
+# A timer may fire early by this fraction of a period; the time that it was set for then counts
+# as reached.
 EARLY_TOLERANCE = 0.01
 RANDOM = SystemRandom()
 
 
 class MonotonicTrigger(BaseTrigger):
-    """Every so many seconds by a monotonic clock, the first time at ``first`` on it.
+    """Fires every ``seconds`` of a monotonic clock, the first time at ``first``.
 
-    APScheduler's own interval counts on from each call on the wall clock, one by one: it goes
-    through millions of them, for minutes, once a clock that stood at 1970 is set right.
+    APScheduler's own interval trigger counts from its last run on the wall clock, one interval at
+    a time. After a clock that stood at 1970 is set, it counts through millions of them, for
+    minutes.
     """
 
     def __init__(self, *, seconds: float, first: float, monotonic: Callable[[], float]) -> None:
@@ -28,10 +30,10 @@ class MonotonicTrigger(BaseTrigger):
         self._monotonic = monotonic
 
     def get_next_fire_time(self, _previous: datetime | None, now: datetime) -> datetime:
-        """Give the next time after this moment, whatever was before."""
+        """Return the next time after ``now``, whatever the previous one was."""
         passed = self._monotonic() - self._first
-        beat = max(0, math.floor(passed / self._seconds + EARLY_TOLERANCE) + 1)
-        return now + timedelta(seconds=beat * self._seconds - passed)
+        periods = max(0, math.floor(passed / self._seconds + EARLY_TOLERANCE) + 1)
+        return now + timedelta(seconds=periods * self._seconds - passed)
 
 
 @contextmanager
@@ -41,11 +43,11 @@ def scheduled(
     seconds: float,
     random: Random = RANDOM,
 ) -> Iterator[None]:
-    """Call each coroutine function every so many seconds, while the context is open.
+    """Call each coroutine function every ``seconds`` while the context is open.
 
-    Each has a phase of its own that is drawn once: jitter would add up to a longer period. A call
-    that comes late is made all the same, and several late ones become one. While the wall clock
-    is behind where it was, after it was set back, nothing is called.
+    Each gets a random phase once; jitter in each period would make the period longer on average.
+    A call that is late is still made, and several late calls become one. After the wall clock was
+    set back, nothing is called until it has caught up.
     """
     scheduler = AsyncIOScheduler(
         timezone=UTC,
@@ -53,8 +55,8 @@ def scheduled(
     )
     for tick in ticks:
         first = time.monotonic() + random.uniform(0, seconds)
-        beat = MonotonicTrigger(seconds=seconds, first=first, monotonic=time.monotonic)
-        scheduler.add_job(tick, beat)
+        trigger = MonotonicTrigger(seconds=seconds, first=first, monotonic=time.monotonic)
+        scheduler.add_job(tick, trigger)
     scheduler.start()
     try:
         yield

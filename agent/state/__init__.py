@@ -1,1 +1,1 @@
-"""What the agent keeps on disk."""
+"""The files in the agent's state directory, which is that of its database."""

@@ -1,4 +1,4 @@
-"""Whether this host takes part in the roll call: shared by the daemon and ``deregister``."""
+"""Whether this host is deregistered: a flag file and a lock that agent and ``deregister`` share."""
 
 import fcntl
 import os
@@ -16,10 +16,10 @@ POLL_SECONDS = 0.05
 
 
 class Deregistration:
-    """One state directory's word on taking part.
+    """The deregistration flag of one state directory.
 
-    Whoever speaks for the host does it within ``permit``. ``begin`` silences all of them, and
-    waits until the last one has finished.
+    Each heartbeat is sent within ``permit``, under a shared lock. ``begin`` sets the flag, which
+    forbids further heartbeats, and waits until those under way have ended.
     """
 
     def __init__(self, *, directory: Path) -> None:
@@ -27,19 +27,19 @@ class Deregistration:
         self._lock = directory / LOCK_FILE
 
     def is_deregistered(self) -> bool:
-        """Tell whether the host was taken out, and the agent not started since."""
+        """Return whether the host was deregistered since the agent was started last."""
         return self._flag.exists()
 
     @contextmanager
     def permit(self) -> Iterator[bool]:
-        """Give whether the host may speak; it is not taken out before the end of the context."""
+        """Yield whether a heartbeat may be sent; ``begin`` waits for the end of the context."""
         with self._locked(fcntl.LOCK_SH) as locked:
             yield locked and not self.is_deregistered()
 
     def begin(self, *, within_seconds: float) -> bool:
-        """Be silent from now on; tell whether all that was being said has ended in this time.
+        """Forbid further heartbeats; return whether those under way have ended in this time.
 
-        A process that is stopped, as by SIGSTOP, ends nothing.
+        They have not if the process that sends one is stopped, as by SIGSTOP.
         """
         os.close(open_private(self._flag, os.O_WRONLY | os.O_CREAT))
         end = monotonic() + within_seconds
@@ -49,17 +49,17 @@ class Deregistration:
             Event().wait(POLL_SECONDS)
         return True
 
+    def clear(self) -> None:
+        """Permit heartbeats again."""
+        self._flag.unlink(missing_ok=True)
+
     def _is_idle(self) -> bool:
         with self._locked(fcntl.LOCK_EX) as locked:
             return locked
 
-    def clear(self) -> None:
-        """Take part (again)."""
-        self._flag.unlink(missing_ok=True)
-
     @contextmanager
     def _locked(self, kind: int) -> Iterator[bool]:
-        # To read is enough for a lock, and works on a disk that has become read-only, too.
+        # flock needs no write access, so this works on a file system that has become read-only.
         descriptor = open_private(self._lock, os.O_RDONLY | os.O_CREAT)
         try:
             yield _lock(descriptor, kind)

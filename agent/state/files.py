@@ -1,14 +1,13 @@
-"""Files of the agent's state: small, and there whole or not at all."""
+"""Files in the agent's state directory: replaced atomically, readable by their owner alone."""
 
 import os
 from pathlib import Path
 
 
 def write_atomically(path: Path, content: bytes, *, durable: bool) -> None:
-    """Put content in place of the file, readable by its owner alone.
+    """Replace a file's content; readers see either the old content or the new.
 
-    Whoever reads sees the old content or the new. ``durable`` makes it survive a power cut from
-    the return on.
+    With ``durable`` the new content is synced to the disk before this returns. Raises OSError.
     """
     temporary = path.with_name(f".{path.name}.new")
     descriptor = open_private(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -23,10 +22,10 @@ def write_atomically(path: Path, content: bytes, *, durable: bool) -> None:
 
 
 def open_private(path: Path, flags: int) -> int:
-    """Open or make a file that its owner alone can read; give the descriptor.
+    """Open or create a file with mode 0600 and return its descriptor. Raises OSError.
 
-    What root makes here, with ``deregister``, belongs to the folder's owner: the daemon, which
-    runs as a user of its own, has to go on with it.
+    The file gets the owner of its directory. ``deregister`` may be run by root, and the daemon,
+    which runs as another user, must be able to use the files that this creates.
     """
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     owner = path.parent.stat()

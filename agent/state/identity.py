@@ -1,4 +1,4 @@
-"""Who this host is, whatever it is called: made once, kept in the agent's state."""
+"""The identity of this host (``agent.id``), which stays the same when the host is renamed."""
 
 import hashlib
 import uuid
@@ -6,18 +6,15 @@ from pathlib import Path
 
 import msgspec
 
+from agent.state.errors import IdentityError
 from agent.state.files import write_atomically
 
 IDENTITY_FILE = "identity.json"
 NODE_KEY_PREFIX = "rk1."
 
 
-class IdentityError(Exception):
-    """The identity cannot be read or kept; the text says where and why."""
-
-
 class _IdentityRecord(msgspec.Struct, forbid_unknown_fields=True):
-    """What the file holds: ``names`` gives, by URL and hostname, the node key that goes with it."""
+    """The content of the file. ``names`` holds node keys (or null) by registry URL and hostname."""
 
     id: str
     machine: str | None
@@ -25,12 +22,15 @@ class _IdentityRecord(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Identity:
-    """The host's ``agent.id``, and the names under which it made itself known to registries.
+    """The host's ``agent.id``, and the hostnames under which each registry may know it.
 
-    The identity belongs to one machine: state that was copied to another one, in an image that
-    machines are cloned from, is told by ``machine`` (the content of /etc/machine-id, None where
-    there is none) and gets an identity of its own, and no names. So does a damaged file, which is
-    set aside.
+    An identity belongs to one machine, known by ``machine`` (the content of /etc/machine-id, None
+    if there is none). State that was copied to another machine, as in a cloned disk image, gets a
+    new identity without names. A damaged file is renamed and replaced by a new identity.
+
+    Raises:
+        IdentityError: the file cannot be read or written.
+
     """
 
     def __init__(self, *, directory: Path, machine: str | None) -> None:
@@ -45,19 +45,19 @@ class Identity:
         return self._record.id
 
     def other_names(self, url: str, hostname: str) -> list[str]:
-        """Give the names, other than this one, under which the registry may know this host."""
+        """Return the names other than ``hostname`` under which the registry may know this host."""
         return [name for name in self._record.names.get(url, {}) if name != hostname]
 
     def node_key(self, url: str, hostname: str) -> str | None:
-        """Give the node key that was used for this name, if it was one."""
+        """Return the node key that was used for this name, None if it was another kind of key."""
         return self._record.names.get(url, {}).get(hostname)
 
     def claim(self, url: str, hostname: str, key: str) -> None:
-        """Write down, before it is used, that the registry gets to know this host by this name.
+        """Save a name for a registry, before the first heartbeat under that name.
 
-        A node key is kept with it: once the host has another name and key, only the old one can
-        take the old name out. One for another name, which is there before that name is, replaces
-        none.
+        A node key is saved with its name: after the host is renamed and has a new key, only the old
+        key can remove the old name. A node key for another name, as while a rename is prepared,
+        does not replace the saved one. Raises IdentityError.
         """
         names = self._record.names.get(url, {})
         kept = key if key.startswith(NODE_KEY_PREFIX) else None
@@ -67,13 +67,13 @@ class Identity:
             self._save_names(url, {**names, hostname: kept})
 
     def release(self, url: str, hostname: str) -> None:
-        """Write down that the registry no longer knows this host by this name."""
+        """Delete a name that the registry no longer has for this host. Raises IdentityError."""
         names = self._record.names.get(url, {})
         if hostname in names:
             self._save_names(url, {name: names[name] for name in names if name != hostname})
 
     def _save_names(self, url: str, names: dict[str, str | None]) -> None:
-        """Write a registry's names down, and only then go by them: what failed is tried again."""
+        """Write the file first: after a failure the next call tries again."""
         record = msgspec.structs.replace(self._record, names={**self._record.names, url: names})
         self._write(record)
         self._record = record
@@ -86,7 +86,7 @@ class Identity:
         except OSError as error:
             raise IdentityError(f"{self._file} cannot be read: {error.strerror}") from error
         except (msgspec.DecodeError, UnicodeDecodeError):
-            # The registries let the new identity have the name as soon as the old one is stale.
+            # Registries give the name to the new identity as soon as the old one is stale.
             self._file.replace(self._file.with_suffix(".damaged"))
             return None
         return record if self._is_of_this_machine(record) else None
@@ -95,7 +95,7 @@ class Identity:
         return record.machine == self._machine or self._machine is None or record.machine is None
 
     def _bind_to_machine(self) -> None:
-        """Tie an identity that was made before the machine had an id of its own to that one."""
+        """Bind an identity that was created before the machine had an id to the machine's id."""
         if self._record.machine is None and self._machine is not None:
             self._record.machine = self._machine
             self._write(self._record)
@@ -113,7 +113,7 @@ class Identity:
 
 
 def machine_id(path: Path = Path("/etc/machine-id")) -> str | None:
-    """Give what systemd calls this machine, or None where it has not been called anything yet."""
+    """Return the machine id of systemd, None if it is not set yet."""
     try:
         text = path.read_text("ascii").strip()
     except (OSError, UnicodeDecodeError):
@@ -122,5 +122,5 @@ def machine_id(path: Path = Path("/etc/machine-id")) -> str | None:
 
 
 def _machine_digest(machine: str) -> str:
-    # The machine's own id is to be kept confidential: man machine-id.
+    # The machine id itself must be kept confidential: see machine-id(5).
     return hashlib.sha256(f"rollcall agent {machine}".encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""One agent for each state directory."""
+"""The lock on a state directory: at most one agent uses it at a time."""
 
 import fcntl
 import os
@@ -7,26 +7,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from agent.state.errors import StateInUse, StateUnusable
+
 LOCK_FILE = "agent.lock"
-# C's struct flock; all zero but for the kind it means the whole file.
+# C's struct flock. With zeros in all fields but the type it covers the whole file.
 FLOCK = struct.Struct("hhqqi0q")
-
-
-class StateInUse(Exception):
-    """Another agent works with this state directory."""
-
-
-class StateUnusable(Exception):
-    """The state directory cannot be made or written."""
 
 
 @contextmanager
 def state_lock(directory: Path) -> Iterator[None]:
-    """Hold the directory while the context is open; the system lets go of it with the process.
+    """Lock the directory, which is created if needed, while the context is open.
+
+    The kernel releases the lock when the process ends, however it ends.
 
     Raises:
-        StateInUse: another process holds it.
-        StateUnusable: it cannot be made or written.
+        StateInUse: another process holds the lock.
+        StateUnusable: the directory cannot be created or written.
 
     """
     descriptor = _open_lock_file(directory)
@@ -44,32 +40,10 @@ def state_lock(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _open_lock_file(directory: Path) -> int:
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise _unusable(error.filename, error) from error
-
-
-def _write_pid(descriptor: int, directory: Path) -> None:
-    try:
-        # Always as long: to write over it takes no room on a disk that has none.
-        os.pwrite(descriptor, f"{os.getpid():<19}\n".encode(), 0)
-    except OSError as error:
-        raise _unusable(directory / LOCK_FILE, error) from error
-
-
-def _unusable(path: Path, error: OSError) -> StateUnusable:
-    return StateUnusable(
-        f"{path} cannot be written: {error.strerror}; the agent keeps its state beside its `store`"
-    )
-
-
 def lock_holder_pid(directory: Path) -> int | None:
-    """Give the pid of the agent that holds the directory, or None.
+    """Return the pid of the agent that holds the lock: 0 while it starts, None if there is none.
 
-    It only asks: an agent that starts at this moment is not kept from holding it.
+    The lock is only queried, never taken, so an agent that starts meanwhile still gets it.
     """
     try:
         descriptor = os.open(directory / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
@@ -83,10 +57,32 @@ def lock_holder_pid(directory: Path) -> int | None:
         os.close(descriptor)
 
 
+def _open_lock_file(directory: Path) -> int:
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _unusable(error.filename, error) from error
+
+
+def _write_pid(descriptor: int, directory: Path) -> None:
+    try:
+        # The length is fixed, so that overwriting an old pid needs no space on a full disk.
+        os.pwrite(descriptor, f"{os.getpid():<19}\n".encode(), 0)
+    except OSError as error:
+        raise _unusable(directory / LOCK_FILE, error) from error
+
+
+def _unusable(path: Path, error: OSError) -> StateUnusable:
+    return StateUnusable(
+        f"{path} cannot be written: {error.strerror}; the agent keeps its state beside its `store`"
+    )
+
+
 def _flock(kind: int) -> bytes:
     return FLOCK.pack(kind, os.SEEK_SET, 0, 0, 0)
 
 
 def _pid(descriptor: int) -> int:
-    """Give the pid that the holder wrote down, 0 where it has not done so yet."""
+    """Return the pid in the lock file, 0 while the holder has not written it yet."""
     return int(os.pread(descriptor, 32, 0) or b"0")

@@ -9,6 +9,8 @@ import pytest
 from tests.support.agent.derived_images import derived_image
 from tests.support.agent.in_process import InProcessAgent, in_process_agent
 
+__all__ = ["derived_image"]
+
 
 @pytest.fixture
 async def agent(tmp_path: Path, engine_url: str) -> AsyncIterator[InProcessAgent]:

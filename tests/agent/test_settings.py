@@ -1,12 +1,13 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 from agent.main import main
-from agent.reporting.connections import unencrypted_registries
-from agent.settings import AgentConfiguration
+from agent.settings import AgentConfiguration, changes_needing_restart
+from config.agent import AgentSettings
 from config.load import ConfigError
 from tests.support.certificates import Authority
 
@@ -137,7 +138,9 @@ def test_only_registries_over_a_network_without_tls_get_the_key_in_the_clear(
     clear = ["http://registry:5", "http://10.0.0.1:6"]
     lines = [{"url": url, "key_file": "node.key"} for url in urls + clear]
 
-    assert list(unencrypted_registries(configuration(tmp_path, registries=lines).settings)) == clear
+    connections = configuration(tmp_path, registries=lines).registry_connections
+
+    assert [each.url for each in connections if each.sends_key_unencrypted] == clear
 
 
 def test_check_says_nothing_of_good_settings(
@@ -176,3 +179,28 @@ def test_an_unknown_command_is_status_2(capsys: pytest.CaptureFixture[str]) -> N
 
     assert ended.value.code == 2
     assert "status" in capsys.readouterr().err
+
+
+def parsed(**given: Any) -> AgentSettings:
+    return msgspec.convert(given, AgentSettings)
+
+
+def test_keys_labels_and_kv_need_no_restart() -> None:
+    key = {"name": "ops", "file": "ops.key", "allow": ["read"]}
+    node = {"labels": ["a:b"], "labels_dir": "elsewhere", "kv": {"rack": "r12"}}
+
+    assert changes_needing_restart(parsed(), parsed(keys=[key], node=node)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"node": {"hostname": "web-2"}}, "node"),
+        ({"heartbeat_seconds": 5}, "heartbeat_seconds"),
+        ({"registries": [{"url": "https://registry:7655", "key_file": "node.key"}]}, "registries"),
+        ({"listen": "127.0.0.1:1"}, "listen"),
+        ({"apps": {"cpu": 50}}, "apps"),
+    ],
+)
+def test_what_needs_a_restart_is_named(change: dict[str, Any], name: str) -> None:
+    assert changes_needing_restart(parsed(), parsed(**change)) == [name]

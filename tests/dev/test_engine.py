@@ -1,4 +1,4 @@
-"""What a killed engine leaves behind does not keep the next one from starting."""
+"""The pid files of a killed engine do not keep the next one from starting."""
 
 import subprocess
 from pathlib import Path
@@ -10,7 +10,7 @@ from dev.waiting import until
 
 
 def zombie(program: str) -> "subprocess.Popen[bytes]":
-    """Give a process that has ended, and that nobody has waited for yet."""
+    """Return a process that has ended, and that nobody has waited for yet."""
     process = subprocess.Popen([program])
     stat = Path(f"/proc/{process.pid}/stat")
     until(lambda: ") Z " in stat.read_text(), f"the end of {program}", within=10)

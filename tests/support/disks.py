@@ -34,7 +34,7 @@ class Disk:
             subprocess.run(["umount", self.mount_point], check=True)
 
     def after_power_cut(self) -> "Disk":
-        """Give the disk as it would be found, had the power failed now.
+        """Return the disk as it would be found, had the power failed now.
 
         What was written but not synced is in the file system's cache, not yet in the file.
         """
@@ -61,3 +61,16 @@ def memory_disk(mount_point: Path, *, size: str) -> Iterator[Path]:
         yield mount_point
     finally:
         subprocess.run(["umount", mount_point], check=True)
+
+
+def fill_disk(folder: Path) -> Path:
+    """Leave no space on the disk of a folder; return the file that takes it."""
+    file = folder / "filler"
+    with file.open("wb", buffering=0) as filler:
+        for size in (1 << 16, 1):
+            try:
+                while True:
+                    filler.write(b"x" * size)
+            except OSError:
+                continue
+    return file

@@ -1,4 +1,4 @@
-"""Who reads many logs takes room from nobody else."""
+"""A client that reads many logs does not keep others from reading theirs."""
 
 import asyncio
 from contextlib import AsyncExitStack

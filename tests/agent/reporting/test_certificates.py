@@ -1,4 +1,4 @@
-"""What an agent tells of certificate files that were renewed badly."""
+"""What an agent logs about certificate files that were renewed badly."""
 
 from pathlib import Path
 
@@ -6,11 +6,13 @@ import structlog
 from structlog.testing import LogCapture
 
 from agent.reporting.certificates import CertificateMonitor
+from agent.reporting.connections import RegistryConnection
 from registry.client.client import ClientTls
+from tests.support.agent.fake_registry import FakeRegistry
 from tests.support.certificates import Authority
 
 
-async def test_a_bad_renewal_is_told_once_when_it_stays_and_again_when_it_is_mended(
+async def test_a_bad_renewal_that_stays_is_logged_once_and_so_is_its_end(
     tmp_path: Path,
 ) -> None:
     authority, log = Authority(tmp_path), LogCapture()
@@ -18,8 +20,11 @@ async def test_a_bad_renewal_is_told_once_when_it_stays_and_again_when_it_is_men
     client_tls = ClientTls(ca=authority.ca, certificate=pair.certificate, key=pair.key)
     good = client_tls.context()
     url = "https://registry.example.com"
+    connection = RegistryConnection(
+        url=url, key=lambda: "k" * 20, client_tls=client_tls, client=FakeRegistry()
+    )
     certificate_monitor = CertificateMonitor(
-        {url: client_tls}, log=structlog.wrap_logger(None, processors=[log])
+        [connection], log=structlog.wrap_logger(None, processors=[log])
     )
 
     await certificate_monitor.tick()
@@ -34,9 +39,9 @@ async def test_a_bad_renewal_is_told_once_when_it_stays_and_again_when_it_is_men
     for _ in range(2):
         await certificate_monitor.tick()
 
-    bad, mended = log.entries
+    bad, good_again = log.entries
     assert (bad["log_level"], bad["registry"]) == ("warning", url)
     assert str(pair.certificate) in bad["reason"]
     assert "MISMATCH" in bad["reason"].upper()
-    assert (mended["log_level"], mended["registry"]) == ("info", url)
+    assert (good_again["log_level"], good_again["registry"]) == ("info", url)
     assert client_tls.context() is not good

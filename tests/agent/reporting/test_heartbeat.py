@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.reporting.heartbeat import Host, HostedApp, HostedApps, app_labels
+from agent.reporting.heartbeat import AgentAddress, Host, HostedApp, HostedApps, app_labels
 from registry.message import MAX_BODY_BYTES, MAX_LABELS
 
 IDLE = HostedApps(apps=(), docker_state="running", docker_version="20.10.24")
@@ -18,12 +18,10 @@ def host(
     *labels: str, more: Iterable[str] = (), faults: list[str] | None = None, tls: bool = False
 ) -> Host:
     return Host(
+        address=AgentAddress("web-1", "http://web-1:7656", 7656, tls),
         labels=labels,
-        dynamic_labels=lambda: more,
-        kv={"rack": "r12"},
-        facts={"agent.id": "id-1", "host.cpus": "2"},
-        port=7656,
-        tls=tls,
+        file_labels=lambda: more,
+        kv={"rack": "r12", "agent.id": "id-1", "host.cpus": "2"},
         warn=(faults if faults is not None else []).append,
     )
 
@@ -48,13 +46,14 @@ def test_with_tls_prometheus_is_told_to_scrape_by_https() -> None:
     ]
 
 
-def test_the_kv_hold_configuration_facts_engine_and_counts() -> None:
+def test_the_kv_hold_configuration_facts_address_engine_and_counts() -> None:
     apps = (app("a"), app("b", running=False))
     hosted_apps = HostedApps(apps=apps, docker_state="running", docker_version="20.10.24")
 
     assert host().heartbeat(hosted_apps).kv == {
         "rack": "r12",
         "agent.id": "id-1",
+        "agent.url": "http://web-1:7656",
         "host.cpus": "2",
         "docker.state": "running",
         "docker.version": "20.10.24",

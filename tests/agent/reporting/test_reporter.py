@@ -6,8 +6,10 @@ from agent.reporting.backoff import Backoff
 from registry.client.client import Busy, CloneRefused, WrongKey
 from registry.message import Heartbeat
 from tests.support.agent.reporter_harness import UNREACHABLE, ReporterHarness
+from tests.support.virtual_time import in_virtual_time
 
 
+@in_virtual_time
 async def test_it_reports_at_once(tmp_path: Path) -> None:
     harness = ReporterHarness(tmp_path)
 
@@ -18,7 +20,8 @@ async def test_it_reports_at_once(tmp_path: Path) -> None:
     assert harness.events() == [("registered", "")]
 
 
-async def test_a_call_is_a_report_of_what_is_true_then(tmp_path: Path) -> None:
+@in_virtual_time
+async def test_a_request_is_a_report_of_what_is_true_then(tmp_path: Path) -> None:
     harness = ReporterHarness(tmp_path)
 
     async with harness.running() as registry:
@@ -30,7 +33,8 @@ async def test_a_call_is_a_report_of_what_is_true_then(tmp_path: Path) -> None:
     assert registry.taken[1][1].labels == ["service:db"]
 
 
-async def test_a_burst_of_calls_is_one_report_of_its_end(tmp_path: Path) -> None:
+@in_virtual_time
+async def test_a_burst_of_requests_is_one_report_of_its_end(tmp_path: Path) -> None:
     harness = ReporterHarness(tmp_path)
 
     async with harness.running() as registry:
@@ -40,30 +44,35 @@ async def test_a_burst_of_calls_is_one_report_of_its_end(tmp_path: Path) -> None
             harness.reporter.request_report()
             await asyncio.sleep(0.01)
         await registry.until(lambda: len(registry.taken) == 2)
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(600)
 
     assert [heartbeat.labels for _, heartbeat in registry.taken] == [["service:web"], ["n:9"]]
 
 
-async def test_calls_without_end_hold_no_report_back(tmp_path: Path) -> None:
+@in_virtual_time
+async def test_endless_requests_delay_no_report_beyond_a_second(tmp_path: Path) -> None:
     harness = ReporterHarness(tmp_path)
 
     async with harness.running() as registry:
         await registry.until(lambda: len(registry.taken) == 1)
-        while len(registry.taken) < 3:
+        for _ in range(300):
             harness.reporter.request_report()
             await asyncio.sleep(0.01)
 
-    assert len(registry.taken) == 3
+    assert len(registry.taken) >= 4
 
 
-async def test_without_any_call_it_reports_by_the_monotonic_clock(tmp_path: Path) -> None:
-    harness = ReporterHarness(tmp_path, interval=-0.9)  # with the second of grace: every 0.1 s
+@in_virtual_time
+async def test_without_any_request_it_reports_at_its_longest_silence(tmp_path: Path) -> None:
+    harness = ReporterHarness(tmp_path, max_silence_seconds=10)
 
     async with harness.running() as registry:
-        await registry.until(lambda: len(registry.taken) == 3)
+        await asyncio.sleep(35)
+
+    assert len(registry.taken) == 4
 
 
+@in_virtual_time
 async def test_while_the_registry_is_away_nothing_is_queued_and_one_line_is_logged(
     tmp_path: Path,
 ) -> None:
@@ -82,7 +91,7 @@ async def test_while_the_registry_is_away_nothing_is_queued_and_one_line_is_logg
         await registry.until(lambda: registry.reports >= before + 60)
         registry.failure = None
         await registry.until(lambda: len(registry.taken) == 2)
-        await asyncio.sleep(0.3)  # it said all in one
+        await asyncio.sleep(600)  # everything was in that one
 
     assert registry.taken[1][1].labels == ["n:49"]
     assert harness.events() == [
@@ -95,7 +104,8 @@ async def test_while_the_registry_is_away_nothing_is_queued_and_one_line_is_logg
     assert harness.count("taken") == 2
 
 
-async def test_a_reason_to_act_on_is_told_once_in_an_outage(tmp_path: Path) -> None:
+@in_virtual_time
+async def test_a_failure_that_needs_an_operator_is_logged_once_in_an_outage(tmp_path: Path) -> None:
     harness = ReporterHarness(tmp_path)
 
     async with harness.running() as registry:
@@ -119,21 +129,22 @@ async def test_a_reason_to_act_on_is_told_once_in_an_outage(tmp_path: Path) -> N
     assert harness.recorder.registry_status.taken_at is None
 
 
+@in_virtual_time
 async def test_a_pause_that_the_registry_asks_for_is_kept(tmp_path: Path) -> None:
     harness = ReporterHarness(tmp_path)
 
     async with harness.running() as registry:
-        registry.failure = Busy("503: starting", retry_after_seconds=3600)
+        registry.failure = Busy("503: starting", retry_after_seconds=120)
         await registry.until(lambda: registry.reports == 1)
         registry.failure = None
         harness.reporter.request_report()
-        await asyncio.sleep(0.3)
-
-    assert registry.reports == 1
+        await asyncio.sleep(119)
+        assert registry.reports == 1
+        await registry.until(lambda: len(registry.taken) == 1)
 
 
 class ZeroRandom(Random):
-    """Draws zero, and notes what it might have drawn at most."""
+    """Draws zero, and notes the upper bounds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -144,6 +155,7 @@ class ZeroRandom(Random):
         return a
 
 
+@in_virtual_time
 async def test_after_a_heartbeat_that_was_taken_the_pauses_begin_anew(tmp_path: Path) -> None:
     drawn = ZeroRandom()
     harness = ReporterHarness(tmp_path, backoff=Backoff(max_seconds=30, random=drawn))
@@ -162,6 +174,7 @@ async def test_after_a_heartbeat_that_was_taken_the_pauses_begin_anew(tmp_path: 
     assert drawn.bounds[before] == 1
 
 
+@in_virtual_time
 async def test_a_defect_ends_one_heartbeat_and_not_the_roll_call(tmp_path: Path) -> None:
     harness = ReporterHarness(tmp_path)
 
@@ -174,6 +187,7 @@ async def test_a_defect_ends_one_heartbeat_and_not_the_roll_call(tmp_path: Path)
     assert harness.events() == [("heartbeat not taken", "defect"), ("registry back", "")]
 
 
+@in_virtual_time
 async def test_state_that_cannot_be_used_for_a_while_does_not_end_the_roll_call(
     tmp_path: Path,
 ) -> None:
@@ -188,7 +202,8 @@ async def test_state_that_cannot_be_used_for_a_while_does_not_end_the_roll_call(
     assert harness.events() == [("heartbeat not taken", "defect"), ("registry back", "")]
 
 
-async def test_how_long_a_registry_was_away_is_told_whatever_the_clock_was_set_to(
+@in_virtual_time
+async def test_the_length_of_an_outage_is_logged_whatever_the_wall_clock_was_set_to(
     tmp_path: Path,
 ) -> None:
     harness = ReporterHarness(tmp_path)
@@ -207,18 +222,19 @@ async def test_how_long_a_registry_was_away_is_told_whatever_the_clock_was_set_t
     assert back["away_seconds"] < 60
 
 
-async def test_a_host_that_was_taken_out_is_silent_until_it_joins_again(tmp_path: Path) -> None:
-    harness = ReporterHarness(tmp_path, interval=-0.9)
+@in_virtual_time
+async def test_a_deregistered_host_sends_no_heartbeat_until_it_joins_again(tmp_path: Path) -> None:
+    harness = ReporterHarness(tmp_path, max_silence_seconds=1)
 
     async with harness.running() as registry:
         await registry.until(lambda: len(registry.taken) == 2)
         assert harness.deregistration.begin(within_seconds=30)
         reports = registry.reports
-        await asyncio.sleep(0.4)
+        await asyncio.sleep(600)
         assert registry.reports == reports
         harness.deregistration.clear()
         await registry.until(lambda: registry.reports > reports)
 
     assert [event for event, _ in harness.events()].count(
-        "taken out by `rollcall-agent deregister`: silent until restarted"
+        "deregistered: no heartbeats until the agent is restarted"
     ) == 1

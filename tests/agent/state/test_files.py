@@ -6,21 +6,21 @@ import pytest
 from agent.state.deregistration import Deregistration
 from agent.state.files import write_atomically
 from agent.state.identity import Identity
-from tests.conftest import need_root
+from tests.support.disks import need_root
 
 NOBODY = 65534
 
 
 @pytest.fixture
 def daemons_folder(tmp_path: Path) -> Path:
-    """Give a state directory that belongs to the user that the daemon runs as."""
+    """Return a state directory that belongs to the user that the daemon runs as."""
     need_root()
     os.chown(tmp_path, NOBODY, NOBODY)
     return tmp_path
 
 
 def owners(folder: Path) -> dict[str, tuple[int, int, int]]:
-    """Give owner, group and mode of each file by name."""
+    """Return owner, group and mode of each file by name."""
     stats = {path.name: path.stat() for path in folder.iterdir()}
     return {name: (at.st_uid, at.st_gid, at.st_mode & 0o777) for name, at in stats.items()}
 

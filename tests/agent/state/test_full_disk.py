@@ -1,4 +1,4 @@
-"""The disk under the agent's own database fills up: what there is goes on, and nothing is lost."""
+"""The disk of the agent's database is full: apps go on, and nothing is lost."""
 
 from pathlib import Path
 from typing import Any
@@ -8,26 +8,13 @@ import pytest
 
 from tests.support.agent.containers import containers_of
 from tests.support.agent.in_process import InProcessAgent, in_process_agent
-from tests.support.disks import memory_disk, need_root
+from tests.support.disks import fill_disk, memory_disk, need_root
 
 pytestmark = pytest.mark.real("mount")
 
 
-def fill_disk(folder: Path) -> Path:
-    """Leave no room on a disk; give the file that takes it."""
-    file = folder / "filler"
-    with file.open("wb", buffering=0) as filler:
-        for size in (1 << 16, 1):
-            try:
-                while True:
-                    filler.write(b"x" * size)
-            except OSError:
-                continue
-    return file
-
-
 async def label_until_refused(agent: InProcessAgent, name: str) -> tuple[list[str], dict[str, Any]]:
-    """Add long labels; give those that were taken, and the refusal."""
+    """Add long labels; return those that were taken, and the refusal."""
     taken: list[str] = []
     for number in range(600):
         label = f"n{number}:".ljust(1000, "x")

@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.state.identity import Identity, IdentityError, machine_id
+from agent.state.errors import IdentityError
+from agent.state.identity import Identity, machine_id
 
 URL = "https://registry:7655"
 MACHINE = "0123456789abcdef0123456789abcdef"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.state.lock import StateInUse, StateUnusable, lock_holder_pid, state_lock
-from tests.agent.state.test_full_disk import fill_disk
-from tests.support.disks import memory_disk, need_root
+from agent.state.errors import StateInUse, StateUnusable
+from agent.state.lock import lock_holder_pid, state_lock
+from tests.support.disks import fill_disk, memory_disk, need_root
 
 
 def test_a_directory_has_one_agent_and_tells_which(tmp_path: Path) -> None:

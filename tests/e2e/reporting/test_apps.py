@@ -1,4 +1,4 @@
-"""What a host with a real engine tells of its apps."""
+"""What a host with a real engine reports about its apps."""
 
 import secrets
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ NEVER = 3600
 
 
 class ReportingHost:
-    """An agent that beats once an hour: what is told in between, a change has caused."""
+    """An agent that reports once an hour: each heartbeat in between was caused by a change."""
 
     def __init__(self, registry: Daemon, agent: Daemon, image: str) -> None:
         self.registry = registry
@@ -24,7 +24,7 @@ class ReportingHost:
         self._names: list[str] = []
 
     def create(self, word: str, *labels: str) -> dict[str, Any]:
-        """Create an app with labels; give its record."""
+        """Create an app with labels; return its record."""
         name = f"{word}-{secrets.token_hex(4)}"
         self._names.append(name)
         answer = self.agent.ask("POST", "/v1/apps", json={"name": name, "image": self._image})
@@ -36,7 +36,7 @@ class ReportingHost:
         return record
 
     def labels(self) -> list[str]:
-        """Give what the registry has of it."""
+        """Return the labels that the registry has for it."""
         labels: list[str] = nodes(self.registry)["web-1"]["labels"]
         return labels
 

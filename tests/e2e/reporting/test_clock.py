@@ -1,4 +1,4 @@
-"""A host's clock that jumps: the roll call goes on at its pace."""
+"""Heartbeats keep their interval while the host's clock jumps."""
 
 import json
 import time
@@ -38,7 +38,7 @@ def until_it_beats_twice(agent: Daemon, registry: Daemon) -> None:
 
 
 def last_log_time(agent: Daemon) -> str:
-    """Give the time, by its own clock, of an agent's last log line."""
+    """Return the time, by its own clock, of an agent's last log line."""
     lines = [json.loads(line) for line in agent.log().splitlines()]
     told: str = lines[-1]["timestamp"]
     return told

@@ -12,10 +12,8 @@ import yaml
 
 from agent.state.deregistration import Deregistration
 from dev.waiting import until
-from tests.agent.state.test_full_disk import fill_disk
-from tests.e2e.reporting.test_faulty_registries import running_servers, silent
 from tests.support.daemons import Daemon, Daemons
-from tests.support.disks import memory_disk, need_root
+from tests.support.disks import fill_disk, memory_disk, need_root
 from tests.support.e2e.commands import (
     SOON_SECONDS,
     change_settings,
@@ -26,13 +24,13 @@ from tests.support.e2e.commands import (
     until_listed,
     until_state,
 )
-from tests.support.registry.fake_servers import tcp_server
+from tests.support.registry.fake_servers import running_servers, silent, tcp_server
 
 pytestmark = pytest.mark.real
 
 
 def holds_lock(agent: Daemon) -> bool:
-    """Tell whether an agent holds the lock under which it speaks."""
+    """Return whether an agent holds the lock under which it sends a heartbeat."""
     file = (agent.config_path.parent / "presence.lock").stat()
     return any(
         "FLOCK" in line and f" {agent.pid} " in line and f":{file.st_ino} " in line
@@ -41,7 +39,7 @@ def holds_lock(agent: Daemon) -> bool:
 
 
 def stopped_while_holding_lock(agent: Daemon) -> bool:
-    """Stop an agent if it says something at this moment."""
+    """Stop an agent if it is sending a heartbeat; return whether it was."""
     if holds_lock(agent):
         os.kill(agent.pid, signal.SIGSTOP)
         if holds_lock(agent):
@@ -50,7 +48,7 @@ def stopped_while_holding_lock(agent: Daemon) -> bool:
     return False
 
 
-def test_an_agent_that_is_stopped_while_it_speaks_is_not_waited_for_without_end(
+def test_an_agent_that_is_stopped_while_it_sends_is_not_waited_for_without_end(
     daemons: Daemons,
 ) -> None:
     registry = daemons.registry()
@@ -188,7 +186,11 @@ def test_a_host_that_leaves_while_its_agent_still_starts_stays_out(
         assert "listening" not in agent.log().rpartition("stopping")[2]
         assert Deregistration(directory=state).begin(within_seconds=SOON_SECONDS)
         starting.result()
-        until(lambda: "silent until restarted" in agent.log(), "its silence", within=SOON_SECONDS)
+        until(
+            lambda: "deregistered: no heartbeats" in agent.log(),
+            "its silence",
+            within=SOON_SECONDS,
+        )
 
         assert nodes(registry) == {}
         agent.kill()

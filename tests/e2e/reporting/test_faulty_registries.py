@@ -1,12 +1,9 @@
-"""One agent and registries of every unpleasant kind: each told apart, none in another's way."""
+"""One agent and many kinds of faulty registries: each is named, and none affects another."""
 
 import asyncio
 import datetime as dt
 import ssl
-import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +23,16 @@ from tests.support.e2e.commands import (
     until_listed,
     until_state,
 )
-from tests.support.registry.fake_servers import http_server, read_request, tcp_server
+from tests.support.registry.fake_servers import (
+    Server,
+    http_server,
+    read_request,
+    running_servers,
+    silent,
+    tcp_server,
+)
 
 pytestmark = pytest.mark.real
-
-
-async def silent(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
-    """Read, and never answer."""
-    await reader.read()
 
 
 async def dripping(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -52,7 +51,7 @@ async def cutting(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 async def babbling(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer in no language that we know."""
+    """Answer with something that is not HTTP."""
     await read_request(reader)
     writer.write(b"\x16\x03\x01 hello\r\n\r\n")
     await writer.drain()
@@ -64,7 +63,7 @@ async def web_page(_request: web.Request) -> web.Response:
 
 
 async def flooding(_request: web.Request) -> web.Response:
-    """Answer one heartbeat with more than any node is."""
+    """Answer with a body larger than any node."""
     return web.Response(body=b" " * 3 * 1024 * 1024)
 
 
@@ -75,37 +74,15 @@ async def overloaded(_request: web.Request) -> web.Response:
 
 
 def tls(pair: Pair) -> ssl.SSLContext:
-    """Make what a server listens with."""
+    """Return the TLS context of a server."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pair.certificate, pair.key)
     return context
 
 
-@contextmanager
-def running_servers(servers: Sequence[AbstractAsyncContextManager[str]]) -> Iterator[list[str]]:
-    """Run servers in a thread of their own; give their URLs."""
-    started: Future[tuple[list[str], asyncio.Event, asyncio.AbstractEventLoop]] = Future()
-
-    async def serve() -> None:
-        stop = asyncio.Event()
-        async with AsyncExitStack() as stack:
-            urls = [await stack.enter_async_context(server) for server in servers]
-            started.set_result((urls, stop, asyncio.get_running_loop()))
-            await stop.wait()
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    urls, stop, loop = started.result(30)
-    try:
-        yield urls
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
-
-
 @pytest.fixture
 def faulty_registries(tmp_path: Path) -> Iterator[dict[str, tuple[str, str, str]]]:
-    """Give by name: the URL, the state that is to be told, and a word of the reason."""
+    """Return by name: the URL, the expected state, and a word of the reason."""
     ours, theirs = Authority(tmp_path / "ca"), Authority(tmp_path / "theirs", "another CA")
     expired = ours.issue("127.0.0.1", stem="expired", age=dt.timedelta(days=3))
     taken: list[str] = []
@@ -119,7 +96,7 @@ def faulty_registries(tmp_path: Path) -> Iterator[dict[str, tuple[str, str, str]
             f"http://{request.host.replace('127.0.0.1', 'localhost')}/x"
         )
 
-    kinds: dict[str, tuple[AbstractAsyncContextManager[str], str, str]] = {
+    kinds: dict[str, tuple[Server, str, str]] = {
         "silent": (tcp_server(silent), "slow", "no answer within 1 s"),
         "dripping": (tcp_server(dripping), "slow", "no answer within 1 s"),
         "cutting": (tcp_server(cutting), "unreachable", "cut the connection"),

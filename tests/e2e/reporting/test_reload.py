@@ -1,4 +1,4 @@
-"""What a hangup changes of what a host says, and what it leaves."""
+"""What a reload (SIGHUP) changes in the heartbeats of a host, and what it does not."""
 
 import os
 import signal
@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from dev.waiting import until
-from tests.e2e.reporting.test_reporting import log_lines, node_settings
 from tests.support.certificates import Authority
 from tests.support.daemons import Daemons
 from tests.support.e2e.commands import SOON_SECONDS, change_settings, nodes, until_listed
+from tests.support.e2e.reporting import log_lines, node_settings
 
 pytestmark = pytest.mark.real
 
 
-def test_what_needs_a_restart_is_not_told_before_it(daemons: Daemons, tmp_path: Path) -> None:
+def test_what_needs_a_restart_is_not_reported_before_it(daemons: Daemons, tmp_path: Path) -> None:
     registry = daemons.registry()
     agent = daemons.agent(registries=[registry], **node_settings("web-1"))
     before = until_listed(registry, "web-1")
@@ -37,7 +37,7 @@ def test_what_needs_a_restart_is_not_told_before_it(daemons: Daemons, tmp_path: 
         assert len(log_lines(agent, f"counts only after a restart setting={setting}")) == 1
 
 
-def test_a_hangup_costs_a_file_that_cannot_be_read_no_label(daemons: Daemons) -> None:
+def test_a_reload_keeps_the_labels_of_a_file_that_cannot_be_read(daemons: Daemons) -> None:
     registry = daemons.registry()
     agent = daemons.agent(registries=[registry], **node_settings("web-1"))
     folder = agent.config_path.parent / "labels.d"

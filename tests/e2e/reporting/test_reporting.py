@@ -1,12 +1,11 @@
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dev.waiting import until
-from tests.support.daemons import Daemon, Daemons
+from tests.support.daemons import Daemons
 from tests.support.e2e.commands import (
     SOON_SECONDS,
     change_settings,
@@ -18,18 +17,9 @@ from tests.support.e2e.commands import (
     until_listed,
     until_state,
 )
+from tests.support.e2e.reporting import log_lines, node_settings
 
 pytestmark = pytest.mark.real
-
-
-def node_settings(hostname: str, **more: Any) -> dict[str, Any]:
-    """Give the settings of a host that beats every second."""
-    return {"node": {"hostname": hostname, **more}, "heartbeat_seconds": 1}
-
-
-def log_lines(daemon: Daemon, words: str) -> list[str]:
-    """Give the log lines with these words."""
-    return [line for line in daemon.log().splitlines() if words in line]
 
 
 def test_a_host_without_an_engine_registers_with_all_that_it_has_to_say(daemons: Daemons) -> None:
@@ -186,7 +176,7 @@ def test_a_host_that_deregisters_stays_out_until_its_agent_is_started_again(
     assert left.returncode == 0
     assert f"{registry.base_url}: web-1: taken out" in left.stdout
     until(
-        lambda: log_lines(agent, "silent until restarted"),
+        lambda: log_lines(agent, "no heartbeats until the agent is restarted"),
         "its next heartbeat",
         within=SOON_SECONDS,
     )

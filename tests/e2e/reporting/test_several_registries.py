@@ -1,4 +1,4 @@
-"""One host and several registries of different fates, for a while."""
+"""One host and several registries, of which one fails for a while and one has another key."""
 
 import os
 import signal
@@ -43,13 +43,13 @@ class ThreeRegistries:
         self.agent.start()
 
     def relabel(self, label: str) -> None:
-        """Give the host a label instead of the one it had."""
+        """Replace the host's label."""
         folder = self.agent.config_path.parent / "labels.d"
         folder.mkdir(exist_ok=True)
         (folder / "site").write_text(f"{label}\n")
 
     def events(self, registry: Daemon) -> list[str]:
-        """Give what the agent's log tells of a registry."""
+        """Return what the agent logged about a registry."""
         told = [line for line in self.agent.log().splitlines() if registry.base_url in line]
         return [
             next(event for event in (TAKEN, NOT_TAKEN, REGISTRY_BACK) if event in line)
@@ -57,7 +57,7 @@ class ThreeRegistries:
         ]
 
     def counted(self, registry: Daemon, outcome: str) -> float | None:
-        """Give how many heartbeats to a registry ended so."""
+        """Return how many heartbeats to a registry had this outcome."""
         labels = f'outcome="{outcome}",registry="{registry.base_url}"'
         return metric_value(self.agent, f"rollcall_agent_heartbeats_total{{{labels}}}")
 

@@ -1,4 +1,4 @@
-"""`rollcall-agent status` as the one who is called at night sees it."""
+"""`rollcall-agent status` when something is wrong."""
 
 import os
 import signal

@@ -32,12 +32,12 @@ def authority(tmp_path: Path) -> Authority:
 
 
 def files(pair: Pair) -> dict[str, str]:
-    """Give a listener's settings."""
+    """Return the settings of a listener."""
     return {"certificate": str(pair.certificate), "key": str(pair.key)}
 
 
 def shown(pair: Pair) -> dict[str, str]:
-    """Give a client's settings."""
+    """Return the settings of a client."""
     return {"certificate": str(pair.certificate), "certificate_key": str(pair.key)}
 
 
@@ -268,7 +268,7 @@ def post(registry: Daemon, key: str) -> int:
 
 
 def connect(port: int, context: ssl.SSLContext) -> tuple[str | None, object]:
-    """Make a connection; give its version of TLS and the serial number of the certificate."""
+    """Make a connection; return its TLS version and the serial number of the certificate."""
     with (
         socket.create_connection(("127.0.0.1", port), 10) as plain,
         context.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
@@ -277,12 +277,12 @@ def connect(port: int, context: ssl.SSLContext) -> tuple[str | None, object]:
 
 
 def serial(port: int, authority: Authority) -> object:
-    """Give the serial number of the certificate that is served to a new connection."""
+    """Return the serial number of the certificate that is served to a new connection."""
     return connect(port, ssl.create_default_context(cafile=authority.ca))[1]
 
 
 def local_address(response: requests.Response) -> object:
-    """Give the address from which the request of an unread response was sent."""
+    """Return the address from which the request of an unread response was sent."""
     connection = response.raw.connection
     assert connection is not None
     return connection.sock.getsockname()

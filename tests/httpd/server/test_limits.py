@@ -1,19 +1,17 @@
-"""The limits that the README promises are those in force."""
+"""The limits that the page about operations promises are those in force."""
 
 import re
-from pathlib import Path
 
 from config.server import ServerSettings
 from httpd import bodies
 from httpd.server import limits
 from registry import message
-
-README = (Path(__file__).parents[3] / "README.md").read_text()
+from tests.support.pages import Page
 
 
 def promised() -> dict[str, list[float]]:
-    """Give the numbers in each line of the README's table of limits."""
-    table = README.partition("\n## Limits that protect it\n")[2]
+    """Return the numbers in each line of the page's table of limits."""
+    table = Page("docs/operations.md").section("Limits")
     rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", table, re.MULTILINE)[2:]
     return {
         what: [
@@ -24,7 +22,7 @@ def promised() -> dict[str, list[float]]:
     }
 
 
-def test_the_limits_are_as_the_readme_tells_them() -> None:
+def test_the_limits_are_as_the_page_tells_them() -> None:
     timeouts = limits.Timeouts()
 
     assert promised() == {
@@ -36,6 +34,6 @@ def test_the_limits_are_as_the_readme_tells_them() -> None:
         ],
         "a TLS handshake": [timeouts.handshake, 1.2],
         "an idle connection": [timeouts.idle],
-        "an answer of which nothing is taken": [timeouts.stall],
+        "a client that reads nothing of its answer": [timeouts.stall],
         "connections": [ServerSettings(listen="a:1").max_connections],
     }

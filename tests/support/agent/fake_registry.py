@@ -1,9 +1,10 @@
-"""A registry that does as a test tells it, behind the reporter's own protocol."""
+"""A registry client that answers as a test says."""
 
 import asyncio
 from collections.abc import Callable
+from types import TracebackType
+from typing import Self
 
-from agent.reporting.reporter import RegistryApi
 from registry.client.client import Node, NotFound
 from registry.message import Heartbeat
 
@@ -11,9 +12,9 @@ from registry.message import Heartbeat
 class FakeRegistry:
     """Takes heartbeats, or fails with what ``failure`` is set to.
 
-    ``reports`` and ``forgets`` count attempts and ``taken`` holds what was taken. It keeps no
-    nodes: what is forgotten is only written down, with the key that was used; names in ``unknown``
-    are not there.
+    ``reports`` and ``forgets`` count attempts. ``taken`` holds what was taken, ``forgotten`` the
+    names that were deleted, with the identity and the key that were used. It keeps no nodes; names
+    in ``unknown`` are answered with NotFound.
     """
 
     def __init__(self) -> None:
@@ -26,8 +27,20 @@ class FakeRegistry:
         self.unknown: set[str] = set()
         self._happened = asyncio.Event()
 
+    async def __aenter__(self) -> Self:
+        """Open nothing."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close nothing."""
+
     async def report(self, hostname: str, heartbeat: Heartbeat) -> Node:
-        """Take it or fail."""
+        """Take the heartbeat or fail."""
         self.reports += 1
         self._happened.set()
         if self.failure is not None:
@@ -38,7 +51,7 @@ class FakeRegistry:
     async def forget(
         self, hostname: str, *, agent_id: str | None = None, key: str | None = None
     ) -> None:
-        """Write down who is to be forgotten, or fail."""
+        """Note the name or fail."""
         self.forgets += 1
         self._happened.set()
         if self.forget_failure is not None:
@@ -48,14 +61,9 @@ class FakeRegistry:
         self.forgotten.append((hostname, agent_id, key))
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until a condition holds after something happened here."""
+        """Wait until a condition holds after a request."""
         async with asyncio.timeout(30):
             while not condition():
                 self._happened.clear()
                 await self._happened.wait()
                 await asyncio.sleep(0)
-
-
-def as_registry(fake: FakeRegistry) -> RegistryApi:
-    """Show the type checker that the fake is one."""
-    return fake

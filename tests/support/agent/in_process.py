@@ -13,7 +13,8 @@ import structlog
 from aiohttp import ClientSession, web
 from structlog.testing import LogCapture
 
-from agent.api.routes import STATUSES, AppsApi
+from agent.api.errors import STATUSES
+from agent.api.routes import AppsApi
 from agent.apps import AppDefaults, Apps, open_apps
 from agent.engine import DockerEngine, ImageRegistryLogin
 from agent.state.store import Store

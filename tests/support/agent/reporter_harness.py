@@ -1,4 +1,4 @@
-"""A reporter with real surroundings and a registry that does as it is told."""
+"""A reporter with its real collaborators and a fake registry."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,11 +11,13 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import CapturingLogger, LogCapture
 
 from agent.reporting.backoff import Backoff
-from agent.reporting.registry_status import HeartbeatMetrics, RegistryStatusRecorder
-from agent.reporting.reporter import Reporter
+from agent.reporting.connections import RegistryConnection
+from agent.reporting.registration import Registration
+from agent.reporting.reporter import Reporter, ReportTiming
+from agent.reporting.status import HeartbeatMetrics, RegistryStatusRecorder
 from agent.state.deregistration import Deregistration
 from agent.state.identity import Identity
-from registry.client.client import Unreachable
+from registry.client.client import ClientTls, Unreachable
 from registry.message import Heartbeat
 from tests.support.agent.fake_registry import FakeRegistry
 
@@ -24,14 +26,14 @@ UNREACHABLE = Unreachable("Connection refused")
 
 
 class ReporterHarness:
-    """A reporter with its surroundings; ``label`` is what the host says."""
+    """A reporter of a host with one label, ``label``. ``wall`` is its wall clock."""
 
     def __init__(
         self,
         folder: Path,
         *,
         hostname: str = "web-1",
-        interval: float = 3600,
+        max_silence_seconds: float = 3600,
         backoff: Backoff | None = None,
     ) -> None:
         self.registry = FakeRegistry()
@@ -49,33 +51,33 @@ class ReporterHarness:
             url=URL,
             metrics=HeartbeatMetrics(self.metrics),
             clock=lambda: self.wall,
-            monotonic=asyncio.get_running_loop().time,
             on_change=self.noted.set,
             log=log,
         )
+        connection = RegistryConnection(
+            url=URL, key=lambda: self.key, client_tls=ClientTls(), client=self.registry
+        )
         self.reporter = Reporter(
-            url=URL,
-            registry=self.registry,
-            hostname=hostname,
+            registration=Registration(
+                connection=connection, hostname=hostname, identity=self.identity, log=log
+            ),
             heartbeat=self.heartbeat,
-            key=lambda: self.key,
-            interval_seconds=interval,
-            backoff=backoff or Backoff(max_seconds=0.01, random=Random(1)),
-            identity=self.identity,
             deregistration=self.deregistration,
             recorder=self.recorder,
-            monotonic=asyncio.get_running_loop().time,
-            log=log,
+            timing=ReportTiming(
+                max_silence_seconds=max_silence_seconds,
+                backoff=backoff or Backoff(max_seconds=0.01, random=Random(1)),
+            ),
         )
 
     async def heartbeat(self) -> Heartbeat:
-        """Give what the host says."""
+        """Return what the host says, and count the calls in ``builds``."""
         self.builds += 1
         return Heartbeat(labels=[self.label], kv={})
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[FakeRegistry]:
-        """Let the reporter run; give its registry."""
+        """Run the reporter while the context is open; yield its registry."""
         task = asyncio.create_task(self.reporter.run())
         try:
             yield self.registry
@@ -91,10 +93,10 @@ class ReporterHarness:
             await self.noted.wait()
 
     def count(self, outcome: str) -> float:
-        """Give how often heartbeats had this outcome."""
+        """Return how many heartbeats had this outcome."""
         labels = {"registry": URL, "outcome": outcome}
         return self.metrics.get_sample_value("rollcall_agent_heartbeats_total", labels) or 0
 
     def events(self) -> list[tuple[str, str]]:
-        """Give the log, without what is beside the words."""
+        """Return the event and the kind of each log line."""
         return [(line["event"], line.get("kind", "")) for line in self.lines.entries]

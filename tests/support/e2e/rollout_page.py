@@ -1,11 +1,9 @@
-"""The page about rolling out to a fleet, as a script that stops where something does not hold."""
+"""The page about rolling out to a fleet: its names, and what must hold after its steps."""
 
-import re
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
-TOP = Path(__file__).parents[3]
-ROLLOUT_PAGE = (TOP / "docs" / "rollout.md").read_text()
+from tests.support.pages import Page
+
 REGISTRY, FIRST, SECOND, RENAMED = NAMES = (
     "registry.example.com",
     "web-1.example.com",
@@ -27,37 +25,31 @@ until_true() {  # COMMAND: wait until it succeeds
 listed() { ask "https://$REGISTRY:$PORT/nodes/$1"; }
 not_listed() { ! listed "$1"; }
 """
-# What must hold after a section of the page, by the first words of its heading.
-CHECKS = {
-    "3.": 'until_true ask "https://$REGISTRY:$PORT/nodes"',
-    "4.": f"until_status {FIRST} taken; until_status {SECOND} taken",
-    "5.": f"listed {FIRST} | grep -q service:web; listed {SECOND} | grep -q service:web;"
-    "promtool check config prometheus/prometheus.yml",
-    "6.": f"until_status {FIRST} taken",
-    "7.": f"until_status {FIRST} taken; until_status {SECOND} taken",
-    "8.": f"until_true listed {RENAMED}; until_true not_listed {SECOND}; not_listed {FIRST}",
+# What must hold after each block of a section.
+CHECKS: Mapping[str, Sequence[str]] = {
+    "3. Set up the registry": ["", 'until_true ask "https://$REGISTRY:$PORT/nodes"'],
+    "4. Set up the hosts": [f"until_status {FIRST} taken; until_status {SECOND} taken"],
+    "5. Look at the result": [
+        f"listed {FIRST} | grep -q service:web; listed {SECOND} | grep -q service:web",
+        "promtool check config prometheus/prometheus.yml",
+    ],
+    "6. Renew certificates": [f"until_status {FIRST} taken"],
+    "7. Replace the secret of the node keys": [
+        f"until_status {FIRST} taken; until_status {SECOND} taken",
+        f"until_status {FIRST} taken; until_status {SECOND} taken",
+    ],
+    "8. Rename or remove a host": [
+        f"until_true listed {RENAMED}; until_true not_listed {SECOND}",
+        f"not_listed {FIRST}",
+        "",  # here the machine lives, and registers again
+    ],
 }
 
 
-def sections(page: str) -> list[tuple[str, str]]:
-    """Give each section's heading and the commands in it."""
-    parts = re.split(r"^## (.*)$", page, flags=re.MULTILINE)[1:]
-    blocks = [
-        re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL) for text in parts[1::2]
-    ]
-    return list(zip(parts[::2], ["\n".join(each) for each in blocks], strict=True))
-
-
-def script(*, replaced: Mapping[str, str], checks: Mapping[str, str] = CHECKS) -> str:
-    """Give the whole page as a script, with other words in the place of some."""
-    # Each host beats every second here, so that nothing has to be waited for long.
-    page = ROLLOUT_PAGE.replace(
-        "listen: 0.0.0.0:7656\n", "listen: 0.0.0.0:7656\nheartbeat_seconds: 1\n"
-    )
-    lines = ["set -euo pipefail", WAIT]
-    for heading, commands in sections(page):
-        lines += [f"echo '== {heading}'", commands, checks.get(heading[:2], "")]
-    text = "\n".join(lines)
-    for words, others in replaced.items():
-        text = text.replace(words, others)
-    return text
+def rollout_script(
+    page: Page, *, checks: Mapping[str, Sequence[str]] = CHECKS, before: str = ""
+) -> str:
+    """Return the page as a script in which each host sends a heartbeat every second."""
+    listen = "listen: 0.0.0.0:7656\n"
+    script = page.script(checks=checks, before=WAIT + before)
+    return script.replace(listen, f"{listen}heartbeat_seconds: 1\n")

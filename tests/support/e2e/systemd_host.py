@@ -29,6 +29,16 @@ class SystemdHost:
             archive.add(folder, arcname=".")
         self._client.put_archive(self._container, "/", buffer.getvalue())
 
+    def install(self, destdir: Path) -> None:
+        """Do what ``make install`` does on a host, with the files that it laid out in a folder."""
+        self.put(destdir)
+        self.run("systemd-sysusers /usr/lib/sysusers.d/rollcall.conf && systemctl daemon-reload")
+        for name in ("agent", "registry"):
+            self.run(f"chgrp rollcall-{name} /etc/rollcall/{name}.yml")
+        for key in ("ops.key", "scraper.key", "hosts.key", "node.secret"):
+            self.run(f"umask 077; echo {secrets.token_hex(32)} >/etc/rollcall/{key}")
+        self.run("umask 077; : >/etc/rollcall/node.key")
+
     def run(self, line: str) -> str:
         """Run a line of shell; give what it wrote."""
         status, output = self.try_to(line)

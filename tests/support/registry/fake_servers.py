@@ -1,13 +1,22 @@
-"""Registries that are not as they should be."""
+"""Servers that take the place of a registry, and behave badly."""
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 
 from aiohttp import web
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Server = AbstractAsyncContextManager[str]
 ConnectionHandler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -48,3 +57,30 @@ async def read_request(reader: asyncio.StreamReader) -> bytes:
         if line.lower().startswith(b"content-length:"):
             return head + await reader.readexactly(int(line.split(b":")[1]))
     return head
+
+
+async def silent(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+    """Read, and never answer."""
+    await reader.read()
+
+
+@contextmanager
+def running_servers(servers: Sequence[Server]) -> Iterator[list[str]]:
+    """Run servers in a thread of their own; yield their URLs."""
+    started: Future[tuple[list[str], asyncio.Event, asyncio.AbstractEventLoop]] = Future()
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        async with AsyncExitStack() as stack:
+            urls = [await stack.enter_async_context(server) for server in servers]
+            started.set_result((urls, stop, asyncio.get_running_loop()))
+            await stop.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    urls, stop, loop = started.result(30)
+    try:
+        yield urls
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()

@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -12,12 +11,16 @@ import docker
 import pytest
 
 from tests.conftest import need_root
-from tests.support.e2e.rollout_page import CHECKS, FIRST, REGISTRY, SECOND, script
+from tests.support.e2e.rollout_page import CHECKS, FIRST, REGISTRY, SECOND, rollout_script
 from tests.support.e2e.systemd_host import SystemdHost, booted_host, systemd_image
+from tests.support.pages import PROMETHEUS, Page, run
 
-pytestmark = pytest.mark.real(
-    "make", "debootstrap", "docker", "openssl", "curl", "unshare", "prometheus", "promtool"
-)
+pytestmark = [
+    pytest.mark.real(
+        "make", "debootstrap", "docker", "openssl", "curl", "unshare", "prometheus", "promtool"
+    ),
+    pytest.mark.page("docs/rollout.md"),
+]
 # They reach a host by its container, whose name begins with what is in $PREFIX.
 SSH = """\
 #!/bin/bash
@@ -32,17 +35,15 @@ target="${3#root@}"
 exec docker cp "$2" "$PREFIX$target"
 """
 # The page's names are known to what runs below this alone.
-WITH_NAMES = 'mount --bind "$HOSTS_FILE" /etc/hosts && exec bash -c "$SCRIPT"'
+SHELL = (
+    *("unshare", "--mount", "sh", "-c"),
+    'mount --bind "$HOSTS_FILE" /etc/hosts && exec bash -c "$0"',
+)
+SCRAPED_AFTER = "5. Look at the result"
 SCRAPED = f"""
-prometheus --config.file=prometheus/prometheus.yml --storage.tsdb.path=data \
-  --web.listen-address=127.0.0.1:$PROMETHEUS > prometheus.log 2>&1 &
-trap "kill $!" EXIT
-up() {{
-  curl --silent --get --data-urlencode 'query=up{{instance="'"$1:7656"'"}} == 1' \
-    "http://127.0.0.1:$PROMETHEUS/api/v1/query" | grep -q '"value"'
-}}
-until_up() {{ for _ in $(seq 1200); do if up "$1"; then return; fi; sleep 0.1; done; return 1; }}
-until_up {FIRST}; until_up {SECOND}
+prometheus --config.file=prometheus/prometheus.yml
+until_query 'up{{instance="{FIRST}:7656"}} == 1'
+until_query 'up{{instance="{SECOND}:7656"}} == 1'
 """
 
 
@@ -60,22 +61,12 @@ def hosts(
             host = booted_host(docker_client, image, name=prefix + name, hosts=known)
             started[name] = stack.enter_context(host)
             known[name] = started[name].address()
-            _install(started[name], destdir)
+            started[name].install(destdir)
         yield prefix, started
 
 
-def _install(host: SystemdHost, destdir: Path) -> None:
-    host.put(destdir)
-    host.run("systemd-sysusers /usr/lib/sysusers.d/rollcall.conf && systemctl daemon-reload")
-    for key in ("ops.key", "scraper.key", "hosts.key", "node.secret"):
-        host.run(f"umask 077; echo {secrets.token_hex(32)} >/etc/rollcall/{key}")
-    host.run("umask 077; : >/etc/rollcall/node.key")
-
-
-def environment(
-    folder: Path, prefix: str, hosts: Mapping[str, SystemdHost], more: Mapping[str, str]
-) -> dict[str, str]:
-    """Give the environment of the one who sits at the work machine."""
+def environment(folder: Path, prefix: str, hosts: Mapping[str, SystemdHost]) -> dict[str, str]:
+    """Return the environment of the one who sits at the work machine."""
     for name, text in (("ssh", SSH), ("scp", SCP)):
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
@@ -83,31 +74,31 @@ def environment(
     names.write_text("".join(f"{host.address()} {name}\n" for name, host in hosts.items()))
     path = f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     own = {"PATH": path, "PREFIX": prefix, "HOSTS_FILE": str(names), "no_proxy": "*"}
-    return {**os.environ, **own, **more}
+    return {**os.environ, **own}
 
 
 def test_the_page_holds_on_hosts_with_the_units_and_prometheus_reads_them(
-    hosts: tuple[str, dict[str, SystemdHost]], tmp_path: Path, unused_tcp_port: int
+    page: Page,
+    hosts: tuple[str, dict[str, SystemdHost]],
+    tmp_path: Path,
+    unused_tcp_port: int,
 ) -> None:
     prefix, machines = hosts
-    checks = {**CHECKS, "5.": CHECKS["5."] + SCRAPED}
-    more = {"SCRIPT": script(replaced={}, checks=checks), "PROMETHEUS": str(unused_tcp_port)}
+    before, after = CHECKS[SCRAPED_AFTER]
+    checks = {**CHECKS, SCRAPED_AFTER: [before, f"{after}\n{SCRAPED}"]}
+    script = rollout_script(page, checks=checks, before=PROMETHEUS)
     work, tools = tmp_path / "work", tmp_path / "tools"
     work.mkdir()
     tools.mkdir()
 
-    with (tmp_path / "output").open("wb") as output:
-        done = subprocess.run(
-            ["unshare", "--mount", "sh", "-c", WITH_NAMES],
-            cwd=work,
-            env=environment(tools, prefix, machines, more),
-            stdout=output,
-            stderr=output,
-            timeout=300,
-            check=False,
-        )
+    run(
+        script.replace("127.0.0.1:9090", f"127.0.0.1:{unused_tcp_port}"),
+        folder=work,
+        environment=environment(tools, prefix, machines),
+        shell=SHELL,
+        seconds=300,
+    )
 
-    assert done.returncode == 0, (tmp_path / "output").read_text()
     for name in (FIRST, SECOND):
         journal = machines[name].run("journalctl --unit rollcall-agent")
         assert "certificate_refused" not in journal, journal

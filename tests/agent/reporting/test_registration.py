@@ -1,4 +1,4 @@
-"""A host that was called something else before."""
+"""A host that was renamed removes its former name."""
 
 from pathlib import Path
 
@@ -7,8 +7,10 @@ import pytest
 from agent.state.identity import Identity
 from registry.client.client import CloneRefused, Forbidden
 from tests.support.agent.reporter_harness import UNREACHABLE, URL, ReporterHarness
+from tests.support.virtual_time import in_virtual_time
 
 
+@in_virtual_time
 async def test_a_defect_with_the_old_name_does_not_end_the_roll_call(tmp_path: Path) -> None:
     Identity(directory=tmp_path, machine=None).claim(URL, "web-0", "k" * 20)
     harness = ReporterHarness(tmp_path)
@@ -20,6 +22,7 @@ async def test_a_defect_with_the_old_name_does_not_end_the_roll_call(tmp_path: P
         await registry.until(lambda: registry.forgotten != [])
 
 
+@in_virtual_time
 async def test_a_renamed_host_takes_its_old_name_out_with_the_old_key(tmp_path: Path) -> None:
     async with ReporterHarness(tmp_path).running() as registry:
         await registry.until(lambda: len(registry.taken) == 1)
@@ -34,6 +37,7 @@ async def test_a_renamed_host_takes_its_old_name_out_with_the_old_key(tmp_path: 
     assert Identity(directory=tmp_path, machine=None).other_names(URL, "web-2") == []
 
 
+@in_virtual_time
 async def test_the_old_name_stays_until_the_new_one_is_taken(tmp_path: Path) -> None:
     async with ReporterHarness(tmp_path).running() as registry:
         await registry.until(lambda: len(registry.taken) == 1)
@@ -48,6 +52,7 @@ async def test_the_old_name_stays_until_the_new_one_is_taken(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("failure", [CloneRefused("409: another's by now"), None])
+@in_virtual_time
 async def test_an_old_name_that_is_no_longer_this_hosts_is_struck_off(
     tmp_path: Path, failure: CloneRefused | None
 ) -> None:
@@ -62,9 +67,10 @@ async def test_an_old_name_that_is_no_longer_this_hosts_is_struck_off(
     assert registry.forgotten == []
 
 
+@in_virtual_time
 async def test_an_old_name_is_tried_again_until_the_registry_answers(tmp_path: Path) -> None:
     Identity(directory=tmp_path, machine=None).claim(URL, "web-0", "k" * 20)
-    harness = ReporterHarness(tmp_path, interval=-0.9)
+    harness = ReporterHarness(tmp_path, max_silence_seconds=1)
     harness.registry.forget_failure = UNREACHABLE
 
     async with harness.running() as registry:
@@ -72,19 +78,20 @@ async def test_an_old_name_is_tried_again_until_the_registry_answers(tmp_path: P
         registry.forget_failure = None
         await registry.until(lambda: len(registry.forgotten) == 1)
 
-    assert harness.events() == [("registered", ""), ("old name taken out", "")]
+    assert harness.events() == [("registered", ""), ("former name removed", "")]
 
 
+@in_virtual_time
 async def test_an_old_name_that_may_not_be_taken_out_is_told_once_and_tried_at_the_next_start(
     tmp_path: Path,
 ) -> None:
     Identity(directory=tmp_path, machine=None).claim(URL, "web-0", "k" * 20)
-    harness = ReporterHarness(tmp_path, interval=-0.9)
+    harness = ReporterHarness(tmp_path, max_silence_seconds=1)
     harness.registry.forget_failure = Forbidden("403: not yours")
 
     async with harness.running() as registry:
         await registry.until(lambda: len(registry.taken) == 3)
 
     assert registry.forgets == 1
-    assert harness.events() == [("registered", ""), ("old name not taken out", "")]
+    assert harness.events() == [("registered", ""), ("former name not removed", "")]
     assert harness.identity.other_names(URL, "web-1") == ["web-0"]

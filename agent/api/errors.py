@@ -1,0 +1,32 @@
+"""The HTTP status that each error of the agent is answered with."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from agent.apps import errors as app_errors
+from agent.engine.protocol import (
+    DiskFull,
+    EngineConflict,
+    EngineError,
+    ImageUnavailable,
+    InvalidParameter,
+    ObjectNotFound,
+)
+from agent.state.store import StoreError
+
+# A class stands for its subclasses, except those that are listed themselves.
+STATUSES: Mapping[type[Exception], int] = {
+    app_errors.InvalidApp: HTTPStatus.BAD_REQUEST,
+    app_errors.InvalidLabel: HTTPStatus.BAD_REQUEST,
+    app_errors.InvalidPassword: HTTPStatus.BAD_REQUEST,
+    app_errors.AppNotFound: HTTPStatus.NOT_FOUND,
+    app_errors.LabelNotFound: HTTPStatus.NOT_FOUND,
+    ImageUnavailable: HTTPStatus.NOT_FOUND,
+    InvalidParameter: HTTPStatus.BAD_REQUEST,
+    app_errors.AppError: HTTPStatus.CONFLICT,
+    ObjectNotFound: HTTPStatus.CONFLICT,
+    EngineConflict: HTTPStatus.CONFLICT,
+    DiskFull: HTTPStatus.INSUFFICIENT_STORAGE,
+    EngineError: HTTPStatus.SERVICE_UNAVAILABLE,
+    StoreError: HTTPStatus.SERVICE_UNAVAILABLE,
+}

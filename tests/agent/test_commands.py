@@ -1,0 +1,95 @@
+"""What ``rollcall-agent status`` prints."""
+
+import pytest
+
+from agent.commands import StatusView, format_text, is_registered
+from agent.reporting.status import RegistryStatus
+from registry.message import Heartbeat
+
+NOW = 1_000_000.0
+URL = "https://registry:7655"
+
+
+def view(
+    *registry_statuses: RegistryStatus, pid: int | None = 42, left: bool = False
+) -> StatusView:
+    return StatusView(
+        hostname="web-1",
+        agent_id="id-1",
+        pid=pid,
+        started_at=NOW - 7200,
+        left=left,
+        heartbeat=Heartbeat(labels=["service:web"], kv={"rack": "r12", "host.cpus": "2"}),
+        left_out=["label 'x': too long"],
+        registries=list(registry_statuses),
+    )
+
+
+def taken(seconds_ago: float) -> RegistryStatus:
+    then = NOW - seconds_ago
+    return RegistryStatus(url=URL, state="taken", tried_at=then, taken_at=then)
+
+
+FAILING = RegistryStatus(
+    url=URL,
+    state="wrong_key",
+    reason="401: a valid key is needed",
+    tried_at=NOW - 4,
+    taken_at=NOW - 3 * 3600,
+    failing_since=NOW - 2 * 3600,
+)
+
+
+def test_it_is_all_on_one_page() -> None:
+    assert list(format_text(view(taken(12)), now=NOW)) == [
+        "host        web-1",
+        "identity    id-1",
+        "agent       running, pid 42, started 2 h ago (1970-01-12 11:46:40 UTC)",
+        "labels",
+        "  service:web",
+        "kv",
+        "  host.cpus  2",
+        "  rack       r12",
+        "left out    label 'x': too long",
+        "registries",
+        f"  {URL}",
+        "    taken 12 s ago (1970-01-12 13:46:28 UTC)",
+    ]
+
+
+def test_a_registry_that_does_not_take_it_has_the_reason_and_the_times() -> None:
+    assert list(format_text(view(FAILING), now=NOW))[-3:] == [
+        "    NOT TAKEN (wrong_key): 401: a valid key is needed",
+        "    last taken 3 h ago (1970-01-12 10:46:40 UTC)",
+        "    last tried 4 s ago (1970-01-12 13:46:36 UTC), failing since 1970-01-12 11:46:40 UTC",
+    ]
+
+
+def test_what_never_was_is_said_so() -> None:
+    new = RegistryStatus(url=URL, state="unreachable", reason="no", tried_at=NOW, failing_since=NOW)
+
+    assert "    never taken" in list(format_text(view(new), now=NOW))
+    assert "    not tried yet" in list(format_text(view(RegistryStatus(url=URL)), now=NOW))
+    assert "registries  none is configured" in list(format_text(view(), now=NOW))
+
+
+@pytest.mark.parametrize("good", [view(taken(70)), view(taken(1), taken(2)), view()])
+def test_all_is_well_if_every_registry_took_it_lately(good: StatusView) -> None:
+    assert is_registered(good, now=NOW, fresh_seconds=75)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        view(taken(80)),
+        view(taken(1), FAILING),
+        view(
+            RegistryStatus(url=URL, state="busy", tried_at=NOW, taken_at=NOW - 1, failing_since=NOW)
+        ),
+        view(taken(1), pid=None),
+        view(taken(1), left=True),
+        view(RegistryStatus(url=URL)),
+    ],
+)
+def test_all_is_not_well_if_one_did_not_or_nobody_speaks(bad: StatusView) -> None:
+    assert not is_registered(bad, now=NOW, fresh_seconds=75)

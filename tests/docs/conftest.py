@@ -1,0 +1,93 @@
+"""What the tests that run the pages' commands share."""
+
+import os
+import secrets
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import docker
+import docker.errors
+import pytest
+
+from dev.waiting import until
+from tests.conftest import FreePort
+from tests.support.e2e.make_run import running_make_run
+from tests.support.pages import CURL, PROMETHEUS, TOP, Page, run
+
+SOON = 10.0
+
+
+@dataclass(frozen=True)
+class MakeRun:
+    """A folder that holds the ``var`` of a running ``make run``.
+
+    Attributes:
+        folder: where the pages' commands are to run.
+        words: what the pages call its addresses, app and image, and what they are here.
+
+    """
+
+    folder: Path
+    words: Mapping[str, str]
+
+    def follow(
+        self, page: Page, *, checks: Mapping[str, Sequence[str]] | None = None, before: str = ""
+    ) -> None:
+        """Run the page's commands in the folder and compare the answers with the page's."""
+        script = page.script(checks=checks, before=CURL + PROMETHEUS + before)
+        for words, others in self.words.items():
+            script = script.replace(words, others)
+        run(script, folder=self.folder, environment=environment(TOP=str(TOP)))
+        page.assert_answers(self.folder)
+
+
+@pytest.fixture
+def page(request: pytest.FixtureRequest) -> Page:
+    """Return the page that the test's mark names, such as ``@pytest.mark.page("README.md")``."""
+    mark = request.node.get_closest_marker("page")
+    assert mark is not None, "the test has no mark that names a page"
+    return Page(mark.args[0])
+
+
+@pytest.fixture
+def app(docker_client: docker.APIClient) -> Iterator[str]:
+    """Return a name for an app, which is removed afterwards, should a page fail."""
+    name = f"page-{secrets.token_hex(4)}"
+    yield name
+    with suppress(docker.errors.NotFound):
+        docker_client.remove_container(name, force=True)
+    with suppress(docker.errors.NotFound):
+        docker_client.remove_volume(f"rollcall-{name}")
+    with suppress(docker.errors.NotFound):
+        docker_client.remove_image(f"rollcall-{name}", force=True)
+
+
+@pytest.fixture
+def make_run(tmp_path: Path, free_port: FreePort, app: str) -> Iterator[MakeRun]:
+    """Type ``make run`` in a terminal of its own, and wait until the host is registered."""
+    folder = tmp_path / "top"
+    folder.mkdir()
+    registry, agent = str(free_port()), str(free_port())
+    with running_make_run(
+        folder / "var", app=app, registry_port=registry, agent_port=agent
+    ) as started:
+        started.wait_until_ready()
+        until(lambda: started.paste(started.curl_lines()[0]), "the node", within=SOON)
+        words = {
+            "127.0.0.1:7655": f"127.0.0.1:{registry}",
+            "127.0.0.1:7656": f"127.0.0.1:{agent}",
+            "127.0.0.1:9090": f"127.0.0.1:{free_port()}",
+            "20080": str(free_port()),
+            "rollcall-hello": f"rollcall-{app}",
+            "shop": app,
+        }
+        yield MakeRun(folder, words)
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Return this process's environment, with the programs of this project first on its PATH."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "no_proxy": "*", **more}

@@ -1,0 +1,51 @@
+"""The page about installing on a host, on a host on which systemd is process 1."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import docker
+import pytest
+
+from tests.conftest import need_root
+from tests.support.e2e.systemd_host import SystemdHost, booted_host, systemd_image
+from tests.support.pages import Page
+
+# The files are laid out already; one host is all of those that the page speaks of.
+FUNCTIONS = """
+apt-get() { :; }
+make() { [ "$*" = install ]; }
+scp() { cp "$1" "${2#*:}"; }
+status() { /opt/rollcall/venv/bin/rollcall-agent status > status.txt; }
+registered() { until status; do sleep 0.1; done; }
+"""
+CHECKS = {
+    "The registry": ["systemctl is-active rollcall-registry"],
+    "An agent": ["", "systemctl is-active rollcall-agent; registered", ""],
+    "Remove": ["! ls /etc/systemd/system/rollcall-* /opt/rollcall /var/lib/rollcall-*"],
+}
+
+
+@pytest.fixture
+def host(docker_client: docker.APIClient, destdir: Path) -> Iterator[SystemdHost]:
+    """Return a host after ``make install``."""
+    need_root()
+    with systemd_image(docker_client) as image, booted_host(docker_client, image) as booted:
+        booted.install(destdir)
+        yield booted
+
+
+@pytest.mark.real("make", "debootstrap")
+@pytest.mark.page("systemd/README.md")
+def test_each_command_works_in_its_order(page: Page, host: SystemdHost, tmp_path: Path) -> None:
+    script = page.script(checks=CHECKS, before=FUNCTIONS)
+    script = script.replace("registry.example.com", "127.0.0.1")
+    script = script.replace("web-1.example.com", host.run("hostname").strip())
+    (tmp_path / "page.sh").write_text(script)
+    tmp_path.chmod(0o755)  # it becomes the root folder
+    host.put(tmp_path)
+
+    output = host.run("bash /page.sh 2>&1")
+
+    assert "NOT TAKEN" not in output
+    assert "    taken " in output
+    assert ": taken out" in output

@@ -1,0 +1,25 @@
+"""The page about Prometheus: its commands, with a real Prometheus on its configuration."""
+
+import pytest
+
+from tests.docs.conftest import MakeRun
+from tests.support.pages import Page
+
+# The agent and the registry are scraped, relabelled, and watched by the rules; the made-up host is
+# a target that does not answer.
+SCRAPED = """
+until_query 'up{job="rollcall", host!=""} == 1'
+until_query 'up{job="rollcall-registry"} == 1'
+until_query 'up{job="web", tier="front", a_b="c", host="web-1.example.com", rack="r12"} == 0'
+until_query 'rollcall_agent_registry_up == 1'
+query 'ALERTS{alertname=~"TargetsLeftOut|RegistryDown|HostDown"}' | grep '"result":\\[\\]'
+promtool check rules rollcall-rules.yml
+"""
+
+
+@pytest.mark.real("make", "setsid", "curl", "prometheus", "promtool")
+@pytest.mark.page("docs/prometheus.md")
+def test_each_command_works_and_prometheus_scrapes_with_its_configuration(
+    page: Page, make_run: MakeRun
+) -> None:
+    make_run.follow(page, checks={"Alerts": [SCRAPED]})

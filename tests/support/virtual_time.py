@@ -1,0 +1,51 @@
+"""Coroutines that wait in virtual time: the clock jumps to the next timer instead of waiting."""
+
+import asyncio
+import selectors
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, ParamSpec
+
+P = ParamSpec("P")
+
+
+class JumpingSelector(selectors.DefaultSelector):
+    """Where nothing is ready, moves ``now`` ahead by the timeout and returns at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Wait only if there is no timeout: then nothing but I/O can go on."""
+        ready = super().select(timeout if timeout is None else 0)
+        if not ready and timeout is not None:
+            self.now += max(0.0, timeout)
+        return ready
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock begins at 0 and moves only while all tasks wait.
+
+    It is for code that waits for timers and its own tasks, not for threads, processes or sockets:
+    time would run away from these.
+    """
+
+    def __init__(self) -> None:
+        self._clock = JumpingSelector()
+        super().__init__(self._clock)
+
+    def time(self) -> float:
+        """Return the virtual time in seconds."""
+        return self._clock.now
+
+
+def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Make a test of a coroutine function that is run in virtual time."""
+
+    @wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+            runner.run(test(*args, **kwargs))
+
+    return run
