@@ -6,8 +6,6 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
 
-MIB = 1 << 20
-
 DesiredState = Literal["running", "stopped"]
 OperationKind = Literal["create", "update", "rebuild", "start", "stop", "delete", "keys", "label"]
 

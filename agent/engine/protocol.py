@@ -6,6 +6,8 @@ from typing import Protocol
 
 import msgspec
 
+MIB = 1 << 20
+
 
 class EngineError(Exception):
     """The engine did not do what it was asked to: EngineRefused or EngineUnavailable."""

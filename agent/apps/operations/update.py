@@ -10,10 +10,9 @@ from agent.apps.operations.rebuild import RebuildOperation
 from agent.apps.operations.runner import Job
 from agent.apps.repository import AppRepository
 from agent.apps.validation import check_changes
-from agent.engine.protocol import Container, EngineRefused
+from agent.engine.protocol import MIB, Container, EngineRefused
 from agent.model import (
     FIELD_KINDS,
-    MIB,
     App,
     AppChanges,
     FieldKind,

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from agent.engine.protocol import (
+    MIB,
     Container,
     ContainerEvent,
     ContainerSpec,
@@ -28,7 +29,6 @@ IMAGE = "app:1"
 OTHER_IMAGE = "app:2"
 BROKEN_IMAGE = "app:broken"
 TIME = "2026-01-31T12:00:00Z"
-MIB = 1 << 20
 
 
 class FakeContainer(msgspec.Struct, kw_only=True):
