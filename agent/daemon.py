@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.resources import files
 from random import SystemRandom
@@ -13,7 +13,7 @@ from structlog.typing import FilteringBoundLogger
 
 from agent.api.errors import STATUSES
 from agent.api.routes import APPS_PATH, AppsApi
-from agent.apps import Apps
+from agent.apps import Apps, open_apps
 from agent.engine import DockerEngine
 from agent.reporting.backoff import Backoff
 from agent.reporting.certificates import CertificateMonitor
@@ -116,12 +116,11 @@ def _reload(
         log.warning("changed, but counts only after a restart", setting=name)
 
 
-@asynccontextmanager
-async def _apps(
+def _apps(
     configuration: AgentConfiguration, on_change: Callable[[], None], log: FilteringBoundLogger
-) -> AsyncIterator[Apps]:
+) -> AbstractAsyncContextManager[Apps]:
     docker = configuration.settings.docker
-    apps = Apps(
+    return open_apps(
         store=Store(configuration.database),
         engine=DockerEngine(
             url=docker.url,
@@ -133,11 +132,6 @@ async def _apps(
         on_change=on_change,
         clock=time,
     )
-    await apps.open()
-    try:
-        yield apps
-    finally:
-        await apps.close()
 
 
 @asynccontextmanager

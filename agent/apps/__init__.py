@@ -1,10 +1,11 @@
-"""The rules of apps: what may be asked of them, and how it is done without half states."""
+"""The rules of apps: what can be asked of them, and how it is done without half states."""
 
-from agent.apps.container_spec import is_data_path, is_user_name
+from agent.apps.composition import open_apps
+from agent.apps.containers.spec import is_data_path, is_user_name
 from agent.apps.defaults import AppDefaults
 from agent.apps.operations.runner import Requester
 from agent.apps.service import Apps
-from agent.apps.validation import AppChanges, NewApp
+from agent.model import AppChanges, NewApp
 
 __all__ = [
     "AppChanges",
@@ -14,4 +15,5 @@ __all__ = [
     "Requester",
     "is_data_path",
     "is_user_name",
+    "open_apps",
 ]

@@ -1,29 +1,29 @@
-"""What an app gets where neither it nor its image says otherwise."""
+"""Defaults and limits of apps."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
 class AppDefaults:
-    """Defaults and limits of all apps on this host.
+    """What an app gets where neither the app nor its image asks for something else.
 
     Attributes:
-        cpu: Percent of one core.
-        memory: MiB.
-        ports: The host's ports that may be picked.
+        cpu: The limit of CPU time, in percent of one core.
+        memory: The limit of memory, in MiB.
+        ports: The host's ports that the agent picks from.
         bind: The host's address on which ports are published.
         ssh_port: The SSH port in a container.
         http_port: The HTTP port in a container.
         data: Where the app's volume is mounted.
-        ssh_user: Whose password is set.
-        stop_seconds: How long an app has to end before it is killed.
-        password_min: Characters in the shortest password.
-        pids: Processes and threads in one app.
-        log_mib: MiB that an app's log may take.
-        min_free_percent: Space and inodes that must be free for new data, on the engine's disk and
-            on that of the database.
-        no_new_privileges: Whether setuid programs are powerless in apps.
-        settle_seconds: How long an app must stay up for its start to count.
+        ssh_user: The user whose password is set.
+        stop_seconds: The time between the request to end and the kill.
+        password_min: The smallest number of characters in a password.
+        pids: The limit of processes and threads in one app.
+        log_mib: The limit of an app's log, in MiB.
+        min_free_percent: The part of space and inodes that must be free for new data, on the
+            engine's disk and on that of the database.
+        no_new_privileges: Whether setuid programs in apps gain no privileges.
+        settle_seconds: How long an app must stay up to count as started.
 
     """
 

@@ -1,4 +1,4 @@
-"""Room on the disks of the engine and of the agent, which many things fail without."""
+"""Free space on the disks of the engine and of the agent."""
 
 import os
 from collections.abc import Callable
@@ -10,9 +10,9 @@ Statvfs = Callable[[str], os.statvfs_result]
 
 
 class DiskGuard:
-    """Refuses what adds data while a disk is nearly full; all else goes on.
+    """Refuses operations that add data while a disk is nearly full.
 
-    ``database_directory`` is where the agent keeps its database.
+    ``database_directory`` holds the agent's database.
     """
 
     def __init__(
@@ -23,9 +23,13 @@ class DiskGuard:
         self._statvfs = statvfs
 
     def check(self, root: str) -> None:
-        """Refuse when too few bytes or inodes are free under ``root`` or on our own disk; DiskFull.
+        """Check the disk of the engine's ``root`` and that of the database.
 
-        Nothing is refused where it cannot be measured: the engine's files may be elsewhere.
+        A disk that cannot be measured passes: the engine's may be on another host.
+
+        Raises:
+            DiskFull: too few bytes or inodes are free.
+
         """
         for path in (root, self._database_directory):
             self._check(path)

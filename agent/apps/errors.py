@@ -1,20 +1,20 @@
-"""What can go wrong with an app, named after it."""
+"""The errors of operations and queries on apps."""
 
 
 class AppError(Exception):
-    """A change or a question about an app that cannot be met; the text is for the operator."""
+    """An operation or a query on an app fails; the text is for the operator."""
 
 
 class InvalidApp(AppError):
-    """A field of an app is not what it may be."""
+    """A field of an app has an invalid value."""
 
 
 class InvalidPassword(AppError):
-    """The password cannot be set as it is."""
+    """The text cannot be a password."""
 
 
 class InvalidLabel(AppError):
-    """The label is no ``key:value``."""
+    """The label is not ``key:value``."""
 
 
 class AppNotFound(AppError):
@@ -29,23 +29,23 @@ class LabelNotFound(AppError):
 
 
 class AppExists(AppError):
-    """There is an app of that name already."""
+    """An app of that name exists."""
 
 
 class AppBusy(AppError):
-    """Another change of the app is under way."""
+    """Another operation of the app runs."""
 
 
 class AppNotRunning(AppError):
-    """What was asked for needs a running app."""
+    """The operation or query needs a running app."""
 
 
 class NameTaken(AppError):
-    """A container or volume of that name exists, and is not ours."""
+    """A container or volume of that name exists that is not the agent's."""
 
 
 class PortInUse(AppError):
-    """A port is held by somebody else."""
+    """A port is held by another app, container or program."""
 
 
 class NoFreePort(AppError):
@@ -55,25 +55,25 @@ class NoFreePort(AppError):
 class StartFailed(AppError):
     """The container does not start, or does not stay up.
 
-    ``reason`` is the text without the app's own words, which may hold what no log should.
+    ``reason`` is the text without the app's own output, which may be secret and is not logged.
     """
 
-    def __init__(self, reason: str, *, said: str = "") -> None:
-        super().__init__(f"{reason}; it wrote: {said}" if said else reason)
+    def __init__(self, reason: str, *, output: str = "") -> None:
+        super().__init__(f"{reason}; it wrote: {output}" if output else reason)
         self.reason = reason
 
 
 class DataInUse(AppError):
-    """A container that is not the app's uses the app's volume."""
+    """Another container uses the app's volume."""
 
 
 class UnfitImage(AppError):
-    """The image is not one that an app can be made of."""
+    """The image cannot be used for an app."""
 
 
 class MemoryInUse(AppError):
-    """The app uses more memory than it is to get."""
+    """The app uses more memory than the new limit."""
 
 
 class NoSuchUser(AppError):
-    """The app's image has no such user, or nothing that sets passwords."""
+    """The app's image has no such user, or no program that sets passwords."""

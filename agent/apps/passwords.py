@@ -1,24 +1,23 @@
-"""The password of an app's user: kept as a crypt hash, set again wherever a container begins."""
+"""The password of an app's user, which is kept as a crypt hash and set in each new container."""
 
 import asyncio
 import re
 
 from passlib.hash import sha512_crypt
 
-from agent.apps.container_spec import password_user
+from agent.apps.containers.spec import password_user
 from agent.apps.errors import InvalidPassword, NoSuchUser
 from agent.engine.protocol import (
     CommandTimeout,
     Container,
     Engine,
     EngineConflict,
-    EngineError,
-    EngineUnavailable,
+    EngineRefused,
     ObjectNotFound,
 )
 
 MAX_PASSWORD_LENGTH = 1024
-# About 70 ms here to make, and as long in the app at each login.
+# This takes some 70 ms here, and as long in the app at each login.
 ROUNDS = 100_000
 PUBLIC_KEY = re.compile(r"\s*(ssh-|ecdsa-|sk-|-----BEGIN |---- BEGIN SSH2)")
 CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -36,7 +35,7 @@ NO_CHPASSWD = "the app's image has no `chpasswd`, so no password can be set"
 
 
 def check_password(password: str, *, min_length: int) -> None:
-    """Refuse what is no password; InvalidPassword, without a word of it in the message."""
+    """Refuse an unfit password; InvalidPassword, whose text does not hold it."""
     if PUBLIC_KEY.match(password):
         raise InvalidPassword(
             "this looks like an SSH public key; this call sets a password, and wants that"
@@ -48,7 +47,7 @@ def check_password(password: str, *, min_length: int) -> None:
 
 
 async def hash_password(password: str) -> str:
-    """Hash a password as the app's own system does, in a thread: it takes its time."""
+    """Hash a password with SHA-512 crypt, in a thread: that takes some 70 ms."""
     hasher = sha512_crypt.using(rounds=ROUNDS)
     return str(await asyncio.to_thread(hasher.hash, password))
 
@@ -61,11 +60,13 @@ class Passwords:
         self._default_user = default_user
 
     def user(self, container: Container) -> str:
-        """Name the user whose password it is."""
+        """Return the user whose password it is."""
         return password_user(container.labels, self._default_user)
 
     async def apply(self, container: Container, password: str) -> None:
-        """Set it in a running container, by way of the input, which nobody publishes.
+        """Set a password hash in a running container.
+
+        It is passed in the standard input: the engine publishes commands in its events.
 
         Raises:
             NoSuchUser: the image has no such user, or no chpasswd that works.
@@ -81,14 +82,14 @@ class Passwords:
         if done.exit_code in NOT_FOUND_EXIT_CODES:
             raise NoSuchUser(NO_CHPASSWD)
         if done.exit_code != 0:
-            # Not its words: they may hold the hash.
+            # Its output may hold the hash.
             raise NoSuchUser(
                 f"the app's image has no user `{user}` whose password could be set: its `chpasswd`"
                 f" ended with exit code {done.exit_code}"
             )
 
     async def check_settable(self, container: Container) -> None:
-        """Refuse a password for a stopped app that could not be set in it; NoSuchUser."""
+        """Refuse a password for a stopped container that could not be set in it; NoSuchUser."""
         user = self.user(container)
         try:
             known = await self._engine.read_file(container.id, "/etc/passwd")
@@ -106,20 +107,16 @@ class Passwords:
                 await self._engine.read_file(container.id, f"{place}/chpasswd")
             except ObjectNotFound:
                 continue
-            except EngineUnavailable:
-                raise
-            except EngineError:
+            except EngineRefused:
                 return True  # a link, or large
             return True
         return False
 
     async def read_hash(self, container: Container) -> str | None:
-        """Give the hash that the container holds, None when there is none."""
+        """Return the hash that the container holds, None if there is none."""
         try:
             shadow = await self._engine.read_file(container.id, "/etc/shadow")
-        except EngineUnavailable:
-            raise
-        except EngineError:
+        except EngineRefused:
             return None
         for line in shadow.decode("utf-8", "replace").splitlines():
             user, _, rest = line.partition(":")

@@ -1,10 +1,12 @@
-"""Ports of the host: picked where none is asked for, and checked before they are promised."""
+"""Ports of the host: picked where none is asked for, checked before an app gets them."""
 
 import errno
-import random
+import secrets
 import socket
-from collections.abc import Callable, Collection
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from structlog.typing import FilteringBoundLogger
 
@@ -15,11 +17,21 @@ from agent.engine.protocol import Container, Engine
 EPHEMERAL_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
+class PortProbe(Protocol):
+    """What the host's kernel says of its ports."""
+
+    @property
+    def ephemeral(self) -> range:
+        """The ports that the kernel lends to outgoing connections: any may be busy at times."""
+
+    def can_listen(self, port: int) -> bool:
+        """Return whether a server may listen on the port now."""
+
+
 class Ports:
     """Finds out who holds a port: our apps, running or not, other containers, or any program.
 
-    ``probe`` tells whether the host lets a server listen on a port; the kernel
-    lends those in ``ephemeral`` to outgoing connections.
+    Ports are picked from ``pick_from``, without those that the kernel lends to others.
     """
 
     def __init__(
@@ -27,62 +39,61 @@ class Ports:
         *,
         engine: Engine,
         repository: AppRepository,
+        probe: PortProbe,
         pick_from: range,
-        probe: Callable[[int], bool],
-        ephemeral: range,
-        rng: random.Random,
         log: FilteringBoundLogger,
     ) -> None:
         self._engine = engine
         self._repository = repository
-        self._pick_from = [port for port in pick_from if port not in ephemeral] or list(pick_from)
         self._probe = probe
-        self._ephemeral = ephemeral
+        self._pick_from = [port for port in pick_from if port not in probe.ephemeral] or list(
+            pick_from
+        )
         self._log = log
-        self._rng = rng
 
     async def published(self) -> list[Container]:
-        """List all containers on this host, for what they publish."""
+        """List all containers on this host, with the ports that they publish."""
         return await self._engine.containers()
 
     def check(
         self, app: str, port: int, published: Collection[Container], own_container_id: str | None
     ) -> None:
-        """Refuse a port that somebody else holds; ``own_container_id`` is its present one.
+        """Refuse a port that another holds than the app and its ``own_container_id``.
 
-        One that an outgoing connection may hold at the app's next start is taken, with a warning.
+        Warn of one that an outgoing connection may hold at the app's next start.
 
         Raises:
-            PortInUse: the message names the holder as well as it is known.
+            PortInUse: the message names the holder, if it is known.
 
         """
         holder = self.holder(app, port, published, own_container_id)
         if holder is not None:
             raise PortInUse(f"port {port} is held by {holder}; name another, or 0 for a free one")
-        if port in self._ephemeral:
+        ephemeral = self._probe.ephemeral
+        if port in ephemeral:
             self._log.warning(
                 "port of an app may be taken by an outgoing connection while the app does not run:"
                 " the kernel lends ports of that range",
                 app=app,
                 port=port,
-                range=f"{self._ephemeral[0]}-{self._ephemeral[-1]}",
+                range=f"{ephemeral[0]}-{ephemeral[-1]}",
             )
 
     def holder(
         self, app: str, port: int, published: Collection[Container], own_container_id: str | None
     ) -> str | None:
-        """Tell who holds a port, None when it is free for the app."""
+        """Return who holds a port, None if it is free for the app."""
         other = self._repository.port_holder(port, other_than=app)
         if other is not None:
             return f"app `{other}`"
         for container in published:
             if port in container.ports:
                 return None if container.id == own_container_id else f"container `{container.name}`"
-        return None if self._probe(port) else "another program on this host"
+        return None if self._probe.can_listen(port) else "another program on this host"
 
     def pick(self, app: str, published: Collection[Container], taken: Collection[int]) -> int:
-        """Pick a free port; NoFreePort when the range holds none."""
-        start = self._rng.randrange(len(self._pick_from))
+        """Pick a free port at random; NoFreePort if the range holds none."""
+        start = secrets.randbelow(len(self._pick_from))
         for port in self._pick_from[start:] + self._pick_from[:start]:
             if port not in taken and self.holder(app, port, published, None) is None:
                 return port
@@ -91,22 +102,29 @@ class Ports:
         )
 
 
-def can_listen(bind: str, port: int) -> bool:
-    """Try to bind the port for a moment, as the engine will."""
-    family = socket.AF_INET6 if ":" in bind else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((bind, port))
-            probe.listen(1)
-        except OSError as error:
-            # Without the right to bind a low port only the engine can tell.
-            return error.errno != errno.EADDRINUSE
-    return True
+@dataclass(frozen=True, kw_only=True)
+class HostPorts:
+    """The ports of this host, as they may be bound at the address ``bind``."""
+
+    bind: str
+    ephemeral: range
+
+    def can_listen(self, port: int) -> bool:
+        """Bind the port for a moment, as the engine will."""
+        family = socket.AF_INET6 if ":" in self.bind else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((self.bind, port))
+                probe.listen(1)
+            except OSError as error:
+                # Without the right to bind a low port only the engine can find out.
+                return error.errno != errno.EADDRINUSE
+        return True
 
 
 def ephemeral_ports(source: Path = EPHEMERAL_RANGE_FILE) -> range:
-    """Give the ports that the kernel lends to outgoing connections: any may be busy at times."""
+    """Return the ports that the kernel lends to outgoing connections, none if it does not say."""
     try:
         first, last = map(int, source.read_text("ascii").split())
     except (OSError, ValueError):

@@ -1,14 +1,17 @@
-"""Looking at apps: always at the engine, never at what was once known."""
+"""Reading apps: the answers come from the engine each time, and nothing is cached."""
 
+import asyncio
 import time
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
+from typing import Protocol
 
 import msgspec
 
 from agent.apps import views
-from agent.apps.container_spec import APP_LABEL
+from agent.apps.containers.spec import APP_LABEL
 from agent.apps.errors import AppNotRunning
-from agent.apps.operations.runner import OperationRunner, RunningOperation
+from agent.apps.operations.runner import OperationRunner
 from agent.apps.repository import AppRepository
 from agent.apps.views import AppView
 from agent.engine.protocol import (
@@ -16,20 +19,26 @@ from agent.engine.protocol import (
     Engine,
     EngineConflict,
     EngineError,
+    EngineRefused,
+    EngineTimeout,
     ObjectNotFound,
     Process,
     Sample,
 )
 from agent.model import App
+from agent.reporting.heartbeat import HostedApp, HostedApps
 
-# An average over longer than this says nothing about now.
-OLDEST_SAMPLE_SECONDS = 300.0
+# An average over a longer time says nothing about now.
+MAX_SAMPLE_AGE_SECONDS = 300.0
+ANSWER_TIMEOUT_SECONDS = 5.0
+RETRY_SECONDS = 3.0
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
-    """What a container uses. ``cpu_percent`` is of one core, since the reading before.
+    """What a container uses.
 
-    What cannot be told is None: memory is, where the host's kernel does not count it.
+    ``cpu_percent`` is of one core, since the query before, None for the first one. Memory is None
+    where the host's kernel does not count it.
     """
 
     cpu_percent: float | None
@@ -43,7 +52,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AppQueries:
-    """Answers questions about apps."""
+    """Answers queries about apps."""
 
     def __init__(
         self, *, engine: Engine, repository: AppRepository, operations: OperationRunner
@@ -66,37 +75,21 @@ class AppQueries:
         return [record for record in found if not states or record.state in states]
 
     async def containers(self, *, seconds: float | None = None) -> dict[str, Container]:
-        """Give our containers by their id."""
+        """Return the containers of apps by their id."""
         listed = await self._engine.containers(label=APP_LABEL, seconds=seconds)
         return {container.id: container for container in listed}
 
     def _summary(self, app: App, container: Container | None) -> AppView:
-        job = self._current_operation(app.name)
-        return views.summary(app, container, job, since(job.since) if job else "")
+        return views.summary(app, container, self._operations.status(app.name))
 
     async def one(self, name: str) -> AppView:
-        """Give one app; AppNotFound."""
+        """Return one app; AppNotFound."""
         app = self._repository.get(name)
         try:
             container = await self._engine.inspect(app.container_id) if app.container_id else None
         except ObjectNotFound:
             container = None
-        job = self._current_operation(name)
-        return views.full(app, container, job, since(job.since) if job else "")
-
-    def _current_operation(self, name: str) -> RunningOperation | None:
-        """Give the change of an app under way, or the one that broke off and is not settled yet."""
-        job, unfinished = self._operations.current(name), self._repository.change(name)
-        if job is None and unfinished is not None:
-            return RunningOperation(
-                app=name,
-                operation=unfinished.operation,
-                by=unfinished.by,
-                since=unfinished.since,
-                promised=unfinished.promised,
-                step="waiting for the engine",
-            )
-        return job
+        return views.full(app, container, self._operations.status(name))
 
     async def processes(self, name: str) -> list[Process]:
         """List an app's processes, none when it does not run."""
@@ -112,8 +105,8 @@ class AppQueries:
         """Measure an app.
 
         Raises:
-            AppNotRunning: there is nothing to measure.
-            EngineError: it runs, and the engine does not measure it.
+            AppNotRunning: it does not run.
+            EngineRefused: it runs, and the engine does not measure it.
 
         """
         app, idle = self._repository.get(name), AppNotRunning(f"app `{name}` does not run")
@@ -127,7 +120,9 @@ class AppQueries:
         if not runs:
             raise idle
         if sample is None:
-            raise EngineError(f"app `{name}` runs, but the container engine gives no figures of it")
+            raise EngineRefused(
+                f"app `{name}` runs, but the container engine gives no figures of it"
+            )
         return self._stats(app.container_id, sample)
 
     async def _runs(self, container_id: str) -> bool:
@@ -135,11 +130,15 @@ class AppQueries:
 
     def _stats(self, container_id: str, sample: Sample) -> Stats:
         now = time.monotonic()
-        before, previous = self._samples.pop(container_id, (now, sample))
+        self._samples = {
+            each: (taken, kept)
+            for each, (taken, kept) in self._samples.items()
+            if now - taken <= MAX_SAMPLE_AGE_SECONDS
+        }
+        _, previous = self._samples.get(container_id, (now, sample))
         self._samples[container_id] = (now, sample)
-        recent = now - before <= OLDEST_SAMPLE_SECONDS
         return Stats(
-            cpu_percent=cpu_percent(previous, sample) if recent else None,
+            cpu_percent=cpu_percent(previous, sample),
             memory_bytes=sample.memory_bytes,
             memory_limit_bytes=sample.memory_limit_bytes,
             network_rx_bytes=sample.network_rx_bytes,
@@ -149,15 +148,10 @@ class AppQueries:
             pids=sample.pids,
         )
 
-    def forget_samples(self, existing: Collection[str]) -> None:
-        """Let go of the samples of containers that are gone."""
-        for container_id in self._samples.keys() - existing:
-            del self._samples[container_id]
-
     async def logs(
         self, name: str, *, tail: int | None, since: float | None, follow: bool
     ) -> AsyncGenerator[bytes]:
-        """Give what an app wrote, in its own bytes; AppNotFound, AppNotRunning."""
+        """Return what an app wrote, in its own bytes; AppNotFound, AppNotRunning."""
         container_id = self._repository.get(name).container_id
         try:
             seen = await self._engine.inspect(container_id) if container_id is not None else None
@@ -169,13 +163,91 @@ class AppQueries:
 
 
 def cpu_percent(previous: Sample, sample: Sample) -> float | None:
-    """Give percent of one core between two samples, None where they do not follow each other."""
+    """Return percent of one core between two samples, None where they are not consecutive."""
     used, passed = sample.cpu_ns - previous.cpu_ns, sample.system_ns - previous.system_ns
     if passed <= 0 or used < 0:
         return None
     return round(used / passed * sample.cpus * 100, 2)
 
 
-def since(moment: float) -> str:
-    """Give a Unix time as RFC 3339 in UTC."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
+class ContainerLister(Protocol):
+    """Lists the containers of apps."""
+
+    def __call__(self, *, seconds: float | None = None) -> Awaitable[Mapping[str, Container]]:
+        """Return them by id; EngineError after so many seconds, or the engine's usual time."""
+
+
+class HostedAppsQuery:
+    """The apps for the heartbeat, which is never kept waiting for the engine.
+
+    If the engine does not answer in time, as a frozen one does not, it is asked in the background
+    from then on, and ``on_change`` is called when it answers.
+    """
+
+    def __init__(
+        self,
+        *,
+        repository: AppRepository,
+        containers: ContainerLister,
+        version: Callable[[], str | None],
+        on_change: Callable[[], None],
+        timeout_seconds: float = ANSWER_TIMEOUT_SECONDS,
+    ) -> None:
+        self._repository = repository
+        self._containers = containers
+        self._version = version
+        self._on_change = on_change
+        self._timeout_seconds = timeout_seconds
+        self._background_list: asyncio.Task[None] | None = None
+        self._late_answer: Mapping[str, Container] | None = None
+
+    async def hosted_apps(self) -> HostedApps:
+        """Return the apps and the state of the engine; never fails, and takes 5 s at most."""
+        containers, self._late_answer = self._late_answer, None
+        if containers is None and self._background_list is None:
+            containers = await self._list_in_time()
+        apps = tuple(
+            HostedApp(
+                name=app.name,
+                http_port=app.http_port,
+                labels=app.labels,
+                running=_is_running((containers or {}).get(app.container_id or "")),
+            )
+            for app in self._repository.existing()
+        )
+        state = "unreachable" if containers is None else "running"
+        return HostedApps(apps=apps, docker_state=state, docker_version=self._version())
+
+    async def _list_in_time(self) -> Mapping[str, Container] | None:
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                return await self._containers(seconds=self._timeout_seconds)
+        except (TimeoutError, EngineTimeout):
+            if self._background_list is None:
+                self._background_list = asyncio.create_task(
+                    self._list_in_background(), name="engine does not answer"
+                )
+        except EngineError:
+            pass
+        return None
+
+    async def _list_in_background(self) -> None:
+        try:
+            while True:
+                with suppress(EngineError):
+                    self._late_answer = await self._containers()
+                    break
+                await asyncio.sleep(RETRY_SECONDS)
+        finally:
+            self._background_list = None
+        self._on_change()
+
+    async def close(self) -> None:
+        """Stop asking in the background."""
+        if self._background_list is not None:
+            self._background_list.cancel()
+            await asyncio.gather(self._background_list, return_exceptions=True)
+
+
+def _is_running(container: Container | None) -> bool:
+    return container is not None and container.state == "running"

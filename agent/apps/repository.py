@@ -1,24 +1,24 @@
-"""All apps and their changes under way: in memory to be read, in the store to last."""
+"""All apps and the journal of operations: in memory to be read, in the store to last."""
 
 from collections.abc import Iterator
 
 from agent.apps.errors import AppNotFound
-from agent.model import App, Change
+from agent.model import App, CreateEntry, DeleteEntry, JournalEntry
 from agent.state.store import Store, StoredState
 
 
 class AppRepository:
-    """What was asked for.
+    """The apps as they were asked for, and the operations that have not ended.
 
-    A change holds its ports from the moment in which ``begin`` is called, before it is written, so
-    that no two changes side by side can take the same.
+    An operation holds its ports from the moment in which ``begin`` is called, before its entry is
+    written, so that no two operations side by side can take the same.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._apps: dict[str, App] = {}
-        self._changes: dict[str, Change] = {}
-        self._claims: dict[str, App] = {}
+        self._entries: dict[str, JournalEntry] = {}
+        self._being_written: dict[str, App] = {}
         self._undone: set[str] = set()
         self.agent = ""
         self.adopted = True
@@ -27,47 +27,47 @@ class AppRepository:
         """Take over what the store holds."""
         self.agent, self.adopted = stored.agent, stored.adopted
         self._apps = {app.name: app for app in stored.apps}
-        self._changes = {change.app: change for change in stored.changes}
+        self._entries = {entry.app: entry for entry in stored.entries}
         self._undone = set(stored.undone)
 
     def get(self, name: str) -> App:
-        """Give an app, a new one from the beginning of its creation; AppNotFound."""
+        """Return an app, a new one from the beginning of its creation; AppNotFound."""
         app = self.find(name)
         if app is None:
             raise AppNotFound(name)
         return app
 
     def find(self, name: str) -> App | None:
-        """Give an app, or None."""
-        change = self._changes.get(name)
-        being_created = change.target if change and change.operation == "create" else None
+        """Return an app, None if there is none."""
+        entry = self._entries.get(name)
+        being_created = entry.target if isinstance(entry, CreateEntry) else None
         return self._apps.get(name) or being_created
 
     def all(self) -> list[App]:
-        """Give all apps by name, new ones from the beginning of their creation."""
+        """Return all apps by name, new ones from the beginning of their creation."""
         return [self.get(name) for name in sorted(self._apps.keys() | self._being_created())]
 
     def _being_created(self) -> set[str]:
-        return {name for name, change in self._changes.items() if change.operation == "create"}
+        return {name for name, entry in self._entries.items() if isinstance(entry, CreateEntry)}
 
     def existing(self) -> list[App]:
-        """Give all apps by name that are not just being created."""
+        """Return all apps by name, without those whose creation has not ended."""
         return [app for _, app in sorted(self._apps.items())]
 
-    def change(self, name: str) -> Change | None:
-        """Give the app's change that is not finished."""
-        return self._changes.get(name)
+    def entry(self, name: str) -> JournalEntry | None:
+        """Return the entry of the app in the journal, None if there is none."""
+        return self._entries.get(name)
 
-    def changes(self) -> list[Change]:
-        """Give all changes that are not finished."""
-        return list(self._changes.values())
+    def entries(self) -> list[JournalEntry]:
+        """Return the journal."""
+        return list(self._entries.values())
 
-    def undone(self, change: str) -> bool:
-        """Tell whether what a change made is nobody's, since it was taken back or replaced."""
-        return change in self._undone
+    def is_undone(self, operation: str) -> bool:
+        """Return whether containers that the operation of this id made are orphans."""
+        return operation in self._undone
 
     def port_holder(self, port: int, *, other_than: str) -> str | None:
-        """Tell which other app has a port of the host, or is about to get it."""
+        """Return which other app has a port of the host, or is about to get it."""
         for app in self._port_holders():
             if app.name != other_than and port in (app.ssh_port, app.http_port):
                 return app.name
@@ -75,55 +75,55 @@ class AppRepository:
 
     def _port_holders(self) -> Iterator[App]:
         yield from self._apps.values()
-        yield from self._claims.values()
-        for change in self._changes.values():
-            if change.target is not None:
-                yield change.target
+        yield from self._being_written.values()
+        for entry in self._entries.values():
+            if not isinstance(entry, DeleteEntry):
+                yield entry.target
 
-    async def begin(self, change: Change) -> Change:
-        """Write down a change before it is done; it takes the place of one that broke off."""
-        unfinished = self._changes.get(change.app)
-        self._changes[change.app] = change
+    async def begin(self, entry: JournalEntry) -> None:
+        """Write an entry before its operation changes anything; it replaces an unfinished one."""
+        unfinished = self._entries.get(entry.app)
+        self._entries[entry.app] = entry
         try:
-            await self._store.begin(change, undone=unfinished.id if unfinished else None)
+            await self._store.begin(entry, undone=unfinished.id if unfinished else None)
         except BaseException:
-            del self._changes[change.app]
+            del self._entries[entry.app]
             if unfinished is not None:
-                self._changes[change.app] = unfinished
+                self._entries[entry.app] = unfinished
             raise
         if unfinished is not None:
             self._undone.add(unfinished.id)
-        return change
 
-    async def advance(self, change: Change) -> Change:
-        """Write down how far a change is."""
-        await self._store.begin(change)
-        self._changes[change.app] = change
-        return change
+    async def advance(self, entry: JournalEntry) -> None:
+        """Write how far an operation is."""
+        await self._store.begin(entry)
+        self._entries[entry.app] = entry
 
-    async def finish(self, change: Change, app: App | None, *, undone: str | None = None) -> None:
-        """Close a change with the app as it now is, or with none.
+    async def finish(
+        self, entry: JournalEntry, app: App | None, *, undone: str | None = None
+    ) -> None:
+        """Remove an entry and put the app as it is now, None if it is gone.
 
-        ``undone`` is a change whose container is nobody's from now on: this one, if it was in vain,
-        or the one that made the container before this one's, if that is still there.
+        ``undone`` is the id of an operation whose containers are orphans from now on: this one, if
+        it failed, or the one that made a container which is still to be removed.
         """
-        await self._store.finish(change, app, undone=undone)
+        await self._store.finish(entry, app, undone=undone)
         if undone is not None:
             self._undone.add(undone)
-        self._changes.pop(change.app, None)
-        self._keep(change.app, app)
+        self._entries.pop(entry.app, None)
+        self._keep(entry.app, app)
 
     async def put(self, app: App) -> None:
-        """Keep an app as it now is; it has its ports from now on, before that is written."""
-        self._claims[app.name] = app
+        """Put an app as it is now; it holds its ports from now on, before it is written."""
+        self._being_written[app.name] = app
         try:
             await self._store.put(app)
         finally:
-            del self._claims[app.name]
+            del self._being_written[app.name]
         self._keep(app.name, app)
 
     async def adopt(self, apps: list[App]) -> None:
-        """Keep apps that were read back from their containers."""
+        """Put apps that were read from their containers."""
         await self._store.adopt(apps)
         self.adopted = True
         for app in apps:

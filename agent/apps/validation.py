@@ -1,12 +1,13 @@
-"""What may be asked for: a new app, a change of one, and what either may hold."""
+"""Which values the fields of an app, its labels and its name may have."""
 
 import re
-
-import msgspec
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from agent.apps.errors import InvalidApp, InvalidLabel
 from agent.engine.protocol import EngineInfo
-from agent.model import App
+from agent.model import App, AppChanges, NewApp, given_values
+from config.address import MAX_PORT
 
 APP_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{1,62}")
 IMAGE_SERVER = r"(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?(?::[0-9]{1,5})?/)?"
@@ -23,34 +24,10 @@ MAX_LABEL_LENGTH = 1024
 MAX_APP_LABELS = 1024
 MIN_MEMORY_MIB = 6
 CPU_PER_CORE = 100
-LAST_PORT = 65_535
-
-
-class NewApp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a create asks for. A port of 0 is picked by the agent."""
-
-    name: str
-    image: str
-    ssh_port: int = 0
-    http_port: int = 0
-    cpu: int | msgspec.UnsetType = msgspec.UNSET
-    memory: int | msgspec.UnsetType = msgspec.UNSET
-    env: dict[str, str] = msgspec.field(default_factory=dict)
-
-
-class AppChanges(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an update asks for; what is left out stays."""
-
-    image: str | msgspec.UnsetType = msgspec.UNSET
-    ssh_port: int | msgspec.UnsetType = msgspec.UNSET
-    http_port: int | msgspec.UnsetType = msgspec.UNSET
-    cpu: int | msgspec.UnsetType = msgspec.UNSET
-    memory: int | msgspec.UnsetType = msgspec.UNSET
-    env: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
 
 
 def check_new_app(wanted: NewApp) -> None:
-    """Refuse a new app whose fields are not what they may be.
+    """Refuse a new app with invalid fields.
 
     Raises:
         InvalidApp: the message names the field and says what would be right.
@@ -61,26 +38,28 @@ def check_new_app(wanted: NewApp) -> None:
             f"`name` is {excerpt(wanted.name)}; a name begins with a-z or 0-9, goes on with"
             " a-z 0-9 _ . - and has 2 to 63 characters"
         )
-    _check_image(wanted.image)
-    _check_port("ssh_port", wanted.ssh_port, least=0)
-    _check_port("http_port", wanted.http_port, least=0)
-    _check_env(wanted.env)
+    _check_fields(given_values(wanted), least_port=0)
 
 
 def check_changes(changes: AppChanges) -> None:
-    """Refuse an update whose fields are not what they may be; InvalidApp as for a new app."""
-    if changes.image is not msgspec.UNSET:
-        _check_image(changes.image)
-    if changes.ssh_port is not msgspec.UNSET:
-        _check_port("ssh_port", changes.ssh_port, least=1)
-    if changes.http_port is not msgspec.UNSET:
-        _check_port("http_port", changes.http_port, least=1)
-    if changes.env is not msgspec.UNSET:
-        _check_env(changes.env)
+    """Refuse an update with invalid fields; InvalidApp as for a new app."""
+    _check_fields(given_values(changes), least_port=1)
+
+
+def _check_fields(values: Mapping[str, Any], *, least_port: int) -> None:
+    checks: dict[str, Callable[[Any], None]] = {
+        "image": _check_image,
+        "ssh_port": lambda port: _check_port("ssh_port", port, least=least_port),
+        "http_port": lambda port: _check_port("http_port", port, least=least_port),
+        "env": _check_env,
+    }
+    for field, check in checks.items():
+        if field in values:
+            check(values[field])
 
 
 def check_fits_host(app: App, host: EngineInfo) -> None:
-    """Refuse an app that the host has no room for, or whose ports are one; InvalidApp."""
+    """Refuse an app that is too large for the host, or whose ports are equal; InvalidApp."""
     most = CPU_PER_CORE * host.cpus
     if not 1 <= app.cpu <= most:
         raise InvalidApp(f"`cpu` is {app.cpu}; 1 to {most} percent of one core are possible here")
@@ -95,7 +74,7 @@ def check_fits_host(app: App, host: EngineInfo) -> None:
 
 
 def check_label(label: str) -> str:
-    """Give the label back, or refuse what is no ``key:value``; InvalidLabel."""
+    """Return the label; InvalidLabel if it is not ``key:value``."""
     if len(label) > MAX_LABEL_LENGTH or not all(map(str.isprintable, label)):
         raise InvalidLabel(
             f"`Value` must have at most {MAX_LABEL_LENGTH} characters and no control characters"
@@ -106,7 +85,7 @@ def check_label(label: str) -> str:
 
 
 def excerpt(text: str) -> str:
-    """Give the beginning of what somebody sent, in a form that cannot harm a log or a terminal."""
+    """Return the beginning of a text from outside, escaped for logs and terminals."""
     return ascii(text if len(text) <= MAX_EXCERPT_LENGTH else text[:MAX_EXCERPT_LENGTH] + "...")
 
 
@@ -118,9 +97,9 @@ def _check_image(image: str) -> None:
 
 
 def _check_port(field: str, port: int, *, least: int) -> None:
-    if not least <= port <= LAST_PORT:
+    if not least <= port <= MAX_PORT:
         picked = ", or 0 for one that the agent picks" if least == 0 else ""
-        raise InvalidApp(f"`{field}` is {port}; write 1 to {LAST_PORT}{picked}")
+        raise InvalidApp(f"`{field}` is {port}; write 1 to {MAX_PORT}{picked}")
 
 
 def _check_env(env: dict[str, str]) -> None:

@@ -1,12 +1,12 @@
-"""An app as it is shown: what was asked for beside what the engine says."""
+"""The record of an app: what was asked for, and what the engine says."""
 
 from typing import Literal
 
 import msgspec
 
-from agent.apps.operations.runner import RunningOperation
+from agent.apps.operations.runner import OperationStatus
 from agent.engine.protocol import Container, InspectedContainer
-from agent.model import App
+from agent.model import App, AppSpec, rfc3339, spec_values
 
 AppState = Literal[
     "created",
@@ -33,7 +33,7 @@ TRANSITIONAL_STATES = {
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a change is. ``percent`` is that of the pull, where its size is known."""
+    """An operation that has not ended; ``percent`` is of the pull, None where no size is known."""
 
     operation: str
     step: str | None
@@ -42,16 +42,13 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     since: str
 
 
-class AppView(msgspec.Struct, frozen=True, kw_only=True):
-    """An app as it is answered; a list leaves out what only an inspect tells."""
+class AppView(AppSpec, frozen=True, kw_only=True):
+    """The record of an app.
 
-    name: str
-    image: str
-    ssh_port: int
-    http_port: int
-    cpu: int
-    memory: int
-    env: dict[str, str | None]
+    A list leaves out what only an inspect tells: ``started_at`` to ``oom_killed``. Times are RFC
+    3339 in UTC.
+    """
+
     labels: tuple[str, ...]
     state: str
     desired: str
@@ -68,47 +65,29 @@ class AppView(msgspec.Struct, frozen=True, kw_only=True):
     progress: Progress | None
 
 
-def state(app: App, container: Container | None, job: RunningOperation | None) -> str:
-    """Give the state of an app: the agent's own while it works on it, else the engine's word."""
-    working = TRANSITIONAL_STATES.get(job.operation) if job is not None else None
-    if working is not None:
-        return "pulling" if job and job.step == "pulling" and working == "creating" else working
-    if container is not None:
-        return container.state
-    return "failed" if app.failed else "missing"
-
-
-def summary(
-    app: App, container: Container | None, job: RunningOperation | None, since: str
-) -> AppView:
-    """Give the record as a list shows it; ``since`` is when the turn began."""
+def summary(app: App, container: Container | None, operation: OperationStatus | None) -> AppView:
+    """Return the record as a list shows it."""
     return AppView(
-        name=app.name,
-        image=app.image,
-        ssh_port=app.ssh_port,
-        http_port=app.http_port,
-        cpu=app.cpu,
-        memory=app.memory,
-        env={**app.env},
+        **spec_values(app),
         labels=app.labels,
-        state=state(app, container, job),
+        state=_state(app, container, operation),
         desired=app.desired,
         container_id=container.id if container else None,
         image_id=container.image_id if container else None,
         created_at=app.created_at,
         message=_unpublished_ports(app, container) or app.message,
         password=_password(app),
-        progress=_progress(job, since) if job else None,
+        progress=_progress(operation) if operation else None,
     )
 
 
 def full(
-    app: App, container: InspectedContainer | None, job: RunningOperation | None, since: str
+    app: App, container: InspectedContainer | None, operation: OperationStatus | None
 ) -> AppView:
-    """Give the whole record."""
+    """Return the whole record."""
     ran = container is not None and container.started_at is not None
     return msgspec.structs.replace(
-        summary(app, container, job, since),
+        summary(app, container, operation),
         started_at=container.started_at if container else None,
         finished_at=container.finished_at if container else None,
         exit_code=container.exit_code if container else None,
@@ -122,8 +101,18 @@ def without_env_values(record: AppView) -> AppView:
     return msgspec.structs.replace(record, env=dict.fromkeys(record.env))
 
 
+def _state(app: App, container: Container | None, operation: OperationStatus | None) -> str:
+    """Return the agent's own state while an operation runs, else the engine's."""
+    if operation is not None and operation.header.operation in TRANSITIONAL_STATES:
+        state = TRANSITIONAL_STATES[operation.header.operation]
+        return "pulling" if (state, operation.step) == ("creating", "pulling") else state
+    if container is not None:
+        return container.state
+    return "failed" if app.failed else "missing"
+
+
 def _unpublished_ports(app: App, container: Container | None) -> str | None:
-    """Say that an app is not reached, which a running one may be after a restart of the engine."""
+    """Return a message if a running app is not reachable, as after some restarts of the engine."""
     if container is None or container.state != "running":
         return None
     missing = sorted({app.ssh_port, app.http_port} - container.ports)
@@ -139,11 +128,11 @@ def _password(app: App) -> Literal["set", "pending"] | None:
     return "pending" if app.password_pending else "set"
 
 
-def _progress(job: RunningOperation, since: str) -> Progress:
+def _progress(operation: OperationStatus) -> Progress:
     return Progress(
-        operation=job.operation,
-        step=job.step or None,
-        percent=job.pull.percent if job.pull else None,
-        by=job.by,
-        since=since,
+        operation=operation.header.operation,
+        step=operation.step or None,
+        percent=operation.pull.percent if operation.pull else None,
+        by=operation.header.by,
+        since=rfc3339(operation.header.since),
     )

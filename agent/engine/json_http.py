@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from agent.engine.protocol import EngineError
+from agent.engine.protocol import EngineRefused
 from agent.engine.translation import refusal
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ class JsonHttp:
                 return decoder.decode(answer.body)
             said = REFUSED.decode(answer.body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise EngineError(f"the container engine answered something odd: {error}") from error
+            raise EngineRefused(f"the container engine answered something odd: {error}") from error
         raise refusal(said.message, answer.status)
 
     def close(self) -> None:

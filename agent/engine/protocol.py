@@ -6,9 +6,15 @@ from typing import Protocol
 
 import msgspec
 
+MIB = 1 << 20
+
 
 class EngineError(Exception):
-    """The engine did not do what it was asked to; the text holds its own words."""
+    """The engine did not do what it was asked to: EngineRefused or EngineUnavailable."""
+
+
+class EngineRefused(EngineError):
+    """The engine answered that it did not do it; the text holds its own words."""
 
 
 class EngineUnavailable(EngineError):
@@ -27,19 +33,19 @@ class TooManyStreams(EngineUnavailable):
     """As many logs are followed at once as the agent has room for."""
 
 
-class ObjectNotFound(EngineError):
+class ObjectNotFound(EngineRefused):
     """The engine knows no such container or volume."""
 
 
-class ImageUnavailable(EngineError):
+class ImageUnavailable(EngineRefused):
     """The image is not on this host and cannot be had."""
 
 
-class InvalidParameter(EngineError):
+class InvalidParameter(EngineRefused):
     """The engine will not have it as it was asked for, whatever the present state is."""
 
 
-class EngineConflict(EngineError):
+class EngineConflict(EngineRefused):
     """The present state of the container forbids it."""
 
 
@@ -47,15 +53,15 @@ class NameInUse(EngineConflict):
     """Another container has that name."""
 
 
-class HostPortInUse(EngineError):
+class HostPortInUse(EngineRefused):
     """A port on the host is held by somebody else."""
 
 
-class CommandTimeout(EngineError):
+class CommandTimeout(EngineRefused):
     """A command in a container does not end, though the engine is there."""
 
 
-class DiskFull(EngineError):
+class DiskFull(EngineRefused):
     """The host's disk has no room for this."""
 
 
@@ -218,7 +224,7 @@ class Engine(Protocol):
         """Make a container, which binds no port yet; its id. ImageUnavailable, NameInUse."""
 
     async def start(self, container_id: str) -> None:
-        """Start it. HostPortInUse; EngineError with the reason when its program cannot be run."""
+        """Start it. HostPortInUse; EngineRefused with the reason when its program cannot be run."""
 
     async def stop(self, container_id: str, seconds: int) -> None:
         """Ask it to end, paused or not, and kill it after so many seconds; fine if it is down."""

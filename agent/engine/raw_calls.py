@@ -11,7 +11,7 @@ import requests
 from docker.errors import APIError, create_api_error_from_http_exception
 
 from agent.engine.connection import Client
-from agent.engine.protocol import CommandTimeout, EngineConflict, EngineError, ExecResult
+from agent.engine.protocol import CommandTimeout, EngineConflict, EngineRefused, ExecResult
 from agent.engine.translation import understood
 
 OUTPUT = 4096
@@ -105,5 +105,5 @@ def read_file(client: Client, container_id: str, path: str) -> bytes:
             if content is not None:
                 return content.read(SMALL_FILE)
     except tarfile.TarError as error:
-        raise EngineError(f"{path} in the container cannot be read") from error
+        raise EngineRefused(f"{path} in the container cannot be read") from error
     raise EngineConflict(f"{path} in the container is no regular file")

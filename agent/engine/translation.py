@@ -13,6 +13,7 @@ from agent.engine.protocol import (
     DiskFull,
     EngineConflict,
     EngineError,
+    EngineRefused,
     EngineTimeout,
     EngineUnavailable,
     HostPortInUse,
@@ -48,7 +49,7 @@ def refusal(text: str, status: int = 500) -> EngineError:
         return ImageUnavailable(text)
     if NAME_TAKEN.search(text):
         return NameInUse(text)
-    return BY_STATUS.get(status, EngineError)(text)
+    return BY_STATUS.get(status, EngineRefused)(text)
 
 
 def translate(error: Exception) -> EngineError:
@@ -64,7 +65,7 @@ def translate(error: Exception) -> EngineError:
     if isinstance(error, TimeoutError | requests.Timeout | urllib3.exceptions.TimeoutError):
         return EngineTimeout("the container engine does not answer in time")
     if isinstance(error, requests.JSONDecodeError):
-        return EngineError(ODD)
+        return EngineRefused(ODD)
     return EngineUnavailable("the container engine cannot be reached")
 
 
@@ -74,14 +75,14 @@ def understood() -> Iterator[None]:
     try:
         yield
     except (LookupError, TypeError, AttributeError, ValueError) as error:
-        raise EngineError(ODD) from error
+        raise EngineRefused(ODD) from error
 
 
 def top_failure(error: EngineError) -> EngineError:
     """Say that it is the host's ps that failed, where no more is known of a failure."""
-    if type(error) is not EngineError:
+    if type(error) is not EngineRefused:
         return error
-    return EngineError(
+    return EngineRefused(
         "the processes cannot be listed: the engine asks the `ps` of its host (Debian: procps),"
         f" which failed: {error}"
     )

@@ -1,4 +1,4 @@
-"""What was asked for, and what is being done about it, in SQLite."""
+"""The apps and the journal of operations, in SQLite."""
 
 import asyncio
 import os
@@ -12,37 +12,35 @@ from typing import TypeAlias, TypeVar
 import msgspec
 
 from agent.engine.protocol import DiskFull
-from agent.model import App, Change
+from agent.model import App, JournalEntry
+from agent.state.migrations import CREATE_JOURNAL_TABLE, CREATE_UNDONE_TABLE, migrate
 
 T = TypeVar("T")
 Statement: TypeAlias = tuple[str, tuple[object, ...]]
+ENTRY_DECODER: msgspec.json.Decoder[JournalEntry] = msgspec.json.Decoder(JournalEntry)
 APPLICATION_ID = 0x526F_4C41  # "RoLA"
-SCHEMA_VERSION = 2
-CREATE_UNDONE_TABLE = "CREATE TABLE undone (change TEXT PRIMARY KEY);"
+SCHEMA_VERSION = 3
 INSERT_FACTS = "INSERT INTO facts VALUES ('agent', lower(hex(randomblob(8)))), ('adopted', 'no');"
 SCHEMA = f"""
 BEGIN IMMEDIATE;
 CREATE TABLE apps (name TEXT PRIMARY KEY, app BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE changes (app TEXT PRIMARY KEY, change BLOB NOT NULL) WITHOUT ROWID;
+{CREATE_JOURNAL_TABLE};
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE reserve (room BLOB);
-{CREATE_UNDONE_TABLE}
+{CREATE_UNDONE_TABLE};
 {INSERT_FACTS}
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 COMMIT;
 """
-MIGRATION = (
-    f"BEGIN IMMEDIATE; {CREATE_UNDONE_TABLE} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
-)
-# Of so many changes that were undone is known that a container of theirs is nobody's.
+# The ids of so many undone operations are kept; a container that one of them made is an orphan.
 MAX_UNDONE = 1024
-# Pages that are written once and then free, in the file and in its log, so that a stop or a
-# delete can still be written down when the disk is full.
+# Pages are written once and freed, in the file and in its write-ahead log, so that a stop or a
+# delete can still be recorded when the disk is full.
 RESTART_WAL = "PRAGMA wal_checkpoint(RESTART)"
 RESERVE_BYTES = 256 * 1024
 DISK_FULL_CODES = {sqlite3.SQLITE_FULL}
-# What is wrong with the disk says nothing of what is in the file.
+# These are errors of the disk; the content of the file may be good.
 DISK_ERROR_CODES = {
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_IOERR,
@@ -53,32 +51,37 @@ DISK_ERROR_CODES = {
 
 
 class StoreError(Exception):
-    """The database did not take it, or did not give it."""
+    """The database cannot be read or written."""
 
 
 class StoreUnusable(Exception):
-    """The database cannot be used; it is left as it is. The text says what would help."""
+    """The database cannot be used, and was left as it is. The text says what would help."""
 
 
 @dataclass(frozen=True)
 class StoredState:
     """All that the database holds.
 
-    ``adopted`` tells whether containers of an earlier database, now lost, were looked for;
-    ``undone`` are the ids of changes that were taken back.
+    Attributes:
+        agent: The id of the agent, by which it knows its containers.
+        adopted: Containers of an earlier database, now lost, were looked for.
+        apps: All apps, by name.
+        entries: The journal: operations that have not ended.
+        undone: The ids of operations that were undone.
+
     """
 
     agent: str
     adopted: bool
     apps: list[App]
-    changes: list[Change]
+    entries: list[JournalEntry]
     undone: list[str]
 
 
 class Store:
     """One database, opened by one agent at a time, with one connection in one thread.
 
-    A method that has returned has put its work on the disk. ``folder`` is where the database lies.
+    When a method returns, its change is on the disk. ``folder`` holds the database.
     """
 
     def __init__(self, path: Path) -> None:
@@ -88,10 +91,11 @@ class Store:
         self._connection: sqlite3.Connection | None = None
 
     async def open(self) -> StoredState:
-        """Open the database, or make it where there is none.
+        """Open the database; create it if there is none, migrate it if it is of an older version.
 
         Raises:
-            StoreUnusable: it is not ours, of a newer version, corrupt, in use, or out of reach.
+            StoreUnusable: it is another program's, of a newer version, corrupt, in use, or cannot
+                be read and written.
 
         """
         return await self._in_thread(self._open)
@@ -110,9 +114,8 @@ class Store:
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
                 raise StoreUnusable(f"{self._path}: another agent has it open") from error
-            if (
-                error.sqlite_errorcode & 0xFF in DISK_ERROR_CODES
-            ):  # the rest of the code tells more of it
+            # The low byte is the primary code.
+            if error.sqlite_errorcode & 0xFF in DISK_ERROR_CODES:
                 raise StoreUnusable(f"{self._path}: cannot be used now: {error}") from error
             raise self._corrupt(error) from error
         except (sqlite3.DatabaseError, msgspec.MsgspecError) as error:
@@ -138,7 +141,7 @@ class Store:
         if not tables:
             connection.executescript(SCHEMA)
         elif version < SCHEMA_VERSION:
-            connection.executescript(MIGRATION)
+            migrate(connection, version=version, to_version=SCHEMA_VERSION)
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("COMMIT")
         if connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
@@ -153,7 +156,7 @@ class Store:
             connection.execute("COMMIT")
             connection.execute(RESTART_WAL)
         except sqlite3.OperationalError as error:
-            # A disk that is full already is no reason not to start.
+            # The agent starts on a full disk, too.
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             if error.sqlite_errorcode not in DISK_FULL_CODES:
@@ -162,42 +165,44 @@ class Store:
     def _read(self, connection: sqlite3.Connection) -> StoredState:
         facts = dict(connection.execute("SELECT name, value FROM facts"))
         apps = connection.execute("SELECT app FROM apps ORDER BY name")
-        changes = connection.execute("SELECT change FROM changes ORDER BY app")
+        entries = connection.execute("SELECT entry FROM journal ORDER BY app")
         undone = connection.execute("SELECT change FROM undone ORDER BY rowid")
         try:
             return StoredState(
                 agent=facts["agent"],
                 adopted=facts["adopted"] == "yes",
                 apps=[msgspec.json.decode(row[0], type=App) for row in apps],
-                changes=[msgspec.json.decode(row[0], type=Change) for row in changes],
+                entries=[ENTRY_DECODER.decode(row[0]) for row in entries],
                 undone=[row[0] for row in undone],
             )
         except KeyError as error:
             raise sqlite3.DatabaseError("a fact is missing in it") from error
 
-    async def begin(self, change: Change, *, undone: str | None = None) -> None:
-        """Write a change down, or how far it is.
+    async def begin(self, entry: JournalEntry, *, undone: str | None = None) -> None:
+        """Write an entry of the journal, in place of another of that app.
 
-        ``undone`` is a change whose container is nobody's, such as one whose place this one takes.
+        ``undone`` is the id of an operation whose containers are orphans from now on.
         """
-        await self._write([_change_statement(change), *_undone_statements(undone)])
+        await self._write([_entry_statement(entry), *_undone_statements(undone)])
 
-    async def finish(self, change: Change, app: App | None, *, undone: str | None = None) -> None:
-        """Close a change, and put the app as it now is, or take it out; ``undone`` as in begin."""
+    async def finish(
+        self, entry: JournalEntry, app: App | None, *, undone: str | None = None
+    ) -> None:
+        """Remove an entry, and write the app as it is now, or remove it; ``undone`` as in begin."""
         await self._write(
             [
-                _app_statement(change.app, app),
-                ("DELETE FROM changes WHERE app = ?", (change.app,)),
+                _app_statement(entry.app, app),
+                ("DELETE FROM journal WHERE app = ?", (entry.app,)),
                 *_undone_statements(undone),
             ]
         )
 
     async def put(self, app: App) -> None:
-        """Put an app as it now is."""
+        """Write an app."""
         await self._write([_app_statement(app.name, app)])
 
     async def adopt(self, apps: list[App]) -> None:
-        """Put apps that were read back from their containers; this is done once."""
+        """Write apps that were read from their containers. This is done once."""
         rows = [_app_statement(app.name, app) for app in apps]
         await self._write([*rows, ("UPDATE facts SET value = 'yes' WHERE name = 'adopted'", ())])
 
@@ -214,7 +219,7 @@ class Store:
         await self._in_thread(work)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        # What has begun is waited for even when the asker is gone: the next one relies on it.
+        # A cancelled caller does not cancel the write: the next one relies on its end.
         return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, work))
 
     async def close(self) -> None:
@@ -251,8 +256,8 @@ def _execute(connection: sqlite3.Connection, statements: list[Statement]) -> Non
         raise
 
 
-def _change_statement(change: Change) -> Statement:
-    return "REPLACE INTO changes VALUES (?, ?)", (change.app, msgspec.json.encode(change))
+def _entry_statement(entry: JournalEntry) -> Statement:
+    return "REPLACE INTO journal VALUES (?, ?)", (entry.app, msgspec.json.encode(entry))
 
 
 def _app_statement(name: str, app: App | None) -> Statement:
@@ -261,11 +266,11 @@ def _app_statement(name: str, app: App | None) -> Statement:
     return "REPLACE INTO apps VALUES (?, ?)", (name, msgspec.json.encode(app))
 
 
-def _undone_statements(change: str | None) -> list[Statement]:
-    if change is None:
+def _undone_statements(operation: str | None) -> list[Statement]:
+    if operation is None:
         return []
     oldest = "DELETE FROM undone WHERE rowid <= (SELECT max(rowid) FROM undone) - ?"
-    return [("INSERT OR IGNORE INTO undone VALUES (?)", (change,)), (oldest, (MAX_UNDONE,))]
+    return [("INSERT OR IGNORE INTO undone VALUES (?)", (operation,)), (oldest, (MAX_UNDONE,))]
 
 
 def _store_error(error: sqlite3.Error) -> Exception:

@@ -2,129 +2,94 @@
 
 import msgspec
 
-from agent.apps.containers import UP_STATES, Workbench
-from agent.apps.errors import AppError, AppExists, NameTaken
-from agent.apps.operations.runner import RunningOperation
-from agent.apps.operations.starter import ContainerStarter
-from agent.apps.validation import NewApp, check_fits_host, check_new_app
-from agent.engine.protocol import Container, EngineError, EngineUnavailable, NameInUse
-from agent.model import App, Change
+from agent.apps.admission import Admission, name_taken
+from agent.apps.containers.images import Images
+from agent.apps.containers.manager import UP_STATES, ContainerManager
+from agent.apps.containers.starter import ContainerStarter
+from agent.apps.errors import AppError
+from agent.apps.operations.runner import Job
+from agent.apps.repository import AppRepository
+from agent.engine.protocol import EngineRefused, EngineUnavailable, NameInUse
+from agent.model import CreateEntry, NewApp
 
 
 class CreateOperation:
-    """Creates apps, and settles creations that broke off."""
+    """Creates an app and sees it run."""
 
-    def __init__(self, bench: Workbench, starter: ContainerStarter) -> None:
-        self._bench = bench
+    def __init__(
+        self,
+        *,
+        repository: AppRepository,
+        admission: Admission,
+        images: Images,
+        containers: ContainerManager,
+        starter: ContainerStarter,
+    ) -> None:
+        self._repository = repository
+        self._admission = admission
+        self._images = images
+        self._containers = containers
         self._starter = starter
 
-    async def create(self, job: RunningOperation, wanted: NewApp) -> None:
-        """Create an app and see it run.
+    def check_name(self, name: str) -> None:
+        """Refuse the name of an app that exists; AppExists."""
+        self._admission.check_name(name)
+
+    async def run(self, job: Job, wanted: NewApp) -> None:
+        """Create an app.
 
         Raises:
             InvalidApp, AppExists, NameTaken, PortInUse, NoFreePort, DiskFull, ImageUnavailable,
-            StartFailed: nothing is left of the attempt, unless it goes on behind a promise; then
-                the app is kept as failed, with the reason.
+            StartFailed: nothing of it is left. One in the background is kept as failed, with the
+                reason.
+            EngineUnavailable: the outcome is unknown; it is recovered when the engine is back.
 
         """
-        bench = self._bench
-        check_new_app(wanted)
-        self.check_free(wanted.name)
-        host = await bench.engine.info()
-        bench.disk_guard.check(host.data_root)
-        published = await bench.ports.published()
-        _check_name(wanted.name, published)
-        app = self._app(wanted, published)
-        check_fits_host(app, host)
-        change = await bench.repository.begin(bench.change(job, before=None, target=app))
-        job.committed.set()
-        await self._carry_out(job, change)
+        app = await self._admission.new_app(wanted, now=job.header.since)
+        entry = CreateEntry(header=job.header, target=app)
+        await job.commit(entry)
+        await self._carry_out(job, entry)
 
-    def check_free(self, name: str) -> None:
-        """Refuse the name of an app that is there; AppExists."""
-        if self._bench.repository.find(name) is not None:
-            raise AppExists(f"there is an app `{name}` already; choose another name")
-
-    def _app(self, wanted: NewApp, published: list[Container]) -> App:
-        defaults, ports = self._bench.defaults, self._bench.ports
-        asked = [port for port in (wanted.ssh_port, wanted.http_port) if port]
-        for port in asked:
-            ports.check(wanted.name, port, published, None)
-        ssh_port = wanted.ssh_port or ports.pick(wanted.name, published, asked)
-        http_port = wanted.http_port or ports.pick(wanted.name, published, [*asked, ssh_port])
-        return App(
-            name=wanted.name,
-            image=wanted.image,
-            ssh_port=ssh_port,
-            http_port=http_port,
-            cpu=defaults.cpu if wanted.cpu is msgspec.UNSET else wanted.cpu,
-            memory=defaults.memory if wanted.memory is msgspec.UNSET else wanted.memory,
-            env=wanted.env,
-            created_at=self._bench.now(),
-        )
-
-    async def _carry_out(self, job: RunningOperation, change: Change) -> None:
+    async def _carry_out(
+        self, job: Job, entry: CreateEntry, container_id: str | None = None
+    ) -> None:
         try:
-            app = await self._bring_up(job, change)
-        except EngineUnavailable:
-            raise  # what happened is not known; it is settled when the engine is back
-        except (AppError, EngineError) as error:
-            await self.undo(change, error)
+            if container_id is None:
+                container_id = await self._make_container(job, entry)
+            app = await self._starter.start(entry.target, container_id, set_password=True)
+        except (AppError, EngineRefused) as error:
+            await self._undo(entry, error)
             raise
-        await self._bench.repository.finish(change, app)
+        await self._repository.finish(entry, app)
 
-    async def _finish(self, change: Change, app: App, container_id: str) -> None:
+    async def _make_container(self, job: Job, entry: CreateEntry) -> str:
+        app = entry.target
+        with job.pulling() as progress:
+            image = await self._images.fetch(app.image, must_pull=False, progress=progress)
         try:
-            app = await self._starter.start(app, container_id, password=True)
-        except EngineUnavailable:
-            raise
-        except (AppError, EngineError) as error:
-            await self.undo(change, error)
-            raise
-        await self._bench.repository.finish(change, app)
-
-    async def _bring_up(self, job: RunningOperation, change: Change) -> App:
-        bench, app = self._bench, change.target
-        assert app is not None
-        image = await bench.fetch(job, app.image, must_pull=False)
-        try:
-            container_id = await bench.make(change, image, name=app.name)
+            return await self._containers.create(entry, image, name=app.name)
         except NameInUse as error:
-            raise _name_taken(app.name) from error
-        return await self._starter.start(app, container_id, password=True)
+            raise name_taken(app.name) from error
 
-    async def undo(self, change: Change, error: Exception) -> None:
-        """Take away all that the creation has made."""
-        await self._bench.discard(change)
-        kept = None
-        if change.promised and change.target is not None:
-            kept = msgspec.structs.replace(change.target, failed=True, message=str(error))
-        await self._bench.repository.finish(change, kept, undone=change.id)
+    async def _undo(self, entry: CreateEntry, error: Exception) -> None:
+        await self._containers.undo(entry)
+        failed = None
+        if entry.header.background:
+            failed = msgspec.structs.replace(entry.target, failed=True, message=str(error))
+        await self._repository.finish(entry, failed, undone=entry.id)
 
-    async def recover(self, job: RunningOperation, change: Change) -> None:
-        """End a creation that broke off: well if its container runs, else it never was.
+    async def recover(self, job: Job, entry: CreateEntry) -> None:
+        """Finish a creation whose container runs, and undo any other.
 
-        One that was promised is begun anew instead, unless the app is to be deleted now.
+        One in the background is begun again instead, unless the job is to delete the app.
         """
-        made = await self._bench.made_by(change)
+        made = await self._containers.made_by(entry)
         running = [each for each in made if each.state in UP_STATES]
-        if running and change.target is not None:
-            await self._finish(change, change.target, running[0].id)
-        elif change.promised and job.operation != "delete":
-            await self._bench.discard_made_by(change)
+        if running:
+            await self._carry_out(job, entry, running[0].id)
+        elif entry.header.background and job.header.operation != "delete":
+            await self._containers.remove_made_by(entry)
             job.committed.set()
-            await self._carry_out(job, change)
+            await self._carry_out(job, entry)
         else:
-            await self.undo(change, EngineUnavailable("the creation broke off"))
-
-
-def _check_name(name: str, containers: list[Container]) -> None:
-    if any(each.name == name for each in containers):
-        raise _name_taken(name)
-
-
-def _name_taken(name: str) -> NameTaken:
-    return NameTaken(
-        f"there is a container `{name}` that is not the agent's; it is left alone, so choose"
-        " another name"
-    )
+            await self._undo(entry, EngineUnavailable("the creation broke off"))

@@ -2,145 +2,161 @@
 
 import msgspec
 
-from agent.apps.container_spec import APP_LABEL, volume_name
-from agent.apps.containers import UP_STATES, Workbench
+from agent.apps.containers.manager import UP_STATES, ContainerManager
+from agent.apps.containers.starter import ContainerStarter
+from agent.apps.containers.volumes import Volumes
 from agent.apps.errors import AppError, DataInUse, NoSuchUser
-from agent.apps.operations.runner import RunningOperation
-from agent.apps.operations.starter import ContainerStarter
-from agent.apps.operations.update import UpdateOperation
-from agent.engine.protocol import EngineConflict, EngineError, EngineUnavailable, InspectedContainer
-from agent.model import App, Change
+from agent.apps.operations.rebuild import RebuildOperation
+from agent.apps.operations.runner import Job
+from agent.apps.repository import AppRepository
+from agent.engine.protocol import Container, EngineConflict, EngineRefused
+from agent.model import App, DeleteEntry, StartEntry, StopEntry
 
 
-class Lifecycle:
-    """Changes whether an app runs, and whether it is there at all."""
+class StartOperation:
+    """Starts an app; one whose container is gone gets another."""
 
     def __init__(
-        self, bench: Workbench, starter: ContainerStarter, update_operation: UpdateOperation
+        self,
+        *,
+        repository: AppRepository,
+        containers: ContainerManager,
+        starter: ContainerStarter,
+        rebuild: RebuildOperation,
     ) -> None:
-        self._bench = bench
+        self._repository = repository
+        self._containers = containers
         self._starter = starter
-        self._update_operation = update_operation
+        self._rebuild = rebuild
 
-    async def start(self, job: RunningOperation, name: str) -> None:
-        """Let an app run; one whose container is gone gets another.
+    async def run(self, job: Job) -> None:
+        """Start an app.
 
         Raises:
-            StartFailed, PortInUse: it is stopped, as it was.
+            StartFailed, PortInUse: it is stopped.
 
         """
-        bench, app = self._bench, self._bench.repository.get(name)
-        container = await bench.current(app)
+        app = self._repository.get(job.app)
+        target = msgspec.structs.replace(app, desired="running")
+        container = await self._containers.current(app)
         if container is None:
-            await self._update_operation.recreate(job, app)
+            await self._rebuild.recreate(job, target)
         elif container.state not in UP_STATES:
-            target = msgspec.structs.replace(app, desired="running")
-            change = await bench.repository.begin(bench.change(job, before=app, target=target))
-            job.committed.set()
-            await self._start(change, container)
+            entry = StartEntry(header=job.header, before=app, target=target)
+            await job.commit(entry)
+            await self._carry_out(entry, container)
         else:
             if container.state == "paused":
-                await bench.engine.unpause(container.id)
+                await self._containers.unpause(container)
             if app.desired != "running":
-                await bench.repository.put(msgspec.structs.replace(app, desired="running"))
+                await self._repository.put(target)
 
-    async def _start(self, change: Change, container: InspectedContainer) -> None:
-        bench, before, target = self._bench, change.before, change.target
-        assert before is not None
-        assert target is not None
+    async def _carry_out(self, entry: StartEntry, container: Container) -> None:
         try:
-            started = await self._started(target, container.id)
-        except EngineUnavailable:
+            app = await self._start(entry.target, container.id)
+        except (AppError, EngineRefused) as error:
+            await self._containers.stop(container)  # or the engine would restart it again and again
+            before = msgspec.structs.replace(entry.before, message=str(error))
+            await self._repository.finish(entry, before)
             raise
-        except (AppError, EngineError) as error:
-            await bench.stop(container)  # or the engine would go on trying
-            kept = msgspec.structs.replace(before, message=str(error))
-            await bench.repository.finish(change, kept)
-            raise
-        await bench.repository.finish(change, started)
+        await self._repository.finish(entry, app)
 
-    async def _started(self, app: App, container_id: str) -> App:
+    async def _start(self, app: App, container_id: str) -> App:
         try:
-            return await self._starter.start(app, container_id, password=app.password_pending)
+            return await self._starter.start(app, container_id, set_password=app.password_pending)
         except NoSuchUser as error:
-            # Kept, it would keep the app from ever starting again.
-            bare = msgspec.structs.replace(app, password=None, password_pending=False)
-            started = await self._starter.start(bare, container_id, password=False)
+            # With a password that cannot be set the app would never start again.
+            without = msgspec.structs.replace(app, password=None, password_pending=False)
+            started = await self._starter.start(without, container_id, set_password=False)
             return msgspec.structs.replace(started, message=f"the password was dropped: {error}")
 
-    async def settle_start(self, change: Change) -> None:
-        """End a start that broke off by doing it; one that had no container yet is undone."""
-        assert change.before is not None
-        assert change.target is not None
-        container = await self._bench.current(change.target)
-        if container is None:
-            told = msgspec.structs.replace(change.before, message="the start broke off")
-            await self._bench.repository.finish(change, told)
-        else:
-            await self._start(change, container)
-
-    async def stop(self, job: RunningOperation, name: str) -> None:
-        """Let an app end, in the time that it has for that."""
-        bench, app = self._bench, self._bench.repository.get(name)
-        target = msgspec.structs.replace(app, desired="stopped")
-        container = await bench.current(app)
-        if container is not None and container.state in UP_STATES:
-            change = await bench.repository.begin(bench.change(job, before=app, target=target))
-            job.committed.set()
-            await self.settle_stop(change)
-        elif app.desired != "stopped":
-            await bench.repository.put(target)
-
-    async def settle_stop(self, change: Change) -> None:
-        """Stop what is to be stopped."""
-        assert change.target is not None
-        container = await self._bench.current(change.target)
+    async def recover(self, _job: Job, entry: StartEntry) -> None:
+        """Start the container; give up if it is gone."""
+        container = await self._containers.current(entry.target)
         if container is not None:
-            await self._bench.stop(container)
-        await self._bench.repository.finish(change, change.target)
+            await self._carry_out(entry, container)
+            return
+        # The start of an app that has lost its container had this type of entry in older databases.
+        await self._containers.undo_or_stop(entry)
+        before = msgspec.structs.replace(entry.before, message="the start broke off")
+        await self._repository.finish(entry, before, undone=entry.id)
 
-    async def delete(self, job: RunningOperation, name: str, *, keep_data: bool) -> None:
-        """Remove an app's container, and its volume unless that is to be kept.
+
+class StopOperation:
+    """Stops an app, which has ``stop_seconds`` to end."""
+
+    def __init__(self, *, repository: AppRepository, containers: ContainerManager) -> None:
+        self._repository = repository
+        self._containers = containers
+
+    async def run(self, job: Job) -> None:
+        """Stop an app."""
+        app = self._repository.get(job.app)
+        target = msgspec.structs.replace(app, desired="stopped")
+        container = await self._containers.current(app)
+        if container is not None and container.state in UP_STATES:
+            entry = StopEntry(header=job.header, target=target)
+            await job.commit(entry)
+            await self.recover(job, entry)
+        elif app.desired != "stopped":
+            await self._repository.put(target)
+
+    async def recover(self, _job: Job, entry: StopEntry) -> None:
+        """Stop the container, if it is there."""
+        container = await self._containers.current(entry.target)
+        if container is not None:
+            await self._containers.stop(container)
+        await self._repository.finish(entry, entry.target)
+
+
+class DeleteOperation:
+    """Removes an app: its container and, unless that is to be kept, its volume."""
+
+    def __init__(
+        self, *, repository: AppRepository, containers: ContainerManager, volumes: Volumes
+    ) -> None:
+        self._repository = repository
+        self._containers = containers
+        self._volumes = volumes
+
+    async def run(self, job: Job, *, keep_data: bool) -> None:
+        """Delete an app.
 
         Raises:
-            DataInUse: another container uses the volume; all is as it was.
+            DataInUse: another container uses the volume; the app is as it was.
 
         """
-        bench, app = self._bench, self._bench.repository.get(name)
-        change = bench.change(job, before=app, target=None, keep_data=keep_data)
-        await bench.engine.info()  # it is not begun where the engine is away
+        app = self._repository.get(job.app)
+        await self._containers.of_app(app.name)  # without the engine, nothing begins
         if not keep_data:
             await self._check_data(app)
-        await bench.repository.begin(change)
-        job.committed.set()
-        await self.settle_delete(change)
+        entry = DeleteEntry(header=job.header, before=app, keep_data=keep_data)
+        await job.commit(entry)
+        await self.recover(job, entry)
 
     async def _check_data(self, app: App) -> None:
-        volume = volume_name(app.name)
-        for user in await self._bench.engine.volume_users(volume):
-            if user.id != app.container_id and not self._bench.is_orphan(user):
+        for user in await self._volumes.users(app.name):
+            if user.id != app.container_id and not self._containers.is_orphan(user):
                 raise DataInUse(
                     f"the data of app `{app.name}` is used by container `{user.name}`; remove that"
                     " first, or delete the app with ?keep_data=true"
                 )
 
-    async def settle_delete(self, change: Change) -> None:
+    async def recover(self, _job: Job, entry: DeleteEntry) -> None:
         """Remove what is to be removed."""
-        assert change.before is not None
-        await self._remove_containers(change.before)
+        await self._remove_containers(entry.before)
         try:
-            if not change.keep_data:
-                await self._bench.remove_volume(change.app)
+            if not entry.keep_data:
+                await self._volumes.remove(entry.app)
         except EngineConflict as error:
-            # Somebody took it in this moment. The app is gone, and data in use is not taken away.
-            await self._bench.repository.finish(change, None)
-            raise DataInUse(f"app `{change.app}` is deleted, but not its data: {error}") from error
-        await self._bench.repository.finish(change, None)
+            # A container has begun to use it just now. The app is gone; data in use is kept.
+            await self._repository.finish(entry, None)
+            raise DataInUse(f"app `{entry.app}` is deleted, but not its data: {error}") from error
+        await self._repository.finish(entry, None)
 
     async def _remove_containers(self, app: App) -> None:
-        bench = self._bench
-        for container in await bench.engine.containers(label=f"{APP_LABEL}={app.name}"):
-            if container.id == app.container_id or bench.is_orphan(container):
+        for container in await self._containers.of_app(app.name):
+            if container.id == app.container_id or self._containers.is_orphan(container):
                 if container.state in UP_STATES:
-                    await bench.stop(container)
-                await bench.remove(container.id)
+                    await self._containers.stop(container)
+                await self._containers.remove(container.id)

@@ -1,15 +1,18 @@
-"""One change at a time for an app, apps side by side, each change in a task of its own."""
+"""Running operations: one at a time for an app, apps side by side, each in a task of its own."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+import secrets
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
 from agent.apps.errors import AppBusy, AppError
-from agent.engine.protocol import EngineError, PullProgress
-from agent.model import OperationKind
+from agent.apps.repository import AppRepository
+from agent.engine.protocol import EngineError, EngineRefused, PullProgress
+from agent.model import Entry, EntryHeader, JournalEntry, OperationKind
 from agent.state.store import StoreError
 
 PARTICIPLES = {
@@ -26,94 +29,227 @@ PARTICIPLES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Requester:
-    """Who asks for a change, how long they wait for their turn, and whether for the outcome.
+    """Who asks for an operation.
 
-    ``repeated`` marks another attempt at what has failed before, and was told then.
+    Attributes:
+        name: The name of the key that was used.
+        wait_seconds: How long to wait for another operation of the app to end.
+        respond_async: Answer as soon as the operation is in the journal.
+
     """
 
     name: str
     wait_seconds: float = 60
     respond_async: bool = False
-    repeated: bool = False
 
 
-@dataclass(kw_only=True)
-class RunningOperation:
-    """A change under way. ``committed`` is set once nothing but its work is left to be done."""
+@dataclass(frozen=True, kw_only=True)
+class OperationStatus:
+    """An operation that has not ended, and how far it is."""
 
-    app: str
-    operation: OperationKind
-    by: str
-    since: float
-    promised: bool = False
-    repeated: bool = False
+    header: EntryHeader
     step: str = ""
     pull: PullProgress | None = None
-    committed: asyncio.Event = field(default_factory=asyncio.Event)
-    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Job:
+    """An operation that runs.
+
+    ``repeated`` marks another attempt at one that failed before, and was logged then.
+    """
+
+    def __init__(
+        self, header: EntryHeader, repository: AppRepository, *, repeated: bool = False
+    ) -> None:
+        self.header = header
+        self.repeated = repeated
+        self.committed = asyncio.Event()
+        self.done = asyncio.Event()
+        self._repository = repository
+        self._step = ""
+        self._pull: PullProgress | None = None
+
+    @property
+    def app(self) -> str:
+        """The app's name."""
+        return self.header.app
+
+    @property
+    def status(self) -> OperationStatus:
+        """How far it is."""
+        return OperationStatus(header=self.header, step=self._step, pull=self._pull)
+
+    async def commit(self, entry: JournalEntry) -> None:
+        """Write the entry that the operation begins with.
+
+        From then on it is carried out or undone whatever happens, so a request in the background is
+        answered.
+        """
+        await self._repository.begin(entry)
+        self.committed.set()
+
+    @contextmanager
+    def pulling(self) -> Iterator[Callable[[PullProgress], None]]:
+        """Show that an image is being pulled; what is given is to be called with the progress."""
+
+        def report(progress: PullProgress) -> None:
+            self._pull = progress
+
+        self._step = "pulling"
+        try:
+            yield report
+        finally:
+            self._step, self._pull = "", None
+
+
+Run = Callable[[Job], Awaitable[None]]
+# Each takes entries of the type that it is listed for.
+Recover = Callable[[Job, Any], Awaitable[None]]
 
 
 class OperationRunner:
-    """The changes under way. One goes on when the client that asked for it has gone."""
+    """Runs operations. One goes on when the client that asked for it has gone.
+
+    ``recover`` finishes or undoes an operation that broke off, for each type of entry.
+    """
 
     def __init__(
         self,
         *,
+        repository: AppRepository,
+        recover: Mapping[type[Entry], Recover],
         clock: Callable[[], float],
-        on_change: Callable[[], None],
         log: FilteringBoundLogger,
     ) -> None:
+        self._repository = repository
+        self._recover = recover
         self._clock = clock
-        self._on_change = on_change
         self._log = log
-        self._running: dict[str, RunningOperation] = {}
+        self._jobs: dict[str, Job] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._listeners: list[Callable[[], None]] = []
 
-    def current(self, name: str) -> RunningOperation | None:
-        """Give the change of the app that is under way."""
-        return self._running.get(name)
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Call the listener after the end of each operation."""
+        self._listeners.append(listener)
 
-    async def take(
-        self, name: str, operation: OperationKind, requester: Requester
-    ) -> RunningOperation:
-        """Wait for the app's turn and take it.
+    def current(self, name: str) -> Job | None:
+        """Return the operation of the app that runs, None if none does."""
+        return self._jobs.get(name)
+
+    def status(self, name: str) -> OperationStatus | None:
+        """Return the app's operation that has not ended: one that runs, or one that broke off."""
+        job, entry = self._jobs.get(name), self._repository.entry(name)
+        if job is not None:
+            return job.status
+        if entry is not None:
+            return OperationStatus(header=entry.header, step="waiting for the engine")
+        return None
+
+    async def run(
+        self, name: str, operation: OperationKind, requester: Requester, run: Run
+    ) -> bool:
+        """Run an operation, after another one of that app.
+
+        Returns:
+            Whether it has ended. If not, it is in the journal and goes on in the background.
 
         Raises:
-            AppBusy: the change under way did not end in time.
+            AppBusy: the other operation did not end in time.
+            AppError, EngineError, StoreError: as the operation raises them.
 
         """
+        job = await self._take(name, operation, requester)
+        task = self._start(job, lambda: self._recover_and_run(job, run))
+        return await self._outcome(job, task)
+
+    async def start(
+        self, name: str, operation: OperationKind, requester: Requester, run: Run
+    ) -> None:
+        """Run an operation as above, without waiting for its end."""
+        job = await self._take(name, operation, requester)
+        _ = self._start(job, lambda: self._recover_and_run(job, run))
+
+    async def recover(self, entry: JournalEntry, *, repeated: bool) -> None:
+        """Finish or undo an operation that broke off.
+
+        Wait for its end, unless it runs in the background. Do nothing if an operation of the app
+        runs. Errors are raised as by ``run``.
+        """
+        if self.current(entry.app) is None:
+            job = self._new_job(entry.header, repeated=repeated)
+            await self._outcome(job, self._start(job, lambda: self._recover_entry(job, entry)))
+
+    async def _take(self, name: str, operation: OperationKind, requester: Requester) -> Job:
         try:
             async with asyncio.timeout(requester.wait_seconds):
-                while job := self._running.get(name):
+                while job := self._jobs.get(name):
                     await job.done.wait()
         except TimeoutError:
             pass
-        if job := self._running.get(name):
-            raise self._busy(job)
-        job = RunningOperation(
-            app=name,
-            operation=operation,
-            by=requester.name,
-            since=self._clock(),
-            promised=requester.respond_async,
-            repeated=requester.repeated,
+        if job := self._jobs.get(name):
+            raise self._busy(job.header)
+        return self._new_job(
+            EntryHeader(
+                id=secrets.token_hex(8),
+                operation=operation,
+                app=name,
+                by=requester.name,
+                since=self._clock(),
+                background=requester.respond_async,
+            )
         )
-        self._running[name] = job
+
+    def _new_job(self, header: EntryHeader, *, repeated: bool = False) -> Job:
+        job = Job(header, self._repository, repeated=repeated)
+        self._jobs[header.app] = job
         return job
 
-    def _busy(self, job: RunningOperation) -> AppBusy:
-        age = max(0, round(self._clock() - job.since))
+    def _busy(self, header: EntryHeader) -> AppBusy:
+        age = max(0, round(self._clock() - header.since))
         return AppBusy(
-            f"app `{job.app}` is being {PARTICIPLES[job.operation]}, for {age} s, as"
-            f" `{job.by}` asked; try again later, or wait longer with `Prefer: wait=SECONDS`"
+            f"app `{header.app}` is being {PARTICIPLES[header.operation]}, for {age} s, as"
+            f" `{header.by}` asked; try again later, or wait longer with `Prefer: wait=SECONDS`"
         )
 
-    async def run(self, job: RunningOperation, work: Coroutine[Any, Any, None]) -> bool:
-        """Do the work in a task; True once it is done, False if it goes on behind a promise."""
-        task = self.start(job, work)
-        waits = [task]
-        if job.promised:
-            waits.append(asyncio.ensure_future(_committed(job)))
+    async def _recover_and_run(self, job: Job, run: Run) -> None:
+        unfinished = self._repository.entry(job.app)
+        if unfinished is not None:
+            await self._try_recover(job, unfinished)
+            operations = {unfinished.header.operation, job.header.operation}
+            if operations == {"delete"} and self._repository.find(job.app) is None:
+                return
+        await run(job)
+
+    async def _try_recover(self, job: Job, entry: JournalEntry) -> None:
+        """Recover an operation that broke off; if that fails, the client need not know."""
+        try:
+            await self._recover_entry(job, entry)
+        except (AppError, EngineRefused) as error:
+            # A delete may replace any entry. Before other operations the entry has to go.
+            left = self._repository.entry(job.app) is not None
+            if left and job.header.operation != "delete":
+                raise
+            self._log.warning("operation not recovered", app=job.app, reason=_reason(error))
+
+    async def _recover_entry(self, job: Job, entry: JournalEntry) -> None:
+        log = self._log.debug if job.repeated else self._log.warning
+        log("recovering an operation", app=entry.app, operation=entry.header.operation)
+        await self._recover[type(entry)](job, entry)
+
+    def _start(self, job: Job, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+        async def run() -> None:
+            await work()
+
+        task = asyncio.create_task(run(), name=f"{job.header.operation} {job.app}")
+        self._tasks.add(task)
+        task.add_done_callback(lambda _: self._end(job, task))
+        return task
+
+    async def _outcome(self, job: Job, task: asyncio.Task[None]) -> bool:
+        waits: list[asyncio.Future[Any]] = [task]
+        if job.header.background:
+            waits.append(asyncio.ensure_future(job.committed.wait()))
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -124,36 +260,30 @@ class OperationRunner:
         task.result()
         return True
 
-    def start(self, job: RunningOperation, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Do the work in a task that nobody needs to wait for."""
-        task = asyncio.create_task(work, name=f"{job.operation} {job.app}")
-        self._tasks.add(task)
-        task.add_done_callback(lambda _: self._end(job, task))
-        return task
-
-    def _end(self, job: RunningOperation, task: asyncio.Task[None]) -> None:
+    def _end(self, job: Job, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        self._running.pop(job.app, None)
+        self._jobs.pop(job.app, None)
         job.done.set()
         self._log_outcome(job, asyncio.CancelledError() if task.cancelled() else task.exception())
-        self._on_change()
+        for listener in self._listeners:
+            listener()
 
-    def _log_outcome(self, job: RunningOperation, error: BaseException | None) -> None:
-        log = self._log.bind(app=job.app, operation=job.operation, by=job.by)
+    def _log_outcome(self, job: Job, error: BaseException | None) -> None:
+        log = self._log.bind(app=job.app, operation=job.header.operation, by=job.header.by)
         if error is None:
-            log.info("app changed")
+            log.info("operation finished")
         elif isinstance(error, asyncio.CancelledError):
-            log.warning("change of an app interrupted, to be settled at the next start")
+            log.warning("operation interrupted, it is recovered at the next start")
         elif isinstance(error, AppError | EngineError | StoreError):
-            # What was refused before it was begun is told by the log of requests.
+            # The access log has the requests that were refused before anything began.
             refused = isinstance(error, AppError) and not job.committed.is_set()
-            tell = log.debug if job.repeated or refused else log.warning
-            tell("change of an app failed", reason=getattr(error, "reason", str(error)))
+            write = log.debug if job.repeated or refused else log.warning
+            write("operation failed", reason=_reason(error))
         else:
-            log.error("change of an app failed by a defect", exc_info=error)
+            log.error("operation failed by a defect", exc_info=error)
 
     async def close(self, seconds: float) -> None:
-        """Wait for the changes under way, but no longer than so many seconds."""
+        """Wait for the operations that run, at most so many seconds; then interrupt them."""
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=seconds)
             for task in late:
@@ -162,5 +292,6 @@ class OperationRunner:
                 await asyncio.wait(late)
 
 
-async def _committed(job: RunningOperation) -> None:
-    await job.committed.wait()
+def _reason(error: Exception) -> str:
+    # Of some errors the text holds an app's own words, which may be secret.
+    return str(getattr(error, "reason", error))

@@ -1,165 +1,101 @@
-"""Updating and rebuilding an app."""
-
-from contextlib import suppress
+"""Updating an app: in its record or its running container where that will do."""
 
 import msgspec
+from structlog.typing import FilteringBoundLogger
 
-from agent.apps.containers import UP_STATES, Workbench
+from agent.apps.admission import Admission
+from agent.apps.containers.manager import UP_STATES, ContainerManager
 from agent.apps.errors import MemoryInUse
-from agent.apps.operations.replacement import Replacement
-from agent.apps.operations.runner import RunningOperation
-from agent.apps.validation import AppChanges, check_changes, check_fits_host
-from agent.engine.protocol import EngineError, EngineUnavailable, InspectedContainer, ObjectNotFound
-from agent.model import App, Change
-
-MIB = 1 << 20
-LIVE_FIELDS = frozenset({"cpu", "memory"})
+from agent.apps.operations.rebuild import RebuildOperation
+from agent.apps.operations.runner import Job
+from agent.apps.repository import AppRepository
+from agent.apps.validation import check_changes
+from agent.engine.protocol import MIB, Container, EngineRefused
+from agent.model import (
+    FIELD_KINDS,
+    App,
+    AppChanges,
+    FieldKind,
+    LimitsEntry,
+    given_values,
+)
 
 
 class UpdateOperation:
-    """Changes what was asked for: in the running container where the engine can."""
+    """Changes fields of an app, as their kinds ask for."""
 
-    def __init__(self, bench: Workbench, replacement: Replacement) -> None:
-        self._bench = bench
-        self._replacement = replacement
+    def __init__(
+        self,
+        *,
+        repository: AppRepository,
+        admission: Admission,
+        containers: ContainerManager,
+        rebuild: RebuildOperation,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._repository = repository
+        self._admission = admission
+        self._containers = containers
+        self._rebuild = rebuild
+        self._log = log
 
-    async def update(self, job: RunningOperation, name: str, changes: AppChanges) -> None:
-        """Change an app's fields.
+    async def run(self, job: Job, changes: AppChanges) -> None:
+        """Change fields of an app.
 
         Raises:
-            InvalidApp, PortInUse, MemoryInUse, ImageUnavailable, DiskFull, StartFailed: all is as
-                it was.
+            InvalidApp, MemoryInUse: the app is as it was.
+            AppError, EngineError: as of a rebuild, if a field needs another container.
 
         """
-        bench, app = self._bench, self._bench.repository.get(name)
+        app = self._repository.get(job.app)
         check_changes(changes)
-        wanted = {
-            field: value
-            for field, value in msgspec.structs.asdict(changes).items()
-            if value is not msgspec.UNSET and value != getattr(app, field)
+        kinds = {
+            FIELD_KINDS[field]
+            for field, value in given_values(changes).items()
+            if value != getattr(app, field)
         }
-        if not wanted:
+        if not kinds:
             return
-        target = msgspec.structs.replace(app, **wanted)
-        host = await bench.engine.info()
-        check_fits_host(target, host)
-        container = await bench.current(app)
-        if container is None:
-            await self._check_ports(app, target, None)
-            await bench.repository.put(target)  # it counts from the next start on
-        elif wanted.keys() <= LIVE_FIELDS:
-            await self._limit(job, app, target, container)
+        container = await self._containers.current(app)
+        replaces = container is not None and FieldKind.REPLACING in kinds
+        if replaces:
+            await self._admission.check_disk()
+        # Nothing is awaited between the check of the ports in here and the write that claims them.
+        target = await self._admission.changed_app(app, changes, container=container)
+        if replaces:
+            await self._rebuild.replace(job, target, container, must_pull=False)
+        elif container is None or FieldKind.LIVE not in kinds:
+            await self._repository.put(target)  # the next container is made from it
         else:
-            bench.disk_guard.check(host.data_root)
-            await self._replace(job, app, target, container, must_pull=False)
+            await self._limit(job, app, target, container)
 
-    async def _limit(
-        self, job: RunningOperation, app: App, target: App, container: InspectedContainer
-    ) -> None:
-        bench = self._bench
+    async def _limit(self, job: Job, app: App, target: App, container: Container) -> None:
         if target.memory < app.memory and container.state in UP_STATES:
             await self._check_memory(target, container.id)
-        change = await bench.repository.begin(bench.change(job, before=app, target=target))
-        job.committed.set()
-        await self.settle_limits(change)
+        entry = LimitsEntry(header=job.header, before=app, target=target, container_id=container.id)
+        await job.commit(entry)
+        await self.recover(job, entry)
 
     async def _check_memory(self, target: App, container_id: str) -> None:
-        sample = await self._bench.engine.sample(container_id, priority=True)
-        used = sample.memory_bytes if sample is not None else None
+        used = await self._containers.used_memory(container_id)
         if used is not None and used > target.memory * MIB:
             raise MemoryInUse(
                 f"app `{target.name}` uses {used // MIB} MiB now and would be killed"
                 f" with {target.memory} MiB; stop it first, or leave it more"
             )
 
-    async def settle_limits(self, change: Change) -> None:
-        """Give the container the limits of the target, or those from before if it refuses."""
-        bench, before, target = self._bench, change.before, change.target
-        assert before is not None
-        assert target is not None
-        assert before.container_id is not None
+    async def recover(self, _job: Job, entry: LimitsEntry) -> None:
+        """Set the new limits, or those from before if the engine refuses; MemoryInUse."""
         try:
-            with suppress(ObjectNotFound):
-                await bench.engine.limit(before.container_id, cpu=target.cpu, memory=target.memory)
-        except EngineUnavailable:
-            raise
-        except EngineError as error:
-            await self._put_back(before, before.container_id)
-            await bench.repository.finish(change, before)
+            await self._containers.limit(entry.container_id, entry.target)
+        except EngineRefused as error:
+            await self._put_back(entry)
+            await self._repository.finish(entry, entry.before)
             raise MemoryInUse(f"the limits cannot be changed at present: {error}") from error
-        await bench.repository.finish(change, msgspec.structs.replace(target, message=None))
+        await self._repository.finish(entry, msgspec.structs.replace(entry.target, message=None))
 
-    async def _put_back(self, before: App, container_id: str) -> None:
+    async def _put_back(self, entry: LimitsEntry) -> None:
         try:
-            await self._bench.engine.limit(container_id, cpu=before.cpu, memory=before.memory)
-        except EngineUnavailable:
-            raise
-        except EngineError as error:  # one that takes neither has kept what it had
-            self._bench.log.debug("limits not put back", app=before.name, reason=str(error))
-
-    async def _replace(
-        self,
-        job: RunningOperation,
-        app: App,
-        target: App,
-        container: InspectedContainer | None,
-        *,
-        must_pull: bool,
-    ) -> None:
-        bench = self._bench
-        await self._check_ports(app, target, container.id if container is not None else None)
-        change = await bench.repository.begin(
-            bench.change(
-                job,
-                before=app,
-                target=target,
-                was_running=container is not None and container.state in UP_STATES,
-            )
-        )
-        job.committed.set()
-        try:
-            image = await bench.fetch(job, target.image, must_pull=must_pull)
-        except EngineUnavailable:
-            raise
-        except EngineError as error:
-            await self._replacement.undo(change, error)
-            raise
-        await self._replacement.carry_out(change, image)
-
-    async def _check_ports(self, app: App, target: App, own_container_id: str | None) -> None:
-        published = await self._bench.ports.published()
-        for port in sorted({target.ssh_port, target.http_port} - {app.ssh_port, app.http_port}):
-            self._bench.ports.check(app.name, port, published, own_container_id)
-
-    async def rebuild(self, job: RunningOperation, name: str) -> None:
-        """Pull the app's image and replace its container.
-
-        Raises:
-            ImageUnavailable, DiskFull, StartFailed, PortInUse: all is as it was.
-
-        """
-        app = self._bench.repository.get(name)
-        self._bench.disk_guard.check((await self._bench.engine.info()).data_root)
-        container = await self._bench.current(app)
-        await self._replace(job, app, app, container, must_pull=True)
-
-    async def recreate(self, job: RunningOperation, app: App) -> None:
-        """Give an app whose container is gone another one, that runs."""
-        self._bench.disk_guard.check((await self._bench.engine.info()).data_root)
-        target = msgspec.structs.replace(app, desired="running")
-        await self._replace(job, app, target, None, must_pull=False)
-
-    async def recover(self, change: Change) -> None:
-        """End an update or rebuild that broke off."""
-        live = change.before is not None and change.target is not None and _live_only(change)
-        if live:
-            await self.settle_limits(change)
-        else:
-            await self._replacement.recover(change)
-
-
-def _live_only(change: Change) -> bool:
-    before = msgspec.structs.asdict(change.before) if change.before else {}
-    target = msgspec.structs.asdict(change.target) if change.target else {}
-    differing = {field for field in target if target[field] != before.get(field)}
-    return bool(differing) and differing <= LIVE_FIELDS
+            await self._containers.limit(entry.container_id, entry.before)
+        except EngineRefused as error:  # an engine that refuses both has kept what there was
+            self._log.debug("limits not put back", app=entry.app, reason=str(error))

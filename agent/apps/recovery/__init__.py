@@ -1,1 +1,1 @@
-"""What happens without a request: recovery after a crash, adoption, the engine's events."""
+"""What happens without a request: recovery of operations, adoption, the watch of the engine."""

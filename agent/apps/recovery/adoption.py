@@ -1,66 +1,84 @@
-"""Reading apps back from their containers, after the agent's own database was lost."""
+"""Reading apps from their containers, after the agent's own database was lost."""
 
 from collections.abc import Collection, Iterable
 
 import msgspec
+from structlog.typing import FilteringBoundLogger
 
-from agent.apps.container_spec import APP_LABEL, SPEC_LABEL, AppSpecLabel
-from agent.apps.containers import UP_STATES, Workbench
+from agent.apps.containers.manager import UP_STATES
+from agent.apps.containers.spec import APP_LABEL, app_from_label
+from agent.apps.defaults import AppDefaults
+from agent.apps.passwords import Passwords
+from agent.apps.repository import AppRepository
 from agent.apps.validation import APP_NAME
-from agent.engine.protocol import (
-    Container,
-    EngineError,
-    EngineUnavailable,
-    InspectedContainer,
-    ObjectNotFound,
-)
-from agent.model import App
+from agent.engine.protocol import Container, Engine, EngineRefused, ObjectNotFound
+from agent.model import FIELD_KINDS, App, FieldKind
+
+METADATA_FIELDS = tuple(field for field, kind in FIELD_KINDS.items() if kind is FieldKind.METADATA)
 
 
 class Adoption:
-    """Finds the containers that an agent made, and the apps in them. Nothing is changed."""
+    """Finds the apps whose containers an agent made. The containers are not changed."""
 
-    def __init__(self, bench: Workbench) -> None:
-        self._bench = bench
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        repository: AppRepository,
+        passwords: Passwords,
+        defaults: AppDefaults,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._engine = engine
+        self._repository = repository
+        self._passwords = passwords
+        self._defaults = defaults
+        self._log = log
 
     async def adopt(self) -> None:
-        """Take over, once for each new database, the apps that containers tell of."""
+        """Put the apps of all containers into a new database; do nothing in any other."""
+        if self._repository.adopted:
+            return
         found: dict[str, App] = {}
-        for container in self._in_order(await self._bench.engine.containers(label=APP_LABEL)):
+        for container in self._in_order(await self._engine.containers(label=APP_LABEL)):
             name = container.labels[APP_LABEL]
-            if name not in found and self._bench.repository.find(name) is None:
+            if name not in found and self._repository.find(name) is None:
                 app = await self._read(container)
                 if app is not None:
                     found[name] = app
-        await self._bench.repository.adopt(list(found.values()))
+        await self._repository.adopt(list(found.values()))
         for name in found:
-            self._bench.log.warning("app read back from its container", app=name)
+            self._log.warning("app read from its container", app=name)
 
-    async def take_back(self, container: Container, here: Collection[str]) -> bool:
-        """Give a container back to its app, where the database is older than the container.
+    async def take_back(self, container: Container, existing: Collection[str]) -> bool:
+        """Put a container's app into a database that is older than the container.
 
-        ``here`` are the ids of all containers. False when it is no app's: a copy of one has another
-        name than the app.
+        ``existing`` are the ids of all containers.
+
+        Returns:
+            False if it is no app's: the copy of an app's container has another name than the app.
+
         """
-        repository, name = self._bench.repository, container.labels[APP_LABEL]
+        repository, name = self._repository, container.labels[APP_LABEL]
         known = repository.find(name)
-        if container.name != name or (known is not None and known.container_id in here):
+        if container.name != name or (known is not None and known.container_id in existing):
             return False
         app = await self._read(container)
-        if app is None or repository.change(name) is not None or repository.find(name) != known:
+        if app is None or repository.entry(name) is not None or repository.find(name) != known:
             return False
         if known is not None:
-            app = msgspec.structs.replace(
-                app, labels=known.labels, password=app.password or known.password
-            )
+            # These change without another container, so the database is newer than the label.
+            metadata = {field: getattr(known, field) for field in METADATA_FIELDS}
+            password = app.password or known.password
+            app = msgspec.structs.replace(app, **metadata, labels=known.labels, password=password)
         await repository.put(app)
-        self._bench.log.warning("app read back from its container", app=name)
+        self._log.warning("app read from its container", app=name)
         return True
 
     @staticmethod
     def _in_order(containers: Iterable[Container]) -> list[Container]:
-        # Of two for one app, one that is named after it, for others may be copies of it; of these
-        # the one that runs, and else the one that has the app's name alone.
+        # Of two containers of one app, the first counts: one that is named after the app, as copies
+        # are not, then one that is up, then the one that has the very name of the app.
         def rank(each: Container) -> tuple[bool, bool, bool]:
             app = each.labels[APP_LABEL]
             named = each.name == app or each.name.startswith(f"{app}.NEXT-")
@@ -70,29 +88,21 @@ class Adoption:
 
     async def _read(self, container: Container) -> App | None:
         name = container.labels[APP_LABEL]
-        try:
-            spec = msgspec.json.decode(container.labels.get(SPEC_LABEL, ""), type=AppSpecLabel)
-            seen = await self._bench.engine.inspect(container.id)
-            return await self._app(name, spec, seen) if APP_NAME.fullmatch(name) else None
-        except EngineUnavailable:
-            raise
-        except (msgspec.MsgspecError, EngineError) as error:
-            if not isinstance(error, ObjectNotFound):
-                self._bench.log.warning("container not read", app=name, reason=str(error))
+        if not APP_NAME.fullmatch(name):
             return None
-
-    async def _app(self, name: str, spec: AppSpecLabel, seen: InspectedContainer) -> App:
-        return App(
-            name=name,
-            image=spec.image,
-            ssh_port=spec.ssh_port,
-            http_port=spec.http_port,
-            cpu=seen.cpu or self._bench.defaults.cpu,
-            memory=seen.memory or self._bench.defaults.memory,
-            created_at=spec.created_at,
-            env={key: seen.env[key] for key in spec.env if key in seen.env},
-            labels=spec.labels,
-            desired="running" if seen.state in UP_STATES else "stopped",
-            container_id=seen.id,
-            password=await self._bench.passwords.read_hash(seen),
-        )
+        try:
+            seen = await self._engine.inspect(container.id)
+            return app_from_label(
+                seen,
+                name=name,
+                cpu=seen.cpu or self._defaults.cpu,
+                memory=seen.memory or self._defaults.memory,
+                desired="running" if seen.state in UP_STATES else "stopped",
+                container_id=seen.id,
+                password=await self._passwords.read_hash(seen),
+            )
+        except ObjectNotFound:
+            return None
+        except (msgspec.MsgspecError, EngineRefused) as error:
+            self._log.warning("container not read", app=name, reason=str(error))
+            return None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.apps.hosted_apps import HostedAppsQuery
+from agent.apps.queries import HostedAppsQuery
 from agent.apps.repository import AppRepository
 from agent.engine.protocol import Container, EngineTimeout, EngineUnavailable
 from agent.state.store import Store
@@ -50,19 +50,23 @@ async def test_a_frozen_engine_is_waited_for_once_and_its_answer_is_a_change(
 ) -> None:
     engine, changed = FrozenEngine(), asyncio.Event()
     query = HostedAppsQuery(
-        repository=repository, containers=engine, on_change=changed.set, timeout_seconds=0.05
+        repository=repository,
+        containers=engine,
+        version=lambda: None,
+        on_change=changed.set,
+        timeout_seconds=0.05,
     )
 
-    told = [(await query.hosted_apps(version="1")).docker_state for _ in range(20)]
+    told = [(await query.hosted_apps()).docker_state for _ in range(20)]
     await asyncio.sleep(0)
     assert told == ["unreachable"] * 20
     assert engine.asked == 2  # the one that was waited for, and the one in the background
 
     engine.goes_on.set()
     await changed.wait()
-    assert (await query.hosted_apps(version="1")).docker_state == "running"
+    assert (await query.hosted_apps()).docker_state == "running"
     assert engine.asked == 2  # its answer is new enough, once
-    assert (await query.hosted_apps(version="1")).docker_state == "running"
+    assert (await query.hosted_apps()).docker_state == "running"
     assert engine.asked == 3
     await query.close()
 
@@ -70,25 +74,30 @@ async def test_a_frozen_engine_is_waited_for_once_and_its_answer_is_a_change(
 async def test_an_engine_that_refuses_at_once_is_asked_each_time(repository: AppRepository) -> None:
     changed = asyncio.Event()
     query = HostedAppsQuery(
-        repository=repository, containers=UnavailableEngine(), on_change=changed.set
+        repository=repository,
+        containers=UnavailableEngine(),
+        version=lambda: None,
+        on_change=changed.set,
     )
 
-    assert (await query.hosted_apps(version=None)).docker_state == "unreachable"
-    assert (await query.hosted_apps(version=None)).docker_state == "unreachable"
+    assert (await query.hosted_apps()).docker_state == "unreachable"
+    assert (await query.hosted_apps()).docker_state == "unreachable"
     await changed.wait()
-    assert (await query.hosted_apps(version=None)).docker_state == "running"
+    assert (await query.hosted_apps()).docker_state == "running"
     await query.close()
 
 
 async def test_a_defect_does_not_end_the_asking(repository: AppRepository) -> None:
     engine = UnavailableEngine()
     engine.errors = [EngineTimeout("too slow"), KeyError("a defect")]
-    query = HostedAppsQuery(repository=repository, containers=engine, on_change=lambda: None)
+    query = HostedAppsQuery(
+        repository=repository, containers=engine, version=lambda: None, on_change=lambda: None
+    )
 
-    assert (await query.hosted_apps(version=None)).docker_state == "unreachable"
+    assert (await query.hosted_apps()).docker_state == "unreachable"
 
     async def running() -> bool:
-        return (await query.hosted_apps(version=None)).docker_state == "running"
+        return (await query.hosted_apps()).docker_state == "running"
 
     await async_until(running)
     await query.close()
@@ -97,10 +106,16 @@ async def test_a_defect_does_not_end_the_asking(repository: AppRepository) -> No
 async def test_nothing_is_asked_after_the_end(repository: AppRepository) -> None:
     engine = FrozenEngine()
     query = HostedAppsQuery(
-        repository=repository, containers=engine, on_change=lambda: None, timeout_seconds=0.05
+        repository=repository,
+        containers=engine,
+        version=lambda: None,
+        on_change=lambda: None,
+        timeout_seconds=0.05,
     )
-    await query.hosted_apps(version=None)
+    await query.hosted_apps()
 
     await query.close()
 
-    assert [task.get_name() for task in asyncio.all_tasks() if "silent" in task.get_name()] == []
+    assert [
+        task.get_name() for task in asyncio.all_tasks() if "does not answer" in task.get_name()
+    ] == []

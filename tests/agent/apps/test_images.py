@@ -8,8 +8,8 @@ import docker
 import pytest
 
 from agent.engine import ImageRegistryLogin
-from tests.agent.conftest import derived_image
 from tests.conftest import FreePort
+from tests.support.agent.derived_images import derived_image
 from tests.support.agent.image_registry import (
     PASSWORD,
     USER,

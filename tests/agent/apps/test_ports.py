@@ -1,6 +1,6 @@
 """Which port the agent picks where none is asked for."""
 
-import random
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -27,14 +27,23 @@ OTHER = Container(
 )
 
 
+@dataclass(frozen=True)
+class OneBusyPort:
+    """A kernel that lends some ports to outgoing connections, and has one that is busy."""
+
+    ephemeral: range
+    busy: int
+
+    def can_listen(self, port: int) -> bool:
+        return port != self.busy
+
+
 def ports(folder: Path, *, ephemeral: range, busy: int) -> Ports:
     return Ports(
         engine=DockerEngine(url=NO_ENGINE, timeout_seconds=1),
         repository=AppRepository(Store(folder / "agent.db")),
+        probe=OneBusyPort(ephemeral, busy),
         pick_from=range(100, 105),
-        probe=lambda port: port != busy,
-        ephemeral=ephemeral,
-        rng=random.Random(1),
         log=structlog.wrap_logger(None, processors=[LogCapture()]),
     )
 

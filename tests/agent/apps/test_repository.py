@@ -1,13 +1,12 @@
 """What is asked for is held from the moment of asking, whatever the disk does."""
 
 import asyncio
-import sqlite3
 from pathlib import Path
 
 import pytest
 
 from agent.apps.repository import AppRepository
-from agent.model import App, Change
+from agent.model import App, CreateEntry, DeleteEntry, EntryHeader, JournalEntry, OperationKind
 from agent.state.store import Store, StoreError
 
 APP = App(
@@ -20,10 +19,14 @@ class FullStore(Store):
 
     full = False
 
-    async def begin(self, change: Change, *, undone: str | None = None) -> None:
+    async def begin(self, entry: JournalEntry, *, undone: str | None = None) -> None:
         if self.full:
             raise StoreError("full")
-        await super().begin(change, undone=undone)
+        await super().begin(entry, undone=undone)
+
+
+def header(id_: str, operation: OperationKind) -> EntryHeader:
+    return EntryHeader(id=id_, operation=operation, app="web", by="ops", since=1)
 
 
 async def test_a_port_is_held_before_it_is_written(tmp_path: Path) -> None:
@@ -48,33 +51,16 @@ async def test_a_change_takes_the_place_of_one_that_broke_off_whole_or_not_at_al
     store = FullStore(tmp_path / "agent.db")
     repository = AppRepository(store)
     repository.load(await store.open())
-    left = Change(id="c1", app="web", operation="create", by="ops", since=1, target=APP)
+    left = CreateEntry(header=header("c1", "create"), target=APP)
     await repository.begin(left)
 
-    await repository.begin(Change(id="c2", app="web", operation="delete", by="ops", since=2))
-    assert repository.undone("c1")
+    await repository.begin(DeleteEntry(header=header("c2", "delete"), before=APP))
+    assert repository.is_undone("c1")
     store.full = True
     with pytest.raises(StoreError):
         await repository.begin(left)
-    assert [change.id for change in repository.changes()] == ["c2"]
+    assert [entry.id for entry in repository.entries()] == ["c2"]
     await repository.close()
 
     again = await Store(tmp_path / "agent.db").open()
-    assert ([change.id for change in again.changes], again.undone) == (["c2"], ["c1"])
-
-
-async def test_a_database_of_the_first_version_is_taken_over(tmp_path: Path) -> None:
-    path = tmp_path / "agent.db"
-    store = Store(path)
-    await store.open()
-    await store.put(APP)
-    await store.close()
-    with sqlite3.connect(path) as old:
-        old.executescript("DROP TABLE undone; PRAGMA user_version = 1;")
-    old.close()
-
-    store = Store(path)
-    kept = await store.open()
-
-    assert (kept.apps, kept.undone) == ([APP], [])
-    await store.close()
+    assert ([entry.id for entry in again.entries], again.undone) == (["c2"], ["c1"])

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from agent.api.requests import password
 from agent.apps.errors import AppError, InvalidApp
 from agent.apps.passwords import check_password
-from agent.apps.validation import NewApp, check_label, check_new_app
+from agent.apps.validation import check_label, check_new_app
+from agent.model import NewApp
 
 
 def refusal(check: Callable[[], object]) -> str:

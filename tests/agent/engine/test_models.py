@@ -14,6 +14,7 @@ from agent.engine.protocol import (
     DiskFull,
     EngineConflict,
     EngineError,
+    EngineRefused,
     EngineTimeout,
     EngineTooOld,
     EngineUnavailable,
@@ -62,7 +63,7 @@ def test_an_engine_with_no_version_in_common_is_refused_with_both_ranges(
         ('The container name "/x" is already in use by container "y"', 409, NameInUse),
         ("removal of container x is already in progress", 409, EngineConflict),
         ("No such container: x", 404, ObjectNotFound),
-        ("something else", 500, EngineError),
+        ("something else", 500, EngineRefused),
     ],
 )
 def test_the_engines_words_become_our_errors(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.model import App, Change
+from agent.model import App, EntryHeader, ReplaceEntry
 from agent.state.store import Store, StoreError, StoreUnusable
 
 APP = App(
@@ -20,19 +20,20 @@ APP = App(
     labels=("service:web",),
     password="$6$hash",
 )
-CHANGE = Change(id="1", app="web", operation="rebuild", by="ops", since=1.0, before=APP)
+HEADER = EntryHeader(id="1", operation="rebuild", app="web", by="ops", since=1.0)
+ENTRY = ReplaceEntry(header=HEADER, before=APP, target=APP)
 
 
 async def test_what_is_put_is_there_after_it_is_opened_again(tmp_path: Path) -> None:
     store = Store(tmp_path / "agent.db")
     first = await store.open()
     await store.put(APP)
-    await store.begin(CHANGE)
+    await store.begin(ENTRY)
     await store.close()
 
     again = await Store(tmp_path / "agent.db").open()
 
-    assert (again.apps, again.changes) == ([APP], [CHANGE])
+    assert (again.apps, again.entries) == ([APP], [ENTRY])
     assert again.agent == first.agent
 
 
@@ -40,13 +41,13 @@ async def test_a_finished_change_is_gone_with_the_app_as_it_then_is(tmp_path: Pa
     store = Store(tmp_path / "agent.db")
     await store.open()
     await store.put(APP)
-    await store.begin(CHANGE)
-    await store.finish(CHANGE, None)
+    await store.begin(ENTRY)
+    await store.finish(ENTRY, None)
     await store.close()
 
     kept = await Store(tmp_path / "agent.db").open()
 
-    assert (kept.apps, kept.changes) == ([], [])
+    assert (kept.apps, kept.entries) == ([], [])
 
 
 async def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:
@@ -155,8 +156,8 @@ async def test_a_closed_store_says_so(tmp_path: Path) -> None:
         await store.put(APP)
 
 
-def test_neither_an_app_nor_a_change_shows_secrets_when_printed() -> None:
-    shown = f"{APP!r} {CHANGE!r} {[APP]} {CHANGE}"
+def test_neither_an_app_nor_an_entry_shows_secrets_when_printed() -> None:
+    shown = f"{APP!r} {ENTRY!r} {[APP]} {ENTRY}"
 
     assert "s3cret" not in shown
     assert "$6$" not in shown

@@ -11,7 +11,7 @@ from typing import Any
 import docker
 import pytest
 
-from tests.agent.apps.operations.test_credentials import PASSWORD
+from tests.support.agent.passwords import PASSWORD
 from tests.support.daemons import Daemons
 
 pytestmark = pytest.mark.real

@@ -6,7 +6,7 @@ import docker
 
 
 def limits(client: docker.APIClient, record: dict[str, Any]) -> tuple[int, int, int, int]:
-    """Give the limits that the engine has for an app: period, quota, memory, memory and swap."""
+    """Return the limits of an app in the engine: period, quota, memory, memory and swap."""
     host = client.inspect_container(record["container_id"])["HostConfig"]
     return host["CpuPeriod"], host["CpuQuota"], host["Memory"], host["MemorySwap"]
 
@@ -30,7 +30,7 @@ def read_file(client: docker.APIClient, record: dict[str, Any]) -> str:
 
 
 def run_in_container(client: docker.APIClient, record: dict[str, Any], script: str) -> str:
-    """Run a script in an app's container; give what it wrote."""
+    """Run a script in an app's container; return its output."""
     made = client.exec_create(record["container_id"], ["/bin/sh", "-c", script])
     output: bytes = client.exec_start(made["Id"])
     assert client.exec_inspect(made["Id"])["ExitCode"] == 0, output

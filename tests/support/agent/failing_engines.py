@@ -10,7 +10,7 @@ from agent.engine import DockerEngine
 from agent.engine.protocol import (
     ContainerEvent,
     ContainerSpec,
-    EngineError,
+    EngineRefused,
     EngineUnavailable,
     InspectedContainer,
 )
@@ -27,7 +27,7 @@ class UnremovableEngine(DockerEngine):
     async def remove(self, container_id: str) -> None:
         if self.stuck:
             self.tries.append(time.monotonic())
-            raise EngineError("device or resource busy")
+            raise EngineRefused("device or resource busy")
         await super().remove(container_id)
 
 
@@ -57,7 +57,7 @@ class FixedLimitsEngine(DockerEngine):
     """A real engine that changes no limits."""
 
     async def limit(self, container_id: str, *, cpu: int, memory: int) -> None:
-        raise EngineError(f"{container_id} does not take cpu={cpu} memory={memory}")
+        raise EngineRefused(f"{container_id} does not take cpu={cpu} memory={memory}")
 
 
 class ContestedVolumeEngine(DockerEngine):
@@ -73,7 +73,7 @@ class ContestedVolumeEngine(DockerEngine):
         mount = self._client.inspect_container(container_id)["Mounts"][0]["Name"]
         host = self._client.create_host_config(binds=[f"{mount}:/d"])
         self.rival = self._client.create_container(self._image, host_config=host)["Id"]
-        raise EngineError("it cannot be started")
+        raise EngineRefused("it cannot be started")
 
 
 class MalformedEventsEngine(DockerEngine):
@@ -98,8 +98,8 @@ class UnreadableEngine(DockerEngine):
 
     async def inspect(self, container_id: str) -> InspectedContainer:
         if container_id == self.unseen:
-            raise EngineError("layer does not exist")
+            raise EngineRefused("layer does not exist")
         return await super().inspect(container_id)
 
     async def read_file(self, container_id: str, path: str) -> bytes:
-        raise EngineError(f"{path} in {container_id} cannot be read")
+        raise EngineRefused(f"{path} in {container_id} cannot be read")

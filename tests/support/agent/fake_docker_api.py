@@ -132,6 +132,6 @@ async def app_queries(engine: DockerEngine, folder: Path) -> AsyncIterator[AppQu
     )
     await repository.put(app)
     log = structlog.wrap_logger(None, processors=[LogCapture()])
-    operations = OperationRunner(clock=time.time, on_change=lambda: None, log=log)
+    operations = OperationRunner(repository=repository, recover={}, clock=time.time, log=log)
     yield AppQueries(engine=engine, repository=repository, operations=operations)
     await repository.close()

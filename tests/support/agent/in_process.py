@@ -15,7 +15,7 @@ from structlog.testing import LogCapture
 
 from agent.api.errors import STATUSES
 from agent.api.routes import AppsApi
-from agent.apps import AppDefaults, Apps
+from agent.apps import AppDefaults, Apps, open_apps
 from agent.engine import DockerEngine, ImageRegistryLogin
 from agent.state.store import Store
 from httpd.app import build_app
@@ -39,7 +39,7 @@ class AgentResponse:
 
 @dataclass(kw_only=True)
 class InProcessAgent:
-    """What a test talks to. ``name()`` gives app names that no other test uses."""
+    """What a test talks to. ``name()`` returns app names that no other test uses."""
 
     apps: Apps
     base_url: str
@@ -75,7 +75,7 @@ class InProcessAgent:
             )
 
     async def create(self, image: str, **fields: Any) -> dict[str, Any]:
-        """Create an app and give its record."""
+        """Create an app and return its record."""
         body = {"name": fields.pop("name", None) or self.name(), "image": image, **fields}
         answer = await self.ask("POST", "", body)
         assert answer.status == 201, answer.json
@@ -144,7 +144,7 @@ async def in_process_agent(
     log = structlog.wrap_logger(None, processors=[capture])
     if not adopt:
         await without_adoption(folder)
-    apps = Apps(
+    opening = open_apps(
         store=Store(folder / "agent.db"),
         engine=DockerEngine(
             url=engine_url,
@@ -156,18 +156,15 @@ async def in_process_agent(
         log=log,
         on_change=lambda: changes.append(time.monotonic()),
         clock=time.time,
+        drain_seconds=20,
     )
-    await apps.open()
-    async with ClientSession() as session, _served(apps, log) as base_url:
+    async with ClientSession() as session, opening as apps, _served(apps, log) as base_url:
         agent = InProcessAgent(
             apps=apps, base_url=base_url, session=session, log=capture, changes=changes
         )
-        try:
-            yield agent
-            if not keep:
-                await _clean(agent)
-        finally:
-            await apps.close(20)
+        yield agent
+        if not keep:
+            await _clean(agent)
 
 
 async def _clean(agent: InProcessAgent) -> None:

@@ -3,14 +3,13 @@
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import structlog
 from structlog.testing import LogCapture
 
-from agent.apps import Apps, Requester
-from agent.engine import DockerEngine
+from agent.apps import AppDefaults, Apps, Requester, open_apps
+from agent.engine.protocol import Engine
 from agent.state.store import Store
 from tests.support.agent.in_process import DEFAULTS, without_adoption
 
@@ -19,21 +18,24 @@ ASKER = Requester(name="operator", wait_seconds=30)
 
 @asynccontextmanager
 async def running_apps(
-    folder: Path, engine: DockerEngine, log: LogCapture, *, adopt: bool = False
+    folder: Path,
+    engine: Engine,
+    log: LogCapture,
+    *,
+    adopt: bool = False,
+    defaults: AppDefaults = DEFAULTS,
+    drain_seconds: float = 20,
 ) -> AsyncIterator[Apps]:
-    """Run apps while the context is open."""
+    """Run apps while the context is open; ``folder`` holds their database."""
     if not adopt:
         await without_adoption(folder)
-    apps = Apps(
+    async with open_apps(
         store=Store(folder / "agent.db"),
         engine=engine,
-        defaults=replace(DEFAULTS),
+        defaults=defaults,
         log=structlog.wrap_logger(None, processors=[log]),
         on_change=lambda: None,
         clock=time.time,
-    )
-    await apps.open()
-    try:
+        drain_seconds=drain_seconds,
+    ) as apps:
         yield apps
-    finally:
-        await apps.close(20)

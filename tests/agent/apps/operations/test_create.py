@@ -152,6 +152,8 @@ async def test_a_port_of_a_stopped_app_stays_its_own(
         ("env", {"A=B": "x"}),
         ("env", {"A": "\0"}),
         ("env", {"A": 1}),
+        ("description", "x" * 1025),
+        ("description", None),
         ("privileged", True),
         ("HostConfig", {"Privileged": True}),
         ("volumes", ["/:/host"]),

@@ -6,7 +6,7 @@ from typing import Any
 import docker
 import pytest
 
-from tests.agent.conftest import derived_image
+from tests.support.agent.derived_images import derived_image
 from tests.support.agent.in_process import InProcessAgent, async_until
 
 pytestmark = pytest.mark.real
@@ -69,7 +69,7 @@ async def test_a_name_in_use_is_refused_before_a_turn_and_without_a_warning(
     wrong = await agent.ask("PUT", f"/{record['name']}", {"cpu": 10**6})
 
     assert (answer.status, wrong.status) == (409, 400)
-    told = [each for each in agent.log.entries if each["event"] == "change of an app failed"]
+    told = [each for each in agent.log.entries if each["event"] == "operation failed"]
     assert [(each["operation"], each["log_level"]) for each in told] == [("update", "debug")]
 
 

@@ -1,65 +1,13 @@
 """The password of an app's user: set, kept through replacements, and never shown."""
 
-import asyncio
-from typing import Any
-
 import asyncssh
 import docker
 import pytest
 
 from tests.support.agent.in_process import InProcessAgent, async_until
+from tests.support.agent.passwords import PASSWORD, log_in, set_password, until_ssh_answers
 
 pytestmark = pytest.mark.real
-
-PASSWORD = "correct horse: battery"
-
-
-async def log_in(record: dict[str, Any], password: str) -> str:
-    """Log in as `app` over the app's SSH port; give what `id -un` says there."""
-    async with asyncssh.connect(
-        "127.0.0.1",
-        record["ssh_port"],
-        username="app",
-        password=password,
-        known_hosts=None,
-        client_keys=None,
-        agent_path=None,
-        config=None,
-    ) as connection:
-        done = await connection.run("id -un", check=True)
-        return str(done.stdout).strip()
-
-
-async def until_ssh_answers(record: dict[str, Any]) -> None:
-    """Wait until the app's SSH server answers."""
-
-    async def answers() -> bool:
-        try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", record["ssh_port"])
-        except OSError:
-            return False
-        try:
-            return (await reader.readline()).startswith(b"SSH-")
-        except OSError:
-            return False
-        finally:
-            writer.close()
-
-    await async_until(answers)
-
-
-async def set_password(
-    agent: InProcessAgent, record: dict[str, Any], password: str = PASSWORD
-) -> Any:
-    answer = await agent.ask(
-        "PUT",
-        f"/{record['name']}/keys",
-        data=password.encode(),
-        headers={"Content-Type": "text/plain"},
-    )
-    assert answer.status == 200, answer.json
-    assert answer.json["password"] in ("set", "pending")
-    return answer.json
 
 
 async def test_the_password_opens_ssh_and_survives_rebuild_update_and_restart(

@@ -1,48 +1,77 @@
-"""What the log is told of a change that fails: once, and no more than it is worth."""
+"""What is logged of an operation that fails: once, and at the level that it is worth."""
+
+from pathlib import Path
 
 import pytest
 import structlog
 from structlog.testing import LogCapture
 
 from agent.apps.errors import AppError, AppExists
-from agent.apps.operations.runner import OperationRunner, Requester
-from agent.engine.protocol import EngineError, EngineUnavailable
-from agent.state.store import StoreError
+from agent.apps.operations.runner import Job, OperationRunner
+from agent.apps.repository import AppRepository
+from agent.engine.protocol import EngineRefused, EngineUnavailable
+from agent.model import App, EntryHeader, StopEntry
+from agent.state.store import Store, StoreError
+from tests.support.agent.running_apps import ASKER
+
+APP = App(name="web", image="i", ssh_port=1, http_port=2, cpu=1, memory=6, created_at="")
+HEADER = EntryHeader(id="1", operation="stop", app="web", by="ops", since=0)
 
 
-async def level(error: Exception, *, begun: bool, repeated: bool = False) -> str:
-    log = LogCapture()
-    operations = OperationRunner(
+class FailingOperation:
+    """An operation that fails, before or after it is in the journal, and whenever recovered."""
+
+    def __init__(self, error: Exception, *, commits: bool) -> None:
+        self._error = error
+        self._commits = commits
+
+    async def run(self, job: Job) -> None:
+        if self._commits:
+            await job.commit(StopEntry(header=job.header, target=APP))
+        raise self._error
+
+    async def recover(self, _job: Job, _entry: StopEntry) -> None:
+        raise self._error
+
+
+async def level(
+    folder: Path, error: Exception, *, commits: bool = True, repeated: bool = False
+) -> str:
+    """Return the level at which the failure of an operation, or of its recovery, is logged."""
+    store, log = Store(folder / "agent.db"), LogCapture()
+    repository, operation = AppRepository(store), FailingOperation(error, commits=commits)
+    repository.load(await store.open())
+    runner = OperationRunner(
+        repository=repository,
+        recover={StopEntry: operation.recover},
         clock=lambda: 0.0,
-        on_change=lambda: None,
         log=structlog.wrap_logger(None, processors=[log]),
     )
-    job = await operations.take("web", "create", Requester(name="ops", repeated=repeated))
-
-    async def work() -> None:
-        if begun:
-            job.committed.set()
-        raise error
-
+    entry = StopEntry(header=HEADER, target=APP)
+    failing = (
+        runner.recover(entry, repeated=True)
+        if repeated
+        else runner.run("web", "stop", ASKER, operation.run)
+    )
     with pytest.raises(type(error)):
-        await operations.run(job, work())
-    (told,) = log.entries
-    return str(told["log_level"])
+        await failing
+    await repository.close()
+    return str(log.entries[-1]["log_level"])
 
 
 @pytest.mark.parametrize(
-    "error", [AppError("no"), EngineError("no"), EngineUnavailable("no"), StoreError("disk")]
+    "error", [AppError("no"), EngineRefused("no"), EngineUnavailable("no"), StoreError("disk")]
 )
 async def test_a_change_that_fails_after_it_was_begun_is_a_warning_the_first_time(
-    error: Exception,
+    tmp_path: Path, error: Exception
 ) -> None:
-    assert await level(error, begun=True) == "warning"
-    assert await level(error, begun=True, repeated=True) == "debug"
+    assert await level(tmp_path, error) == "warning"
+    assert await level(tmp_path, error, repeated=True) == "debug"
 
 
-async def test_a_clients_mistake_is_left_to_the_log_of_requests() -> None:
-    assert await level(AppExists("no"), begun=False) == "debug"
+async def test_a_clients_mistake_is_left_to_the_log_of_requests(tmp_path: Path) -> None:
+    assert await level(tmp_path, AppExists("no"), commits=False) == "debug"
 
 
-async def test_what_nobody_thought_of_is_an_error_with_its_trace() -> None:
-    assert await level(KeyError("no"), begun=True) == "error"
+async def test_what_nobody_thought_of_is_an_error_with_its_trace(tmp_path: Path) -> None:
+    assert await level(tmp_path, KeyError("no")) == "error"

@@ -92,6 +92,7 @@ async def test_an_empty_update_changes_nothing(agent: InProcessAgent, busybox_im
         ("memory", None),
         ("cpu", None),
         ("image", ""),
+        ("description", "x" * 1025),
         ("privileged", True),
     ],
 )

@@ -13,11 +13,11 @@ import docker.errors
 import pytest
 import requests
 
-from agent.apps.recovery.retries import Retries
-from agent.model import Change
+from agent.apps.recovery.recovery import RetrySchedule
+from agent.model import EntryHeader, ReplaceEntry
 from agent.state.store import Store
 from dev.waiting import until
-from tests.agent.conftest import derived_image
+from tests.support.agent.derived_images import derived_image
 from tests.support.agent.in_process import async_until, in_process_agent
 from tests.support.daemons import Daemons
 
@@ -26,21 +26,21 @@ CRASHES = 'CMD ["/bin/sh", "-c", "sleep 0.6; exit 3"]'
 
 def test_attempts_at_what_cannot_be_settled_become_rare() -> None:
     now = [100.0]
-    retries = Retries(lambda: now[0])
+    schedule = RetrySchedule(lambda: now[0])
     pauses = []
 
-    assert not retries.waits("c1")
+    assert schedule.is_due("c1")
     for attempt in range(8):
-        assert retries.begin("c1") is (attempt > 0)
-        pauses.append(retries.seconds_to_next({"c1"}, 1000))
-        assert retries.waits("c1")
+        assert schedule.begin("c1") is (attempt > 0)
+        pauses.append(schedule.seconds_to_next({"c1"}, 1000))
+        assert not schedule.is_due("c1")
         now[0] += pauses[-1]
-        assert not retries.waits("c1")
+        assert schedule.is_due("c1")
 
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
-    assert retries.seconds_to_next({"c2"}, 50) == 50
-    retries.keep({"c2"})
-    assert retries.begin("c1") is False
+    assert schedule.seconds_to_next({"c2"}, 50) == 50
+    schedule.keep({"c2"})
+    assert schedule.begin("c1") is False
 
 
 @pytest.mark.real
@@ -92,7 +92,7 @@ def test_an_agent_killed_while_it_creates_a_crashing_app_undoes_it_and_deletes_i
         assert docker_client.containers(all=True, filters=label) == []
         with pytest.raises(docker.errors.NotFound):
             docker_client.inspect_volume(f"rollcall-{name}")
-        assert agent.log().count("settling a change that broke off") <= 3
+        assert agent.log().count("recovering an operation") <= 3
 
 
 @pytest.mark.real
@@ -206,18 +206,10 @@ async def test_a_start_that_broke_off_before_it_made_a_container_is_undone_and_t
         docker_client.remove_container(record["container_id"], force=True)
     store = Store(tmp_path / "agent.db")
     (app,) = (await store.open()).apps
-    await store.begin(
-        Change(
-            id="1",
-            app=app.name,
-            operation="start",
-            by="operator",
-            since=0,
-            before=app,
-            target=app,
-            promised=True,
-        )
+    header = EntryHeader(
+        id="1", operation="start", app=app.name, by="operator", since=0, background=True
     )
+    await store.begin(ReplaceEntry(header=header, before=app, target=app))
     await store.close()
 
     async with in_process_agent(tmp_path, engine_url) as in_process:

@@ -1,20 +1,21 @@
-"""What the agent writes on its containers and volumes, and reads from images."""
+"""What the agent writes on its containers and volumes, and reads from them and from images."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from agent.apps.defaults import AppDefaults
 from agent.apps.errors import UnfitImage
-from agent.apps.validation import LAST_PORT
-from agent.engine.protocol import ContainerSpec, EngineInfo, Image
-from agent.model import App, Change
+from agent.engine.protocol import ContainerSpec, EngineInfo, Image, InspectedContainer
+from agent.model import FIELD_KINDS, App, FieldKind
+from config.address import MAX_PORT
 
 APP_LABEL = "rollcall.app"
 AGENT_LABEL = "rollcall.agent"
-CHANGE_LABEL = "rollcall.change"
+OPERATION_LABEL = "rollcall.change"
 SPEC_LABEL = "rollcall.spec"
 SSH_PORT_LABEL = "rollcall.ssh_port"
 HTTP_PORT_LABEL = "rollcall.http_port"
@@ -27,25 +28,29 @@ MAX_DATA_PATH_LENGTH = 256
 # The engine repeats a container's labels in each list and each event.
 MAX_IMAGE_LABELS_LENGTH = 65_536
 FORBIDDEN_ROOTS = ("dev", "etc", "proc", "sys")
-
-
-class AppSpecLabel(msgspec.Struct, frozen=True, kw_only=True):
-    """An app as its container carries it; the values of ``env`` are in the container's own.
-
-    The engine publishes labels in its events, so nothing secret is among these.
-    """
-
-    image: str
-    ssh_port: int
-    http_port: int
-    created_at: str
-    labels: tuple[str, ...]
-    env: tuple[str, ...]
+# The fields of an app in the label of its container. Live ones are in the container's own settings,
+# and so are the values of `env`: the engine publishes labels in its events, so none is secret.
+LABELLED_FIELDS = (
+    *(
+        field
+        for field, kind in FIELD_KINDS.items()
+        if kind in (FieldKind.REPLACING, FieldKind.METADATA)
+    ),
+    "created_at",
+    "labels",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageHints:
-    """What an image asks for by its labels; what it says badly is as if it said nothing."""
+    """What an image asks for by its labels; a label that is invalid counts as missing.
+
+    Attributes:
+        ssh_port: The port in the container on which the app serves SSH.
+        http_port: The port in the container on which the app serves HTTP.
+        data: Where the volume is mounted.
+
+    """
 
     ssh_port: int
     http_port: int
@@ -53,34 +58,34 @@ class ImageHints:
 
 
 def volume_name(app: str) -> str:
-    """Name the app's volume."""
+    """Return the name of the app's volume."""
     return f"rollcall-{app}"
 
 
-def own_volume_labels(app: str) -> dict[str, str]:
-    """Give the labels by which a volume is known as ours."""
+def volume_labels(app: str) -> dict[str, str]:
+    """Return the labels of the app's volume, which mark it as ours."""
     return {APP_LABEL: app}
 
 
 def is_user_name(text: str) -> bool:
-    """Tell whether this can be a user in a container."""
+    """Return whether this can be the name of a user in a container."""
     return USER_NAME.fullmatch(text) is not None
 
 
 def is_data_path(text: str) -> bool:
-    """Tell whether a volume may be mounted there in a container."""
+    """Return whether a volume may be mounted there in a container."""
     fits = len(text) <= MAX_DATA_PATH_LENGTH and DATA_PATH.fullmatch(text) is not None
     return fits and text.split("/")[1] not in FORBIDDEN_ROOTS
 
 
 def password_user(labels: Mapping[str, str], default: str) -> str:
-    """Name the user whose password is set, from the labels that a container has of its image."""
+    """Return the user whose password is set; a container has the labels of its image."""
     user = labels.get(USER_LABEL, "")
     return user if is_user_name(user) else default
 
 
 def check_image_labels(image: Image, reference: str) -> None:
-    """Refuse an image whose labels would burden all that is asked of the engine; UnfitImage."""
+    """Refuse an image with large labels, which would make each list and event large; UnfitImage."""
     size = sum(len(key) + len(value) for key, value in image.labels.items())
     if size > MAX_IMAGE_LABELS_LENGTH:
         raise UnfitImage(
@@ -90,7 +95,7 @@ def check_image_labels(image: Image, reference: str) -> None:
 
 
 def read_hints(image: Image, defaults: AppDefaults) -> ImageHints:
-    """Read an image's labels, and its one exposed port other than the SSH port."""
+    """Read an image's labels, and its only exposed port other than the SSH port."""
     ssh_port = _port(image.labels.get(SSH_PORT_LABEL)) or defaults.ssh_port
     data = image.labels.get(DATA_LABEL, "")
     exposed = image.tcp_ports - {ssh_port}
@@ -105,29 +110,32 @@ def read_hints(image: Image, defaults: AppDefaults) -> ImageHints:
 def _port(text: str | None) -> int | None:
     if text is None or not re.fullmatch(r"[0-9]{1,5}", text):
         return None
-    return int(text) if 1 <= int(text) <= LAST_PORT else None
+    return int(text) if 1 <= int(text) <= MAX_PORT else None
 
 
-def _container_labels(app: App, change: Change, agent: str) -> dict[str, str]:
-    spec = AppSpecLabel(
-        image=app.image,
-        ssh_port=app.ssh_port,
-        http_port=app.http_port,
-        created_at=app.created_at,
-        labels=app.labels,
-        env=tuple(app.env),
-    )
-    return {
-        APP_LABEL: app.name,
-        AGENT_LABEL: agent,
-        CHANGE_LABEL: change.id,
-        SPEC_LABEL: msgspec.json.encode(spec).decode(),
-    }
+def encode_label(app: App) -> str:
+    """Return the label from which ``app_from_label`` reads the app."""
+    values: dict[str, Any] = {field: getattr(app, field) for field in LABELLED_FIELDS}
+    return msgspec.json.encode({**values, "env": tuple(app.env)}).decode()
+
+
+def app_from_label(container: InspectedContainer, **fields: Any) -> App:
+    """Return the app of a container: its labelled fields, its environment, and these fields.
+
+    Raises:
+        msgspec.MsgspecError: the label cannot be read.
+
+    """
+    label = msgspec.json.decode(container.labels.get(SPEC_LABEL, ""), type=dict[str, Any])
+    values = {field: label[field] for field in LABELLED_FIELDS if field in label}
+    names = msgspec.convert(label.get("env"), tuple[str, ...])
+    values["env"] = {name: container.env[name] for name in names if name in container.env}
+    return msgspec.convert({**values, **fields}, App)
 
 
 def build_container_spec(
     app: App,
-    change: Change,
+    operation: str,
     *,
     name: str,
     image: Image,
@@ -135,12 +143,20 @@ def build_container_spec(
     agent: str,
     defaults: AppDefaults,
 ) -> ContainerSpec:
-    """Plan the container of an app, from what was asked for and nothing else."""
+    """Plan the container of an app, from what was asked for and nothing else.
+
+    ``operation`` and ``agent`` are the ids of the operation and the agent that make it.
+    """
     hints = read_hints(image, defaults)
     return ContainerSpec(
         name=name,
         image=app.image,
-        labels=_container_labels(app, change, agent),
+        labels={
+            APP_LABEL: app.name,
+            AGENT_LABEL: agent,
+            OPERATION_LABEL: operation,
+            SPEC_LABEL: encode_label(app),
+        },
         env=app.env,
         ports=((hints.ssh_port, app.ssh_port), (hints.http_port, app.http_port)),
         bind=defaults.bind,

@@ -1,0 +1,41 @@
+"""Adding and removing labels of an app."""
+
+import msgspec
+
+from agent.apps.containers.manager import ContainerManager
+from agent.apps.errors import InvalidApp, LabelNotFound
+from agent.apps.operations.runner import Job
+from agent.apps.repository import AppRepository
+from agent.apps.validation import MAX_APP_LABELS, check_label, excerpt
+from agent.model import App
+
+
+class LabelsOperation:
+    """Changes the labels of an app: in one step, so there is no entry in the journal."""
+
+    def __init__(self, *, repository: AppRepository, containers: ContainerManager) -> None:
+        self._repository = repository
+        self._containers = containers
+
+    async def add(self, job: Job, label: str) -> None:
+        """Add a label, unless the app has it; InvalidLabel, InvalidApp."""
+        check_label(label)
+        app = self._repository.get(job.app)
+        if label in app.labels:
+            return
+        if len(app.labels) >= MAX_APP_LABELS:
+            raise InvalidApp(f"app `{app.name}` has {MAX_APP_LABELS} labels, and may have no more")
+        await self._put(app, (*app.labels, label))
+
+    async def remove(self, job: Job, label: str) -> None:
+        """Remove a label; InvalidLabel, LabelNotFound."""
+        check_label(label)
+        app = self._repository.get(job.app)
+        if label not in app.labels:
+            raise LabelNotFound(f"app `{app.name}` has no label {excerpt(label)}")
+        await self._put(app, tuple(each for each in app.labels if each != label))
+
+    async def _put(self, app: App, labels: tuple[str, ...]) -> None:
+        # The response is the record, which needs the engine; without it nothing is changed.
+        await self._containers.current(app)
+        await self._repository.put(msgspec.structs.replace(app, labels=labels))

@@ -1,0 +1,170 @@
+"""An agent that ends, or loses its engine, at any step of any operation leaves no half states."""
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from structlog.testing import LogCapture
+
+from agent.apps import AppChanges, Apps, NewApp
+from agent.apps.errors import AppError
+from agent.engine.protocol import EngineUnavailable
+from tests.support.agent.fake_engine import BROKEN_IMAGE, IMAGE, OTHER_IMAGE, FakeEngine
+from tests.support.agent.in_process import DEFAULTS, async_until
+from tests.support.agent.running_apps import ASKER, running_apps
+
+AT_ONCE = replace(DEFAULTS, settle_seconds=0, min_free_percent=0)
+NEW = NewApp(name="web", image=IMAGE)
+BACKGROUND = replace(ASKER, respond_async=True)
+Action = Callable[[Apps], Awaitable[object]]
+
+
+async def created(apps: Apps) -> None:
+    await apps.create(NEW, ASKER)
+
+
+async def stopped(apps: Apps) -> None:
+    await apps.create(NEW, ASKER)
+    await apps.set_password("web", "a good password", ASKER)
+    await apps.stop("web", ASKER)
+
+
+async def nothing(_apps: Apps) -> None:
+    """Begin with no app."""
+
+
+OPERATIONS: dict[str, tuple[Action, Action]] = {
+    "create": (nothing, lambda apps: apps.create(NEW, ASKER)),
+    "create in the background": (nothing, lambda apps: apps.create(NEW, BACKGROUND)),
+    "create what does not start": (
+        nothing,
+        lambda apps: apps.create(NewApp(name="web", image=BROKEN_IMAGE), ASKER),
+    ),
+    "limits": (created, lambda apps: apps.update("web", AppChanges(cpu=70), ASKER)),
+    "image": (stopped, lambda apps: apps.update("web", AppChanges(image=OTHER_IMAGE), ASKER)),
+    "broken image": (
+        created,
+        lambda apps: apps.update("web", AppChanges(image=BROKEN_IMAGE), ASKER),
+    ),
+    "rebuild": (created, lambda apps: apps.rebuild("web", ASKER)),
+    "start": (stopped, lambda apps: apps.start("web", ASKER)),
+    "stop": (created, lambda apps: apps.stop("web", ASKER)),
+    "delete": (created, lambda apps: apps.delete("web", ASKER)),
+    "password": (created, lambda apps: apps.set_password("web", "another password", ASKER)),
+}
+
+
+class Steps:
+    """Counts the steps of an operation, and calls ``at`` once, at the step of that number."""
+
+    def __init__(self, number: int, at: Callable[[], Awaitable[object]]) -> None:
+        self._number = number
+        self._at = at
+        self.count = 0
+
+    async def __call__(self, _step: str) -> None:
+        self.count += 1
+        if self.count == self._number:
+            await self._at()
+
+
+async def until_idle(apps: Apps) -> None:
+    async def idle() -> bool:
+        return all(record.progress is None for record in await apps.all())
+
+    await async_until(idle)
+
+
+async def check(apps: Apps, engine: FakeEngine) -> None:
+    """See that record, container and volume agree."""
+    await until_idle(apps)
+    records, containers = await apps.all(), list(engine.state.containers.values())
+    assert len(records) == len(containers) == len(engine.state.volumes)
+    for record, container in zip(records, containers, strict=True):
+        assert (record.container_id, record.name) == (container.id, container.name)
+        assert record.state == ("running" if record.desired == "running" else container.state)
+        assert (record.image, record.cpu) == (container.image, container.cpu)
+        assert sorted(container.ports) == sorted((record.ssh_port, record.http_port))
+        has_password = bool(container.shadow)
+        assert has_password or record.password != "set"
+
+
+async def step_count(operation: str, folder: Path) -> int:
+    """Return how many steps an operation has, if nothing gets in its way."""
+    before, run = OPERATIONS[operation]
+    engine, steps = FakeEngine(), Steps(0, asyncio.Event().wait)
+    async with running_apps(folder, engine, LogCapture(), defaults=AT_ONCE) as apps:
+        await before(apps)
+        engine.at_step = steps
+        await run_to_its_end(run, apps)
+        await check(apps, engine)
+    return steps.count
+
+
+async def run_to_its_end(run: Action, apps: Apps) -> None:
+    try:
+        await run(apps)
+    except (AppError, EngineUnavailable):
+        return
+    finally:
+        await until_idle(apps)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+async def test_an_agent_killed_at_any_step_recovers_at_its_next_start(
+    tmp_path: Path, operation: str
+) -> None:
+    before, run = OPERATIONS[operation]
+
+    async def kill_at(number: int) -> None:
+        folder, left, engine = tmp_path / f"{number}", tmp_path / f"{number}-left", FakeEngine()
+        reached, after = asyncio.Event(), FakeEngine()
+
+        async def stop_here() -> None:
+            shutil.copytree(folder, left)
+            after.state = deepcopy(engine.state)
+            reached.set()
+            await asyncio.Event().wait()
+
+        async with running_apps(
+            folder, engine, LogCapture(), defaults=AT_ONCE, drain_seconds=0
+        ) as apps:
+            await before(apps)
+            engine.at_step = Steps(number, stop_here)
+            request = asyncio.ensure_future(run(apps))
+            await reached.wait()
+            request.cancel()
+            await asyncio.wait([request])
+
+        async with running_apps(left, after, LogCapture(), defaults=AT_ONCE) as apps:
+            await check(apps, after)
+
+    steps = await step_count(operation, tmp_path / "whole")
+    await asyncio.gather(*(kill_at(number + 1) for number in range(steps)))
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+async def test_an_engine_that_does_not_answer_at_any_step_is_asked_again(
+    tmp_path: Path, operation: str
+) -> None:
+    before, run = OPERATIONS[operation]
+
+    async def lose_engine_at(number: int) -> None:
+        async def fail() -> None:
+            raise EngineUnavailable("the engine does not answer")
+
+        engine = FakeEngine()
+        async with running_apps(
+            tmp_path / f"{number}", engine, LogCapture(), defaults=AT_ONCE
+        ) as apps:
+            await before(apps)
+            engine.at_step = Steps(number, fail)
+            await run_to_its_end(run, apps)
+            await check(apps, engine)
+
+    steps = await step_count(operation, tmp_path / "whole")
+    await asyncio.gather(*(lose_engine_at(number + 1) for number in range(steps)))

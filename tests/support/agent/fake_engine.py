@@ -1,0 +1,262 @@
+"""A container engine in memory, whose calls a test can stop at any step."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from agent.engine.protocol import (
+    MIB,
+    Container,
+    ContainerEvent,
+    ContainerSpec,
+    EngineConflict,
+    EngineInfo,
+    EngineRefused,
+    ExecResult,
+    Image,
+    ImageUnavailable,
+    InspectedContainer,
+    NameInUse,
+    ObjectNotFound,
+    Process,
+    PullProgress,
+    Sample,
+)
+
+IMAGE = "app:1"
+OTHER_IMAGE = "app:2"
+BROKEN_IMAGE = "app:broken"
+TIME = "2026-01-31T12:00:00Z"
+
+
+class FakeContainer(msgspec.Struct, kw_only=True):
+    """A container; ``shadow`` is what was set as password."""
+
+    id: str
+    name: str
+    image: str
+    labels: dict[str, str]
+    env: dict[str, str]
+    ports: list[int]
+    volume: str
+    cpu: int
+    memory: int
+    state: str = "created"
+    shadow: str = ""
+
+
+class FakeEngineState(msgspec.Struct, kw_only=True):
+    """All that the engine keeps: containers by id, and labels of volumes by name."""
+
+    containers: dict[str, FakeContainer] = {}
+    volumes: dict[str, dict[str, str]] = {}
+    made: int = 0
+
+
+async def do_nothing(_step: str) -> None:
+    """Stop at no step."""
+
+
+class FakeEngine:
+    """An engine; ``at_step`` is awaited before and after each call that changes something."""
+
+    def __init__(
+        self,
+        state: FakeEngineState | None = None,
+        at_step: Callable[[str], Awaitable[None]] = do_nothing,
+    ) -> None:
+        self.state = state or FakeEngineState()
+        self.at_step = at_step
+
+    @asynccontextmanager
+    async def _step(self, call: str) -> AsyncIterator[None]:
+        await self.at_step(f"before {call}")
+        yield
+        await self.at_step(f"after {call}")
+
+    def _find(self, container_id: str) -> FakeContainer:
+        if container_id not in self.state.containers:
+            raise ObjectNotFound(f"No such container: {container_id}")
+        return self.state.containers[container_id]
+
+    async def info(self) -> EngineInfo:
+        return EngineInfo(version="1", cpus=4, memory=4096, data_root="/nowhere", init=True)
+
+    async def containers(
+        self, *, label: str | None = None, seconds: float | None = None
+    ) -> list[Container]:
+        del seconds
+        key, _, value = (label or "").partition("=")
+        return [
+            _listed(each)
+            for each in self.state.containers.values()
+            if not key or (key in each.labels and (not value or each.labels[key] == value))
+        ]
+
+    async def inspect(self, container_id: str) -> InspectedContainer:
+        return _inspected(self._find(container_id))
+
+    async def create(self, spec: ContainerSpec) -> str:
+        async with self._step("create"):
+            if any(each.name == spec.name for each in self.state.containers.values()):
+                raise NameInUse(f"The container name {spec.name} is already in use")
+            self.state.made += 1
+            made = FakeContainer(
+                id=f"c{self.state.made}",
+                name=spec.name,
+                image=spec.image,
+                labels=dict(spec.labels),
+                env=dict(spec.env),
+                ports=[host for _, host in spec.ports],
+                volume=spec.volume,
+                cpu=spec.cpu,
+                memory=spec.memory,
+            )
+            self.state.containers[made.id] = made
+        return made.id
+
+    async def start(self, container_id: str) -> None:
+        async with self._step("start"):
+            container = self._find(container_id)
+            if container.image == BROKEN_IMAGE:
+                raise EngineRefused("no such program")
+            container.state = "running"
+
+    async def stop(self, container_id: str, seconds: int) -> None:
+        async with self._step("stop"):
+            container = self._find(container_id)
+            assert seconds >= 0
+            if container.state != "created":
+                container.state = "exited"
+
+    async def unpause(self, container_id: str) -> None:
+        async with self._step("unpause"):
+            self._find(container_id).state = "running"
+
+    async def remove(self, container_id: str) -> None:
+        async with self._step("remove"):
+            del self.state.containers[self._find(container_id).id]
+
+    async def rename(self, container_id: str, name: str) -> None:
+        async with self._step("rename"):
+            container = self._find(container_id)
+            if any(each.name == name for each in self.state.containers.values()):
+                raise NameInUse(f"The container name {name} is already in use")
+            container.name = name
+
+    async def limit(self, container_id: str, *, cpu: int, memory: int) -> None:
+        async with self._step("limit"):
+            container = self._find(container_id)
+            container.cpu, container.memory = cpu, memory
+
+    async def image(self, reference: str) -> Image | None:
+        known = reference in (IMAGE, OTHER_IMAGE, BROKEN_IMAGE)
+        return (
+            Image(id="i", labels={}, tcp_ports=frozenset(), env={}, local=True) if known else None
+        )
+
+    async def pull(self, reference: str, progress: Callable[[PullProgress], None]) -> None:
+        progress(PullProgress(done_bytes=0, total_bytes=1))
+        raise ImageUnavailable(f"{reference} cannot be pulled")
+
+    async def volume_labels(self, name: str) -> Mapping[str, str] | None:
+        return self.state.volumes.get(name)
+
+    async def volume_users(self, name: str) -> list[Container]:
+        return [_listed(each) for each in self.state.containers.values() if each.volume == name]
+
+    async def create_volume(self, name: str, labels: Mapping[str, str]) -> None:
+        async with self._step("create volume"):
+            self.state.volumes.setdefault(name, dict(labels))
+
+    async def remove_volume(self, name: str) -> None:
+        async with self._step("remove volume"):
+            if await self.volume_users(name):
+                raise EngineConflict(f"volume {name} is in use")
+            self.state.volumes.pop(name, None)
+
+    async def processes(self, container_id: str) -> list[Process]:
+        self._find(container_id)
+        return []
+
+    async def sample(self, container_id: str, *, priority: bool = False) -> Sample | None:
+        del priority
+        if self._find(container_id).state != "running":
+            return None
+        return Sample(
+            cpu_ns=0,
+            system_ns=0,
+            cpus=4,
+            memory_bytes=MIB,
+            memory_limit_bytes=self._find(container_id).memory * MIB,
+            network_rx_bytes=0,
+            network_tx_bytes=0,
+            block_read_bytes=0,
+            block_write_bytes=0,
+            pids=1,
+        )
+
+    async def logs(
+        self, container_id: str, *, tail: int | None, since: float | None, follow: bool
+    ) -> AsyncGenerator[bytes]:
+        del tail, since, follow
+        yield f"a line of {self._find(container_id).name}\n".encode()
+
+    async def execute(
+        self, container_id: str, command: list[str], *, stdin: bytes = b""
+    ) -> ExecResult:
+        async with self._step("execute"):
+            container = self._find(container_id)
+            if container.state != "running":
+                raise EngineConflict(f"container {container_id} is not running")
+            assert command == ["chpasswd", "-e"]
+            container.shadow = stdin.decode().strip()
+        return ExecResult(exit_code=0, output="")
+
+    async def read_file(self, container_id: str, path: str) -> bytes:
+        container = self._find(container_id)
+        files = {
+            "/etc/passwd": "app:x:1000:1000::/:/bin/sh\n",
+            "/etc/shadow": container.shadow + ":\n",
+            "/bin/chpasswd": "",
+        }
+        if path not in files:
+            raise ObjectNotFound(path)
+        return files[path].encode()
+
+    async def events(self, label: str, *, since: float) -> AsyncGenerator[ContainerEvent]:
+        assert since >= 0
+        await asyncio.Event().wait()  # nothing happens
+        yield ContainerEvent(action="start", container_id="", app=label)
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+def _listed(container: FakeContainer) -> Container:
+    return Container(
+        id=container.id,
+        name=container.name,
+        image=container.image,
+        image_id="i",
+        state=container.state,
+        labels=container.labels,
+        ports=frozenset(container.ports if container.state == "running" else ()),
+    )
+
+
+def _inspected(container: FakeContainer) -> InspectedContainer:
+    return InspectedContainer(
+        **msgspec.structs.asdict(_listed(container)),
+        started_at=None if container.state == "created" else TIME,
+        finished_at=TIME if container.state == "exited" else None,
+        exit_code=0 if container.state == "exited" else None,
+        restarts=0,
+        oom_killed=False,
+        error="",
+        env=container.env,
+        cpu=container.cpu,
+        memory=container.memory,
+    )
