@@ -1,5 +1,5 @@
 import asyncio
-import threading
+import time
 from datetime import UTC, datetime, timedelta
 from random import Random
 
