@@ -1,0 +1,92 @@
+"""The map in CONTRIBUTING.md shows every folder, with what it really imports."""
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+TOP = Path(__file__).parents[1]
+PACKAGES = ("agent", "registry", "httpd", "config")
+# Their top-level files are rows of their own: wiring, commands and the shared types.
+DAEMONS = ("agent", "registry")
+
+
+def imports_by_row() -> dict[str, set[str]]:
+    """Return what each row of the map imports, as rows."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for file in sorted(path for package in PACKAGES for path in (TOP / package).rglob("*.py")):
+        here = row_of(file.relative_to(TOP))
+        if here is not None:
+            found[here] |= {row for row in imported_rows(file) if row not in (None, here)}
+    return dict(found)
+
+
+def row_of(path: Path) -> str | None:
+    """Return the row that shows a file: its folder, or itself at the top of a daemon."""
+    if path.parent.name in DAEMONS and len(path.parts) == 2:
+        return None if path.stem == "__init__" else f"{path}"
+    return f"{path.parent}/"
+
+
+def imported_rows(file: Path) -> Iterator[str]:
+    """Yield the rows of the modules that a file imports."""
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        match node:
+            case ast.Import(names=names):
+                modules = [alias.name for alias in names]
+            case ast.ImportFrom(module=str(module), names=names):
+                modules = [f"{module}.{alias.name}" for alias in names]
+            case _:
+                continue
+        for module in modules:
+            row = row_of_module(module)
+            if row is not None:
+                yield row
+
+
+def row_of_module(name: str) -> str | None:
+    """Return the row of ``package.module`` or ``package.module.object``; None for a library's."""
+    parts = name.split(".")
+    if parts[0] not in PACKAGES:
+        return None
+    for end in range(len(parts), 0, -1):
+        place = Path(*parts[:end])
+        if (TOP / place).is_dir():
+            return row_of(place / "__init__.py")
+        if (TOP / place).with_suffix(".py").is_file():
+            return row_of(place.with_suffix(".py"))
+    raise AssertionError(f"nothing of ours is called {name}")
+
+
+def rows_of_the_page() -> Mapping[str, set[str]]:
+    """Return the imports that the page states, by row."""
+    text = (TOP / "CONTRIBUTING.md").read_text("utf-8")
+    section = text.partition("\n## The map\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `([^`]+)` \| [^|]+ \| ([^|]*) \|$", section, re.MULTILINE)
+    return {name: set(re.findall(r"`([^`]+)`", imports)) for name, imports in rows}
+
+
+def test_the_map_shows_every_folder_with_what_it_imports() -> None:
+    assert rows_of_the_page() == imports_by_row()
+
+
+def test_no_folders_import_each_other_in_a_circle() -> None:
+    # A folder and those in it are one: its own files may use what lies deeper, and the reverse.
+    arrows = imports_by_row()
+    tops = {row: outermost(row) for row in arrows}
+    merged: dict[str, set[str]] = defaultdict(set)
+    for row, targets in arrows.items():
+        merged[tops[row]] |= {tops[target] for target in targets} - {tops[row]}
+
+    left = dict(merged)
+    while leaves := [row for row, targets in left.items() if not targets & left.keys()]:
+        for row in leaves:
+            del left[row]
+    assert left == {}
+
+
+def outermost(row: str) -> str:
+    """Return ``agent/apps/`` for ``agent/apps/operations/``, and any shorter row as it is."""
+    parts = row.rstrip("/").split("/")
+    return row if len(parts) <= 2 else f"{'/'.join(parts[:2])}/"
