@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import structlog
+from agent.engine.wire import LISTING, from_listing
 from structlog.testing import LogCapture
 
 from agent.apps.errors import NoFreePort
@@ -12,7 +13,6 @@ from agent.apps.ports import Ports
 from agent.apps.repository import AppRepository
 from agent.engine import DockerEngine
 from agent.engine.protocol import Container
-from agent.engine.wire import LISTING, from_listing
 from agent.state.store import Store
 from tests.support.daemons import NO_ENGINE
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-
 from agent.engine.connection import WORKERS, Client, Connection, Lane
+
 from agent.engine.protocol import EngineUnavailable
 from tests.support.agent.fake_docker_api import VERSION, FakeDockerApi, fake_docker_api
 from tests.support.agent.in_process import async_until, in_process_agent

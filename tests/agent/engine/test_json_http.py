@@ -8,11 +8,11 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 import pytest
+from agent.engine.connection import Connection
+from agent.engine.json_http import Answer, JsonHttp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.engine.connection import Connection
-from agent.engine.json_http import Answer, JsonHttp
 from agent.engine.protocol import EngineError, EngineTimeout, EngineUnavailable, ObjectNotFound
 
 NUMBER = msgspec.json.Decoder(int)

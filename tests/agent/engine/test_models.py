@@ -5,11 +5,15 @@ from pathlib import Path
 
 import pytest
 import requests
+from agent.engine.connection import spoken_version
+from agent.engine.pulls import Pull, came_from_registry, pull_parameters
+from agent.engine.registry_logins import ImageRegistryLogin, login_header
+from agent.engine.shapes import from_image
+from agent.engine.translation import refusal, translate
 from docker.errors import APIError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.engine.connection import spoken_version
 from agent.engine.protocol import (
     DiskFull,
     EngineConflict,
@@ -23,11 +27,7 @@ from agent.engine.protocol import (
     ObjectNotFound,
     PullProgress,
 )
-from agent.engine.pulls import Pull, came_from_registry, pull_parameters
-from agent.engine.registry_logins import ImageRegistryLogin, login_header
-from agent.engine.shapes import from_image
 from agent.engine.streams import frames, json_lines
-from agent.engine.translation import refusal, translate
 
 
 @pytest.mark.parametrize(

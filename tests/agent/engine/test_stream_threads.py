@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import pytest
 import requests
-
 from agent.engine.connection import Client
+
 from agent.engine.protocol import EngineUnavailable, TooManyStreams
 from agent.engine.streams import Streams, frames
 

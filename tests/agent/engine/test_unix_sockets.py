@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 import requests
-from docker import APIClient
-
 from agent.engine.unix_sockets import UnixAdapter
+from docker import APIClient
 
 
 def test_a_call_that_finds_nobody_leaves_no_socket_behind(tmp_path: Path) -> None:
