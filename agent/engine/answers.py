@@ -132,7 +132,7 @@ class Event(Answer):
     actor: Actor
 
 
-class Memory(msgspec.Struct):
+class Memory(msgspec.Struct, frozen=True):
     """Bytes of memory; of cgroup v1 or v2."""
 
     usage: int | None = None
@@ -168,13 +168,13 @@ class Block(msgspec.Struct):
     value: int
 
 
-class Blocks(msgspec.Struct):
+class Blocks(msgspec.Struct, frozen=True):
     """What passed between a container and devices."""
 
     io_service_bytes_recursive: list[Block] | None = None
 
 
-class Pids(msgspec.Struct):
+class Pids(msgspec.Struct, frozen=True):
     """How many processes there are."""
 
     current: int = 0

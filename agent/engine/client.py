@@ -30,12 +30,16 @@ VERSION = msgspec.json.Decoder(Version)
 class EngineClient:
     """Asks the engine at a Unix socket, which need not be there yet.
 
-    ``timeout_seconds`` bounds each question and the wait for the beginning of each stream.
+    ``timeout_seconds`` bounds each question and the wait for the beginning of each stream,
+    ``longest_answer`` the bytes of an answer that is read whole.
     """
 
-    def __init__(self, *, socket_path: str, timeout_seconds: float) -> None:
+    def __init__(
+        self, *, socket_path: str, timeout_seconds: float, longest_answer: int = LONGEST_ANSWER
+    ) -> None:
         self._socket_path = socket_path
         self.timeout_seconds = timeout_seconds
+        self._longest_answer = longest_answer
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
         self._api_version: str | None = None
@@ -46,7 +50,7 @@ class EngineClient:
 
         Raises:
             EngineTooOld: there is none.
-            EngineUnavailable: the engine is not there.
+            EngineUnavailable: the engine is not there, or this is closed.
 
         """
         if self._api_version is None:
@@ -55,7 +59,7 @@ class EngineClient:
 
     async def _negotiated(self) -> str:
         async with within(self.timeout_seconds), self._response("GET", "/version") as response:
-            body = await _whole(response)
+            body = await self._whole(response)
         with understood():
             return common_version(VERSION.decode(body))
 
@@ -87,7 +91,7 @@ class EngineClient:
                 within(self.timeout_seconds),
                 self._response("GET", f"/v{await self.api_version()}{target}") as response,
             ):
-                body = await _whole(response)
+                body = await self._whole(response)
             with understood():
                 return read(body)
 
@@ -116,7 +120,7 @@ class EngineClient:
         async with self._response(
             method, target, headers=headers, idle_seconds=idle_seconds
         ) as response:
-            async for chunk in response.content.iter_any():
+            while chunk := await _chunk(response):
                 yield chunk
 
     async def beginning(self, path: str, *, query: Mapping[str, str], most: int) -> bytes:
@@ -145,7 +149,7 @@ class EngineClient:
         timeout = aiohttp.ClientTimeout(total=None, sock_read=idle_seconds)
         try:
             async with within(idle_seconds or self.timeout_seconds):
-                response = await self._open_lock_file().request(
+                response = await self._open_session().request(
                     method,
                     HOST + target,
                     headers=headers,
@@ -155,13 +159,22 @@ class EngineClient:
             async with response:
                 if response.status >= HTTPStatus.MULTIPLE_CHOICES:
                     async with within(self.timeout_seconds):
-                        raise from_answer(response.status, await _whole(response))
+                        raise from_answer(response.status, await self._whole(response))
                 yield response
         except BROKEN as error:
             self.forget_version()
             raise from_library(error) from error
 
-    def _open_lock_file(self) -> aiohttp.ClientSession:
+    async def _whole(self, response: aiohttp.ClientResponse) -> bytes:
+        chunks, size = list[bytes](), 0
+        while chunk := await _chunk(response):
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > self._longest_answer:
+                raise EngineError(f"{ODD}: more than {self._longest_answer} bytes")
+        return b"".join(chunks)
+
+    def _open_session(self) -> aiohttp.ClientSession:
         if self._closed:
             raise EngineUnavailable("the agent ends, and asks the container engine no more")
         if self._session is None:  # it belongs to the event loop, which must run by then
@@ -177,18 +190,17 @@ class EngineClient:
     async def close(self) -> None:
         """End all reads and streams, for those too who wait for them."""
         self._closed = True
+        self.forget_version()  # so that whoever comes asks for it, in vain
         if self._session is not None:
             await self._session.close()
 
 
-async def _whole(response: aiohttp.ClientResponse) -> bytes:
-    chunks, size = list[bytes](), 0
-    async for chunk in response.content.iter_any():
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > LONGEST_ANSWER:
-            raise EngineError(f"{ODD}: more than {LONGEST_ANSWER >> 20} MiB")
-    return b"".join(chunks)
+async def _chunk(response: aiohttp.ClientResponse) -> bytes:
+    """Return what has come, as soon as there is some; nothing at the end."""
+    try:
+        return await response.content.readany()
+    except RuntimeError as error:  # so aiohttp calls a connection that ended between two reads
+        raise aiohttp.ClientPayloadError(str(error)) from error
 
 
 def common_version(said: Version) -> str:

@@ -25,7 +25,7 @@ Client: TypeAlias = Any
 T = TypeVar("T")
 
 
-class DiskGuard(Enum):
+class CommandKind(Enum):
     """How many commands of a kind are carried out at the same time; more have to wait."""
 
     ENGINE = 16
@@ -42,10 +42,7 @@ class Commands:
     def __init__(self, *, socket_path: str, client: EngineClient) -> None:
         self._socket_path = socket_path
         self._client = client
-        # Whoever has room has a thread at once, so that waiting for one is not counted as the
-        # engine's time.
-        self._threads = ThreadPoolExecutor(sum(each.value for each in DiskGuard), "engine")
-        self._room = {each: asyncio.Semaphore(each.value) for each in DiskGuard}
+        self._free = {each: asyncio.Semaphore(each.value) for each in CommandKind}
         self._idle = deque[Client]()
         self._closed = False
 
@@ -53,36 +50,42 @@ class Commands:
         self,
         work: Callable[[Client], T],
         *,
-        room: DiskGuard = DiskGuard.ENGINE,
+        kind: CommandKind = CommandKind.ENGINE,
         seconds: float | None = None,
     ) -> T:
-        """Run ``work`` with a client; ``seconds`` are counted from when the engine is asked.
+        """Run ``work`` with a client, for so many seconds at most once the engine is asked.
 
-        A caller that gives up does not end the command, which keeps its room until it has ended.
+        It may have to wait for others of its kind before that, but no longer than it may take
+        itself. A caller that gives up does not end the command, which counts until it has ended.
 
         Raises:
             EngineUnavailable: it did not end in time, or the engine is not there.
             EngineError: the engine refused; one of its subclasses where the reason is known.
 
         """
+        limit = self._client.timeout_seconds if seconds is None else seconds
         version = await self._client.api_version()
-        await self._room[room].acquire()
-        running = self._submit(partial(self._run, work, version), self._room[room])
-        async with within(self._client.timeout_seconds if seconds is None else seconds):
+        async with within(limit):
+            await self._free[kind].acquire()
+        running = self._submit(partial(self._run, work, version), self._free[kind])
+        async with within(limit):
             return await asyncio.wrap_future(running)
 
-    def _submit(self, run: Callable[[], T], room: asyncio.Semaphore) -> Future[T]:
+    def _submit(self, run: Callable[[], T], free: asyncio.Semaphore) -> Future[T]:
         loop = asyncio.get_running_loop()
 
         def leave(_: Future[T]) -> None:
             with suppress(RuntimeError):  # the event loop may have ended before the thread
-                loop.call_soon_threadsafe(room.release)
+                loop.call_soon_threadsafe(free.release)
 
+        # A thread for each: in a pool that gets no thread for it a command stays, to be run later.
+        thread = ThreadPoolExecutor(1, "engine")
         try:
-            running = self._threads.submit(run)
+            running = thread.submit(run)
         except RuntimeError as error:
-            room.release()
+            free.release()
             raise EngineUnavailable(f"the container engine cannot be asked: {error}") from error
+        thread.shutdown(wait=False)
         running.add_done_callback(leave)
         return running
 
@@ -100,10 +103,10 @@ class Commands:
     def _take(self, version: str) -> Client:
         with suppress(IndexError):
             while True:
-                client = self._idle.pop()
-                if client.api_version == version:
-                    return client
-                client.close()
+                idle = self._idle.pop()
+                if idle.api_version == version:
+                    return idle
+                idle.close()
         url = f"unix://{self._socket_path}"
         client: Client = docker.APIClient(base_url=url, version=version)
         client.timeout = self._client.timeout_seconds  # of each wait for the engine
@@ -117,9 +120,8 @@ class Commands:
             self._idle.append(client)
 
     def close(self) -> None:
-        """Take no more commands; those under way go on, and nobody hears of them."""
+        """Hang up; commands under way go on, and hang up after that."""
         self._closed = True
-        self._threads.shutdown(wait=False, cancel_futures=True)
         while self._idle:
             self._idle.pop().close()
 

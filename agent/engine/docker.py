@@ -11,19 +11,19 @@ import msgspec
 
 from agent.engine import models
 from agent.engine.client import EngineClient
-from agent.engine.commands import Client, Commands, DiskGuard
+from agent.engine.commands import Client, CommandKind, Commands
 from agent.engine.errors import from_pull, from_top, understood, within
 from agent.engine.exec import execute
 from agent.engine.logins import ImageRegistryLogin, login_header, pull_query
 from agent.engine.protocol import (
     Container,
+    ContainerEvent,
     ContainerSpec,
     EngineConflict,
     EngineError,
     EngineInfo,
     EngineTimeout,
     EngineUnavailable,
-    Event,
     ExecResult,
     Image,
     ImageUnavailable,
@@ -99,18 +99,18 @@ class DockerEngine:
         """Look at one container."""
         return await self._client.get(f"/containers/{container_id}/json", models.inspected)
 
-    async def create(self, plan: ContainerSpec) -> str:
-        """Make a container from the plan and nothing else."""
+    async def create(self, spec: ContainerSpec) -> str:
+        """Make a container from the spec and nothing else."""
 
         def work(client: Client) -> str:
             created = client.create_container(
-                image=plan.image,
-                name=plan.name,
-                labels=dict(plan.labels),
-                environment=dict(plan.env),
-                ports=sorted({inside for inside, _ in plan.ports}),
-                stop_timeout=plan.stop_seconds,
-                host_config=client.create_host_config(**models.host_options(plan)),
+                image=spec.image,
+                name=spec.name,
+                labels=dict(spec.labels),
+                environment=dict(spec.env),
+                ports=sorted({inside for inside, _ in spec.ports}),
+                stop_timeout=spec.stop_seconds,
+                host_config=client.create_host_config(**models.host_options(spec)),
             )
             return str(created["Id"])
 
@@ -125,7 +125,7 @@ class DockerEngine:
         stopping = asyncio.ensure_future(
             self._commands.call(
                 lambda client: client.stop(container_id, timeout=seconds),
-                room=DiskGuard.PROGRAM,
+                kind=CommandKind.PROGRAM,
                 seconds=seconds + self._seconds,
             )
         )
@@ -276,7 +276,7 @@ class DockerEngine:
         seconds = self._seconds / 2  # the engine needs some of it for itself
         return await self._commands.call(
             lambda client: execute(client, container_id, command, stdin, seconds),
-            room=DiskGuard.PROGRAM,
+            kind=CommandKind.PROGRAM,
         )
 
     async def read_file(self, container_id: str, path: str) -> bytes:
@@ -286,7 +286,7 @@ class DockerEngine:
         )
         return models.file_content(archive, path)
 
-    async def events(self, label: str, *, since: float) -> AsyncGenerator[Event]:
+    async def events(self, label: str, *, since: float) -> AsyncGenerator[ContainerEvent]:
         """Return what happens to containers with the label, of the actions that change them."""
         filters = {"type": ["container"], "label": [label], "event": ACTIONS}
         query = {"filters": _json(filters), "since": f"{since:.9f}"}

@@ -15,7 +15,7 @@ from agent.engine.protocol import CommandTimeout, ExecResult
 OUTPUT = 4096
 POLL_SECONDS = 0.05
 NOT_RUNNABLE = 127
-MIGRATION = {"Connection": "Upgrade", "Upgrade": "tcp"}
+UPGRADE_HEADERS = {"Connection": "Upgrade", "Upgrade": "tcp"}
 
 
 def execute(
@@ -46,7 +46,7 @@ def _start(client: Client, exec_id: str) -> requests.Response:
     response: requests.Response = client.post(
         f"{client.base_url}/v{client.api_version}/exec/{exec_id}/start",
         json={"Detach": False, "Tty": False},
-        headers=MIGRATION,
+        headers=UPGRADE_HEADERS,
         stream=True,
         timeout=client.timeout,
     )

@@ -1,4 +1,4 @@
-"""From the engine's answers to our values, and from our plan of a container to the engine's."""
+"""From the engine's answers to our values, and from our spec of a container to the engine's."""
 
 import io
 import re
@@ -13,11 +13,11 @@ from agent.engine.answers import NEVER
 from agent.engine.logins import came_from_registry
 from agent.engine.protocol import (
     Container,
+    ContainerEvent,
     ContainerSpec,
     EngineConflict,
     EngineError,
     EngineInfo,
-    Event,
     Image,
     InspectedContainer,
     Process,
@@ -62,7 +62,7 @@ def info(answer: bytes) -> EngineInfo:
         version=entry.server_version,
         cpus=entry.cpus,
         memory=entry.mem_total // MIB,
-        root=entry.docker_root_dir,
+        data_root=entry.docker_root_dir,
         init=bool(entry.init_binary),
         unsupported_limits=tuple(name for name, possible in limits.items() if not possible),
     )
@@ -218,10 +218,10 @@ def _blocks(entries: list[answers.Block], operation: str) -> int:
     return sum(entry.value for entry in entries if entry.op.lower() == operation)
 
 
-def event(line: bytes, label: str) -> Event:
+def event(line: bytes, label: str) -> ContainerEvent:
     """Read an event of a container that has the label."""
     entry = _EVENT.decode(line)
-    return Event(
+    return ContainerEvent(
         action=entry.action,
         container_id=entry.actor.id,
         app=entry.actor.attributes.get(label, ""),
@@ -247,31 +247,31 @@ def file_content(archive: bytes, path: str) -> bytes:
     raise EngineConflict(f"{path} in the container is no regular file")
 
 
-def host_options(plan: ContainerSpec) -> dict[str, Any]:
-    """Return the arguments of docker-py's create_host_config; nothing in them but the plan's."""
+def host_options(spec: ContainerSpec) -> dict[str, Any]:
+    """Return the arguments of docker-py's create_host_config; nothing in them but the spec's."""
     return {
-        "port_bindings": _bindings(plan),
+        "port_bindings": _bindings(spec),
         "cpu_period": PERIOD,
-        "cpu_quota": plan.cpu * PERIOD // 100,
-        "mem_limit": plan.memory * MIB,
-        "memswap_limit": plan.memory * MIB,
-        "pids_limit": plan.pids,
+        "cpu_quota": spec.cpu * PERIOD // 100,
+        "mem_limit": spec.memory * MIB,
+        "memswap_limit": spec.memory * MIB,
+        "pids_limit": spec.pids,
         "restart_policy": {"Name": "unless-stopped"},
-        "init": plan.init,
+        "init": spec.init,
         "cap_drop": DROPPED,
-        "security_opt": ["no-new-privileges:true"] if plan.no_new_privileges else [],
+        "security_opt": ["no-new-privileges:true"] if spec.no_new_privileges else [],
         # Two files of half the size each, so that a rotation keeps the last lines.
         "log_config": {
             "Type": "json-file",
-            "Config": {"max-size": f"{plan.log_mib * 512}k", "max-file": "2"},
+            "Config": {"max-size": f"{spec.log_mib * 512}k", "max-file": "2"},
         },
-        "mounts": [{"Type": "volume", "Source": plan.volume, "Target": plan.data}],
+        "mounts": [{"Type": "volume", "Source": spec.volume, "Target": spec.data}],
     }
 
 
-def _bindings(plan: ContainerSpec) -> dict[int, list[tuple[str, int]]]:
+def _bindings(spec: ContainerSpec) -> dict[int, list[tuple[str, int]]]:
     # One port of the container may answer on two of the host.
     bindings: dict[int, list[tuple[str, int]]] = {}
-    for inside, outside in plan.ports:
-        bindings.setdefault(inside, []).append((plan.bind, outside))
+    for inside, outside in spec.ports:
+        bindings.setdefault(inside, []).append((spec.bind, outside))
     return bindings

@@ -49,7 +49,7 @@ async def lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
             if line.strip():
                 yield line
         if len(rest) > LONGEST_LINE:
-            raise EngineError(f"{ODD}: a line of more than {LONGEST_LINE >> 20} MiB")
+            raise EngineError(f"{ODD}: a line of more than {LONGEST_LINE} bytes")
     if rest.strip():
         yield rest
 

@@ -1,15 +1,20 @@
 """What an app wrote: a window of it, what follows, and readers who are slow or leave."""
 
 import asyncio
-import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import docker
 import pytest
 
 from tests.agent.conftest import derived_image
-from tests.support.agent.in_process import OPERATOR, InProcessAgent, async_until
+from tests.support.agent.engine_proxy import EngineProxy, engine_proxy
+from tests.support.agent.in_process import (
+    OPERATOR,
+    InProcessAgent,
+    async_until,
+    in_process_agent,
+)
 
 pytestmark = pytest.mark.real
 
@@ -19,6 +24,20 @@ TALK = (
     ' while true; do sleep 0.2; echo more; done"]'
 )
 FLOOD = 'CMD ["/bin/sh", "-c", "while true; do cat /bin/busybox; done"]'
+
+
+@pytest.fixture
+async def proxy(engine_url: str) -> AsyncIterator[EngineProxy]:
+    """Run a proxy to the real engine."""
+    async with engine_proxy(engine_url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def agent(tmp_path: Path, proxy: EngineProxy) -> AsyncIterator[InProcessAgent]:
+    """Run an agent's apps over the proxy; the test's apps are deleted afterwards."""
+    async with in_process_agent(tmp_path, proxy.url) as running:
+        yield running
 
 
 @pytest.fixture
@@ -40,11 +59,6 @@ async def log(agent: InProcessAgent, name: str, query: str) -> list[str]:
         assert response.status == 200
         assert response.content_type == "text/plain"
         return (await response.text()).splitlines()
-
-
-def streams() -> int:
-    """Count the logs and events that are being read from the engine."""
-    return sum(thread.name == "engine-stream" for thread in threading.enumerate())
 
 
 async def test_a_log_holds_output_and_errors_and_tail_takes_the_end(
@@ -71,39 +85,38 @@ async def test_a_bad_window_is_named(agent: InProcessAgent, query: str) -> None:
 
 
 async def test_follow_goes_on_until_the_reader_leaves_and_that_is_noticed(
-    agent: InProcessAgent, talking_image: str
+    agent: InProcessAgent, proxy: EngineProxy, talking_image: str
 ) -> None:
     name = (await agent.create(talking_image))["name"]
-    before = streams()
     headers = {"Authorization": f"Bearer {OPERATOR}"}
     url = f"{agent.base_url}/v1/apps/{name}/logs?follow=true&tail=0"
 
     async with agent.session.get(url, headers=headers) as response:
         for _ in range(3):
             assert await response.content.readline() == b"more\n"
-        assert streams() == before + 1
+        assert proxy.open("/logs") == 1
         response.close()
 
     async def noticed() -> bool:
-        return streams() == before
+        return proxy.open("/logs") == 0
 
     await async_until(noticed)
 
 
 async def test_the_leaving_of_a_reader_of_a_silent_log_is_noticed(
-    agent: InProcessAgent, busybox_image: str
+    agent: InProcessAgent, proxy: EngineProxy, busybox_image: str
 ) -> None:
     name = (await agent.create(busybox_image))["name"]
-    before = streams()
     headers = {"Authorization": f"Bearer {OPERATOR}"}
     url = f"{agent.base_url}/v1/apps/{name}/logs?follow=true"
 
     async with agent.session.get(url, headers=headers) as response:
         assert response.status == 200
+        assert proxy.open("/logs") == 1
         response.close()
 
     async def noticed() -> bool:
-        return streams() == before
+        return proxy.open("/logs") == 0
 
     await async_until(noticed)
 

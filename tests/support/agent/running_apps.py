@@ -10,7 +10,7 @@ import structlog
 from structlog.testing import LogCapture
 
 from agent.apps import Apps, Requester
-from agent.engine import DockerEngine
+from agent.engine.protocol import Engine
 from agent.state.store import Store
 from tests.support.agent.in_process import DEFAULTS, without_adoption
 
@@ -19,7 +19,7 @@ ASKER = Requester(name="operator", wait_seconds=30)
 
 @asynccontextmanager
 async def running_apps(
-    folder: Path, engine: DockerEngine, log: LogCapture, *, adopt: bool = False
+    folder: Path, engine: Engine, log: LogCapture, *, adopt: bool = False
 ) -> AsyncIterator[Apps]:
     """Run apps while the context is open."""
     if not adopt:
