@@ -1,4 +1,4 @@
-"""The agent beside the engine itself: reading, the down time of a rebuild, and being idle.
+"""The agent beside the engine itself: reading, rebuilds (also under readers), and being idle.
 
 Each figure is taken in turns with its peer's, in one run, on the same containers. All traffic stays
 on 127.0.0.1 and the engine's socket; all apps are deleted at the end.
@@ -12,14 +12,15 @@ import os
 import secrets
 import socket
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from http.client import HTTPConnection
+from contextlib import contextmanager, suppress
+from http.client import HTTPConnection, HTTPException
 from itertools import pairwise
 from pathlib import Path
 from urllib.parse import quote
@@ -114,7 +115,7 @@ class DowntimeMeter:
     def _run(self) -> None:
         while not self._stop.wait(0.01):
             connection = HTTPConnection("127.0.0.1", self._port, timeout=0.2)
-            with suppress(OSError):
+            with suppress(OSError, HTTPException):
                 connection.request("GET", "/")
                 connection.getresponse().read()
                 self._answers.append(time.perf_counter())
@@ -156,6 +157,50 @@ def down_time(agent: Daemon, client: docker.APIClient, name: str, rounds: int) -
     )
 
 
+@contextmanager
+def reading_all_the_time(agent: Daemon, connections: int) -> Iterator[None]:
+    """Have so many connections list the apps, each again as soon as it has an answer."""
+    command = [sys.executable, str(Path(__file__).with_name("readers.py"))]
+    command += ["--port", agent.base_url.rpartition(":")[2], "--key-file", str(agent.key_path)]
+    command += ["--connections", str(connections)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as readers:
+        assert readers.stdout is not None
+        assert readers.stdout.readline() == "reading\n"
+        before = cpu_seconds(agent.pid)
+        try:
+            yield
+        finally:
+            used = cpu_seconds(agent.pid) - before
+            counted, _ = readers.communicate("")
+            print(f"  {connections} connections: {counted.strip()}, the agent's CPU {used:.1f} s")
+
+
+def rebuild_seconds(agent: Daemon, name: str, rounds: int) -> list[float]:
+    """Rebuild an app so many times; return how long each took."""
+    taken = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        answer = agent.ask("PUT", f"/v1/apps/{name}/rebuild", timeout=300)
+        assert answer.ok, answer.text
+        taken.append(time.perf_counter() - began)
+    return taken
+
+
+def rebuilds_beside_readers(agent: Daemon, name: str, rounds: int, connections: int) -> None:
+    """Compare a rebuild while many list with one while nobody does."""
+    print(f"a rebuild while {connections} connections list all apps, against one while nobody does")
+    quiet = statistics.median(rebuild_seconds(agent, name, rounds))
+    with reading_all_the_time(agent, connections):
+        taken = rebuild_seconds(agent, name, rounds)
+    busy = statistics.median(taken)
+    print(
+        f"  {busy:.2f} s (at most {max(taken):.2f}) against {quiet:.2f} s: {busy / quiet:.2f} x"
+        f" (medians of {rounds})"
+    )
+
+
 def idle(agent: Daemon, apps: int, seconds: float) -> None:
     """Let the agent be, and see what it takes."""
     before, began = cpu_seconds(agent.pid), time.monotonic()
@@ -191,6 +236,7 @@ def main() -> None:
     parser.add_argument("--apps", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--rebuilds", type=int, default=7)
+    parser.add_argument("--readers", type=int, default=500)
     parser.add_argument("--idle", type=float, default=20)
     parser.add_argument("--socket", default=SOCKET, help="of an engine that nobody else uses")
     options = parser.parse_args()
@@ -213,6 +259,7 @@ def main() -> None:
             print(f"resident after that: {resident_mib(agent.pid):.1f} MiB")
             if options.rebuilds:
                 down_time(agent, client, names[0], options.rebuilds)
+                rebuilds_beside_readers(agent, names[0], options.rebuilds, options.readers)
         finally:
             delete(agent, names)
             client.remove_image(image, force=True)

@@ -1,6 +1,6 @@
-"""The engine room: the one place that knows docker-py."""
+"""The engine room: the one place that knows docker-py and the API of Docker Engine."""
 
-from agent.engine.docker_engine import DockerEngine
-from agent.engine.registry_logins import ImageRegistryLogin
+from agent.engine.docker import DockerEngine
+from agent.engine.logins import ImageRegistryLogin
 
 __all__ = ["DockerEngine", "ImageRegistryLogin"]

@@ -1,4 +1,4 @@
-"""What the rules ask of a container engine, in our words: the protocol, its values, its errors."""
+"""What the rules ask of a container engine: the protocol, its values, its errors."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
@@ -93,7 +93,10 @@ class Container(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InspectedContainer(Container, frozen=True, kw_only=True):
-    """A container as only an inspect shows it. Times are RFC 3339, None where unknown."""
+    """A container as only an inspect shows it.
+
+    Times are RFC 3339, None where unknown. ``cpu`` is in percent of a core, ``memory`` in MiB.
+    """
 
     started_at: str | None
     finished_at: str | None
@@ -109,7 +112,11 @@ class InspectedContainer(Container, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerSpec:
-    """A container to be. ``cpu`` is in percent of a core, ``ports`` lead from container to host."""
+    """A container to be.
+
+    ``cpu`` is in percent of a core, ``memory`` and ``log_mib`` in MiB, ``pids`` a number of
+    processes. ``ports`` are pairs: of the container, and of the host.
+    """
 
     name: str
     image: str
@@ -207,10 +214,13 @@ class Engine(Protocol):
     Every method may raise EngineUnavailable; then what was asked for may yet happen, so look again
     before saying that it failed. Those that name a container raise ObjectNotFound when it is gone.
     All containers and volumes carry labels; nothing is listed or changed by anything but their id.
+
+    What a method returns is never older than the call: callers may share an answer, but not one
+    that the engine may have given before the call.
     """
 
     async def info(self) -> EngineInfo:
-        """Say what engine this is."""
+        """Return what engine this is."""
 
     async def containers(
         self, *, label: str | None = None, seconds: float | None = None
@@ -221,10 +231,22 @@ class Engine(Protocol):
         """Look at one container."""
 
     async def create(self, spec: ContainerSpec) -> str:
-        """Make a container, which binds no port yet; its id. ImageUnavailable, NameInUse."""
+        """Make a container, which binds no port yet; return its id.
+
+        Raises:
+            ImageUnavailable: its image is not on this host.
+            NameInUse: another container has its name.
+
+        """
 
     async def start(self, container_id: str) -> None:
-        """Start it. HostPortInUse; EngineRefused with the reason when its program cannot be run."""
+        """Start it.
+
+        Raises:
+            HostPortInUse: somebody else holds one of its ports.
+            EngineRefused: its program cannot be run; the text says why.
+
+        """
 
     async def stop(self, container_id: str, seconds: int) -> None:
         """Ask it to end, paused or not, and kill it after so many seconds; fine if it is down."""
@@ -233,22 +255,28 @@ class Engine(Protocol):
         """Let it go on."""
 
     async def remove(self, container_id: str) -> None:
-        """Remove it and its anonymous volumes; waits until it is gone."""
+        """Remove it and its anonymous volumes; wait until it is gone."""
 
     async def rename(self, container_id: str, name: str) -> None:
-        """Give it another name. NameInUse."""
+        """Change its name; NameInUse."""
 
     async def limit(self, container_id: str, *, cpu: int, memory: int) -> None:
-        """Set other limits, in the running container too."""
+        """Set other limits, in the running container too: percent of a core, and MiB."""
 
     async def image(self, reference: str) -> Image | None:
-        """Look for an image on this host."""
+        """Return an image of this host, None if it is not there."""
 
     async def pull(self, reference: str, progress: Callable[[PullProgress], None]) -> None:
-        """Fetch an image. ImageUnavailable, DiskFull."""
+        """Fetch an image, and call ``progress`` with how far that is.
+
+        Raises:
+            ImageUnavailable: there is none, it may not be read, or its pull does not get on.
+            DiskFull: there is no room for it.
+
+        """
 
     async def volume_labels(self, name: str) -> Mapping[str, str] | None:
-        """Give a volume's labels, None if there is no such volume."""
+        """Return a volume's labels, None if there is no such volume."""
 
     async def volume_users(self, name: str) -> list[Container]:
         """List the containers, running or not, that a volume is mounted in."""
@@ -260,32 +288,47 @@ class Engine(Protocol):
         """Remove a volume and what is in it; fine if there is none."""
 
     async def processes(self, container_id: str) -> list[Process]:
-        """List its processes. EngineConflict when it is not running."""
+        """List its processes; EngineConflict when it is not running."""
 
     async def sample(self, container_id: str, *, priority: bool = False) -> Sample | None:
-        """Measure it, for a change ahead of those who only look; None when it is not running."""
+        """Measure it; return None when it is not running.
+
+        With ``priority`` this is for a change, and waits for nobody who only looks.
+        """
 
     def logs(
         self, container_id: str, *, tail: int | None, since: float | None, follow: bool
     ) -> AsyncGenerator[bytes]:
-        """Give what it wrote, and with ``follow`` what it goes on writing."""
+        """Return what it wrote, and with ``follow`` what it goes on writing; close it to end.
+
+        ``tail`` is a number of lines, ``since`` a Unix time; None means all.
+        """
 
     async def execute(
         self, container_id: str, command: list[str], *, stdin: bytes = b""
     ) -> ExecResult:
         """Run a command in it as root. The command is published by the engine, stdin is not.
 
-        CommandTimeout: it takes longer than the engine itself may take for anything.
+        Raises:
+            CommandTimeout: it takes longer than the engine itself may take for anything.
+
         """
 
     async def read_file(self, container_id: str, path: str) -> bytes:
-        """Read a small regular file of it, running or not."""
+        """Return the content of a small regular file of it, running or not.
+
+        Raises:
+            ObjectNotFound: there is no such file.
+            EngineConflict: it is no regular file.
+            EngineError: it is larger than 1 MiB.
+
+        """
 
     def events(self, label: str, *, since: float) -> AsyncGenerator[ContainerEvent]:
-        """Tell what happens to containers with the label; ends when the engine goes away.
+        """Return what happens to containers with the label; this ends when the engine goes away.
 
-        What happened from the Unix time ``since`` on is told first.
+        What happened from the Unix time ``since`` on comes first.
         """
 
     async def close(self) -> None:
-        """End all streams and calls."""
+        """End all streams and reads, and take no more calls."""

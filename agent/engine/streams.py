@@ -1,168 +1,109 @@
-"""What the engine sends for as long as it likes: read in a thread each, with back-pressure."""
+"""What the engine sends piece by piece: logs, lines of JSON, and the report of a pull."""
 
-import asyncio
-import threading
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import closing, suppress
-from typing import Any, Generic, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 
 import msgspec
-import requests
-from docker.types.daemon import CancellableStream
 
-from agent.engine.connection import Client
-from agent.engine.protocol import EngineUnavailable, TooManyStreams
-from agent.engine.translation import FAILURES, translate
+from agent.engine.answers import PullLine
+from agent.engine.errors import ODD, from_pull, understood
+from agent.engine.protocol import EngineRefused, PullProgress, TooManyStreams
 
-T = TypeVar("T")
-AHEAD = 16
-CHUNK = 65_536
 HEADER = 8
+LONGEST_LINE = 1 << 20
+DONE = ("Download complete", "Pull complete", "Already exists", "Verifying Checksum", "Extracting")
+PULL_LINE = msgspec.json.Decoder(PullLine)
 
 
-class _End:
-    """Stands in the queue behind the last item."""
+class Budget:
+    """How many streams of one kind may be open at the same time."""
 
-
-class _Reader(Generic[T]):
-    """One thread that reads a response and waits while nobody takes what it has read."""
-
-    def __init__(
-        self,
-        client: Callable[[], Client],
-        request: Callable[[Client], requests.Response],
-        items: Callable[[Iterator[bytes]], Iterator[T]],
-    ) -> None:
-        self._client = client
-        self._request = request
-        self._items = items
-        self._loop = asyncio.get_running_loop()
-        self.queue: asyncio.Queue[T | Exception | _End] = asyncio.Queue(AHEAD)
-        self._stopped = threading.Event()
-        self._response: requests.Response | None = None
-        self._thread = threading.Thread(target=self._run, name="engine-stream", daemon=True)
-
-    def start(self) -> None:
-        try:
-            self._thread.start()
-        except RuntimeError as error:
-            raise TooManyStreams("the system gives no more threads; try again later") from error
-
-    def _run(self) -> None:
-        last: Exception | _End = _End()
-        try:
-            with closing(self._client()) as client:
-                self._pass_on(self._request(client))
-        except FAILURES as error:
-            last = translate(error)
-        except (AttributeError, ValueError):
-            # What reading raises when stop() closes the connection under it.
-            last = EngineUnavailable("the container engine's answer broke off")
-        finally:
-            self._put(last)
-            self._disconnect()
-
-    def _pass_on(self, response: requests.Response) -> None:
-        self._response = response
-        if self._stopped.is_set():
-            return
-        for item in self._items(response.raw.stream(CHUNK, decode_content=True)):
-            if not self._put(item):
-                break
-
-    def _put(self, item: T | Exception | _End) -> bool:
-        if self._stopped.is_set():
-            return False
-        waiting = self.queue.put(item)
-        try:
-            asyncio.run_coroutine_threadsafe(waiting, self._loop).result()
-        except RuntimeError:  # the loop is closed
-            waiting.close()
-            return False
-        return not self._stopped.is_set()
-
-    def stop(self) -> None:
-        """Wake the thread up, whatever it waits for, and let it end."""
-        self._stopped.set()
-        while not self.queue.empty():
-            self.queue.get_nowait()
-        self._disconnect()
-
-    def _disconnect(self) -> None:
-        response, self._response = self._response, None
-        if response is not None:
-            with suppress(AttributeError, OSError):  # it may have ended by itself
-                CancellableStream(iter(()), response).close()
-
-
-class Streams:
-    """The streams of one kind that are open at present, of which there may be only so many."""
-
-    def __init__(self, client: Callable[[], Client], *, most: int, what: str) -> None:
-        self._client = client
+    def __init__(self, *, most: int, what: str) -> None:
         self._most = most
         self._what = what
-        self._open: set[_Reader[Any]] = set()
+        self._open = 0
 
-    async def read(
-        self,
-        request: Callable[[Client], requests.Response],
-        items: Callable[[Iterator[bytes]], Iterator[T]],
-    ) -> AsyncGenerator[T]:
-        """Give the items of a response as they come; close the generator to end the call.
-
-        Raises:
-            TooManyStreams: there is no room for another.
-            EngineError: the engine refused, or went away.
-
-        """
-        if len(self._open) >= self._most:
+    @contextmanager
+    def spent(self) -> Iterator[None]:
+        """Count one more while the context is open; TooManyStreams."""
+        if self._open >= self._most:
             raise TooManyStreams(f"{self._most} {self._what} are under way; try again later")
-        reader = _Reader(self._client, request, items)
-        self._open.add(reader)
+        self._open += 1
         try:
-            reader.start()
-            while not isinstance(item := await reader.queue.get(), _End):
-                if isinstance(item, Exception):
-                    raise item
-                yield item
+            yield
         finally:
-            reader.stop()
-            self._open.discard(reader)
-
-    def close(self) -> None:
-        """End all streams, for those who read them too."""
-        for reader in self._open:
-            reader.stop()
-            reader.queue.put_nowait(_End())
+            self._open -= 1
 
 
-def json_lines(chunks: Iterator[bytes]) -> Iterator[dict[str, Any]]:
-    """Split a stream of JSON objects, one a line."""
+async def lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+    """Cut a stream into its lines, without those that are empty.
+
+    Raises:
+        EngineRefused: a line does not end.
+
+    """
     rest = b""
-    for chunk in chunks:
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
+    async for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
             if line.strip():
-                yield msgspec.json.decode(line, type=dict[str, Any])
+                yield line
+        if len(rest) > LONGEST_LINE:
+            raise EngineRefused(f"{ODD}: a line of more than {LONGEST_LINE} bytes")
     if rest.strip():
-        yield msgspec.json.decode(rest, type=dict[str, Any])
+        yield rest
 
 
-def frames(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Take the headers out of a log in which output and errors are interleaved."""
-    missing = 0
-    header = b""
-    for chunk in chunks:
+class LogFrames:
+    """Takes the headers out of a log in which output and errors are interleaved."""
+
+    def __init__(self) -> None:
+        self._missing = 0
+        self._header = b""
+
+    def contents(self, chunk: bytes) -> Iterator[bytes]:
+        """Return what the next piece of the stream holds of the log; frames may be cut anywhere."""
         at = 0
         while at < len(chunk):
-            if missing:
-                yield chunk[at : at + missing]
-                taken = min(missing, len(chunk) - at)
-                missing -= taken
+            if self._missing:
+                content = chunk[at : at + self._missing]
+                yield content
+                self._missing -= len(content)
+                at += len(content)
             else:
-                taken = min(HEADER - len(header), len(chunk) - at)
-                header += chunk[at : at + taken]
-                if len(header) == HEADER:
-                    missing, header = int.from_bytes(header[4:], "big"), b""
-            at += taken
+                taken = chunk[at : at + HEADER - len(self._header)]
+                self._header += taken
+                at += len(taken)
+                if len(self._header) == HEADER:
+                    self._missing, self._header = int.from_bytes(self._header[4:], "big"), b""
+
+
+class Pull:
+    """Adds up what the engine reports of the layers of an image."""
+
+    def __init__(self, progress: Callable[[PullProgress], None]) -> None:
+        self._progress = progress
+        self._layers: dict[str, tuple[int, int]] = {}
+
+    def take(self, line: bytes) -> None:
+        """Take one line of the report.
+
+        Raises:
+            ImageUnavailable, DiskFull: the line tells of a failure, which the status did not.
+            EngineRefused: the line cannot be read.
+
+        """
+        with understood():
+            entry = PULL_LINE.decode(line)
+        text = (entry.error_detail.message if entry.error_detail else "") or entry.error
+        if text:
+            raise from_pull(text)
+        layer, detail = entry.id, entry.progress_detail
+        if layer and entry.status == "Downloading" and detail and detail.total:
+            self._layers[layer] = (detail.current, detail.total)
+        elif layer in self._layers and entry.status in DONE:
+            self._layers[layer] = (self._layers[layer][1], self._layers[layer][1])
+        else:
+            return
+        done, total = (sum(column) for column in zip(*self._layers.values(), strict=True))
+        self._progress(PullProgress(done_bytes=done, total_bytes=total))

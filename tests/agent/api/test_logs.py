@@ -1,4 +1,4 @@
-"""Logs of apps: windows, following, and clients that read slowly or leave."""
+"""What an app wrote: a window of it, what follows, and readers who are slow or leave."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -8,7 +8,7 @@ import docker
 import pytest
 
 from tests.support.agent.derived_images import derived_image
-from tests.support.agent.engine_proxy import EngineProxy
+from tests.support.agent.engine_proxy import EngineProxy, engine_proxy
 from tests.support.agent.in_process import (
     OPERATOR,
     InProcessAgent,
@@ -24,6 +24,20 @@ TALK = (
     ' while true; do sleep 0.2; echo more; done"]'
 )
 FLOOD = 'CMD ["/bin/sh", "-c", "while true; do cat /bin/busybox; done"]'
+
+
+@pytest.fixture
+async def proxy(engine_url: str) -> AsyncIterator[EngineProxy]:
+    """Run a proxy to the real engine."""
+    async with engine_proxy(engine_url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def agent(tmp_path: Path, proxy: EngineProxy) -> AsyncIterator[InProcessAgent]:
+    """Run an agent's apps over the proxy; the test's apps are deleted afterwards."""
+    async with in_process_agent(tmp_path, proxy.url) as running:
+        yield running
 
 
 @pytest.fixture
@@ -45,26 +59,6 @@ async def log(agent: InProcessAgent, name: str, query: str) -> list[str]:
         assert response.status == 200
         assert response.content_type == "text/plain"
         return (await response.text()).splitlines()
-
-
-@pytest.fixture
-async def proxy(tmp_path: Path, engine_url: str) -> AsyncIterator[EngineProxy]:
-    made = EngineProxy(socket=tmp_path / "engine.sock", engine_url=engine_url)
-    async with made.listening():
-        yield made
-
-
-@pytest.fixture
-async def proxied_agent(tmp_path: Path, proxy: EngineProxy) -> AsyncIterator[InProcessAgent]:
-    async with in_process_agent(tmp_path, proxy.url) as running:
-        yield running
-
-
-async def until_no_log_is_streamed(proxy: EngineProxy) -> None:
-    async def ended() -> bool:
-        return proxy.log_streams == 0
-
-    await async_until(ended)
 
 
 async def test_a_log_holds_output_and_errors_and_tail_takes_the_end(
@@ -90,35 +84,41 @@ async def test_a_bad_window_is_named(agent: InProcessAgent, query: str) -> None:
     assert query.partition("=")[0] in answer.json["message"]
 
 
-async def test_follow_goes_on_until_the_reader_leaves_and_then_the_engines_stream_is_closed(
-    proxied_agent: InProcessAgent, proxy: EngineProxy, talking_image: str
+async def test_follow_goes_on_until_the_reader_leaves_and_that_is_noticed(
+    agent: InProcessAgent, proxy: EngineProxy, talking_image: str
 ) -> None:
-    name = (await proxied_agent.create(talking_image))["name"]
+    name = (await agent.create(talking_image))["name"]
     headers = {"Authorization": f"Bearer {OPERATOR}"}
-    url = f"{proxied_agent.base_url}/v1/apps/{name}/logs?follow=true&tail=0"
+    url = f"{agent.base_url}/v1/apps/{name}/logs?follow=true&tail=0"
 
-    async with proxied_agent.session.get(url, headers=headers) as response:
+    async with agent.session.get(url, headers=headers) as response:
         for _ in range(3):
             assert await response.content.readline() == b"more\n"
-        assert proxy.log_streams == 1
+        assert proxy.open("/logs") == 1
         response.close()
 
-    await until_no_log_is_streamed(proxy)
+    async def noticed() -> bool:
+        return proxy.open("/logs") == 0
+
+    await async_until(noticed)
 
 
-async def test_a_reader_of_a_silent_log_that_leaves_is_noticed(
-    proxied_agent: InProcessAgent, proxy: EngineProxy, busybox_image: str
+async def test_the_leaving_of_a_reader_of_a_silent_log_is_noticed(
+    agent: InProcessAgent, proxy: EngineProxy, busybox_image: str
 ) -> None:
-    name = (await proxied_agent.create(busybox_image))["name"]
+    name = (await agent.create(busybox_image))["name"]
     headers = {"Authorization": f"Bearer {OPERATOR}"}
-    url = f"{proxied_agent.base_url}/v1/apps/{name}/logs?follow=true"
+    url = f"{agent.base_url}/v1/apps/{name}/logs?follow=true"
 
-    async with proxied_agent.session.get(url, headers=headers) as response:
+    async with agent.session.get(url, headers=headers) as response:
         assert response.status == 200
-        assert proxy.log_streams == 1
+        assert proxy.open("/logs") == 1
         response.close()
 
-    await until_no_log_is_streamed(proxy)
+    async def noticed() -> bool:
+        return proxy.open("/logs") == 0
+
+    await async_until(noticed)
 
 
 async def test_a_follower_sees_the_end_when_the_app_stops(
@@ -158,11 +158,11 @@ async def test_a_slow_reader_of_a_flood_takes_no_memory(
 
 
 def resident() -> int:
-    """Return the bytes of this process that are in memory."""
+    """Give the bytes of this process that are in memory."""
     return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * 4096
 
 
-async def test_a_log_does_not_name_the_library_that_sends_it(
+async def test_a_log_tells_strangers_nothing_of_the_library_that_sends_it(
     agent: InProcessAgent, busybox_image: str
 ) -> None:
     name = (await agent.create(busybox_image))["name"]

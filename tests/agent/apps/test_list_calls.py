@@ -7,18 +7,18 @@ import pytest
 from structlog.testing import LogCapture
 
 from agent.apps import NewApp
-from agent.engine import DockerEngine
 from agent.engine.protocol import Container, InspectedContainer
 from tests.support.agent.running_apps import ASKER, running_apps
+from tests.support.agent.wrapped_engine import WrappedEngine
 
 pytestmark = pytest.mark.real
 
 
-class CountingEngine(DockerEngine):
+class CountingEngine(WrappedEngine):
     """A real engine that counts what is asked of it about containers."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(url=url, timeout_seconds=30)
+        super().__init__(url)
         self.lists = self.looks = 0
 
     async def containers(

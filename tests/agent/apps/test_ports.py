@@ -10,9 +10,8 @@ from structlog.testing import LogCapture
 from agent.apps.errors import NoFreePort
 from agent.apps.ports import Ports
 from agent.apps.repository import AppRepository
-from agent.engine import DockerEngine
+from agent.engine import DockerEngine, models
 from agent.engine.protocol import Container
-from agent.engine.wire import LISTING, from_listing
 from agent.state.store import Store
 from tests.support.daemons import NO_ENGINE
 
@@ -71,6 +70,6 @@ def test_a_port_of_udp_is_not_held_for_tcp() -> None:
         b'{"PrivatePort": 80, "PublicPort": 8080, "Type": "tcp"}]}]'
     )
 
-    (container,) = map(from_listing, LISTING.decode(answer))
+    (container,) = models.containers(answer)
 
     assert container.ports == {8080}

@@ -10,19 +10,19 @@ from structlog.testing import LogCapture
 
 from agent.apps import Apps, NewApp, Requester
 from agent.apps.views import AppView
-from agent.engine import DockerEngine
 from agent.engine.protocol import Image, PullProgress
 from tests.support.agent.in_process import async_until
 from tests.support.agent.running_apps import ASKER, running_apps
+from tests.support.agent.wrapped_engine import WrappedEngine
 
 pytestmark = pytest.mark.real
 
 
-class PullingEngine(DockerEngine):
+class PullingEngine(WrappedEngine):
     """A real engine whose images have to be pulled; a pull stops at 30 % until it is released."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(url=url, timeout_seconds=30)
+        super().__init__(url)
         self.pulls = list[str]()
         self.release = asyncio.Event()
 

@@ -1,19 +1,34 @@
 """An engine that answers something else than what was asked: its fault, and told as such."""
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
+from typing import Any
 
-import msgspec
 import pytest
 
 from agent.engine import DockerEngine
-from agent.engine.protocol import EngineError, PullProgress
-from tests.agent.engine.test_json_http import http_response, read_request, unix_server
+from agent.engine.protocol import ContainerSpec, EngineError, PullProgress
+from tests.support.agent.fake_docker_api import VERSION, fake_docker_api
 
 ID = "a" * 64
-VERSION = msgspec.json.encode({"Version": "x", "ApiVersion": "1.41"})
 Call = Callable[[DockerEngine], Awaitable[object]]
+SPEC = ContainerSpec(
+    name="app",
+    image="image",
+    labels={},
+    env={},
+    ports=(),
+    bind="127.0.0.1",
+    cpu=50,
+    memory=32,
+    pids=512,
+    log_mib=10,
+    stop_seconds=1,
+    volume="rollcall-app",
+    data="/srv",
+    init=True,
+    no_new_privileges=True,
+)
 
 
 async def read_events(engine: DockerEngine) -> None:
@@ -28,44 +43,48 @@ def pass_over(_: PullProgress) -> None:
 
 @asynccontextmanager
 async def answering_all_with(
-    body: bytes, *, status: bytes = b"200 OK", version: bytes = VERSION
+    body: bytes, *, status: int = 200, version: Any = VERSION
 ) -> AsyncIterator[DockerEngine]:
-    async def answering(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while line := await read_request(reader):
-            if line.split()[1] == b"/version":
-                writer.write(http_response(version))
-            else:
-                writer.write(http_response(body, status))
-
-    async with unix_server(answering) as path:
-        engine = DockerEngine(url=f"unix://{path}", timeout_seconds=30)
+    async with fake_docker_api() as fake:
+        fake.respond("GET /version", (200, version))
+        fake.respond("GET /info", (status, body))
+        fake.respond_otherwise((status, body))
+        engine = DockerEngine(url=fake.url, timeout_seconds=30)
         try:
             yield engine
         finally:
             await engine.close()
 
 
-@pytest.mark.parametrize("body", [b"[]", b"5", b'"text"', b"[1]", b"no JSON"])
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda engine: engine.info(),
-        lambda engine: engine.inspect(ID),
-        lambda engine: engine.image("image"),
-        lambda engine: engine.processes(ID),
-        lambda engine: engine.sample(ID),
-        lambda engine: engine.volume_labels("volume"),
-        lambda engine: engine.execute(ID, ["true"]),
-        lambda engine: engine.pull("image", pass_over),
-        read_events,
-    ],
-)
+CALLS: list[Call] = [
+    lambda engine: engine.info(),
+    lambda engine: engine.inspect(ID),
+    lambda engine: engine.image("image"),
+    lambda engine: engine.processes(ID),
+    lambda engine: engine.sample(ID),
+    lambda engine: engine.volume_labels("volume"),
+    lambda engine: engine.create(SPEC),
+    lambda engine: engine.execute(ID, ["true"]),
+    lambda engine: engine.pull("image", pass_over),
+    read_events,
+]
+
+
+@pytest.mark.parametrize("body", [b"[]", b"5", b'"text"', b"[1]", b"no JSON", b"\xff", b'{"h": '])
+@pytest.mark.parametrize("call", CALLS)
 async def test_an_answer_of_another_shape_is_an_error_of_the_engine(
     call: Call, body: bytes
 ) -> None:
     async with answering_all_with(body) as engine:
         with pytest.raises(EngineError, match=r"odd|broke off"):
             await call(engine)
+
+
+@pytest.mark.parametrize("body", [b"[1]", b'[{"Id": 1}]', b"{}", b"null", b"[", b"[[]]"])
+async def test_an_odd_list_is_an_error_of_the_engine(body: bytes) -> None:
+    async with answering_all_with(body) as engine:
+        with pytest.raises(EngineError, match="odd"):
+            await engine.containers()
 
 
 @pytest.mark.parametrize(
@@ -82,14 +101,31 @@ async def test_an_odd_line_in_the_report_of_a_pull_is_no_success(line: bytes) ->
             await engine.pull("image", pass_over)
 
 
-@pytest.mark.parametrize("version", [b"{}", b"[]", b'{"Version": "x", "ApiVersion": "new"}', b"-"])
-async def test_an_odd_version_is_an_error_of_the_engine(version: bytes) -> None:
+@pytest.mark.parametrize("version", [{}, [], {"Version": "x", "ApiVersion": "new"}, b"-"])
+@pytest.mark.parametrize("call", [CALLS[0], lambda engine: engine.start(ID)])
+async def test_an_odd_version_is_an_error_of_the_engine(call: Call, version: Any) -> None:
     async with answering_all_with(b"{}", version=version) as engine:
         with pytest.raises(EngineError, match="odd"):
-            await engine.info()
+            await call(engine)
 
 
-async def test_a_refusal_without_a_word_names_its_status_and_no_address() -> None:
-    async with answering_all_with(b"", status=b"500 Broken") as engine:
+REFUSED = [CALLS[0], CALLS[6], CALLS[7], CALLS[8], read_events]
+
+
+@pytest.mark.parametrize("call", REFUSED)
+async def test_a_refusal_without_a_word_names_its_status_and_no_address(call: Call) -> None:
+    async with answering_all_with(b"", status=500) as engine:
         with pytest.raises(EngineError, match=r"engine answered with 500 and does not say why$"):
-            await engine.info()
+            await call(engine)
+
+
+@pytest.mark.parametrize("call", REFUSED)
+@pytest.mark.parametrize("body", [b"{}", b"[1]", b'{"message": 5}', b"\xff", b"<html>"])
+async def test_a_refusal_that_makes_no_sense_is_an_error_of_the_engine(
+    call: Call, body: bytes
+) -> None:
+    async with answering_all_with(body, status=500) as engine:
+        with pytest.raises(EngineError) as refused:
+            await call(engine)
+    assert "unix" not in str(refused.value)
+    assert "/v1.41" not in str(refused.value)

@@ -1,15 +1,26 @@
 """What the engine sends and says, taken apart; no engine is needed for this."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import aiohttp
+import msgspec
 import pytest
 import requests
 from docker.errors import APIError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.engine.connection import spoken_version
+from agent.engine import models
+from agent.engine.answers import Version
+from agent.engine.client import common_version
+from agent.engine.errors import from_answer, from_library
+from agent.engine.logins import (
+    ImageRegistryLogin,
+    came_from_registry,
+    login_header,
+    pull_query,
+)
 from agent.engine.protocol import (
     DiskFull,
     EngineConflict,
@@ -24,11 +35,7 @@ from agent.engine.protocol import (
     ObjectNotFound,
     PullProgress,
 )
-from agent.engine.pulls import Pull, came_from_registry, pull_parameters
-from agent.engine.registry_logins import ImageRegistryLogin, login_header
-from agent.engine.shapes import from_image
-from agent.engine.streams import frames, json_lines
-from agent.engine.translation import refusal, translate
+from agent.engine.streams import LogFrames, Pull, lines
 
 
 @pytest.mark.parametrize(
@@ -38,19 +45,15 @@ from agent.engine.translation import refusal, translate
 def test_the_lower_of_the_engines_and_the_tested_version_is_spoken(
     newest: str, oldest: str, spoken: str
 ) -> None:
-    said = {"Version": "x", "ApiVersion": newest, "MinAPIVersion": oldest}
-
-    assert spoken_version(said) == spoken
+    assert common_version(Version("x", newest, oldest)) == spoken
 
 
 @pytest.mark.parametrize(("newest", "oldest"), [("1.40", "1.12"), ("1.60", "1.50")])
 def test_an_engine_with_no_version_in_common_is_refused_with_both_ranges(
     newest: str, oldest: str
 ) -> None:
-    said = {"Version": "99.1", "ApiVersion": newest, "MinAPIVersion": oldest}
-
     with pytest.raises(EngineTooOld, match=rf"99\.1.*{oldest} to {newest}.*1\.41 to 1\.47"):
-        spoken_version(said)
+        common_version(Version("99.1", newest, oldest))
 
 
 @pytest.mark.parametrize(
@@ -72,14 +75,17 @@ def test_the_engines_words_become_our_errors(
     response = requests.Response()
     response.status_code = status
 
-    assert type(refusal(text, status)) is kind
-    assert type(translate(APIError("x", response=response, explanation=text))) is kind
+    body = msgspec.json.encode({"message": text})
+    assert type(from_answer(status, body)) is kind
+    assert type(from_library(APIError("x", response=response, explanation=text))) is kind
 
 
 def test_a_timeout_is_told_from_an_engine_that_is_not_there() -> None:
-    assert type(translate(requests.ReadTimeout())) is EngineTimeout
-    assert type(translate(requests.ConnectionError())) is EngineUnavailable
-    assert type(translate(ConnectionRefusedError())) is EngineUnavailable
+    assert type(from_library(requests.ReadTimeout())) is EngineTimeout
+    assert type(from_library(aiohttp.SocketTimeoutError())) is EngineTimeout
+    assert type(from_library(requests.ConnectionError())) is EngineUnavailable
+    assert type(from_library(aiohttp.ServerDisconnectedError())) is EngineUnavailable
+    assert type(from_library(ConnectionRefusedError())) is EngineUnavailable
 
 
 def cut(data: bytes, sizes: list[int]) -> Iterator[bytes]:
@@ -100,35 +106,54 @@ def test_a_log_is_freed_of_its_headers_however_it_is_cut(
         bytes([stream, 0, 0, 0]) + len(text).to_bytes(4, "big") + text for stream, text in written
     )
 
-    assert b"".join(frames(cut(packed, sizes))) == b"".join(text for _, text in written)
+    frames = LogFrames()
+    contents = [content for chunk in cut(packed, sizes) for content in frames.contents(chunk)]
+    assert b"".join(contents) == b"".join(text for _, text in written)
 
 
 @given(st.lists(st.integers(1, 20), max_size=40))
-def test_lines_of_json_are_read_however_they_are_cut(sizes: list[int]) -> None:
+async def test_lines_are_read_however_they_are_cut(sizes: list[int]) -> None:
     sent = b'{"status": "a"}\r\n{"status": "\xc3\xa4"}\n\n{"error": "b"}'
 
-    assert list(json_lines(cut(sent, sizes))) == [
+    async def chunks() -> AsyncIterator[bytes]:
+        for chunk in cut(sent, sizes):
+            yield chunk
+
+    assert [msgspec.json.decode(line) async for line in lines(chunks())] == [
         {"status": "a"},
         {"status": "ä"},
         {"error": "b"},
     ]
 
 
+async def test_a_line_without_end_is_given_up() -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        while True:
+            yield b"x" * 100_000
+
+    with pytest.raises(EngineError, match="odd"):
+        await anext(lines(chunks()))
+
+
 def test_a_pull_adds_up_its_layers_and_an_error_in_its_report_is_an_error() -> None:
     told: list[PullProgress] = []
     pull = Pull(told.append)
+
+    def take(line: dict[str, object]) -> None:
+        pull.take(msgspec.json.encode(line))
+
     for layer, current in (("a", 10), ("b", 0), ("a", 60)):
         detail = {"current": current, "total": 100}
-        pull.take({"id": layer, "status": "Downloading", "progressDetail": detail})
-    pull.take({"id": "a", "status": "Pull complete", "progressDetail": {}})
+        take({"id": layer, "status": "Downloading", "progressDetail": detail})
+    take({"id": "a", "status": "Pull complete", "progressDetail": {}})
 
     assert [each.percent for each in told] == [10, 5, 30, 50]
     with pytest.raises(ImageUnavailable, match="toomanyrequests"):
-        pull.take({"errorDetail": {"message": "toomanyrequests: slow down"}, "error": ""})
+        take({"errorDetail": {"message": "toomanyrequests: slow down"}, "error": ""})
     with pytest.raises(ImageUnavailable, match="manifest unknown"):
-        pull.take({"error": "manifest unknown"})
+        take({"error": "manifest unknown"})
     with pytest.raises(DiskFull):
-        pull.take({"errorDetail": {"message": "write /x: no space left on device"}})
+        take({"errorDetail": {"message": "write /x: no space left on device"}})
 
 
 @pytest.mark.parametrize(
@@ -140,7 +165,7 @@ def test_a_pull_adds_up_its_layers_and_an_error_in_its_report_is_an_error() -> N
     ],
 )
 def test_a_pull_asks_for_one_tag(reference: str, repository: str, tag: str) -> None:
-    assert pull_parameters(reference) == {"fromImage": repository, "tag": tag}
+    assert pull_query(reference) == {"fromImage": repository, "tag": tag}
 
 
 def test_an_image_is_local_unless_a_registry_knows_it_by_that_name() -> None:
@@ -156,7 +181,7 @@ def test_of_what_an_image_exposes_only_real_ports_of_tcp_count() -> None:
     exposed = ["8000/tcp", "53/udp", "0/tcp", "70000/tcp", "9000-9010/tcp", "http/tcp"]
     entry = {"Id": "sha256:1", "Config": {"ExposedPorts": {port: {} for port in exposed}}}
 
-    assert from_image(entry, pulled=False).tcp_ports == {8000}
+    assert models.image(msgspec.json.encode(entry), "image").tcp_ports == {8000}
 
 
 def test_the_longest_login_counts_and_others_get_none(tmp_path: Path) -> None:

@@ -1,62 +1,81 @@
-"""A proxy between an agent and the Docker Engine that counts the logs being streamed."""
+"""A way to the engine that sees what is asked of it, and which connections are open."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-CHUNK_BYTES = 1 << 16
+REQUEST = re.compile(rb"(?:^|\r\n)([A-Z]+) /v[0-9.]+([^ ?]*)[^\r\n]* HTTP/1\.1\r\n")
+CHUNK = 65_536
 
 
 class EngineProxy:
-    """Forwards connections to an engine; ``url`` is where it listens.
+    """Passes bytes on between the agent and a real engine.
 
-    ``log_streams`` is the number of open connections on which a log was requested.
+    ``asked`` holds each question: ``METHOD /path``, without a version and a query.
     """
 
-    def __init__(self, *, socket: Path, engine_url: str) -> None:
-        self.url = f"unix://{socket}"
-        self.log_streams = 0
-        self._socket = socket
-        self._engine = engine_url.removeprefix("unix://")
+    def __init__(self, url: str, folder: str) -> None:
+        self.path = str(Path(folder, "socket"))
+        self.url = f"unix://{self.path}"
+        self.asked: list[str] = []
+        self._real = url.removeprefix("unix://")
+        self._latest: dict[asyncio.Task[None], str] = {}
 
-    @asynccontextmanager
-    async def listening(self) -> AsyncIterator[None]:
-        """Forward while the context is open."""
-        server = await asyncio.start_unix_server(self._serve, self._socket)
+    def open(self, word: str) -> int:
+        """Count the open connections whose latest question has the word in it."""
+        return sum(word in question for question in self._latest.values())
+
+    async def pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection until either side ends it."""
+        task = asyncio.current_task()
+        assert task is not None
+        real_reader, real_writer = await asyncio.open_unix_connection(self._real)
+        back = asyncio.create_task(_copy(real_reader, writer))
         try:
-            yield
+            while chunk := await reader.read(CHUNK):
+                for method, path in REQUEST.findall(chunk):
+                    self._latest[task] = f"{method.decode()} {path.decode()}"
+                    self.asked.append(self._latest[task])
+                real_writer.write(chunk)
+                await real_writer.drain()
+            if real_writer.can_write_eof():
+                real_writer.write_eof()
+                await back
+        except ConnectionError:
+            pass
         finally:
-            server.close()
-            await server.wait_closed()
+            self._latest.pop(task, None)
+            back.cancel()
+            real_writer.close()
+            writer.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        engine_reader, engine_writer = await asyncio.open_unix_connection(self._engine)
-        requests = asyncio.create_task(self._forward_requests(reader, engine_writer))
-        responses = asyncio.create_task(_forward(engine_reader, writer))
-        await asyncio.wait([requests, responses], return_when=asyncio.FIRST_COMPLETED)
-        for task in (requests, responses):
+    async def end(self) -> None:
+        """End the connections that are open."""
+        for task in list(self._latest):
             task.cancel()
-        for each in (writer, engine_writer):
-            each.close()
-
-    async def _forward_requests(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        streams_log = False
-        try:
-            while chunk := await reader.read(CHUNK_BYTES):
-                if b"/logs?" in chunk and not streams_log:
-                    streams_log = True
-                    self.log_streams += 1
-                writer.write(chunk)
-                await writer.drain()
-        finally:
-            self.log_streams -= streams_log
+            with suppress(asyncio.CancelledError):
+                await task
 
 
-async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     with suppress(ConnectionError):
-        while chunk := await reader.read(CHUNK_BYTES):
+        while chunk := await reader.read(CHUNK):
             writer.write(chunk)
             await writer.drain()
+        writer.close()
+
+
+@asynccontextmanager
+async def engine_proxy(url: str) -> AsyncIterator[EngineProxy]:
+    """Run a proxy to the engine at an address."""
+    with TemporaryDirectory() as folder:  # pytest's own is too long a path for a socket
+        proxy = EngineProxy(url, folder)
+        server = await asyncio.start_unix_server(proxy.pass_on, proxy.path)
+        try:
+            yield proxy
+        finally:
+            server.close()
+            await proxy.end()

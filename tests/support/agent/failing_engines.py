@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import docker
 
-from agent.engine import DockerEngine
 from agent.engine.protocol import (
     ContainerEvent,
     ContainerSpec,
@@ -14,13 +13,14 @@ from agent.engine.protocol import (
     EngineUnavailable,
     InspectedContainer,
 )
+from tests.support.agent.wrapped_engine import WrappedEngine
 
 
-class UnremovableEngine(DockerEngine):
+class UnremovableEngine(WrappedEngine):
     """A real engine that does not remove containers while it is stuck."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(url=url, timeout_seconds=30)
+        super().__init__(url)
         self.stuck = False
         self.tries: list[float] = []
 
@@ -31,11 +31,11 @@ class UnremovableEngine(DockerEngine):
         await super().remove(container_id)
 
 
-class VanishingEngine(DockerEngine):
+class VanishingEngine(WrappedEngine):
     """A real engine that goes away whenever a container is to be started."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(url=url, timeout_seconds=30)
+        super().__init__(url)
         self.left: list[str] = []
 
     async def start(self, container_id: str) -> None:
@@ -43,7 +43,7 @@ class VanishingEngine(DockerEngine):
         raise EngineUnavailable("the container engine went away")
 
 
-class ContestedNameEngine(DockerEngine):
+class ContestedNameEngine(WrappedEngine):
     """A real engine on which somebody is quicker at making a container of any name."""
 
     rival = ""
@@ -53,30 +53,30 @@ class ContestedNameEngine(DockerEngine):
         return await super().create(spec)
 
 
-class FixedLimitsEngine(DockerEngine):
+class FixedLimitsEngine(WrappedEngine):
     """A real engine that changes no limits."""
 
     async def limit(self, container_id: str, *, cpu: int, memory: int) -> None:
         raise EngineRefused(f"{container_id} does not take cpu={cpu} memory={memory}")
 
 
-class ContestedVolumeEngine(DockerEngine):
+class ContestedVolumeEngine(WrappedEngine):
     """A real engine on which somebody takes an app's volume right before the app cannot start."""
 
     def __init__(self, url: str, client: docker.APIClient, image: str) -> None:
-        super().__init__(url=url, timeout_seconds=30)
-        self._client = client
+        super().__init__(url)
+        self._docker = client
         self._image = image
         self.rival = ""
 
     async def start(self, container_id: str) -> None:
-        mount = self._client.inspect_container(container_id)["Mounts"][0]["Name"]
-        host = self._client.create_host_config(binds=[f"{mount}:/d"])
-        self.rival = self._client.create_container(self._image, host_config=host)["Id"]
+        mount = self._docker.inspect_container(container_id)["Mounts"][0]["Name"]
+        host = self._docker.create_host_config(binds=[f"{mount}:/d"])
+        self.rival = self._docker.create_container(self._image, host_config=host)["Id"]
         raise EngineRefused("it cannot be started")
 
 
-class MalformedEventsEngine(DockerEngine):
+class MalformedEventsEngine(WrappedEngine):
     """A real engine whose events are not what they should be at first."""
 
     babbled = 0
@@ -89,11 +89,11 @@ class MalformedEventsEngine(DockerEngine):
             yield event
 
 
-class UnreadableEngine(DockerEngine):
+class UnreadableEngine(WrappedEngine):
     """A real engine that cannot tell of some containers, and of no file in any."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(url=url, timeout_seconds=30)
+        super().__init__(url)
         self.unseen = ""
 
     async def inspect(self, container_id: str) -> InspectedContainer:

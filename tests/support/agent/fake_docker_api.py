@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +15,7 @@ from structlog.testing import LogCapture
 from agent.apps.operations.runner import OperationRunner
 from agent.apps.queries import AppQueries
 from agent.apps.repository import AppRepository
-from agent.engine import DockerEngine
+from agent.engine.protocol import Engine
 from agent.model import App
 from agent.state.store import Store
 
@@ -38,11 +38,14 @@ NOW = "2026-01-31T12:00:00.000000001Z"
 PREFIX = re.compile(r"/v1\.[0-9]+")
 
 
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
 class FakeDockerApi:
     """Answers on a socket.
 
     ``asked`` holds each question: ``METHOD /path``, without a version; ``queries`` what came with
-    it the last time.
+    it the last time; ``versions`` the versions of the API that were spoken.
     """
 
     def __init__(self, folder: str) -> None:
@@ -50,36 +53,73 @@ class FakeDockerApi:
         self.url = f"unix://{self.path}"
         self.asked: list[str] = []
         self.queries: dict[str, dict[str, str]] = {}
+        self.versions: list[str] = []
         self._answers: dict[str, list[tuple[int, Any]]] = {}
+        self._handlers: dict[str, Handler] = {}
+        self._otherwise: tuple[int, Any] | None = None
+        self._connections: set[web.RequestHandler] = set()
         self.respond("GET /version", (200, VERSION))
         self.respond("GET /info", (200, INFO))
 
+    @property
+    def connections(self) -> int:
+        """How many connections were made, that of the latest question included."""
+        return len(self._connections)
+
+    @property
+    def open_connections(self) -> int:
+        """How many of them are open."""
+        return sum(each.transport is not None for each in self._connections)
+
     def respond(self, question: str, *answers: tuple[int, Any]) -> None:
-        """Answer a question with these, status and JSON, one after the other; the last for good."""
+        """Answer a question with these, status and body, one after the other; the last for good.
+
+        Bytes are sent as they are, anything else as JSON, and None as no body.
+        """
         self._answers[question] = list(answers)
 
-    async def answer(self, request: web.Request) -> web.Response:
-        """Give the next answer to a question."""
+    def handle(self, question: str, handler: Handler) -> None:
+        """Let ``handler`` answer a question in its own way; it is cancelled if the asker leaves."""
+        self._handlers[question] = handler
+
+    def respond_otherwise(self, answer: tuple[int, Any]) -> None:
+        """Answer this to all that no other answer is known to."""
+        self._otherwise = answer
+
+    def vanish(self) -> None:
+        """Let nobody who comes from now on find it."""
+        Path(self.path).unlink()
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Return the next answer to a question."""
         question = f"{request.method} {PREFIX.sub('', request.path, count=1)}"
         self.asked.append(question)
         self.queries[question] = dict(request.query)
+        self.versions += PREFIX.findall(request.path)
+        self._connections.add(request.protocol)
+        if question in self._handlers:
+            return await self._handlers[question](request)
         answers = self._answers.get(question)
-        if answers is None:
-            return web.json_response({"message": f"nothing to say to {question}"}, status=500)
-        status, said = answers.pop(0) if len(answers) > 1 else answers[0]
-        return (
-            web.Response(status=status) if said is None else web.json_response(said, status=status)
-        )
+        if answers:
+            return _response(*(answers.pop(0) if len(answers) > 1 else answers[0]))
+        unknown = (500, {"message": f"nothing to say to {question}"})
+        return _response(*(self._otherwise or unknown))
+
+
+def _response(status: int, body: Any) -> web.Response:
+    if body is None or isinstance(body, bytes):
+        return web.Response(status=status, body=body)
+    return web.json_response(body, status=status)
 
 
 @asynccontextmanager
 async def fake_docker_api() -> AsyncIterator[FakeDockerApi]:
-    """Give a fake engine that answers."""
+    """Run a fake engine that answers."""
     with TemporaryDirectory() as folder:  # pytest's own is too long a path for a socket
         engine = FakeDockerApi(folder)
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", engine.answer)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1, handler_cancellation=True)
         await runner.setup()
         try:
             await web.UnixSite(runner, engine.path).start()
@@ -89,7 +129,7 @@ async def fake_docker_api() -> AsyncIterator[FakeDockerApi]:
 
 
 def inspect_response(status: str, *ports: int) -> dict[str, Any]:
-    """Give what an inspect tells of the app's container, with these ports of the host published."""
+    """Return an inspect of the app's container, with these ports of the host published."""
     return {
         "Id": ID,
         "Name": "/app",
@@ -115,8 +155,8 @@ def inspect_response(status: str, *ports: int) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def app_queries(engine: DockerEngine, folder: Path) -> AsyncIterator[AppQueries]:
-    """Give the readings of one app, `app`, with the ports SSH and HTTP."""
+async def app_queries(engine: Engine, folder: Path) -> AsyncIterator[AppQueries]:
+    """Query one app, `app`, with the ports SSH and HTTP."""
     store = Store(folder / "agent.db")
     repository = AppRepository(store)
     repository.load(await store.open())

@@ -13,14 +13,7 @@ from tests.support.agent.derived_images import derived_image
 from tests.support.agent.dockerd import IMAGE, Dockerd
 from tests.support.agent.in_process import async_until, in_process_agent
 
-pytestmark = [
-    pytest.mark.real("dockerd", "unshare", "ip"),
-    # docker-py leaves the socket of a connection that failed to the garbage collector.
-    pytest.mark.filterwarnings(
-        r"ignore:Exception ignored in. <socket.socket fd=\d+, family=1,"
-        ":pytest.PytestUnraisableExceptionWarning"
-    ),
-]
+pytestmark = pytest.mark.real("dockerd", "unshare", "ip")
 
 STUBBORN = """CMD ["/bin/sh", "-c", "trap '' TERM; while true; do sleep 1; done"]"""
 

@@ -106,7 +106,7 @@ async def test_a_new_volume_that_somebody_took_keeps_no_name_busy(
 async def test_an_answer_that_makes_no_sense_does_not_end_the_watch(
     tmp_path: Path, engine_url: str, busybox_image: str
 ) -> None:
-    engine, log = MalformedEventsEngine(url=engine_url, timeout_seconds=30), LogCapture()
+    engine, log = MalformedEventsEngine(engine_url), LogCapture()
     name = f"babble-{time.time_ns():x}"
 
     async with running_apps(tmp_path, engine, log) as apps:
@@ -173,7 +173,7 @@ async def test_an_app_goes_back_to_its_old_container_though_the_new_one_cannot_b
 async def test_a_name_that_somebody_takes_in_the_last_moment_is_a_conflict_and_left_alone(
     tmp_path: Path, engine_url: str, busybox_image: str
 ) -> None:
-    engine, log = ContestedNameEngine(url=engine_url, timeout_seconds=30), LogCapture()
+    engine, log = ContestedNameEngine(engine_url), LogCapture()
     name = f"rival-{time.time_ns():x}"
     async with running_apps(tmp_path, engine, log) as apps:
         with pytest.raises(NameTaken, match="not the agent's"):
@@ -189,7 +189,7 @@ async def test_a_name_that_somebody_takes_in_the_last_moment_is_a_conflict_and_l
 async def test_limits_that_the_engine_refuses_are_told_and_leave_nothing_under_way(
     tmp_path: Path, engine_url: str, busybox_image: str
 ) -> None:
-    engine, log = FixedLimitsEngine(url=engine_url, timeout_seconds=30), LogCapture()
+    engine, log = FixedLimitsEngine(engine_url), LogCapture()
     name = f"rigid-{time.time_ns():x}"
     async with running_apps(tmp_path, engine, log) as apps:
         before = await apps.create(NewApp(name=name, image=busybox_image), ASKER)

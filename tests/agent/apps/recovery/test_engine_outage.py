@@ -10,14 +10,7 @@ import pytest
 from tests.support.agent.dockerd import IMAGE, Dockerd
 from tests.support.agent.in_process import InProcessAgent, async_until, in_process_agent
 
-pytestmark = [
-    pytest.mark.real("dockerd", "unshare", "ip"),
-    # docker-py leaves the socket of a connection that failed to the garbage collector.
-    pytest.mark.filterwarnings(
-        r"ignore:Exception ignored in. <socket.socket fd=\d+, family=1,"
-        ":pytest.PytestUnraisableExceptionWarning"
-    ),
-]
+pytestmark = pytest.mark.real("dockerd", "unshare", "ip")
 
 ENGINE_SECONDS = 2.0
 # Far more than any answer may take; only a hang gets here.

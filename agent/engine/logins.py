@@ -1,4 +1,4 @@
-"""Who we are to which server of images."""
+"""Names of images, and who we are to the registries that they come from."""
 
 import base64
 import json
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from docker.auth import resolve_repository_name
+from docker.utils import parse_repository_tag
 
 from agent.engine.protocol import ImageUnavailable
 
@@ -31,20 +32,37 @@ class ImageRegistryLogin:
 
 
 def full_name(repository: str) -> str:
-    """Give a repository's name with its server, which is left out for Docker Hub."""
+    """Return a repository's name with its server, which is left out for Docker Hub."""
     server, path = resolve_repository_name(repository)
     if server == HUB:
         return f"{HUB}/{path.removeprefix('library/')}"
     return f"{server}/{path}"
 
 
-def login_header(repository: str, logins: Sequence[ImageRegistryLogin]) -> dict[str, str]:
-    """Give the header that carries the login with the longest match, nothing without one.
+def pull_query(reference: str) -> dict[str, str]:
+    """Return what a pull asks the engine for; without a tag it would fetch all that there are."""
+    repository, tag = parse_repository_tag(reference)
+    return {"fromImage": repository, "tag": tag or "latest"}
+
+
+def came_from_registry(reference: str, digests: Sequence[str]) -> bool:
+    """Tell whether an image is known to a registry by the repository of this reference.
+
+    The same image may have been pushed under other names: those tell nothing about this one.
+    """
+    repository, _ = parse_repository_tag(reference)
+    known = {digest.partition("@")[0] for digest in digests}
+    return full_name(repository) in map(full_name, known)
+
+
+def login_header(reference: str, logins: Sequence[ImageRegistryLogin]) -> dict[str, str]:
+    """Return the header that carries the login with the longest match, nothing without one.
 
     Raises:
         ImageUnavailable: the password cannot be read.
 
     """
+    repository, _ = parse_repository_tag(reference)
     name = full_name(repository)
     fitting = [login for login in logins if login.covers(name)]
     if not fitting:

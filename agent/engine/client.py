@@ -1,0 +1,238 @@
+"""Reads and streams of the engine: aiohttp over its socket, in the event loop, without a thread."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from http import HTTPStatus
+from types import MappingProxyType
+from typing import TypeVar
+from urllib.parse import urlencode
+
+import aiohttp
+import msgspec
+
+from agent.engine.answers import Version
+from agent.engine.errors import BROKEN, ODD, from_answer, from_library, understood, within
+from agent.engine.protocol import EngineRefused, EngineTooOld, EngineUnavailable
+from agent.engine.single_flight import SingleFlight
+
+T = TypeVar("T")
+OLDEST = (1, 41)  # Docker Engine 20.10
+TESTED = (1, 47)  # Docker Engine 27 to 29
+HOST = "http://docker"  # the socket decides who is asked, and the engine takes any name
+# A thousand containers are two MiB.
+LONGEST_ANSWER = 1 << 26
+NO_QUERY: Mapping[str, str] = MappingProxyType({})
+
+
+VERSION = msgspec.json.Decoder(Version)
+
+
+class EngineClient:
+    """Asks the engine at a Unix socket, which need not be there yet.
+
+    ``timeout_seconds`` bounds each question and the wait for the beginning of each stream,
+    ``longest_answer`` the bytes of an answer that is read whole.
+    """
+
+    def __init__(
+        self, *, socket_path: str, timeout_seconds: float, longest_answer: int = LONGEST_ANSWER
+    ) -> None:
+        self._socket_path = socket_path
+        self.timeout_seconds = timeout_seconds
+        self._longest_answer = longest_answer
+        self._session: aiohttp.ClientSession | None = None
+        self._closed = False
+        self._api_version: str | None = None
+        self._flights = SingleFlight()
+
+    async def api_version(self) -> str:
+        """Return the version of the API that both sides speak; it is asked for when not known.
+
+        Raises:
+            EngineTooOld: there is none.
+            EngineUnavailable: the engine is not there, or this is closed.
+
+        """
+        if self._api_version is None:
+            self._api_version = await self._flights.share("/version", self._negotiated)
+        return self._api_version
+
+    async def _negotiated(self) -> str:
+        async with within(self.timeout_seconds), self._response("GET", "/version") as response:
+            body = await self._whole(response)
+        with understood():
+            return common_version(VERSION.decode(body))
+
+    def forget_version(self) -> None:
+        """Ask for the version anew: an engine that was away may come back as another one."""
+        self._api_version = None
+
+    async def get(
+        self,
+        path: str,
+        read: Callable[[bytes], T],
+        *,
+        query: Mapping[str, str] = NO_QUERY,
+        seconds: float | None = None,
+    ) -> T:
+        """Return what ``read`` makes of the answer, which callers who ask the same share.
+
+        ``seconds`` is how long this caller waits, where that is less than ``timeout_seconds``; it
+        shares with those who wait as long, and so is not held up by any number of others.
+
+        Raises:
+            EngineUnavailable: the engine is not there, or does not answer in time.
+            EngineError: it refused, or its answer has another shape than it should.
+
+        """
+        target = f"{path}?{urlencode(query)}" if query else path
+
+        async def ask() -> T:
+            async with (
+                within(self.timeout_seconds),
+                self._response("GET", f"/v{await self.api_version()}{target}") as response,
+            ):
+                body = await self._whole(response)
+            with understood():
+                return read(body)
+
+        limit = self.timeout_seconds if seconds is None else seconds
+        async with within(limit):
+            return await self._flights.share(f"{limit:g} {target}", ask)
+
+    async def stream(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] = NO_QUERY,
+        headers: Mapping[str, str] | None = None,
+        idle_seconds: float | None = None,
+    ) -> AsyncGenerator[bytes]:
+        """Return what the engine sends, as it comes; close the generator to end the call.
+
+        The engine has to wait while nobody takes it. ``idle_seconds`` bounds its silence.
+
+        Raises:
+            EngineTimeout: the silence was longer.
+            EngineError: the engine refused, or went away.
+
+        """
+        target = f"/v{await self.api_version()}{path}?{urlencode(query)}"
+        async with self._response(
+            method,
+            target,
+            headers=headers,
+            idle_seconds=idle_seconds,
+            head_seconds=idle_seconds or self.timeout_seconds,
+        ) as response:
+            while chunk := await _chunk(response):
+                yield chunk
+
+    async def beginning(self, path: str, *, query: Mapping[str, str], most: int) -> bytes:
+        """Return at most so many bytes of an answer, however long it is."""
+        body = bytearray()
+        async with (
+            within(self.timeout_seconds),
+            aclosing(self.stream("GET", path, query=query)) as chunks,
+        ):
+            async for chunk in chunks:
+                body += chunk
+                if len(body) >= most:
+                    break
+        return bytes(body[:most])
+
+    @asynccontextmanager
+    async def _response(
+        self,
+        method: str,
+        target: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        idle_seconds: float | None = None,
+        head_seconds: float | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request; the connection is closed behind it unless the answer was read whole."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_read=idle_seconds)
+        try:
+            async with within(head_seconds):
+                response = await self._open_session().request(
+                    method,
+                    HOST + target,
+                    headers=headers,
+                    timeout=timeout,
+                    allow_redirects=False,
+                )
+            async with response:
+                if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+                    async with within(self.timeout_seconds):
+                        raise from_answer(response.status, await self._whole(response))
+                yield response
+        except BROKEN as error:
+            self.forget_version()
+            raise from_library(error) from error
+
+    async def _whole(self, response: aiohttp.ClientResponse) -> bytes:
+        chunks, size = list[bytes](), 0
+        while chunk := await _chunk(response):
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > self._longest_answer:
+                raise EngineRefused(f"{ODD}: more than {self._longest_answer} bytes")
+        return b"".join(chunks)
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        if self._closed:
+            raise EngineUnavailable("the agent ends, and asks the container engine no more")
+        if self._session is None:  # it belongs to the event loop, which must run by then
+            self._session = aiohttp.ClientSession(
+                # The callers bound what is asked at the same time, each kind by itself.
+                connector=aiohttp.UnixConnector(self._socket_path, limit=0),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"Accept-Encoding": "identity"},
+                auto_decompress=False,
+            )
+        return self._session
+
+    async def close(self) -> None:
+        """End all reads and streams, for those too who wait for them."""
+        self._closed = True
+        self.forget_version()  # so that whoever comes asks for it, in vain
+        if self._session is not None:
+            await self._session.close()
+
+
+async def _chunk(response: aiohttp.ClientResponse) -> bytes:
+    """Return what has come, as soon as there is some; nothing at the end."""
+    try:
+        return await response.content.readany()
+    except RuntimeError as error:  # so aiohttp calls a connection that ended between two reads
+        raise aiohttp.ClientPayloadError(str(error)) from error
+
+
+def common_version(said: Version) -> str:
+    """Choose the version of the API: the engine's newest, but none newer than was tested.
+
+    Raises:
+        EngineTooOld: there is none that both sides speak.
+
+    """
+    newest, oldest = _numbers(said.api_version), _numbers(said.min_api_version)
+    chosen = min(newest, TESTED)
+    if chosen < OLDEST or chosen < oldest:
+        raise EngineTooOld(
+            f"the container engine {said.version} speaks versions {_dotted(oldest)} to"
+            f" {_dotted(newest)} of its interface; this agent needs one of {_dotted(OLDEST)} to"
+            f" {_dotted(TESTED)}"
+        )
+    return _dotted(chosen)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return ``1.41`` as (1, 41)."""
+    return tuple(int(part) for part in version.split("."))
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    """Return (1, 41) as ``1.41``."""
+    return ".".join(map(str, version))

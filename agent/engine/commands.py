@@ -1,0 +1,176 @@
+"""Commands to the engine: docker-py, in threads that nothing else takes, each within its time."""
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from enum import Enum
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
+
+import docker
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection
+from urllib3.connectionpool import HTTPConnectionPool
+
+from agent.engine.client import EngineClient
+from agent.engine.errors import translated, understood, within
+from agent.engine.protocol import EngineUnavailable
+
+# The stubs of docker-py lack some methods and mistype others.
+Client: TypeAlias = Any
+T = TypeVar("T")
+
+
+class CommandKind(Enum):
+    """How many commands of a kind are carried out at the same time; more have to wait."""
+
+    ENGINE = 16
+    # These wait for an app's own program, which may take minutes to end.
+    PROGRAM = 64
+
+
+class Commands:
+    """Calls of docker-py, which blocks, in threads.
+
+    A thread has a client for itself while it uses it, since docker-py promises no thread safety.
+    """
+
+    def __init__(self, *, socket_path: str, client: EngineClient) -> None:
+        self._socket_path = socket_path
+        self._client = client
+        self._free = {each: asyncio.Semaphore(each.value) for each in CommandKind}
+        self._idle = deque[Client]()
+        self._closed = False
+
+    async def call(
+        self,
+        work: Callable[[Client], T],
+        *,
+        kind: CommandKind = CommandKind.ENGINE,
+        seconds: float | None = None,
+    ) -> T:
+        """Run ``work`` with a client, for so many seconds at most once the engine is asked.
+
+        It may have to wait for others of its kind before that, but no longer than it may take
+        itself. A caller that gives up does not end the command, which counts until it has ended.
+
+        Raises:
+            EngineUnavailable: it did not end in time, or the engine is not there.
+            EngineError: the engine refused; one of its subclasses where the reason is known.
+
+        """
+        limit = self._client.timeout_seconds if seconds is None else seconds
+        version = await self._client.api_version()
+        async with within(limit):
+            await self._free[kind].acquire()
+        running = self._submit(partial(self._run, work, version), self._free[kind])
+        async with within(limit):
+            return await asyncio.wrap_future(running)
+
+    def _submit(self, run: Callable[[], T], free: asyncio.Semaphore) -> Future[T]:
+        loop = asyncio.get_running_loop()
+
+        def leave(_: Future[T]) -> None:
+            with suppress(RuntimeError):  # the event loop may have ended before the thread
+                loop.call_soon_threadsafe(free.release)
+
+        # A thread for each: in a pool that gets no thread for it a command stays, to be run later.
+        thread = ThreadPoolExecutor(1, "engine")
+        try:
+            running = thread.submit(run)
+        except RuntimeError as error:
+            free.release()
+            raise EngineUnavailable(f"the container engine cannot be asked: {error}") from error
+        thread.shutdown(wait=False)
+        running.add_done_callback(leave)
+        return running
+
+    def _run(self, work: Callable[[Client], T], version: str) -> T:
+        client = self._take(version)
+        try:
+            with translated(), understood():
+                return work(client)
+        except EngineUnavailable:
+            self._client.forget_version()
+            raise
+        finally:
+            self._give_back(client)
+
+    def _take(self, version: str) -> Client:
+        with suppress(IndexError):
+            while True:
+                idle = self._idle.pop()
+                if idle.api_version == version:
+                    return idle
+                idle.close()
+        url = f"unix://{self._socket_path}"
+        client: Client = docker.APIClient(base_url=url, version=version)
+        client.timeout = self._client.timeout_seconds  # of each wait for the engine
+        client.mount("http+docker://", SocketAdapter(self._socket_path))
+        return client
+
+    def _give_back(self, client: Client) -> None:
+        if self._closed:
+            client.close()
+        else:
+            self._idle.append(client)
+
+    def close(self) -> None:
+        """Hang up; commands under way go on, and hang up after that."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
+
+
+class SocketAdapter(HTTPAdapter):
+    """The way of requests, and so of docker-py, to a Unix socket.
+
+    docker-py's own leaves a socket open where nobody answers, and has a pool for each URL.
+    """
+
+    def __init__(self, socket_path: str) -> None:
+        super().__init__()
+        self._pool = _Pool("docker", maxsize=1, socket_path=socket_path)
+
+    def get_connection_with_tls_context(
+        self,
+        request: requests.PreparedRequest,
+        verify: Any,
+        proxies: Mapping[str, str] | None = None,
+        cert: Any = None,
+    ) -> HTTPConnectionPool:
+        """Return the pool of connections for a request."""
+        del request, verify, proxies, cert
+        return self._pool
+
+    def request_url(
+        self, request: requests.PreparedRequest, proxies: Mapping[str, str] | None
+    ) -> str:
+        """Return what stands in the first line of a request."""
+        del proxies
+        return request.path_url
+
+    def close(self) -> None:
+        """Close the connections that nobody uses."""
+        super().close()
+        self._pool.close()
+
+
+class _Connection(HTTPConnection):
+    def __init__(self, *args: Any, socket_path: str, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._socket_path = socket_path
+
+    def connect(self) -> None:
+        # Known before it is connected, so that urllib3 closes it where that fails.
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._socket_path)
+
+
+class _Pool(HTTPConnectionPool):
+    ConnectionCls = _Connection

@@ -1,0 +1,139 @@
+"""From the errors of docker-py, aiohttp and the transports under them to ours, in one place."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from http.client import HTTPException
+
+import aiohttp
+import msgspec
+import requests
+import urllib3
+from docker.errors import APIError, DockerException
+
+from agent.engine.answers import Refusal
+from agent.engine.protocol import (
+    DiskFull,
+    EngineConflict,
+    EngineError,
+    EngineRefused,
+    EngineTimeout,
+    EngineUnavailable,
+    HostPortInUse,
+    ImageUnavailable,
+    InvalidParameter,
+    NameInUse,
+    ObjectNotFound,
+)
+
+PORT_TAKEN = re.compile(r"port is already allocated|address already in use", re.IGNORECASE)
+DISK_FULL = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
+NO_IMAGE = re.compile(r"no such image|manifest unknown|pull access denied", re.IGNORECASE)
+NAME_IN_USE = re.compile(r"the container name .* is already in use", re.IGNORECASE)
+BY_STATUS = {400: InvalidParameter, 404: ObjectNotFound, 409: EngineConflict}
+ODD = "the container engine answered something odd"
+LATE = "the container engine does not answer in time"
+LONGEST_TEXT = 2000
+# How a connection fails, in either library: what the engine did is not known then.
+BROKEN = (
+    requests.RequestException,
+    urllib3.exceptions.HTTPError,
+    aiohttp.ClientError,
+    HTTPException,
+    OSError,
+)
+
+
+REFUSAL = msgspec.json.Decoder(Refusal)
+
+
+def from_text(text: str, status: int = 500) -> EngineError:
+    """Return the error that the engine's words mean, or its status where they are not known."""
+    if DISK_FULL.search(text):
+        return DiskFull(text)
+    if PORT_TAKEN.search(text):
+        return HostPortInUse(text)
+    if NO_IMAGE.search(text):
+        return ImageUnavailable(text)
+    if NAME_IN_USE.search(text):
+        return NameInUse(text)
+    return BY_STATUS.get(status, EngineRefused)(text)
+
+
+def from_answer(status: int, body: bytes) -> EngineError:
+    """Return the error that an answer with a status of an error means."""
+    try:
+        text = REFUSAL.decode(body).message
+    except (ValueError, RecursionError):
+        text = body.decode("utf-8", "replace")
+    return _from_words(status, text)
+
+
+def _from_words(status: int, text: str) -> EngineError:
+    words = " ".join(text[:LONGEST_TEXT].split())
+    return from_text(
+        words or f"the container engine answered with {status} and does not say why", status
+    )
+
+
+def from_library(error: Exception) -> EngineError:
+    """Return our error for one of docker-py, of aiohttp, or of the transport under them."""
+    if isinstance(error, EngineError):
+        return error
+    if isinstance(error, APIError):
+        return _from_words(error.status_code or 500, str(error.explanation or ""))
+    if isinstance(error, TimeoutError | requests.Timeout | urllib3.exceptions.TimeoutError):
+        return EngineTimeout(LATE)
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return EngineUnavailable("the container engine's answer broke off")
+    return EngineUnavailable("the container engine cannot be reached")
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise our errors for those of the libraries."""
+    try:
+        yield
+    except (*BROKEN, DockerException) as error:
+        raise from_library(error) from error
+
+
+@contextmanager
+def understood() -> Iterator[None]:
+    """Raise EngineRefused where an answer is not of the shape that it should have.
+
+    Put nothing into it but the reading of an answer: it takes any mistake for the engine's.
+    """
+    try:
+        yield
+    except msgspec.DecodeError as error:  # it names types and places, and no value
+        raise EngineRefused(f"{ODD}: {error}") from error
+    except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        raise EngineRefused(ODD) from error
+
+
+@asynccontextmanager
+async def within(seconds: float | None) -> AsyncIterator[None]:
+    """Raise EngineTimeout if what is awaited inside takes longer; None is without end."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        raise EngineTimeout(LATE) from error
+
+
+def from_top(error: EngineError) -> EngineError:
+    """Say that it is the host's ps that failed, where no more is known of a failure."""
+    if type(error) is not EngineRefused:
+        return error
+    return EngineRefused(
+        "the processes cannot be listed: the engine asks the `ps` of its host (Debian: procps),"
+        f" which failed: {error}"
+    )
+
+
+def from_pull(text: str) -> EngineError:
+    """Return the error for an image that could not be pulled, with the engine's words."""
+    error = from_text(text)
+    return error if isinstance(error, DiskFull) else ImageUnavailable(text)

@@ -1,0 +1,277 @@
+"""From the engine's answers to our values, and from our spec of a container to the engine's."""
+
+import io
+import re
+import tarfile
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from agent.engine import answers
+from agent.engine.answers import NEVER
+from agent.engine.logins import came_from_registry
+from agent.engine.protocol import (
+    MIB,
+    Container,
+    ContainerEvent,
+    ContainerSpec,
+    EngineConflict,
+    EngineInfo,
+    EngineRefused,
+    Image,
+    InspectedContainer,
+    Process,
+    Sample,
+)
+from config.address import MAX_PORT
+
+PERIOD = 100_000  # microseconds; CpuQuota is what a container may use of them
+# Of the engine's default set, what neither a web application nor an SSH server needs: making
+# device files, forging packets, and giving files capabilities that outlive the process.
+DROPPED = ["MKNOD", "NET_RAW", "SETFCAP"]
+# Every column but the last is free of blanks, whatever a process calls itself.
+# An app's processes may carry megabytes of arguments each, so a line is cut.
+PS = "-eo pid,ppid,user:32,pcpu,rss,etimes,args --cols 4096"
+COLUMNS = 7
+TCP_PORT = re.compile(r"[0-9]{1,5}/tcp")  # an image may also hold a range, which names no one port
+
+
+_LIST = msgspec.json.Decoder(list[answers.Listed])
+_INSPECTED = msgspec.json.Decoder(answers.Inspected)
+_INFO = msgspec.json.Decoder(answers.Info)
+_IMAGE = msgspec.json.Decoder(answers.Image)
+_VOLUME = msgspec.json.Decoder(answers.Volume)
+_TOP = msgspec.json.Decoder(answers.Top)
+_EVENT = msgspec.json.Decoder(answers.Event)
+_READ = msgspec.json.Decoder(answers.Read)
+_STATS = msgspec.json.Decoder(answers.Stats)
+
+
+def info(answer: bytes) -> EngineInfo:
+    """Read what the engine tells of itself and its host."""
+    entry = _INFO.decode(answer)
+    # The engine accepts each of these limits, and leaves out those that its kernel lacks.
+    limits = {
+        "cpu": entry.cpu_cfs_period and entry.cpu_cfs_quota,
+        "memory": entry.memory_limit,
+        "pids": entry.pids_limit,
+        "swap": entry.swap_limit,
+    }
+    return EngineInfo(
+        version=entry.server_version,
+        cpus=entry.cpus,
+        memory=entry.mem_total // MIB,
+        data_root=entry.docker_root_dir,
+        init=bool(entry.init_binary),
+        unsupported_limits=tuple(name for name, possible in limits.items() if not possible),
+    )
+
+
+def containers(answer: bytes) -> list[Container]:
+    """Read a list of containers."""
+    return [_container(entry) for entry in _LIST.decode(answer)]
+
+
+def _container(entry: answers.Listed) -> Container:
+    names = [name.removeprefix("/") for name in entry.names or ()]
+    return Container(
+        id=entry.id,
+        name=next((name for name in names if "/" not in name), ""),
+        image=entry.image,
+        image_id=entry.image_id,
+        state=entry.state,
+        labels=entry.labels or {},
+        ports=frozenset(
+            port.public_port
+            for port in entry.ports or ()
+            if port.public_port and port.type == "tcp"  # one of UDP is another port
+        ),
+    )
+
+
+def inspected(answer: bytes) -> InspectedContainer:
+    """Read what an inspect tells of a container."""
+    entry = _INSPECTED.decode(answer)
+    state, config, host = entry.state, entry.config, entry.host_config
+    return InspectedContainer(
+        id=entry.id,
+        name=entry.name.removeprefix("/"),
+        image=config.image,
+        image_id=entry.image,
+        state=state.status,
+        labels=config.labels or {},
+        ports=_published(entry.network_settings.ports or {}),
+        started_at=_time(state.started_at),
+        finished_at=_time(state.finished_at),
+        exit_code=_exit_code(state),
+        restarts=entry.restart_count,
+        oom_killed=state.oom_killed,
+        error=state.error,
+        env=_environment(config.env),
+        cpu=host.cpu_quota * 100 // PERIOD,
+        memory=host.memory // MIB,
+        created_at=_time(entry.created),
+    )
+
+
+def _exit_code(state: answers.State) -> int | None:
+    # While it runs again, the engine says 0.
+    unknown = state.status in ("running", "paused") or _time(state.finished_at) is None
+    return None if unknown else state.exit_code
+
+
+def _published(bindings: Mapping[str, list[answers.Binding] | None]) -> frozenset[int]:
+    # One port of the container may answer on two of the host.
+    return frozenset(
+        int(outside.host_port)
+        for leading_in in bindings.values()
+        for outside in leading_in or ()
+        if outside.host_port.isdecimal()
+    )
+
+
+def _time(text: str) -> str | None:
+    return None if text in ("", NEVER) else text
+
+
+def _environment(pairs: list[str] | None) -> dict[str, str]:
+    return {key: value for key, _, value in (pair.partition("=") for pair in pairs or ())}
+
+
+def image(answer: bytes, reference: str) -> Image:
+    """Read what an inspect tells of the image that was asked for by this reference."""
+    entry = _IMAGE.decode(answer)
+    config = entry.config or answers.Config()
+    return Image(
+        id=entry.id,
+        labels=config.labels or {},
+        tcp_ports=frozenset(filter(None, map(_tcp_port, config.exposed_ports or ()))),
+        env=_environment(config.env),
+        local=not came_from_registry(reference, entry.repo_digests or ()),
+    )
+
+
+def _tcp_port(exposed: str) -> int | None:
+    number = int(exposed.removesuffix("/tcp")) if TCP_PORT.fullmatch(exposed) else 0
+    return number if 1 <= number <= MAX_PORT else None
+
+
+def volume_labels(answer: bytes) -> dict[str, str]:
+    """Read the labels of a volume."""
+    return _VOLUME.decode(answer).labels or {}
+
+
+def processes(answer: bytes) -> list[Process]:
+    """Read the rows of the host's ps."""
+    rows = _TOP.decode(answer).processes or []
+    return [_process(row) for row in rows if len(row) >= COLUMNS]
+
+
+def _process(row: list[str]) -> Process:
+    pid, ppid, user, cpu, resident, elapsed, *command = row
+    return Process(
+        pid=int(pid),
+        ppid=int(ppid),
+        user=user,
+        cpu_percent=float(cpu),
+        memory_bytes=int(resident) * 1024,
+        elapsed_seconds=int(elapsed),
+        command=" ".join(command),
+    )
+
+
+def sample(answer: bytes) -> Sample | None:
+    """Read a sample; the engine returns one of no time for a container that does not run.
+
+    One that runs may lack figures: a kernel need not count the memory of containers.
+    """
+    if _READ.decode(answer).read == NEVER:
+        return None
+    entry = _STATS.decode(answer)
+    memory, networks = entry.memory_stats, (entry.networks or {}).values()
+    blocks = entry.blkio_stats.io_service_bytes_recursive or []
+    return Sample(
+        cpu_ns=entry.cpu_stats.cpu_usage.total_usage,
+        system_ns=entry.cpu_stats.system_cpu_usage,
+        cpus=entry.cpu_stats.online_cpus or 1,
+        memory_bytes=_used(memory),
+        memory_limit_bytes=memory.limit,
+        network_rx_bytes=sum(each.rx_bytes for each in networks),
+        network_tx_bytes=sum(each.tx_bytes for each in networks),
+        block_read_bytes=_blocks(blocks, "read"),
+        block_write_bytes=_blocks(blocks, "write"),
+        pids=entry.pids_stats.current,
+    )
+
+
+def _used(memory: answers.Memory) -> int | None:
+    if memory.usage is None:
+        return None
+    # What the kernel would give back at once is no use of memory: total_ in cgroup v1.
+    details = memory.stats or {}
+    cached = details.get("total_inactive_file", details.get("inactive_file", 0))
+    return max(0, memory.usage - cached)
+
+
+def _blocks(entries: list[answers.Block], operation: str) -> int:
+    return sum(entry.value for entry in entries if entry.op.lower() == operation)
+
+
+def event(line: bytes, label: str) -> ContainerEvent:
+    """Read an event of a container that has the label."""
+    entry = _EVENT.decode(line)
+    return ContainerEvent(
+        action=entry.action,
+        container_id=entry.actor.id,
+        app=entry.actor.attributes.get(label, ""),
+    )
+
+
+def file_content(archive: bytes, path: str) -> bytes:
+    """Read a regular file as the engine packs it: a tar of one member.
+
+    Raises:
+        EngineConflict: it is no regular file.
+        EngineRefused: it is longer than what there is of the archive.
+
+    """
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as opened:
+            member = opened.next()
+            content = opened.extractfile(member) if member and member.isreg() else None
+            if content is not None:
+                return content.read()
+    except tarfile.TarError as error:
+        raise EngineRefused(f"{path} in the container cannot be read") from error
+    raise EngineConflict(f"{path} in the container is no regular file")
+
+
+def host_options(spec: ContainerSpec) -> dict[str, Any]:
+    """Return the arguments of docker-py's create_host_config; nothing in them but the spec's."""
+    return {
+        "port_bindings": _bindings(spec),
+        "cpu_period": PERIOD,
+        "cpu_quota": spec.cpu * PERIOD // 100,
+        "mem_limit": spec.memory * MIB,
+        "memswap_limit": spec.memory * MIB,
+        "pids_limit": spec.pids,
+        "restart_policy": {"Name": "unless-stopped"},
+        "init": spec.init,
+        "cap_drop": DROPPED,
+        "security_opt": ["no-new-privileges:true"] if spec.no_new_privileges else [],
+        # Two files of half the size each, so that a rotation keeps the last lines.
+        "log_config": {
+            "Type": "json-file",
+            "Config": {"max-size": f"{spec.log_mib * 512}k", "max-file": "2"},
+        },
+        "mounts": [{"Type": "volume", "Source": spec.volume, "Target": spec.data}],
+    }
+
+
+def _bindings(spec: ContainerSpec) -> dict[int, list[tuple[str, int]]]:
+    # One port of the container may answer on two of the host.
+    bindings: dict[int, list[tuple[str, int]]] = {}
+    for inside, outside in spec.ports:
+        bindings.setdefault(inside, []).append((spec.bind, outside))
+    return bindings

@@ -1,0 +1,190 @@
+"""Who asks the same at the same time shares a call, and no answer is older than the question."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+import pytest
+from aiohttp import web
+
+from agent.engine import DockerEngine
+from agent.engine.protocol import EngineTimeout, EngineUnavailable
+from agent.engine.single_flight import SingleFlight
+from tests.support.agent.fake_docker_api import FakeDockerApi
+
+LIST = "GET /containers/json"
+
+
+class Held:
+    """Answers to a list, each of which a test lets go."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Semaphore(0)
+        self.release = asyncio.Semaphore(0)
+        self.lists = 0
+
+    async def answer(self, _: web.Request) -> web.Response:
+        self.lists += 1
+        self.asked.release()
+        await self.release.acquire()
+        return web.json_response([])
+
+
+@pytest.fixture
+def held(fake: FakeDockerApi) -> Held:
+    """Let a test hold the engine's lists back."""
+    held = Held()
+    fake.handle(LIST, held.answer)
+    return held
+
+
+async def test_any_number_of_callers_have_two_calls_under_way_at_most(
+    engine: DockerEngine, held: Held
+) -> None:
+    first = asyncio.ensure_future(engine.containers())
+    await held.asked.acquire()
+
+    many = [asyncio.ensure_future(engine.containers()) for _ in range(500)]
+    await asyncio.sleep(0)
+    held.release.release()
+    held.release.release()
+
+    assert await asyncio.gather(first, *many) == [[]] * 501
+    assert held.lists == 2
+
+
+async def test_a_caller_is_not_answered_by_a_call_that_was_sent_before_it_came(
+    engine: DockerEngine, held: Held
+) -> None:
+    before = asyncio.ensure_future(engine.containers())
+    await held.asked.acquire()
+    later = asyncio.ensure_future(engine.containers())
+    held.release.release()
+    await before
+
+    await held.asked.acquire()
+
+    assert not later.done()
+    held.release.release()
+    assert await later == []
+
+
+async def test_what_differs_in_its_filter_is_not_shared(engine: DockerEngine, held: Held) -> None:
+    asking = [asyncio.ensure_future(engine.containers(label=label)) for label in ("a", "b")]
+
+    for _ in asking:
+        await held.asked.acquire()
+        held.release.release()
+
+    assert await asyncio.gather(*asking) == [[], []]
+
+
+async def test_a_list_that_somebody_changes_is_nobody_elses(
+    engine: DockerEngine, held: Held
+) -> None:
+    held.release.release()
+
+    one, other = await asyncio.gather(engine.containers(), engine.containers())
+
+    assert held.lists == 1
+    assert one is not other
+
+
+async def test_one_who_leaves_takes_the_answer_from_nobody(
+    engine: DockerEngine, held: Held
+) -> None:
+    leaving, staying = (asyncio.ensure_future(engine.containers()) for _ in range(2))
+    await held.asked.acquire()
+
+    leaving.cancel()
+    held.release.release()
+
+    assert await staying == []
+    assert held.lists == 1
+
+
+async def test_a_call_for_which_all_have_left_is_not_joined(
+    engine: DockerEngine, held: Held
+) -> None:
+    sent = asyncio.ensure_future(engine.containers())
+    await held.asked.acquire()
+    waiting = asyncio.ensure_future(engine.containers())
+    await asyncio.sleep(0)
+
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    late = asyncio.ensure_future(engine.containers())
+    held.release.release()
+    held.release.release()
+
+    assert await sent == await late == []
+
+
+async def test_each_caller_waits_for_as_long_as_it_has_time(
+    engine: DockerEngine, held: Held
+) -> None:
+    patient = asyncio.ensure_future(engine.containers())
+    await held.asked.acquire()
+
+    with pytest.raises(EngineTimeout):
+        await engine.containers(seconds=0.05)
+
+    held.release.release()
+    assert await patient == []
+
+
+async def test_all_who_share_a_call_hear_why_it_failed(
+    fake: FakeDockerApi, engine: DockerEngine
+) -> None:
+    async def drop(request: web.Request) -> web.Response:
+        assert request.transport is not None
+        request.transport.close()
+        return web.Response()
+
+    fake.handle(LIST, drop)
+
+    outcomes = await asyncio.gather(
+        *(engine.containers() for _ in range(10)), return_exceptions=True
+    )
+
+    assert {type(outcome) for outcome in outcomes} == {EngineUnavailable}
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_no_answer_is_older_than_its_question_however_calls_come_and_end(seed: int) -> None:
+    chance, flights, under_way = random.Random(seed), SingleFlight(), 0
+    clock = iter(range(1_000_000))
+
+    async def call() -> int:
+        nonlocal under_way
+        under_way += 1
+        assert under_way == 1
+        sent = next(clock)  # the engine may look at any moment from here on
+        try:
+            for _ in range(chance.randrange(5)):
+                await asyncio.sleep(0)
+        finally:
+            under_way -= 1
+        return sent
+
+    async def ask() -> None:
+        for _ in range(chance.randrange(30)):
+            await asyncio.sleep(0)
+        asked = next(clock)
+        assert await flights.share("key", call) > asked
+
+    asking = [asyncio.ensure_future(ask()) for _ in range(60)]
+    while not all(each.done() for each in asking):
+        await asyncio.sleep(0)
+        if chance.random() < 0.5:
+            chance.choice(asking).cancel()
+    outcomes = await asyncio.gather(*asking, return_exceptions=True)
+
+    assert {type(outcome) for outcome in outcomes} <= {type(None), asyncio.CancelledError}
+    await _until_idle(lambda: flights.share("key", call))
+
+
+async def _until_idle(ask: Callable[[], Awaitable[int]]) -> None:
+    """See that a call still comes through after all that."""
+    async with asyncio.timeout(30):
+        await ask()
