@@ -133,6 +133,39 @@ async def test_each_caller_waits_for_as_long_as_it_has_time(
     assert await patient == []
 
 
+async def test_who_is_in_a_hurry_waits_for_none_of_the_others(
+    engine: DockerEngine, held: Held
+) -> None:
+    others = [asyncio.ensure_future(engine.containers()) for _ in range(10)]
+    await held.asked.acquire()
+
+    hurried = asyncio.ensure_future(engine.containers(seconds=20))
+
+    await held.asked.acquire()  # and the first call has no answer yet
+    for _ in range(2):
+        held.release.release()
+    assert await hurried == []
+    await asyncio.gather(*others)
+
+
+async def test_of_hundreds_who_share_an_answer_one_goes_on_in_a_round_of_the_event_loop() -> None:
+    flights, most, before = SingleFlight(), 0, 0
+    gone_on = list[int]()
+
+    async def answer() -> int:
+        return 7
+
+    async def ask() -> None:
+        gone_on.append(await flights.share("key", answer))
+
+    asking = [asyncio.ensure_future(ask()) for _ in range(300)]
+    while not all(each.done() for each in asking):
+        await asyncio.sleep(0)
+        most, before = max(most, len(gone_on) - before), len(gone_on)
+
+    assert (most, gone_on) == (1, [7] * 300)
+
+
 async def test_all_who_share_a_call_hear_why_it_failed(
     fake: FakeDockerApi, engine: DockerEngine
 ) -> None:
