@@ -10,11 +10,9 @@ from structlog.typing import FilteringBoundLogger
 
 from httpd.app import build_app
 from httpd.auth import Keyring
-from httpd.instant import Instant
 from httpd.metrics import RequestMetrics
 from registry.api.access import permits
 from registry.api.nodes import STATUS_BY_ERROR, NodesApi, PrometheusApi
-from registry.instant import InstantAnswers
 from registry.metrics import NodesCollector
 from registry.nodes.directory import Directory
 from registry.nodes.events import AuditCallback
@@ -96,26 +94,5 @@ def build_application(
         unavailable_reason=lambda: nodes.unavailable_reason,
         open_metrics=open_metrics,
         open_swagger=open_swagger,
-        log=log,
-    )
-
-
-def instant_answers(
-    registry: RegistryComponents,
-    *,
-    keyring: Keyring,
-    metrics: RequestMetrics,
-    log: FilteringBoundLogger,
-) -> Instant:
-    """Make what answers the two routes that a fleet and its scrapers ask all the time."""
-    answers = InstantAnswers(nodes=registry.nodes, index=registry.index, scrapers=registry.scrapers)
-    return Instant(
-        [
-            ("POST", "/nodes/{hostname}", answers.heartbeat),
-            ("GET", "/prometheus/{service}", answers.targets),
-        ],
-        declined={"POST": (), "GET": ("Accept-Encoding", "If-None-Match")},
-        keyring=keyring,
-        metrics=metrics,
         log=log,
     )

@@ -14,15 +14,11 @@ from structlog.typing import FilteringBoundLogger
 from config.address import listen_address
 from httpd.auth import Keyring
 from httpd.metrics import RequestMetrics, new_metrics
-from httpd.process import SystemdNotifier
+from httpd.process import SignalHandler, SystemdNotifier
 from httpd.server.limits import Timeouts
-from httpd.server.listener import SignalHandler, listening
-from registry.composition import (
-    RegistryComponents,
-    build_application,
-    build_components,
-    instant_answers,
-)
+from httpd.server.listener import listening
+from registry.api.lane import HeartbeatEndpoint
+from registry.composition import RegistryComponents, build_application, build_components
 from registry.metrics import StoreMetrics
 from registry.nodes.audit import AuditLog
 from registry.nodes.freshness import Freshness
@@ -71,9 +67,7 @@ async def run(
                 drain_seconds=DRAIN_SECONDS,
                 log=log,
                 timeouts=timeouts(stale_after_seconds=settings.nodes.stale_after_seconds),
-                instant=instant_answers(
-                    registry, keyring=keyring, metrics=request_metrics, log=log
-                ),
+                lane=HeartbeatEndpoint(registry.nodes),
             )
         )
         await registry.nodes.load()

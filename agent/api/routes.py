@@ -1,7 +1,5 @@
 """/v1/apps over HTTP: read, one call, answer."""
 
-import asyncio
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 
@@ -24,7 +22,6 @@ from agent.engine.protocol import (
 from agent.state.store import StoreError
 from httpd import bodies
 from httpd.auth import Caller, caller
-from httpd.instant import Question, Reply
 
 STATUSES: Mapping[type[Exception], int] = {
     app_errors.InvalidApp: HTTPStatus.BAD_REQUEST,
@@ -93,19 +90,9 @@ class AppsApi:
 
     async def get(self, request: web.Request) -> web.Response:
         """GET /v1/apps/NAME."""
-        return bodies.encoded_json_response(
-            await self._encoded(_app_name(request), caller(request))
+        return bodies.json_response(
+            _redacted(caller(request), await self._apps.get(_app_name(request)))
         )
-
-    def get_at_once(self, question: Question) -> Reply | None:
-        """GET /v1/apps/NAME, past aiohttp's tasks; errors are told by the handler above."""
-        if "read" not in question.caller.allow or re.fullmatch(NAME_PATTERN, question.name) is None:
-            return None
-        reading = self._encoded(question.name, question.caller)
-        return Reply(after=asyncio.ensure_future(reading))
-
-    async def _encoded(self, name: str, requester: Caller) -> bytes:
-        return msgspec.json.encode(_redacted(requester, await self._apps.get(name)))
 
     async def create(self, request: web.Request) -> web.Response:
         """POST /v1/apps."""

@@ -5,8 +5,8 @@ from fnmatch import fnmatchcase
 from aiohttp import web
 
 from httpd.auth import SAFE_METHODS, Caller
+from httpd.client_certificates import certificate_names
 from httpd.errors import Forbidden
-from registry.api.certificates import certificate_names
 from registry.api.node_keys import NodeKeys
 from registry.message import HostnameInvalid, normalise_hostname
 
@@ -31,7 +31,7 @@ def permits(caller: Caller, request: web.Request) -> bool:
 
 
 def may_report(caller: Caller, hostname: str) -> bool:
-    """Tell whether a key may POST a host, where clients show no certificates."""
+    """Tell whether a key may POST a host, whatever certificate the client shows."""
     return _allows(caller, "POST", hostname)
 
 

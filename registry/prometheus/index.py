@@ -25,8 +25,6 @@ from registry.prometheus.targets import (
 ENCODED_PREFIX = f'"{PREFIX}'.encode()
 TARGET_FORMATS: tuple[TargetFormat, ...] = ("flat", "nested")
 MAX_CACHED_BYTES = 128 * 1024 * 1024
-# Larger answers are joined again for each request, and are sent in pieces.
-SMALL_ANSWER_BYTES = 32 * 1024
 # Work that is done before others get their turn, in what would be microseconds on a quick machine.
 WORK_PER_SLICE = 3000
 
@@ -108,7 +106,7 @@ class TargetIndex:
         found = self._services.get(service)
         if found is None:
             return EMPTY_ARRAY
-        small_answers, cooperative_yield = found.small_answers, CooperativeYield()
+        cooperative_yield = CooperativeYield()
         # Once through: new changes must not keep the answer from ever being finished.
         runs = [
             block.runs.get(target_format)
@@ -118,15 +116,7 @@ class TargetIndex:
         size = sum([len(run.joined) for run in runs])
         self._lru.record_use(found, target_format, size)
         digest = blake2b(b"".join([run.digest for run in runs]), digest_size=16)
-        listing = EncodedArray([run.joined for run in runs if run.joined], digest.digest())
-        if size <= SMALL_ANSWER_BYTES:
-            small_answers[target_format] = listing  # in vain, if the service has changed meanwhile
-        return listing
-
-    def at_once(self, service: str, target_format: TargetFormat) -> EncodedArray | None:
-        """Give the answer if it is small and nothing has changed since it was last given."""
-        found = None if self._invalidated else self._services.get(service)
-        return found.small_answers.get(target_format) if found is not None else None
+        return EncodedArray([run.joined for run in runs if run.joined], digest.digest())
 
     async def _join(
         self, block: OfferBlock, target_format: TargetFormat, cooperative_yield: CooperativeYield

@@ -4,14 +4,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from hashlib import blake2b
 from operator import attrgetter
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from registry.prometheus.targets import TOO_LARGE, NodeTargets
-
-if TYPE_CHECKING:
-    from registry.nodes.directory import EncodedArray
 
 TargetFormat = Literal["flat", "nested"]
 # Few: one node that changed costs reading again all that share its block.
@@ -88,11 +85,10 @@ class OfferBlock:
 
 
 class Service:
-    """Offers sorted by hostname. `whole` holds the small answers that were given since a change."""
+    """Offers sorted by hostname."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.small_answers: dict[TargetFormat, EncodedArray] = {}
         self._blocks: list[OfferBlock] = []
         self._firsts: list[str] = []
 
@@ -105,13 +101,11 @@ class Service:
 
     def discard(self, target_format: TargetFormat) -> None:
         """Let go of what was joined."""
-        self.small_answers.pop(target_format, None)
         for block in self._blocks:
             block.runs.pop(target_format, None)
 
     def set(self, offer: Offer) -> Offer | None:
         """Take what a node offers; give what it offered before."""
-        self.small_answers = {}
         if not self._blocks:
             self._blocks, self._firsts = [OfferBlock([offer])], [offer.hostname]
             return None
@@ -138,7 +132,6 @@ class Service:
 
     def drop(self, hostname: str) -> Offer:
         """Forget what a node offered."""
-        self.small_answers = {}
         at = bisect_right(self._firsts, hostname) - 1
         block = self._blocks[at]
         dropped = block.offers.pop(bisect_left(block.offers, hostname, key=_by_hostname))
