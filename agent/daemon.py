@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
 
 from agent.api.errors import STATUSES
-from agent.api.routes import APPS_PATH, AppsApi
+from agent.api.routes import AppsApi
 from agent.apps import Apps, open_apps
 from agent.engine import DockerEngine
 from agent.reporting.backoff import Backoff
@@ -39,10 +39,9 @@ from config.address import listen_address
 from config.agent import NodeSettings
 from httpd.app import build_app
 from httpd.auth import Keyring
-from httpd.instant import Instant
 from httpd.metrics import RequestMetrics, new_metrics
-from httpd.process import SystemdNotifier
-from httpd.server.listener import SignalHandler, listening
+from httpd.process import SignalHandler, SystemdNotifier
+from httpd.server.listener import listening
 
 DRAIN_SECONDS = 10.0
 # The schedule requests each heartbeat. It stands still while the wall clock is behind, after it was
@@ -166,13 +165,6 @@ async def _listening(
         max_connections=settings.max_connections,
         drain_seconds=DRAIN_SECONDS,
         log=log,
-        instant=Instant(
-            [("GET", f"{APPS_PATH}/{{name}}", api.get_at_once)],
-            declined={"GET": ()},
-            keyring=keyring,
-            metrics=request_metrics,
-            log=log,
-        ),
     ) as (_, port):
         yield port
 

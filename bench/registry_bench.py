@@ -6,6 +6,7 @@ traffic stays on 127.0.0.1, every answer's status is checked, and the run ends b
     python bench/registry_bench.py                  # some five minutes
     python bench/registry_bench.py --million        # with a million nodes as well
     python bench/registry_bench.py --only nodes     # one part
+    python bench/registry_bench.py --baseline DIR   # heartbeats beside another checkout's registry
 """
 
 import argparse
@@ -53,13 +54,13 @@ class Bench:
         """Give a path that nothing is at yet."""
         return self._folder / f"{name}-{time.monotonic_ns()}"
 
-    def settings(self, nodes: int, offering: int | None = None) -> Path:
+    def settings(self, nodes: int, offering: int | None = None, *, port: int = PORT) -> Path:
         """Make a store that holds so many nodes, and the settings of a registry over it."""
         file = self.path("r.db")
         asyncio.run(fill(file, nodes, nodes if offering is None else offering))
         config = self.path("registry.yml")
         key = {"name": "bench", "value": KEY, "allow": ["read", "write"]}
-        settings = {"listen": f"127.0.0.1:{PORT}", "store": f"sqlite:///{file}", "keys": [key]}
+        settings = {"listen": f"127.0.0.1:{port}", "store": f"sqlite:///{file}", "keys": [key]}
         config.write_text(yaml.safe_dump(settings))
         return config
 
@@ -68,6 +69,14 @@ class Bench:
         """Run a registry that knows so many nodes; give its process id."""
         config = self.settings(nodes, offering)
         with process([PROGRAM, "--config", config], f"http://127.0.0.1:{PORT}/healthz") as server:
+            yield server.pid
+
+    @contextmanager
+    def baseline(self, checkout: Path, port: int) -> Iterator[int]:
+        """Run the registry of another checkout, in its own environment; give its process id."""
+        program = checkout / ".venv/bin/rollcall-registry"
+        config = self.settings(0, port=port)
+        with process([program, "--config", config], f"http://127.0.0.1:{port}/healthz") as server:
             yield server.pid
 
     def compare(self, what: str, ours: Side, peer: Side, *, aim: float) -> None:
@@ -155,11 +164,30 @@ def heartbeats(bench: Bench) -> None:
                 (there, partial(posts, PEER, connections, 2, "etcd")),
                 aim=aim,
             )
+        for connections, aim in ((32, 2.0), (128, 3.5)):
+            bench.compare(
+                f"unchanged, {connections} connections; etcd",
+                (ours, partial(posts, PORT, connections, 1)),
+                (there, partial(posts, PEER, connections, 1, "etcd")),
+                aim=aim,
+            )
         unchanged = ours, partial(posts, PORT, 128, 1)
-        peer = there, partial(posts, PEER, 128, 1, "etcd")
-        bench.compare("unchanged, 128 connections; etcd", unchanged, peer, aim=3.5)
         peer = least, partial(posts, PEER + 2, 128, 1)
         bench.compare("unchanged, 128 connections; bare handler", unchanged, peer, aim=0.85)
+
+
+def against_baseline(bench: Bench, checkout: Path) -> None:
+    """Heartbeats beside those of another checkout's registry."""
+    with bench.registry() as ours, bench.baseline(checkout, PEER) as theirs:
+        for what, bodies, aim in (("unchanged", 1, 1.4), ("changed, durable", 2, 1.15)):
+            for connections in (32, 128):
+                ask = partial(bench.wrk.posts, connections=connections, bodies=bodies)
+                bench.compare(
+                    f"{what}, {connections} connections; {checkout}",
+                    (ours, partial(ask, PORT)),
+                    (theirs, partial(ask, PEER)),
+                    aim=aim,
+                )
 
 
 def targets(bench: Bench) -> None:
@@ -255,6 +283,7 @@ def main() -> None:
     }
     parser.add_argument("--only", choices=[*parts, "million"])
     parser.add_argument("--million", action="store_true")
+    parser.add_argument("--baseline", type=Path, help="another checkout, with its environment")
     parser.add_argument("--seconds", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
@@ -262,6 +291,9 @@ def main() -> None:
         bench = Bench(folder=Path(folder), seconds=options.seconds, rounds=options.rounds)
         print("| what | registry: rate, CPU | peer | ratio; of CPU | at least | | bad answers |")
         print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
+        if options.baseline:
+            against_baseline(bench, options.baseline.resolve())
+            return
         for name, part in parts.items():
             if options.only in {None, name}:
                 part(bench)

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable
 from http import HTTPStatus
+from typing import NamedTuple
 
 from aiohttp import web
 from structlog.typing import FilteringBoundLogger
@@ -11,20 +12,53 @@ from structlog.typing import FilteringBoundLogger
 from httpd.auth import CALLER, SAFE_METHODS
 
 LINES_PER_SECOND = 10
+MAX_DATA_PATH_LENGTH = 512
+# The route of a path that does not exist.
+UNMATCHED = "unmatched"
 QUIET = web.RequestKey("quiet", bool)
 
 
-def logs_every_request(log: FilteringBoundLogger) -> bool:
-    """Tell whether reads and quiet requests have their line in the log, too."""
-    return log.is_enabled_for(logging.DEBUG)
+class Answered(NamedTuple):
+    """An answered request.
+
+    ``route`` is the path's pattern, ``path`` the path as it was sent, ``caller`` the name of the
+    key, ``remote`` the client's address. ``quiet`` requests have a line only where they failed or
+    the log level is debug. ``reason`` is why the request was refused.
+    """
+
+    route: str
+    method: str
+    path: str
+    status: int
+    caller: str | None
+    remote: str | None
+    quiet: bool = False
+    reason: str | None = None
+
+
+def answered(request: web.Request, status: int, reason: str | None = None) -> Answered:
+    """Return what is written down of a request that was answered with this status."""
+    resource = request.match_info.route.resource
+    caller = request.get(CALLER)
+    return Answered(
+        route=resource.canonical if resource else UNMATCHED,
+        method=request.method,
+        # As it was sent: percent-encoded, so without line breaks or escapes.
+        path=request.rel_url.raw_path,
+        status=status,
+        caller=caller.name if caller else None,
+        remote=request.remote,
+        quiet=request.method in SAFE_METHODS or QUIET in request,
+        reason=reason,
+    )
 
 
 class AccessLog:
     """Tells who did what, from where, and how it ended.
 
-    Reads are debug lines, and so is a request that its handler marked with ``QUIET`` (a heartbeat
-    that changed nothing). Of each status at most ten lines a second are written; the next line
-    that is written says how many were not.
+    Reads are debug lines, and so is a request that its handler marked with ``QUIET`` (a heartbeat).
+    Of each status at most ten lines a second are written; the next line that is written says how
+    many were not.
     """
 
     def __init__(
@@ -32,33 +66,28 @@ class AccessLog:
     ) -> None:
         self._log = log.bind()  # a lazy logger would look itself up for each line
         self._monotonic = monotonic
-        self._verbose = logs_every_request(log)
+        self.is_verbose = log.is_enabled_for(logging.DEBUG)
         self._windows: dict[int, _Window] = {}
 
-    def write(
-        self, request: web.Request, status: int, *, seconds: float, reason: str | None
-    ) -> None:
-        """Write the line of an answered request; ``reason`` is why it was refused."""
-        quiet = status < HTTPStatus.BAD_REQUEST and (
-            request.method in SAFE_METHODS or QUIET in request
-        )
-        if quiet and not self._verbose:
+    def write(self, answered: Answered, seconds: float) -> None:
+        """Write the line of a request that took so long to answer."""
+        status = answered.status
+        quiet = answered.quiet and status < HTTPStatus.BAD_REQUEST
+        if quiet and not self.is_verbose:
             return
         window = self._windows.setdefault(status, _Window())
         if not window.admits(self._monotonic()):
             return
-        caller = request.get(CALLER)
         details: dict[str, object] = {
-            "caller": caller.name if caller else None,
-            "remote": request.remote,
-            "method": request.method,
-            # As it was sent: percent-encoded, so without line breaks or escapes.
-            "path": request.rel_url.raw_path[:512],
+            "caller": answered.caller,
+            "remote": answered.remote,
+            "method": answered.method,
+            "path": answered.path[:MAX_DATA_PATH_LENGTH],
             "status": status,
             "milliseconds": round(seconds * 1000, 1),
         }
-        if reason:
-            details["reason"] = reason
+        if answered.reason:
+            details["reason"] = answered.reason
         suppressed = window.take_suppressed()
         if suppressed:
             details["suppressed"] = suppressed

@@ -11,9 +11,10 @@ from httpd.access_log import AccessLog
 from httpd.api_docs import SwaggerHandler
 from httpd.auth import Keyring, permits_by_method
 from httpd.bodies import DEFAULT_MAX_BODY_BYTES, message_response
-from httpd.errors import ErrorStatuses
+from httpd.errors import ErrorTable
 from httpd.metrics import MetricsHandler, RequestMetrics
-from httpd.middleware import Middleware, Permits
+from httpd.middleware import MIDDLEWARE, Middleware, Permits
+from httpd.recorder import RequestRecorder
 
 HEALTH = "/healthz"
 METRICS = "/metrics"
@@ -45,10 +46,8 @@ def build_app(
         keyring=keyring,
         permits=permits,
         open_paths={path for path, is_open in may_be_open.items() if is_open},
-        statuses=ErrorStatuses(statuses),
-        metrics=request_metrics,
-        access_log=AccessLog(log),
-        log=log,
+        errors=ErrorTable(statuses, log=log),
+        recorder=RequestRecorder(metrics=request_metrics, access_log=AccessLog(log)),
     )
     common_routes = [
         web.get(HEALTH, HealthHandler(unavailable_reason).get),
@@ -57,6 +56,7 @@ def build_app(
     ]
     app = web.Application(middlewares=[middleware.__call__], client_max_size=DEFAULT_MAX_BODY_BYTES)
     app.add_routes([*routes, *common_routes])
+    app[MIDDLEWARE] = middleware
     return app
 
 

@@ -27,7 +27,7 @@ class Keyring:
     """The keys that are valid now, each as its fingerprint.
 
     Keys are looked up by it, so no comparison depends on a secret's own characters.
-    ``derived`` recognises keys that are computed rather than kept.
+    ``derived`` recognises keys that are computed rather than kept. ``version`` changes with them.
     """
 
     def __init__(
@@ -35,6 +35,7 @@ class Keyring:
     ) -> None:
         self._callers: dict[bytes, Caller] = {}
         self._derived: Derived | None = None
+        self.version = 0
         self.replace(keys, derived=derived)
 
     def replace(
@@ -43,6 +44,7 @@ class Keyring:
         """Take over other keys; those that are missing among them are void at once."""
         self._callers = dict(keys)
         self._derived = derived
+        self.version += 1
 
     def find(self, authorization: str) -> Caller | None:
         """Give the caller that an Authorization header tells of: ``Bearer``, ``Token`` or bare."""

@@ -1,10 +1,11 @@
 """`Expect: 100-continue`, answered only once somebody wants the body."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 from multidict import CIMultiDict
 
+Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 EXPECTS_CONTINUE = web.RequestKey("waiting", bool)
 
@@ -16,11 +17,11 @@ class DeferredContinue:
     its own, so that strangers would learn which paths exist.
     """
 
-    def __init__(self, server: web.Server) -> None:
-        self._inner_handler = server.request_handler
-        server.request_handler = self._handle
+    def __init__(self, ordinary: Answer) -> None:
+        self._inner_handler = ordinary
 
-    def _handle(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
+    def __call__(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
+        """Answer a request."""
         if "Expect" not in request.headers:
             return self._inner_handler(request)
         headers = CIMultiDict(request.headers)

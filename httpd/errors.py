@@ -2,8 +2,12 @@
 
 from collections.abc import Mapping
 from http import HTTPStatus
+from typing import NamedTuple
+
+from structlog.typing import FilteringBoundLogger
 
 RETRY_AFTER_SECONDS = 5
+DEFECT = "an error of this service, which its log tells about"
 
 
 class BadInput(Exception):
@@ -35,20 +39,41 @@ COMMON_STATUSES: Mapping[type[Exception], int] = {
 }
 
 
-class ErrorStatuses:
-    """Which status an exception becomes; a class stands for its subclasses too."""
+class Problem(NamedTuple):
+    """What an exception becomes: a status, the text for the client, the reason for the log."""
 
-    def __init__(self, table: Mapping[type[Exception], int]) -> None:
+    status: HTTPStatus
+    text: str
+    reason: str
+    headers: Mapping[str, str] = {}
+
+
+class ErrorTable:
+    """Which status an exception becomes; a class stands for its subclasses too.
+
+    An exception that is not in the table is a defect: 500, with the traceback in the log alone.
+    """
+
+    def __init__(self, table: Mapping[type[Exception], int], *, log: FilteringBoundLogger) -> None:
         self._table = {**COMMON_STATUSES, **table}
+        self._log = log
 
-    def status_for(self, error: Exception) -> int | None:
-        """Give the status, or None where the error is a defect of ours."""
+    def problem(self, error: Exception, *, path: str) -> Problem:
+        """Return what the error of a request for this path becomes."""
+        status = self._status(error)
+        if status is None:
+            self._log.error("defect", path=path[:512], exc_info=error)
+            return Problem(HTTPStatus.INTERNAL_SERVER_ERROR, DEFECT, DEFECT)
+        headers = {}
+        if status == HTTPStatus.SERVICE_UNAVAILABLE:
+            seconds = getattr(error, "retry_after_seconds", RETRY_AFTER_SECONDS)
+            headers = {"Retry-After": str(seconds)}
+        # What the client is told may hold an app's own output, which the log must not repeat.
+        reason = getattr(error, "reason", str(error))
+        return Problem(HTTPStatus(status), str(error), reason, headers)
+
+    def _status(self, error: Exception) -> int | None:
         for kind in type(error).__mro__:
             if issubclass(kind, Exception) and kind in self._table:
                 return self._table[kind]
         return None
-
-
-def retry_after(error: Exception) -> str:
-    """Give the seconds after which to try again what failed for a 503."""
-    return str(getattr(error, "retry_after_seconds", RETRY_AFTER_SECONDS))

@@ -8,13 +8,13 @@ from prometheus_client import (
     Counter,
     Gauge,
     GCCollector,
+    Histogram,
     PlatformCollector,
     ProcessCollector,
 )
 from prometheus_client.exposition import choose_encoder
 
-from httpd.durations import Durations, RequestDurations
-
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE"})
 
 
@@ -31,8 +31,13 @@ class RequestMetrics:
     """Durations by route, method and status; refusals by reason; connections."""
 
     def __init__(self, metrics: CollectorRegistry) -> None:
-        self._durations = RequestDurations()
-        metrics.register(self._durations)
+        self._durations = Histogram(
+            "rollcall_http_request_duration_seconds",
+            "Time from a request's headers to its answer.",
+            ["route", "method", "status"],
+            buckets=BUCKETS,
+            registry=metrics,
+        )
         self.refusals = Counter(
             "rollcall_http_refusals_total",
             "Requests answered with a 4xx, by status.",
@@ -56,31 +61,22 @@ class RequestMetrics:
         )
         for outcome in ("done", "failed"):
             self.handshakes_ended.labels(outcome)
-        self._known: dict[tuple[web.AbstractResource | None, str, int], Durations] = {}
+        self._known: dict[tuple[str, str, int], Histogram] = {}
 
-    def observe(
-        self, resource: web.AbstractResource | None, method: str, status: int, seconds: float
-    ) -> None:
-        """Count one answered request; a resource of None is a path that does not exist."""
-        durations = self._known.get((resource, method, status))
+    def observe(self, route: str, method: str, status: int, seconds: float) -> None:
+        """Count one answered request."""
+        durations = self._known.get((route, method, status))
         if durations is None:
-            durations = self._get_known(resource, method, status)
+            durations = self._series(route, method, status)
         durations.observe(seconds)
         if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
             self.refusals.labels(str(status)).inc()
 
-    def series(self, route: str, method: str, status: int) -> Durations:
-        """Give the durations with these labels, for a caller that counts them itself."""
-        return self._durations.series(route, method, status)
-
-    def _get_known(
-        self, resource: web.AbstractResource | None, method: str, status: int
-    ) -> Durations:
-        route = resource.canonical if resource else "unmatched"
+    def _series(self, route: str, method: str, status: int) -> Histogram:
         if method not in KNOWN_METHODS:  # strangers may invent as many as they like
-            return self._durations.series(route, "other", status)
-        durations = self._durations.series(route, method, status)
-        self._known[resource, method, status] = durations
+            return self._durations.labels(route, "other", str(status))
+        durations = self._durations.labels(route, method, str(status))
+        self._known[route, method, status] = durations
         return durations
 
 

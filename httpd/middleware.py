@@ -2,19 +2,16 @@
 
 import time
 from collections.abc import Callable, Collection
-from functools import partial
 from http import HTTPStatus
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
-from structlog.typing import FilteringBoundLogger
 
-from httpd.access_log import AccessLog
+from httpd.access_log import answered
 from httpd.auth import CALLER, Caller, Keyring
 from httpd.bodies import SERVER, message_response
-from httpd.errors import ErrorStatuses, Forbidden, retry_after
-from httpd.instant_connection import Failure, InstantConnection
-from httpd.metrics import RequestMetrics
+from httpd.errors import ErrorTable, Forbidden
+from httpd.recorder import RequestRecorder
 
 Permits = Callable[[Caller, web.Request], bool]
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="rollcall"'}
@@ -38,27 +35,20 @@ class Middleware:
         keyring: Keyring,
         permits: Permits,
         open_paths: Collection[str],
-        statuses: ErrorStatuses,
-        metrics: RequestMetrics,
-        access_log: AccessLog,
-        log: FilteringBoundLogger,
+        errors: ErrorTable,
+        recorder: RequestRecorder,
     ) -> None:
-        self._keyring = keyring
+        self.keyring = keyring
+        self.errors = errors
+        self.recorder = recorder
         self._permits = permits
         self._open_paths = open_paths
-        self._statuses = statuses
-        self._metrics = metrics
-        self._access_log = access_log
-        self._log = log
 
     @web.middleware
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Answer one request, whatever happens."""
         started = time.perf_counter()
         reason = None
-        failure = _taken_failure(request)
-        if failure is not None:
-            started, handler = failure.started, partial(_fail, failure)
         try:
             response = self._check_access(request) or await handler(request)
         except web.HTTPException as error:
@@ -69,9 +59,7 @@ class Middleware:
         if not response.prepared:
             response.headers["Server"] = SERVER
         seconds = time.perf_counter() - started
-        resource = request.match_info.route.resource
-        self._metrics.observe(resource, request.method, response.status, seconds)
-        self._access_log.write(request, response.status, seconds=seconds, reason=reason)
+        self.recorder.record(answered(request, response.status, reason), seconds)
         return response
 
     def _check_access(self, request: web.Request) -> web.Response | None:
@@ -79,7 +67,7 @@ class Middleware:
         if request.path in self._open_paths:
             return None
         header = request.headers.get("Authorization")
-        caller = self._keyring.find(header) if header else None
+        caller = self.keyring.find(header) if header else None
         if caller is None:
             return message_response(
                 "a valid key is needed: send the header `Authorization: Bearer KEY`",
@@ -94,30 +82,12 @@ class Middleware:
         return None
 
     def _error_response(self, request: web.Request, error: Exception) -> tuple[str, web.Response]:
-        status = self._statuses.status_for(error)
-        if status is None:
-            self._log.error("defect", path=request.rel_url.raw_path[:512], exc_info=error)
-            reason = "an error of this service, which its log tells about"
-            return reason, message_response(reason, status=HTTPStatus.INTERNAL_SERVER_ERROR)
-        headers = None
-        if status == HTTPStatus.SERVICE_UNAVAILABLE:
-            headers = {"Retry-After": retry_after(error)}
-        response = message_response(str(error), status=status, headers=headers)
+        problem = self.errors.problem(error, path=request.rel_url.raw_path)
+        response = message_response(problem.text, status=problem.status, headers=problem.headers)
         if not request.content.is_eof():
             # What is left of the body would have to be read to keep the connection.
             response.force_close()
-        # What the client is told may hold an app's own output, which is none of the log's business.
-        return getattr(error, "reason", str(error)), response
-
-
-def _taken_failure(request: web.Request) -> Failure | None:
-    connection = request.protocol
-    return connection.take_failure() if isinstance(connection, InstantConnection) else None
-
-
-async def _fail(failure: Failure, _request: web.Request) -> web.StreamResponse:
-    """Handle a request whose instant answer failed: it is not to be done once more."""
-    raise failure.error
+        return problem.reason, response
 
 
 def _permissions_text(caller: Caller) -> str:
@@ -132,3 +102,6 @@ def _routing_error_text(error: web.HTTPException) -> str:
 
 def _allow_header(error: web.HTTPException) -> dict[str, str] | None:
     return {"Allow": error.headers["Allow"]} if "Allow" in error.headers else None
+
+
+MIDDLEWARE = web.AppKey("middleware", Middleware)

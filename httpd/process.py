@@ -1,12 +1,16 @@
-"""Telling systemd how we are (the sd_notify protocol; without systemd nothing happens)."""
+"""The process among others: signals, and the state that systemd is told (sd_notify)."""
 
+import asyncio
+import signal
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+
+from structlog.typing import FilteringBoundLogger
 
 
 class SystemdNotifier:
-    """Sends states to the socket that systemd names in the environment."""
+    """Sends states to the socket that systemd names in the environment, if there is one."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._address = environ.get("NOTIFY_SOCKET", "")
@@ -35,3 +39,58 @@ class SystemdNotifier:
         address = self._address.replace("@", "\0", 1)
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
             sender.sendto(state.encode(), address)
+
+
+class SignalHandler:
+    """SIGTERM and SIGINT end ``run_until_stopped``; SIGHUP calls what is to be read again.
+
+    A signal that comes before there is anybody to heed it is kept, not lost.
+    """
+
+    def __init__(self, *, notifier: SystemdNotifier, log: FilteringBoundLogger) -> None:
+        self._notifier = notifier
+        self._log = log
+        self._stop = asyncio.Event()
+        self._hangup = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self._hangup.set)
+
+    async def run_until_stopped(self, reload: Callable[[], None]) -> None:
+        """Tell systemd that we are ready, and return when the end is asked for.
+
+        ``reload`` raises any exception whose text says what is wrong; what was in force stays so.
+        """
+        self._notifier.ready("answering")
+        tasks = [
+            asyncio.create_task(self._reload_on_hangup(reload)),
+            asyncio.create_task(self._feed_watchdog()),
+        ]
+        try:
+            await self._stop.wait()
+        finally:
+            self._notifier.stopping()
+            self._log.info("stopping")
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _reload_on_hangup(self, reload: Callable[[], None]) -> None:
+        while True:
+            await self._hangup.wait()
+            self._hangup.clear()
+            self._notifier.reloading()
+            try:
+                reload()
+            except Exception as error:
+                self._log.error("not reloaded, all stays as it was", reason=str(error))
+            else:
+                self._log.info("reloaded")
+            self._notifier.ready("answering")
+
+    async def _feed_watchdog(self) -> None:
+        # A loop that is stuck feeds nobody, and systemd starts us anew.
+        while self._notifier.watchdog_seconds:
+            self._notifier.ping_watchdog()
+            await asyncio.sleep(self._notifier.watchdog_seconds / 3)

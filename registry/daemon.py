@@ -17,16 +17,15 @@ from structlog.typing import FilteringBoundLogger
 from config.address import listen_address
 from httpd.app import build_app
 from httpd.auth import Keyring
-from httpd.instant import Instant
 from httpd.metrics import RequestMetrics, new_metrics
-from httpd.process import SystemdNotifier
+from httpd.process import SignalHandler, SystemdNotifier
 from httpd.server.limits import Timeouts
-from httpd.server.listener import SignalHandler, listening
+from httpd.server.listener import listening
 from registry.api.access import permits
+from registry.api.lane import HeartbeatEndpoint
 from registry.api.nodes import NodesApi
 from registry.api.targets import TargetsApi
 from registry.errors import STATUS_BY_ERROR
-from registry.instant import InstantAnswers
 from registry.metrics import NodeMetrics, StoreMetrics
 from registry.nodes.audit import AUDITED, AuditLog
 from registry.nodes.directory import Directory
@@ -122,23 +121,6 @@ def build_application(
     )
 
 
-def instant_answers(
-    registry: RegistryComponents,
-    *,
-    keyring: Keyring,
-    metrics: RequestMetrics,
-    log: FilteringBoundLogger,
-) -> Instant:
-    """Return what answers heartbeats at once."""
-    return Instant(
-        [("POST", "/nodes/{hostname}", InstantAnswers(nodes=registry.nodes).heartbeat)],
-        declined={"POST": ()},
-        keyring=keyring,
-        metrics=metrics,
-        log=log,
-    )
-
-
 async def run(
     configuration: RegistryConfiguration,
     log: FilteringBoundLogger,
@@ -173,9 +155,7 @@ async def run(
                 drain_seconds=DRAIN_SECONDS,
                 log=log,
                 timeouts=timeouts(stale_after_seconds=settings.nodes.stale_after_seconds),
-                instant=instant_answers(
-                    registry, keyring=keyring, metrics=request_metrics, log=log
-                ),
+                lane=HeartbeatEndpoint(registry.nodes),
             )
         )
         await registry.nodes.load()

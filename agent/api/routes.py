@@ -10,8 +10,6 @@ app as soon as the change is accepted; otherwise they answer when it is done. Ch
 always answered when they are done.
 """
 
-import asyncio
-import re
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
@@ -24,7 +22,6 @@ from agent.apps import AppChanges, Apps, NewApp, Requester
 from agent.apps.views import AppView, without_env_values
 from httpd import bodies
 from httpd.auth import Caller, caller
-from httpd.instant import Question, Reply
 
 APPS_PATH = "/v1/apps"
 # Any other name is a path that does not exist.
@@ -82,19 +79,9 @@ class AppsApi:
 
     async def get(self, request: web.Request) -> web.Response:
         """Answer GET /v1/apps/NAME with 200 and the app."""
-        return bodies.encoded_json_response(
-            await self._encoded(_app_name(request), caller(request))
+        return bodies.json_response(
+            _redacted(caller(request), await self._apps.get(_app_name(request)))
         )
-
-    def get_at_once(self, question: Question) -> Reply | None:
-        """GET /v1/apps/NAME, past aiohttp's tasks; errors are told by the handler above."""
-        if "read" not in question.caller.allow or re.fullmatch(NAME_PATTERN, question.name) is None:
-            return None
-        reading = self._encoded(question.name, question.caller)
-        return Reply(after=asyncio.ensure_future(reading))
-
-    async def _encoded(self, name: str, requester: Caller) -> bytes:
-        return msgspec.json.encode(_redacted(requester, await self._apps.get(name)))
 
     async def create(self, request: web.Request) -> web.Response:
         """Answer POST /v1/apps, a NewApp, with 201 and the app, which runs by then."""

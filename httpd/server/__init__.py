@@ -1,1 +1,1 @@
-"""The HTTP server below the routes: sockets, TLS, limits."""
+"""Listening, and what happens on a connection before a request reaches the application."""

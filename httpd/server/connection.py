@@ -1,23 +1,22 @@
-"""One client's connection: its limits, and answers to what is no HTTP."""
+"""One client's connection: its limits, and who answers its requests."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from http import HTTPStatus
 
 from aiohttp import web
-from aiohttp.abc import AbstractAccessLogger
 
-from httpd.bodies import SERVER, message_response
-from httpd.instant_connection import InstantConnection
+from httpd.server.lane import Lane
+from httpd.server.lane_connection import LaneConnection
 from httpd.server.limits import ConnectionLimiter
-from httpd.server.tls import RAW_TRANSPORT
+from httpd.server.tls_protocol import RAW_TRANSPORT
 
 TOO_MANY_CONNECTIONS_BODY = b'{"message":"too many connections"}'
 TOO_MANY_CONNECTIONS = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
     b"Retry-After: 5\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s"
 ) % (len(TOO_MANY_CONNECTIONS_BODY), TOO_MANY_CONNECTIONS_BODY)
+READ_BUFFER_BYTES = 64 * 1024
 
 
 @contextmanager
@@ -40,118 +39,177 @@ def relaxed_write_buffers(request: web.Request) -> Iterator[None]:
 
 
 def _layers(transport: asyncio.WriteTransport | None) -> list[asyncio.WriteTransport]:
-    """Give a connection's transport, and the one below where that is TLS."""
+    """Return a connection's transport, and the one below where that is TLS."""
     if transport is None:
         return []
     return list(dict.fromkeys([transport, transport.get_extra_info(RAW_TRANSPORT, transport)]))
 
 
-class _NoAccessLog(AbstractAccessLogger):
-    """The shell has a log of its own."""
+class Backend:
+    """Who answers the requests of a listener's connections: the lane, if there is one, and aiohttp.
 
-    @property
-    def enabled(self) -> bool:
-        return False
-
-    def log(self, request: web.BaseRequest, response: web.StreamResponse, time: float) -> None:
-        """Write nothing."""
-
-
-class HttpConnection(InstantConnection):
-    """aiohttp's connection, with more limits.
-
-    A request's headers must be complete ten seconds after their first byte; a client that takes
-    nothing of its answer for thirty is cut off; there are at most so many connections. At the end
-    the body of a request under way may still come. What is malformed gets a Message like every
-    other error.
+    All connections are read through one buffer: what is read is copied before the next read.
     """
 
     def __init__(
-        self, manager: web.Server, *, limiter: ConnectionLimiter, loop: asyncio.AbstractEventLoop
+        self, *, make_handler: Callable[[], web.RequestHandler], lane: Lane | None
     ) -> None:
-        super().__init__(
-            manager,
-            instant=limiter.instant,
-            loop=loop,
-            keepalive_timeout=limiter.timeouts.idle,
-            lingering_time=limiter.timeouts.linger,
-            access_log_class=_NoAccessLog,
-            auto_decompress=False,  # compressed bodies are refused, so nothing unpacks them
-        )
-        # A request that was taken before its body had come counts for the parser as never taken,
-        # so it may stop one early. aiohttp would not notice, and never let it go on.
-        self._max_msg_queue_size -= 1
+        self.make_handler = make_handler
+        self.lane = lane
+        self.buffer = memoryview(bytearray(READ_BUFFER_BYTES))
+
+
+class HttpConnection(asyncio.BufferedProtocol):
+    """Stands between a transport and whoever answers: the lane at first, then aiohttp for good.
+
+    Limits hold for both: there are at most so many connections, a request's head must be complete
+    within its time, and a client that takes nothing of an answer for too long is cut off. At the
+    end of the process, the body of a request that has begun may still arrive.
+    """
+
+    def __init__(
+        self, limiter: ConnectionLimiter, backend: Backend, *, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self._limiter = limiter
-        self._acquired = False
+        self._backend = backend
+        self._loop = loop
+        self._lane: LaneConnection | None = None
+        self._handler: web.RequestHandler | None = None
+        self._transport: asyncio.Transport | None = None
         self._raw_transport: asyncio.Transport | None = None
+        self._in_progress = False
+        self._writing_paused = False
         self._header_timer: asyncio.TimerHandle | None = None
         self._writer_timer: asyncio.TimerHandle | None = None
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is being answered, or an answer being sent."""
+        in_lane = self._lane is not None and self._lane.is_waiting
+        return in_lane or self._in_progress or self._writing_paused
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin, unless there are too many already."""
-        self._acquired = self._limiter.acquire()
-        if isinstance(transport, asyncio.Transport):
-            self._raw_transport = transport.get_extra_info(RAW_TRANSPORT, transport)
-            # Whatever waits to be sent is watched, however little; over TLS, 0 would be always.
-            transport.set_write_buffer_limits(high=0 if transport is self._raw_transport else 1)
-        super().connection_made(transport)
-        if not self._acquired and self.transport is not None:
-            self.transport.write(TOO_MANY_CONNECTIONS)
-            self.force_close()
-            if self._raw_transport is not None:
-                # TLS would wait for a farewell, and hold a descriptor for it.
-                self._raw_transport.close()
+        """Begin, unless there are too many connections already."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._raw_transport = raw = transport.get_extra_info(RAW_TRANSPORT, transport)
+        # Whatever waits to be sent is watched, however little. TLS would take 0 for always.
+        over_tls = transport.get_extra_info("sslcontext") is not None
+        transport.set_write_buffer_limits(high=1 if over_tls else 0)
+        if self._limiter.acquire(self):
+            self._begin(transport)
+            return
+        transport.write(TOO_MANY_CONNECTIONS)
+        transport.close()
+        if raw is not transport:
+            raw.close()  # TLS would wait for the client's farewell, and hold a descriptor for it
+
+    def _begin(self, transport: asyncio.Transport) -> None:
+        if self._backend.lane is None:
+            self.hand_over(b"", self._loop.time())
+        else:
+            self._lane = LaneConnection(
+                self._backend.lane,
+                transport,
+                owner=self,
+                idle_seconds=self._limiter.timeouts.idle,
+                loop=self._loop,
+            )
+
+    def hand_over(self, unanswered: bytes, since: float) -> None:
+        """Leave the connection to aiohttp, with the bytes that have arrived since then."""
+        assert self._transport is not None
+        self._lane = None
+        self._handler = self._backend.make_handler()
+        self._handler.connection_made(self._transport)
+        if self._writing_paused:
+            self._handler.pause_writing()
+        if unanswered:
+            self._receive(self._handler, unanswered, since)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Count the connection out."""
-        if self._acquired:
-            self._acquired = False
-            self._limiter.release()
         self._stop_header_timer()
         self._stop_writer_timer()
-        super().connection_lost(exc)
+        if self._lane is not None:
+            self._lane.close()
+        if self._handler is not None:
+            self._handler.connection_lost(exc)
+        self._lane = None
+        self._in_progress = self._writing_paused = False
+        self._limiter.release(self)
 
-    def data_received(self, data: bytes) -> None:
-        """Parse; what is left waiting for the end of its headers waits for a limited time."""
-        if (self._close or self._force_close) and self._request_in_progress:
-            self._feed_while_closing(data)
-            return
-        answered = self._answered
-        super().data_received(data)
-        waiting = self._waiter is not None and not self._waiter.done()
-        if not waiting or self._answered > answered:
-            self._stop_header_timer()
-        elif self._header_timer is None:
-            self._header_timer = self._loop.call_later(
-                self._limiter.timeouts.header, self.force_close
-            )
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        """Return the buffer to read into."""
+        return self._backend.buffer
 
-    def resume_reading(self, *args: bool, **options: bool) -> None:
-        """Resume what was paused: aiohttp asks for it twice for each body, and would parse anew."""
-        if self._reading_paused:
-            super().resume_reading(*args, **options)
+    def buffer_updated(self, nbytes: int) -> None:
+        """Pass on what was read to whoever answers."""
+        data = bytes(self._backend.buffer[:nbytes])
+        if self._lane is not None:
+            self._lane.data_received(data)
+        elif self._handler is not None:
+            self._receive(self._handler, data, self._loop.time())
 
-    def _feed_while_closing(self, data: bytes) -> None:
-        # The end has begun: no request is taken any more, but the one under way gets its body.
-        ending = self._close, self._force_close
-        self._close = self._force_close = False
-        super().data_received(data)
-        self._close, self._force_close = ending
+    def _receive(self, handler: web.RequestHandler, data: bytes, since: float) -> None:
+        """Let aiohttp parse; what does not become a request is a head that is not complete yet."""
+        if not self.is_busy and self._header_timer is None:
+            due = since + self._limiter.timeouts.header
+            self._header_timer = self._loop.call_at(due, self._close)
+        handler.data_received(data)
+
+    def eof_received(self) -> None:
+        """Let the transport be closed."""
+        if self._handler is not None:
+            self._handler.eof_received()
+
+    def request_begun(self) -> None:
+        """Note that aiohttp has a request's head."""
+        self._in_progress = True
+        self._stop_header_timer()
+
+    def request_ended(self) -> None:
+        """Note that a request has its answer, which is to be sent next."""
+        self._in_progress = False
+        self._limiter.answered(self)
+
+    def finish(self) -> None:
+        """Take no request but those whose bytes have arrived."""
+        if self._lane is not None:
+            self._lane.finish()
+
+    def close_if_idle(self) -> None:
+        """Close the connection, unless a request is being answered."""
+        if not self.is_busy:
+            self._close()
+
+    def _close(self) -> None:
+        # A TLS transport does not bear to be closed twice.
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.close()
 
     def pause_writing(self) -> None:
-        """Look from now on whether the client takes anything."""
-        super().pause_writing()
+        """Watch from now on whether the client takes anything."""
+        self._writing_paused = True
+        if self._lane is not None:
+            self._lane.pause_writing()
+        elif self._handler is not None:
+            self._handler.pause_writing()
         self._check_writer(last_pending=None)
 
     def resume_writing(self) -> None:
-        """Stop looking."""
+        """Stop watching."""
+        self._writing_paused = False
         self._stop_writer_timer()
-        super().resume_writing()
+        if self._lane is not None:
+            self._lane.resume_writing()
+        elif self._handler is not None:
+            self._handler.resume_writing()
+        self._limiter.answered(self)
 
     def _check_writer(self, last_pending: int | None) -> None:
-        transport = (
-            self._raw_transport
-        )  # not `self.transport`: the watch goes on while it is closing
+        # Below TLS: bytes are taken there, also while the transport above is closing.
+        transport = self._raw_transport
         if transport is None:
             return
         pending = transport.get_write_buffer_size()
@@ -171,26 +229,3 @@ class HttpConnection(InstantConnection):
         if self._header_timer is not None:
             self._header_timer.cancel()
             self._header_timer = None
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = HTTPStatus.INTERNAL_SERVER_ERROR,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """Answer what never reached the shell: malformed HTTP, for the most part."""
-        self._limiter.metrics.observe(None, "other", status, 0.0)
-        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            self.log_exception("unhandled", exc_info=exc)
-        return _error_response(status)
-
-
-def _error_response(status: int) -> web.Response:
-    is_client_error = status < HTTPStatus.INTERNAL_SERVER_ERROR
-    text = (
-        "this is no well-formed HTTP/1.1 request" if is_client_error else "an error of this service"
-    )
-    response = message_response(text, status=status, headers={"Server": SERVER})
-    response.force_close()
-    return response

@@ -1,9 +1,14 @@
-"""Whom a listener lets in, and for how long."""
+"""The limits of a listener's connections, and the set of those that are open."""
 
-from dataclasses import dataclass
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Protocol
 
-from httpd.instant import Instant
 from httpd.metrics import RequestMetrics
+
+# How many turns of the loop aiohttp takes from a request's bytes to its handler, and one to spare.
+TURNS_TO_BEGIN = 3
 
 
 @dataclass(frozen=True)
@@ -24,32 +29,80 @@ class Timeouts:
     handshake_budget: float = 0.005
 
 
+class Connection(Protocol):
+    """An open connection."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request of it is being answered."""
+
+    def finish(self) -> None:
+        """Take no request but those whose bytes have arrived."""
+
+    def close_if_idle(self) -> None:
+        """Close it, unless a request is being answered."""
+
+
 @dataclass
 class ConnectionLimiter:
     """What the connections of one listener have in common.
 
     Attributes:
-        limit: how many there may be.
-        connected: how many there are.
+        max_connections: how many there may be.
+        stopping: no request is to follow those that are being answered.
 
     """
 
     max_connections: int
     metrics: RequestMetrics
     timeouts: Timeouts
-    instant: Instant | None = None
-    connected: int = 0
+    stopping: bool = False
+    _open: set[Connection] = field(default_factory=set)
+    _busy: set[Connection] = field(default_factory=set)
+    _idle: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def acquire(self) -> bool:
+    @property
+    def connected(self) -> int:
+        """How many connections there are."""
+        return len(self._open)
+
+    def acquire(self, connection: Connection) -> bool:
         """Count a connection in; False when there are too many."""
-        if self.connected >= self.max_connections:
+        if len(self._open) >= self.max_connections:
             self.metrics.connections_refused.inc()
             return False
-        self.connected += 1
-        self.metrics.connections.set(self.connected)
+        self._open.add(connection)
+        self.metrics.connections.set(len(self._open))
         return True
 
-    def release(self) -> None:
+    def release(self, connection: Connection) -> None:
         """Count a connection out."""
-        self.connected -= 1
-        self.metrics.connections.set(self.connected)
+        self._open.discard(connection)
+        self.metrics.connections.set(len(self._open))
+        self.answered(connection)
+
+    def answered(self, connection: Connection) -> None:
+        """Note that a connection may have become idle."""
+        if self.stopping and not connection.is_busy:
+            self._busy.discard(connection)
+            if not self._busy:
+                self._idle.set()
+
+    async def stop(self) -> None:
+        """Close the connections on which no request is being answered."""
+        self.stopping = True
+        for connection in list(self._open):
+            connection.finish()
+        for _ in range(TURNS_TO_BEGIN):
+            await asyncio.sleep(0)
+        for connection in list(self._open):
+            connection.close_if_idle()
+
+    async def drain(self, seconds: float) -> None:
+        """Wait, for so long at most, until the requests that have begun are answered."""
+        self._busy = {connection for connection in self._open if connection.is_busy}
+        if self._busy:
+            self._idle.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._idle.wait()

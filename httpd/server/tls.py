@@ -2,20 +2,17 @@
 
 import asyncio
 import ssl
-from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
 from config.load import ConfigError
 from config.server import TlsSettings
-from httpd.server.handshakes import HandshakeScheduler
+from httpd.server.tls_protocol import SSLProtocol
 
 RENEWAL_CHECK_SECONDS = 10.0
-# What a TLS transport calls the one below it, of which asyncio says nothing.
-RAW_TRANSPORT = "transport_below"
 
 
 class TlsError(Exception):
@@ -30,100 +27,14 @@ class TlsFiles(NamedTuple):
     client_ca: Path | None = None
 
 
-class TlsProtocol(SSLProtocol):
-    """One client's TLS, below the protocol that speaks to it.
+class ServerTls:
+    """The listener's TLS context, which takes over renewed files while connections go on.
 
-    asyncio's own sets aside a quarter of a MiB to read into, for as long as a connection lasts:
-    that is gigabytes for a fleet of which each host keeps one. A TLS record has 16 KiB. And it
-    does the handshakes of all that come at once before it serves anybody else.
+    ``ssl_protocol`` is asyncio's class that our own is built on, if it has the names for that.
     """
 
-    max_size = 16 * 1024
-
-    _raw_transport: asyncio.Transport | None = None
-    _outgoing: ssl.MemoryBIO
-
-    def __init__(
-        self,
-        protocol: asyncio.Protocol,
-        *,
-        context: ssl.SSLContext,
-        handshakes: HandshakeScheduler,
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        super().__init__(
-            loop,
-            protocol,
-            context,
-            cast("asyncio.Future[None]", None),  # nobody waits for the handshake
-            server_side=True,
-            ssl_handshake_timeout=cast("int", handshakes.timeout_seconds),  # any number will do
-        )
-        self._handshakes = handshakes
-        self._half_done = False
-        self._established = False
-        self._received = 0
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for the client to begin, unless there are too many already."""
-        self._raw_transport = self._extra[RAW_TRANSPORT] = cast("asyncio.Transport", transport)
-        self._raw_transport.set_write_buffer_limits(high=0)
-        if self._handshakes.begin(self):
-            super().connection_made(transport)
-        else:
-            self.abort()
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        """Count a handshake that came to nothing."""
-        self._handshakes.end(self, "failed")
-        super().connection_lost(exc)
-
-    def eof_received(self) -> None:
-        """End with a client that leaves without a word of TLS.
-
-        What asyncio's own returns keeps it while nothing is read, and each answer to it is dropped
-        with a warning.
-        """
-        super().eof_received()
-
-    def abort(self) -> None:
-        """Hang up on a client that is not done."""
-        if self._raw_transport is not None:
-            self._raw_transport.abort()
-
-    def _get_write_buffer_size(self) -> int:
-        # asyncio's own leaves out what is encrypted and not yet sent: up to 64 KiB that nobody
-        # takes, which it would wait for without end, or all of an answer that is taken slowly.
-        raw_unsent = (
-            self._raw_transport.get_write_buffer_size() if self._raw_transport is not None else 0
-        )
-        return self._outgoing.pending + self._write_buffer_size + raw_unsent
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """Read; what belongs to the handshake waits for its turn, and the rest behind it."""
-        if self._established:
-            super().buffer_updated(nbytes)
-        elif self._raw_transport is not None:
-            self._received = nbytes
-            self._raw_transport.pause_reading()
-            self._handshakes.schedule_step(self, half_done=self._half_done)
-
-    def step(self) -> None:
-        """Take the handshake as far as it goes with what the client said."""
-        if self._raw_transport is None or self._raw_transport.is_closing():
-            return
-        self._half_done = True
-        self._raw_transport.resume_reading()
-        super().buffer_updated(self._received)
-        if self._get_extra_info("cipher") is not None:
-            self._established = True
-            self._handshakes.end(self, "done")
-
-
-class ServerTls:
-    """The listener's TLS context, which takes over renewed files while connections go on."""
-
-    def __init__(self, files: TlsFiles) -> None:
+    def __init__(self, files: TlsFiles, *, ssl_protocol: type = SSLProtocol) -> None:
+        self.ssl_protocol = ssl_protocol
         self._files = files
         self._loaded_stamps = self._stamps()
         self.context = self._load()

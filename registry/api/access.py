@@ -1,20 +1,19 @@
-"""Who may do what: the keys of callers and hosts, and the names in a client's certificate."""
+"""Who may do what: the keys of callers and of hosts."""
 
 import base64
 import hashlib
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Any
 
 from aiohttp import web
 
 from httpd.auth import SAFE_METHODS, Caller
+from httpd.client_certificates import certificate_names
 from httpd.errors import Forbidden
 from registry.message import HostnameInvalid, normalise_hostname
 
 REGISTER_METHODS = frozenset({"POST", "DELETE"})
-NAME_TYPES = {"DNS", "IP Address"}
 NODE_KEY_VERSION = "rk1"
 
 
@@ -36,7 +35,7 @@ def permits(caller: Caller, request: web.Request) -> bool:
 
 
 def may_report(caller: Caller, hostname: str) -> bool:
-    """Return whether a key may POST a host, where clients show no certificates."""
+    """Return whether a key may POST a host, whatever certificate the client shows."""
     return _allows(caller, "POST", hostname)
 
 
@@ -71,30 +70,6 @@ def _matches(text: str, patterns: tuple[str, ...]) -> bool:
     except HostnameInvalid:
         return False
     return any(fnmatchcase(hostname, pattern.lower()) for pattern in patterns)
-
-
-def certificate_names(request: web.Request) -> frozenset[str] | None:
-    """Return the names in the client's verified certificate; None where clients show none.
-
-    A client that has disconnected by now has no name any more.
-    """
-    if request.transport is None:
-        return frozenset() if request.secure else None
-    certificate = request.transport.get_extra_info("peercert")
-    return names_in(certificate) if certificate else None
-
-
-def names_in(certificate: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names in a certificate as the ssl module decodes it, in lower case.
-
-    They are its subjectAltNames; the common name counts only if there are none of any type.
-    """
-    alternatives = certificate.get("subjectAltName", ())
-    names = {name.lower() for kind, name in alternatives if kind in NAME_TYPES}
-    if not alternatives:
-        parts = [part for group in certificate.get("subject", ()) for part in group]
-        names = {value.lower() for kind, value in parts if kind == "commonName"}
-    return frozenset(names)
 
 
 class NodeKeys:

@@ -5,7 +5,7 @@ import structlog
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from httpd.access_log import QUIET, AccessLog
+from httpd.access_log import QUIET, AccessLog, answered
 from httpd.auth import CALLER, Caller
 
 
@@ -52,7 +52,7 @@ def request(method: str, path: str = "/nodes/a%0aFAKE", *, quiet: bool = False) 
 
 async def test_a_change_is_one_line_with_who_and_what() -> None:
     lines = LogLines()
-    access_log(lines).write(request("POST"), 200, seconds=0.0042, reason=None)
+    access_log(lines).write(answered(request("POST"), 200), 0.0042)
     assert lines == [
         {
             "event": "request",
@@ -71,20 +71,20 @@ async def test_reads_and_quiet_requests_are_written_only_when_debugging() -> Non
     for level, expected in (("info", 0), ("debug", 2)):
         lines = LogLines()
         log = access_log(lines, level)
-        log.write(request("GET"), 200, seconds=0, reason=None)
-        log.write(request("POST", quiet=True), 200, seconds=0, reason=None)
+        log.write(answered(request("GET"), 200), 0)
+        log.write(answered(request("POST", quiet=True), 200), 0)
         assert len(lines) == expected
 
 
 async def test_a_refused_quiet_request_is_written_with_its_reason() -> None:
     lines = LogLines()
-    access_log(lines).write(request("POST", quiet=True), 409, seconds=0, reason="a clone")
+    access_log(lines).write(answered(request("POST", quiet=True), 409, "a clone"), 0)
     assert (lines[0]["reason"], lines[0]["level"]) == ("a clone", "info")
 
 
 async def test_our_own_failures_are_warnings() -> None:
     lines = LogLines()
-    access_log(lines).write(request("GET"), 503, seconds=0, reason="away")
+    access_log(lines).write(answered(request("GET"), 503, "away"), 0)
     assert lines[0]["level"] == "warning"
 
 
@@ -92,11 +92,11 @@ async def test_a_flood_is_ten_lines_a_second_and_the_rest_is_counted() -> None:
     lines, clock = LogLines(), ManualClock()
     log = access_log(lines, clock=clock)
     for _ in range(100):
-        log.write(request("GET"), 401, seconds=0, reason="no key")
+        log.write(answered(request("GET"), 401, "no key"), 0)
     assert len(lines) == 10
-    log.write(request("GET"), 404, seconds=0, reason="another status is not held back")
+    log.write(answered(request("GET"), 404, "another status is not held back"), 0)
     assert len(lines) == 11
     clock.now = 1.0
-    log.write(request("GET"), 401, seconds=0, reason="no key")
+    log.write(answered(request("GET"), 401, "no key"), 0)
     assert lines[-1]["suppressed"] == 90
     await asyncio.sleep(0)

@@ -1,78 +1,14 @@
 import asyncio
-import os
-import signal
-import socket
-from pathlib import Path
 
 import aiohttp
 import pytest
-import structlog
 
-from httpd.process import SystemdNotifier
-from httpd.server.listener import ListenError, SignalHandler
-from tests.support.httpd.sample_server import WRITER, sample_server
+from httpd.server.listener import ListenError
+from tests.support.httpd.sample_server import WRITER, SampleApi, sample_server
+from tests.support.httpd.slow_client import slow_client
 
-
-class Journal:
-    """Stands where systemd listens."""
-
-    def __init__(self, path: Path) -> None:
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.socket.bind(str(path))
-        self.socket.settimeout(10)
-
-    def next(self) -> str:
-        """Give the next state."""
-        return self.socket.recv(4096).decode()
-
-
-async def test_systemd_hears_of_the_start_a_reload_and_the_end(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "notify")
-    notifier = SystemdNotifier({"NOTIFY_SOCKET": str(tmp_path / "notify")})
-    signals = SignalHandler(notifier=notifier, log=structlog.get_logger())
-    reloads: list[str] = []
-    running = asyncio.create_task(signals.run_until_stopped(lambda: reloads.append("again")))
-
-    async def state() -> str:
-        return (await asyncio.to_thread(journal.next)).partition("\n")[0]
-
-    assert await state() == "READY=1"
-    os.kill(os.getpid(), signal.SIGHUP)
-    assert await state() == "RELOADING=1"
-    assert await state() == "READY=1"
-    assert reloads == ["again"]
-    os.kill(os.getpid(), signal.SIGTERM)
-    assert await state() == "STOPPING=1"
-    await running
-    journal.socket.close()
-
-
-async def test_a_failed_reload_ends_nothing() -> None:
-    signals = SignalHandler(notifier=SystemdNotifier({}), log=structlog.get_logger())
-    failed = asyncio.Event()
-
-    def reload() -> None:
-        failed.set()
-        raise OSError("keys cannot be read")
-
-    running = asyncio.create_task(signals.run_until_stopped(reload))
-    os.kill(os.getpid(), signal.SIGHUP)
-    await failed.wait()
-    assert not running.done()
-    os.kill(os.getpid(), signal.SIGINT)
-    await running
-
-
-async def test_the_watchdog_is_fed(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "notify")
-    environ = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "30000"}
-    signals = SignalHandler(notifier=SystemdNotifier(environ), log=structlog.get_logger())
-    running = asyncio.create_task(signals.run_until_stopped(lambda: None))
-    states = [await asyncio.to_thread(journal.next) for _ in range(4)]
-    assert states[1:] == ["WATCHDOG=1"] * 3
-    os.kill(os.getpid(), signal.SIGTERM)
-    await running
-    journal.socket.close()
+LONG = 600.0  # the end has to wait for nothing for so long
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
 async def test_an_address_in_use_stops_the_start_with_its_name() -> None:
@@ -102,6 +38,44 @@ async def test_a_body_that_comes_after_the_end_began_is_still_taken() -> None:
     answer = await reader.read()
     assert answer.startswith(b"HTTP/1.1 200")
     assert answer.endswith(b"\r\n\r\n4")
+    writer.close()
+
+
+@pytest.mark.parametrize("unfinished", [b"", HEALTH[:10]])
+async def test_the_end_does_not_wait_for_who_asks_nothing(unfinished: bytes) -> None:
+    async with sample_server(drain_seconds=LONG) as address:
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(HEALTH)
+        assert (await reader.readuntil(b'ok"}')).startswith(b"HTTP/1.1 200")
+        writer.write(unfinished)
+    assert await reader.read() == b""
+    writer.close()
+
+
+async def test_an_answer_that_is_taken_slowly_is_sent_to_its_end() -> None:
+    api = SampleApi()
+    server = sample_server(api=api, drain_seconds=LONG)
+    address = await server.__aenter__()
+    async with slow_client(address, None) as client:
+        await client.send(
+            f"GET /sized/100000 HTTP/1.1\r\nHost: a\r\nAuthorization: {WRITER}\r\n\r\n".encode()
+        )
+        await api.sized_begun.wait()
+        ending = asyncio.create_task(server.__aexit__(None, None, None))
+        taken = 0
+        while piece := await client.take():
+            taken += len(piece)
+    assert taken > 100_000
+    await ending
+
+
+async def test_the_end_waits_no_longer_than_it_was_told_to() -> None:
+    async with sample_server(drain_seconds=0.01) as (host, port):
+        reader, writer = await asyncio.open_connection(host, port)
+        head = f"POST /slow HTTP/1.1\r\nHost: a\r\nAuthorization: {WRITER}\r\n"
+        writer.write(head.encode() + b"Content-Length: 4\r\n\r\nab")
+        assert await slow_requests(host, port) == 1
+    assert not (await reader.read()).startswith(b"HTTP/1.1 200")
     writer.close()
 
 

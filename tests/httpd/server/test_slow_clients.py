@@ -9,25 +9,12 @@ import pytest
 
 from httpd.server.limits import Timeouts
 from httpd.server.tls import ServerTls, TlsFiles
-from tests.httpd.server.test_tls import certificate, client_context
+from tests.support.httpd.loops import FastForwardLoop
 from tests.support.httpd.sample_server import WRITER, SampleApi, sample_server
+from tests.support.httpd.self_signed import certificate, client_context
 from tests.support.httpd.slow_client import SlowClient, slow_client
 
 Address = tuple[str, int]
-
-
-class FastForwardLoop(asyncio.SelectorEventLoop):
-    """An event loop on which time passes when a test says so, too."""
-
-    _ahead = 0.0
-
-    def time(self) -> float:
-        return super().time() + self._ahead
-
-    async def advance(self, seconds: float) -> None:
-        """Let time pass, and what is due by then be done."""
-        self._ahead += seconds
-        await asyncio.sleep(0.01)
 
 
 class TransportTls(NamedTuple):

@@ -41,6 +41,12 @@ class SlowClient:
             self._tls.write(data)
             await self._flush()
 
+    async def send_until_cut_off(self, data: bytes) -> None:
+        """Send it again and again, and take nothing."""
+        with suppress(ConnectionError):
+            while True:
+                await self.send(data)
+
     async def take(self, most: int = 512) -> bytes:
         """Take some of what was sent here, as it is on the wire; b"" at its end."""
         try:

@@ -8,17 +8,20 @@ from typing import Any
 import aiohttp
 import msgspec
 import structlog
+from prometheus_client import CollectorRegistry
 from yarl import URL
 
 from httpd.auth import Caller, Keyring, fingerprint
 from httpd.metrics import RequestMetrics, new_metrics
-from httpd.server.listener import listening
+from httpd.server.limits import Timeouts
+from httpd.server.listener import DEFAULT_TIMEOUTS, listening
+from httpd.server.tls import ServerTls
 from registry.api.access import NodeKeyCallers, NodeKeys
+from registry.api.lane import HeartbeatEndpoint
 from registry.daemon import (
     RegistryComponents,
     build_application,
     build_components,
-    instant_answers,
 )
 from registry.nodes.audit import AUDITED
 from registry.nodes.directory import Entry
@@ -80,12 +83,16 @@ class InProcessRegistry:
         store: MemoryStore,
         clock: ManualClocks,
         audit: list[tuple[str, str, Source]],
+        keyring: Keyring,
+        metrics: CollectorRegistry,
     ) -> None:
         self.address = address
         self.components = components
         self.store = store
         self.clock = clock
         self.audit = audit
+        self.keyring = keyring
+        self.metrics = metrics
         self._session = aiohttp.ClientSession(auto_decompress=False)
 
     async def ask(
@@ -143,8 +150,11 @@ async def in_process_registry(
     open_metrics: bool = False,
     open_swagger: bool = False,
     level: str = "info",
+    tls: ServerTls | None = None,
+    lane: bool = True,
+    timeouts: Timeouts = DEFAULT_TIMEOUTS,
 ) -> AsyncIterator[InProcessRegistry]:
-    """Run a registry while the context is open; at the level `debug` no answer is instant."""
+    """Run a registry while the context is open; without the lane, aiohttp answers everything."""
     clock = clock or ManualClocks()
     store = store or MemoryStore()
     metrics = new_metrics()
@@ -181,15 +191,22 @@ async def in_process_registry(
     async with listening(
         app,
         address=("127.0.0.1", 0),
-        tls=None,
+        tls=tls,
         metrics=request_metrics,
         max_connections=1000,
         drain_seconds=5.0,
+        timeouts=timeouts,
         log=log,
-        instant=instant_answers(components, keyring=keyring, metrics=request_metrics, log=log),
+        lane=HeartbeatEndpoint(components.nodes) if lane else None,
     ) as address:
         registry = InProcessRegistry(
-            address=address, components=components, store=store, clock=clock, audit=audit
+            address=address,
+            components=components,
+            store=store,
+            clock=clock,
+            audit=audit,
+            keyring=keyring,
+            metrics=metrics,
         )
         try:
             yield registry

@@ -2,7 +2,7 @@ import ssl
 
 from aiohttp.test_utils import make_mocked_request
 
-from registry.api.access import certificate_names, names_in
+from httpd.client_certificates import certificate_names, names_in
 
 
 def test_the_alternative_names_count_in_any_case() -> None:

@@ -1,0 +1,234 @@
+"""One connection in the lane: whole requests, answered in their order, one at a time."""
+
+import asyncio
+import time
+from functools import partial
+from typing import Protocol
+
+from httpd.client_certificates import names_in
+from httpd.server.lane import Accepted, Client, Lane
+from httpd.server.plain_head import MAX_HEAD_BYTES
+
+# A request that is not whole by then is left to aiohttp, which has time limits of its own.
+WHOLE_REQUEST_SECONDS = 2.0
+# What may wait behind a request that is not answered yet, before nothing more is read.
+MAX_BYTES_AHEAD = 64 * 1024
+END_OF_HEAD = b"\r\n\r\n"
+
+
+class Owner(Protocol):
+    """The connection that a lane answers for."""
+
+    def hand_over(self, unanswered: bytes, since: float) -> None:
+        """Leave the connection to aiohttp, with the bytes that have arrived since then."""
+
+    def request_ended(self) -> None:
+        """Note that a request has its answer, which is to be sent next."""
+
+
+class LaneConnection:
+    """Answers the plain requests of one connection, until it hands the connection over."""
+
+    __slots__ = (
+        "_client",
+        "_finishing",
+        "_idle_seconds",
+        "_idle_timer",
+        "_lane",
+        "_last_activity",
+        "_loop",
+        "_needed",
+        "_owner",
+        "_partial_since",
+        "_partial_timer",
+        "_rest",
+        "_transport",
+        "_writing_paused",
+        "is_waiting",
+    )
+
+    def __init__(
+        self,
+        lane: Lane,
+        transport: asyncio.Transport,
+        *,
+        owner: Owner,
+        idle_seconds: float,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._lane = lane
+        self._transport = transport
+        self._owner = owner
+        self._loop = loop
+        self._client = _client(transport)
+        self._rest = bytearray()
+        self._needed = 0
+        self._partial_since = self._last_activity = loop.time()
+        self._partial_timer: asyncio.TimerHandle | None = None
+        self._idle_seconds = idle_seconds
+        self._idle_timer = loop.call_later(idle_seconds, self._check_idle)
+        self._writing_paused = self._finishing = False
+        self.is_waiting = False  # for a reply to become durable
+
+    def data_received(self, data: bytes) -> None:
+        """Answer the requests that are whole by now."""
+        if self._rest or self.is_waiting or self._writing_paused:
+            self._rest += data
+            if self.is_waiting or self._writing_paused:
+                if len(self._rest) > MAX_BYTES_AHEAD:
+                    self._transport.pause_reading()
+                return
+            if len(self._rest) < self._needed:
+                return
+            data = self._take_rest()
+        self._answer_all(data)
+
+    def pause_writing(self) -> None:
+        """Take no further request for the present."""
+        self._writing_paused = True
+
+    def resume_writing(self) -> None:
+        """Go on with the requests that have arrived."""
+        self._writing_paused = False
+        self._last_activity = self._loop.time()
+        if not self.is_waiting:
+            self._go_on()
+
+    def finish(self) -> None:
+        """Close once the request that waits is answered; a partial one is left to aiohttp."""
+        self._finishing = True
+        if self._rest and not self.is_waiting:
+            self._leave(self._take_rest())
+
+    def close(self) -> None:
+        """Stop the timers."""
+        self._idle_timer.cancel()
+        self._stop_partial_timer()
+
+    def _answer_all(self, data: bytes) -> None:
+        """Answer the whole requests, until one has to wait or is not for the lane."""
+        start = 0
+        while start < len(data) and not (self.is_waiting or self._writing_paused):
+            body = data.find(END_OF_HEAD, start, start + MAX_HEAD_BYTES) + len(END_OF_HEAD)
+            if body < len(END_OF_HEAD):
+                self._keep_partial_head(data[start:])
+                return
+            accepted = self._lane.accept(data[start:body])
+            if accepted is None:
+                self._leave(data[start:])
+                return
+            end = body + accepted.content_length
+            if end > len(data):
+                self._keep_partial(data[start:], needed=end - start)
+                return
+            if not self._answer(accepted, data[body:end]):
+                self._leave(data[start:])
+                return
+            if self._partial_timer is not None:
+                self._stop_partial_timer()
+            start = end
+        self._rest += data[start:]
+
+    def _answer(self, accepted: Accepted, body: bytes) -> bool:
+        """Answer a request, now or later; False if it is not for the lane."""
+        started = time.perf_counter()
+        try:
+            reply = accepted.respond(self._client, body)
+        except Exception as error:
+            self._send_problem(accepted, started, error)
+            return True
+        if reply is None:
+            return False
+        if reply.durable is None:
+            self._send(accepted, started, reply.body)
+        else:
+            self.is_waiting = True
+            on_durable = partial(self._on_durable, accepted, started, reply.body)
+            reply.durable.add_done_callback(on_durable)
+        return True
+
+    def _on_durable(
+        self, accepted: Accepted, started: float, body: bytes, durable: asyncio.Future[None]
+    ) -> None:
+        """Answer the request that waited, and go on with those behind it."""
+        self.is_waiting = False
+        if durable.cancelled():
+            self._transport.abort()
+            return
+        error = durable.exception()
+        if self._transport.is_closing():
+            return
+        if error is None:
+            self._send(accepted, started, body)
+        elif isinstance(error, Exception):
+            self._send_problem(accepted, started, error)
+        if self._finishing:
+            self._transport.close()
+            self._owner.request_ended()
+        elif not self._writing_paused:
+            self._go_on()
+
+    def _send(self, accepted: Accepted, started: float, body: bytes) -> None:
+        self._transport.write(self._lane.encode(body))
+        self._last_activity = self._loop.time()
+        self._lane.record(accepted, self._client, time.perf_counter() - started)
+
+    def _send_problem(self, accepted: Accepted, started: float, error: Exception) -> None:
+        """Answer with an error here: aiohttp would have the request done once more."""
+        lane = self._lane
+        problem = lane.errors.problem(error, path=accepted.path)
+        self._transport.write(lane.encode_problem(problem))
+        self._last_activity = self._loop.time()
+        lane.record(accepted, self._client, time.perf_counter() - started, problem)
+
+    def _go_on(self) -> None:
+        self._transport.resume_reading()
+        if self._rest:
+            self._answer_all(self._take_rest())
+
+    def _take_rest(self) -> bytes:
+        rest, self._rest, self._needed = bytes(self._rest), bytearray(), 0
+        return rest
+
+    def _keep_partial_head(self, rest: bytes) -> None:
+        if len(rest) < MAX_HEAD_BYTES and self._lane.may_begin(rest):
+            self._keep_partial(rest, needed=0)
+        else:
+            self._leave(rest)
+
+    def _keep_partial(self, rest: bytes, *, needed: int) -> None:
+        self._rest += rest
+        self._needed = needed
+        if self._partial_timer is None:
+            self._partial_since = self._loop.time()
+            self._partial_timer = self._loop.call_later(
+                WHOLE_REQUEST_SECONDS, lambda: self._leave(self._take_rest())
+            )
+
+    def _stop_partial_timer(self) -> None:
+        if self._partial_timer is not None:
+            self._partial_timer.cancel()
+            self._partial_timer = None
+
+    def _leave(self, unanswered: bytes) -> None:
+        since = self._loop.time() if self._partial_timer is None else self._partial_since
+        self.close()
+        self._transport.resume_reading()
+        self._owner.hand_over(unanswered, since)
+
+    def _check_idle(self) -> None:
+        left = self._last_activity + self._idle_seconds - self._loop.time()
+        if self.is_waiting or self._writing_paused:
+            left = self._idle_seconds
+        if left > 0:
+            self._idle_timer = self._loop.call_later(left, self._check_idle)
+        else:
+            self._transport.close()
+
+
+def _client(transport: asyncio.Transport) -> Client:
+    """Return who is at the other end; a certificate is looked at here, once for a connection."""
+    peername = transport.get_extra_info("peername")
+    address = str(peername[0]) if isinstance(peername, tuple) else "-"
+    certificate = transport.get_extra_info("peercert")
+    return Client(address, names_in(certificate) if certificate else None)

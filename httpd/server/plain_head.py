@@ -1,0 +1,80 @@
+"""The head of a request that is plain: nothing in it needs to be interpreted."""
+
+from typing import NamedTuple
+
+import httptools
+
+MAX_HEAD_BYTES = 8190
+MAX_HEAD_LINES = 128
+# Headers that change what a request means, or that aiohttp refuses.
+SPECIAL_HEADERS = frozenset(
+    {
+        b"transfer-encoding",
+        b"expect",
+        b"upgrade",
+        b"content-encoding",
+        b"proxy-connection",
+        b"sec-websocket-key1",
+    }
+)
+
+
+class PlainHead(NamedTuple):
+    """Path as it was sent, length of the body, and the header Authorization."""
+
+    path: str
+    content_length: int
+    authorization: str
+
+
+class _Events:
+    """Keeps what httptools calls out of a head."""
+
+    def __init__(self) -> None:
+        self.url = b""
+        self.headers: dict[bytes, bytes] = {}
+        self.has_duplicates = False
+        self.is_complete = False
+
+    def on_url(self, url: bytes) -> None:
+        self.url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        self.has_duplicates = self.has_duplicates or name in self.headers
+        self.headers[name] = value
+
+    def on_headers_complete(self) -> None:
+        self.is_complete = True
+
+
+def parse_plain_head(head: bytes) -> PlainHead | None:
+    """Parse a head with the empty line at its end; None if it is malformed or in any way special.
+
+    A plain head is HTTP/1.1 on a connection that is kept, in ASCII, with each header once, among
+    them Host, Authorization and Content-Length, and none that changes the request's meaning.
+    """
+    lines = head.count(b"\r\n")
+    if lines > MAX_HEAD_LINES or head.count(b"\n") != lines or not head.isascii():
+        return None
+    events = _Events()
+    parser = httptools.HttpRequestParser(events)
+    try:
+        parser.feed_data(head)
+    except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+        return None
+    headers = events.headers
+    length = headers.get(b"content-length", b"")
+    if (
+        not events.is_complete
+        or events.has_duplicates
+        or not headers.keys().isdisjoint(SPECIAL_HEADERS)
+        or headers.get(b"connection", b"keep-alive").lower() != b"keep-alive"
+        or not parser.should_keep_alive()
+        or parser.get_http_version() != "1.1"
+        or b"host" not in headers
+        or b"authorization" not in headers
+        or not length.isdigit()
+    ):
+        return None
+    return PlainHead(events.url.decode(), int(length), headers[b"authorization"].decode())

@@ -1,0 +1,61 @@
+"""Heartbeats, as the lane before aiohttp answers them."""
+
+from functools import partial
+
+import msgspec
+
+from httpd.auth import Caller
+from httpd.bodies import decode
+from httpd.errors import BadInput
+from httpd.server.lane import Client, Reply, Respond
+from registry.api.access import may_report
+from registry.api.nodes import source_of
+from registry.errors import STATUS_BY_ERROR
+from registry.message import (
+    MAX_BODY_BYTES,
+    Heartbeat,
+    HostnameInvalid,
+    has_unique_keys,
+    normalise_hostname,
+)
+from registry.nodes.nodes import Nodes
+
+REFUSALS: tuple[type[Exception], ...] = (BadInput, *STATUS_BY_ERROR)
+
+
+class HeartbeatEndpoint:
+    """The endpoint POST /nodes/{hostname}; what it does not take, the handler behind it refuses."""
+
+    path = "/nodes/{hostname}"
+    max_body_bytes = MAX_BODY_BYTES
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._decoder = msgspec.json.Decoder(Heartbeat)
+
+    def accept(self, name: str, caller: Caller) -> Respond | None:
+        """Return what takes this host's heartbeats; None where the key may not report it."""
+        try:
+            hostname = normalise_hostname(name)
+        except HostnameInvalid:
+            return None
+        return partial(self._report, hostname, caller) if may_report(caller, hostname) else None
+
+    def _report(self, hostname: str, caller: Caller, client: Client, body: bytes) -> Reply | None:
+        """Take a heartbeat, or return None before anything has changed."""
+        nodes = self._nodes
+        if nodes.unavailable_reason is not None:
+            return None
+        if client.names is not None and hostname not in client.names:
+            return None
+        source = source_of(caller, client.address)
+        unchanged = nodes.accept_unchanged(hostname, body, source)
+        if unchanged is not None:
+            return Reply(unchanged)
+        try:
+            heartbeat = decode(body, self._decoder, has_unique_keys=has_unique_keys)
+            operator = "write" in caller.allow
+            result = nodes.accept(hostname, heartbeat, body, source, operator=operator)
+        except REFUSALS:  # raised before anything has changed
+            return None
+        return Reply(result.response, result.durable)

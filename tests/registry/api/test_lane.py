@@ -1,0 +1,404 @@
+"""The lane and the handlers behind it: the same bytes in, the same answers out, the same nodes."""
+
+import asyncio
+import json
+import re
+import ssl
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from httpd.server.limits import Timeouts
+from httpd.server.tls import ServerTls, TlsFiles
+from registry.api.targets import SCRAPER as REFRESH
+from registry.errors import StoreFull
+from tests.support.certificates import Authority
+from tests.support.httpd.loops import FastForwardLoop
+from tests.support.registry.in_process import (
+    OPS,
+    SCRAPER,
+    WEB_HOSTS,
+    InProcessRegistry,
+    in_process_registry,
+)
+from tests.support.registry.memory_store import MemoryStore
+
+# What ends it: one more response, and then the end of the connection.
+NO_HTTP = b"NO HTTP\r\n\r\n"
+FIRST = b'{"labels":["prometheus:web"],"kv":{"agent.id":"one"}}'
+SHORT_LINGER = Timeouts(linger=0.01)
+HOSTS = ("web-0", "web-1")
+
+
+class PipelinedResponse(NamedTuple):
+    """Status, headers without the moment's, body."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+def request(method: str, path: str, *headers: str, body: bytes = b"", key: str = OPS) -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", "Host: a", f"Authorization: {key}", *headers]
+    if method == "POST" and "Transfer-Encoding: chunked" not in headers:
+        lines.append(f"Content-Length: {len(body)}")
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def heartbeat(number: int, **more: object) -> bytes:
+    labels = ["prometheus:web", f"prometheus:web:number:{number}"]
+    return json.dumps({"labels": labels, "kv": {"number": str(number)}} | more).encode()
+
+
+def chunked(body: bytes) -> bytes:
+    pieces = [body[:7], body[7:], b""]
+    return b"".join([b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces])
+
+
+def plain(number: int) -> dict[str, bytes]:
+    """Return requests that the lane takes, on one of few hosts."""
+    node = f"/nodes/{HOSTS[number % 2]}"
+    beat = heartbeat(number % 4)
+    return {
+        "changed": request("POST", node, body=heartbeat(number)),
+        "one of few": request("POST", node, body=beat),
+        "first": request("POST", node, body=FIRST),
+        "bearer": request("POST", node, body=beat, key=f"Bearer {OPS}"),
+        "of another key": request("POST", node, body=beat, key=WEB_HOSTS),
+        "kept alive": request("POST", node, "Connection: keep-alive", body=beat),
+        "another spelling": request(
+            "POST", f"{node.upper().replace('NODES', 'nodes')}.", body=beat
+        ),
+        "of many headers": request("POST", node, *[f"X-{n}: x" for n in range(100)], body=beat),
+    }
+
+
+def special(number: int) -> dict[str, bytes]:
+    """Return requests that are not for the lane, or that are refused."""
+    node = f"/nodes/{HOSTS[number % 2]}"
+    beat = heartbeat(number)
+    return {
+        "targets": request("GET", "/prometheus/web"),
+        "flat targets": request("GET", "/prometheus/web", f"{REFRESH}: 60"),
+        # Refused before their bodies are read, which would end the connection if these came late.
+        "of no key": request("POST", node, key="no-key-0123456789"),
+        "no name": request("POST", f"/nodes/a..{number}"),
+        "a long name": request("POST", f"/nodes/{'x' * 300}"),
+        "no name at all": request("POST", "/nodes/"),
+        "not of this key": request("POST", "/nodes/db-1", key=WEB_HOSTS),
+        "not of this certificate": request("POST", "/nodes/web-9", body=b""),
+        "a scraper's": request("POST", node, key=SCRAPER),
+        "odd coding": request("POST", node, "Content-Encoding: gzip"),
+        "an escaped name": request("POST", node.replace("w", "%77"), body=beat),
+        "no body": request("POST", node),
+        "no JSON": request("POST", node, body=b"[%d, %d" % (number, number)),
+        "no UTF-8": request("POST", node, body=b'{"labels":["\xff"],"kv":{}}'),
+        "no heartbeat": request("POST", node, body=b'{"labels": %d}' % number),
+        "a key twice": request("POST", node, body=b'{"labels":[],"labels":[],"kv":{}}'),
+        "an unknown field": request("POST", node, body=heartbeat(number, more=1)),
+        "of another name": request("POST", node, body=heartbeat(number, hostname="web-7")),
+        "of its name": request("POST", node, body=heartbeat(number, hostname=node[7:])),
+        "a clone": request("POST", node, body=FIRST.replace(b"one", b"two"), key=WEB_HOSTS),
+        "in chunks": request(
+            "POST", node, "Transfer-Encoding: chunked", body=chunked(heartbeat(number))
+        ),
+        "invited": request("POST", node, "Expect: 100-continue", body=beat),
+        "identity": request("POST", node, "Content-Encoding: identity", body=beat),
+        "a header twice": request("POST", node, "Accept: a", "Accept: b", body=beat),
+        "no ASCII": request("POST", node, "X: \u00e9", body=beat),
+        "a line too many": b"\r\n" + request("POST", node, body=beat),
+        "a large head": request("POST", node, *[f"X{n}: {'x' * 5000}" for n in (1, 2)], body=beat),
+        "with a body": request("GET", "/prometheus/web", "Content-Length: 3", body=b"abc"),
+        "a node": request("GET", node),
+        "no node": request("GET", f"/nodes/nobody-{number}"),
+        "no path": request("GET", f"/nothing/{number}"),
+        "no method": request("PUT", node, "Content-Length: 1", body=b"x"),
+        "a query": request("POST", f"{node}?number={number}"),
+        "forgotten": request("DELETE", node),
+    }
+
+
+def bare(number: int) -> dict[str, bytes]:
+    """Return those whose response has no body, whatever length it tells."""
+    return {
+        "head": request("HEAD", f"/nodes/{HOSTS[number % 2]}"),
+        "known": request("GET", "/prometheus/web", "If-None-Match: *"),
+    }
+
+
+def last(number: int) -> dict[str, bytes]:
+    """Return those after which the connection ends."""
+    beat = request("POST", f"/nodes/{HOSTS[number % 2]}", body=heartbeat(number))
+    length = b"Content-Length: "
+    return {
+        "no HTTP": NO_HTTP,
+        "closing": beat.replace(b"Host:", b"Connection: close\r\nHost:"),
+        # Not amid others: of what is pipelined behind an upgrade, aiohttp loses all.
+        "upgrade": beat.replace(b"Host:", b"Connection: upgrade, close\r\nUpgrade: h2c\r\nHost:"),
+        "HTTP/1.0": beat.replace(b"HTTP/1.1", b"HTTP/1.0"),
+        "two lengths": beat.replace(length, b"Content-Length: 1\r\nContent-Length: "),
+        "a length with a sign": beat.replace(length, length + b"+"),
+        "a length of many digits": beat.replace(length, length + b"9" * 30),
+        "length and chunks": beat.replace(b"Host:", b"Transfer-Encoding: chunked\r\nHost:"),
+        "too large": beat.replace(length, length + b"1000000"),
+        "a huge head": beat.replace(b"Host:", b"X: %b\r\nHost:" % (b"x" * 10_000)),
+        "no host": beat.replace(b"Host: a\r\n", b""),
+        "a folded line": beat.replace(b"Host: a", b"Host: a\r\n b"),
+        "a bare line feed": beat.replace(b"Host: a\r\n", b"Host: a\n"),
+    }
+
+
+KINDS = [*list(plain(0)) * 4, *special(0), *bare(0)]
+
+
+class Transport(NamedTuple):
+    """How both registries are reached."""
+
+    server: Callable[[], ServerTls | None]
+    client: ssl.SSLContext | None
+
+
+@pytest.fixture(scope="module", params=["plain", "tls", "certificates"])
+def transport(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Transport:
+    """Return plain TCP, TLS, and TLS with a client certificate for the hosts of this test."""
+    if request.param == "plain":
+        return Transport(lambda: None, None)
+    return over_tls(tmp_path_factory.mktemp("ca"), HOSTS if request.param == "certificates" else ())
+
+
+def over_tls(folder: Path, hosts: Sequence[str]) -> Transport:
+    """Return TLS, with a client certificate for the hosts if there are any."""
+    authority = Authority(folder)
+    server = authority.issue("127.0.0.1")
+    context = ssl.create_default_context(cafile=authority.ca)
+    if hosts:
+        client = authority.issue(*hosts)
+        context.load_cert_chain(client.certificate, client.key)
+    files = TlsFiles(server.certificate, server.key, authority.ca if hosts else None)
+    return Transport(lambda: ServerTls(files), context)
+
+
+async def read_head(reader: asyncio.StreamReader) -> list[str]:
+    return (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+
+
+async def read_response(reader: asyncio.StreamReader, *, whole: bool = True) -> PipelinedResponse:
+    """Read one response, behind all invitations to send the body."""
+    head = await read_head(reader)
+    while head[0] == "HTTP/1.1 100 Continue":
+        head = await read_head(reader)
+    headers = dict(line.split(": ", 1) for line in head[1:] if line)
+    headers.pop("Date")
+    size = int(headers["Content-Length"]) if whole else 0
+    return PipelinedResponse(int(head[0].split()[1]), headers, await reader.readexactly(size))
+
+
+async def responses(
+    registry: InProcessRegistry,
+    kinds: Sequence[str],
+    cuts: Sequence[int],
+    *,
+    ending: str,
+    context: ssl.SSLContext | None,
+) -> list[PipelinedResponse | bytes]:
+    """Send requests of these kinds, cut at these places; return the responses, and what follows."""
+    asked = [(plain(n) | special(n) | bare(n))[kind] for n, kind in enumerate(kinds)]
+    stream = b"".join(asked)
+    places = sorted({0, len(stream), *[cut for cut in cuts if cut < len(stream)]})
+    reader, writer = await asyncio.open_connection(*registry.address, ssl=context)
+    for start, end in pairwise(places):
+        writer.write(stream[start:end])
+        await writer.drain()
+        await asyncio.sleep(0)
+    found: list[PipelinedResponse | bytes] = [
+        await read_response(reader, whole=kind not in bare(0)) for kind in kinds
+    ]
+    writer.write(last(len(kinds))[ending])
+    found += [await read_response(reader), await reader.read()]
+    writer.close()
+    return found
+
+
+async def state(registry: InProcessRegistry) -> dict[str, Any]:
+    """Return what is known, stored, counted and told of the audit log."""
+    components = registry.components
+    await components.nodes.flush()
+    metrics = [
+        line
+        for family in registry.metrics.collect()
+        for line in family.samples
+        if line.name in {"rollcall_http_request_duration_seconds_count", "rollcall_http_refusals"}
+    ]
+    return {
+        "nodes": [(entry.encoded(), entry.address, entry.digest) for entry in components.directory],
+        "stored": registry.store.rows,
+        "audit": registry.audit,
+        "counts": asdict(components.nodes.counts),
+        "metrics": {(sample.name, *sample.labels.items()): sample.value for sample in metrics},
+    }
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    kinds=st.lists(st.sampled_from(KINDS), max_size=60),
+    cuts=st.lists(st.integers(0, 12_000), max_size=30),
+    ending=st.sampled_from(list(last(0))),
+)
+async def test_a_pipeline_is_answered_alike_with_and_without_the_lane(
+    transport: Transport, kinds: list[str], cuts: list[int], ending: str
+) -> None:
+    found = []
+    for lane in (True, False):
+        async with in_process_registry(
+            lane=lane, tls=transport.server(), timeouts=SHORT_LINGER
+        ) as registry:
+            told = await responses(registry, kinds, cuts, ending=ending, context=transport.client)
+            found.append((told, await state(registry)))
+    assert found[0] == found[1]
+    assert found[0][0][-1] == b""
+
+
+BYTES = [b"", *[bytes([number]) for number in b" \t:,?%x0\0\r\n\x7f\xe9"]]
+HEAD = request("POST", "/nodes/web-0", "Connection: keep-alive", "Accept: */*", body=FIRST)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, HEAD.index(b"\r\n\r\n")),
+            st.integers(0, 2),
+            st.sampled_from([*BYTES, b"\r\n", b"\r\n\r\n", b"\r\n "]),
+        ),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_a_mangled_request_is_answered_alike_with_and_without_the_lane(
+    changes: list[tuple[int, int, bytes]],
+) -> None:
+    mangled = HEAD
+    for place, dropped, inserted in changes:
+        mangled = mangled[:place] + inserted + mangled[place + dropped :]
+    found = []
+    for lane in (True, False):
+        with asyncio.Runner(loop_factory=FastForwardLoop) as runner:
+            found.append(runner.run(all_that_comes(mangled, lane=lane)))
+    assert found[0] == found[1]
+
+
+async def all_that_comes(stream: bytes, *, lane: bool) -> tuple[bytes, dict[str, Any]]:
+    """Send a request, then these bytes; return what the server says until it hangs up.
+
+    Not both at once: what is malformed costs a request before it its answer, behind the lane.
+    """
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, FastForwardLoop)
+    async with in_process_registry(lane=lane) as registry:
+        reader, writer = await asyncio.open_connection(*registry.address)
+        writer.write(HEAD)
+        assert (await read_response(reader)).status == 200
+        writer.write(stream)
+        # For the request to be whole, for its head and its body to come, for the next request.
+        for seconds in (0, 2, 10, 10, 80):
+            await loop.advance(seconds)
+            assert (await registry.ask("GET", "/healthz")).status == 200
+        said = await reader.read()
+        writer.close()
+        return re.sub(rb"Date: .*\r\n", b"", said), await state(registry)
+
+
+async def test_heartbeats_never_reach_aiohttp(transport: Transport) -> None:
+    async with in_process_registry(tls=transport.server()) as registry:
+        before = asyncio.all_tasks()
+        reader, writer = await asyncio.open_connection(*registry.address, ssl=transport.client)
+        for number in range(4):
+            for beat in plain(number).values():
+                writer.write(beat)
+                assert (await read_response(reader)).status == 200
+        assert asyncio.all_tasks() == before  # aiohttp has one for each connection
+        writer.close()
+
+
+async def test_with_a_certificate_a_host_speaks_only_for_a_name_in_it(tmp_path: Path) -> None:
+    transport = over_tls(tmp_path, ["web-0"])
+    async with in_process_registry(tls=transport.server()) as registry:
+        for hosts in (["web-0", "web-0", "web-1", "web-0"], ["web-1", "web-0"]):
+            reader, writer = await asyncio.open_connection(*registry.address, ssl=transport.client)
+            for host in hosts:
+                writer.write(request("POST", f"/nodes/{host}", body=FIRST))
+                response = await read_response(reader)
+                assert response.status == (200 if host == "web-0" else 403)
+            writer.close()
+        assert [entry.hostname for entry in registry.components.directory] == ["web-0"]
+
+
+class Client:
+    """A connection on which nothing but heartbeats is sent."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def connect(cls, registry: InProcessRegistry, stack: AsyncExitStack) -> "Client":
+        reader, writer = await asyncio.open_connection(*registry.address)
+        stack.callback(writer.close)
+        return cls(reader, writer)
+
+    async def report(self, body: bytes, *, host: str = "a", key: str = OPS) -> PipelinedResponse:
+        self._writer.write(request("POST", f"/nodes/{host}", body=body, key=key))
+        return await read_response(self._reader)
+
+
+async def test_a_clone_is_refused_and_counted_once(registry: InProcessRegistry) -> None:
+    async with AsyncExitStack() as stack:
+        client = await Client.connect(registry, stack)
+        for identity, status in (("one", 200), ("two", 409), ("one", 200)):
+            body = json.dumps({"labels": [], "kv": {"agent.id": identity}}).encode()
+            assert (await client.report(body)).status == status
+    assert registry.components.nodes.counts.clones == 1
+
+
+async def test_what_the_store_does_not_take_is_answered_once_and_refused_from_then_on() -> None:
+    store = MemoryStore()
+    async with in_process_registry(store=store) as registry, AsyncExitStack() as stack:
+        client = await Client.connect(registry, stack)
+        assert (await client.report(FIRST)).status == 200
+        store.failure = StoreFull("no room")
+        for body, failures in ((heartbeat(1), 1), (heartbeat(2), 2), (FIRST, 3)):
+            refused = await client.report(body)
+            assert refused == PipelinedResponse(
+                503,
+                {
+                    "Content-Type": "application/json",
+                    "Retry-After": "5",
+                    "Content-Length": "21",
+                    "Server": "rollcall",
+                },
+                b'{"message":"no room"}',
+            )
+            assert registry.components.nodes.counts.store_failures == failures
+        store.failure = None
+        assert (await client.report(FIRST, host="b")).status == 200
+        assert (await client.report(FIRST)).status == 200
+
+
+async def test_a_key_that_is_taken_back_is_refused_on_a_kept_connection(
+    registry: InProcessRegistry,
+) -> None:
+    async with AsyncExitStack() as stack:
+        client = await Client.connect(registry, stack)
+        for _ in range(2):
+            assert (await client.report(FIRST, host="web-1", key=WEB_HOSTS)).status == 200
+        registry.keyring.replace([])
+        assert (await client.report(FIRST, host="web-1", key=WEB_HOSTS)).status == 401

@@ -1,0 +1,17 @@
+"""Event loops for tests about time."""
+
+import asyncio
+
+
+class FastForwardLoop(asyncio.SelectorEventLoop):
+    """An event loop on which time passes when a test says so, too."""
+
+    _ahead = 0.0
+
+    def time(self) -> float:
+        return super().time() + self._ahead
+
+    async def advance(self, seconds: float) -> None:
+        """Let time pass, and what is due by then be done."""
+        self._ahead += seconds
+        await asyncio.sleep(0.01)
