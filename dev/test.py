@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ def main(arguments: Sequence[str]) -> int:
     Tests that use a Docker Engine cannot share it with tests that run beside them: an agent with an
     empty database adopts every app that it finds. So each worker is isolated and starts an engine
     of its own. Where that is not possible, or DOCKER_HOST names an engine, tests run one after the
-    other, as with the argument ``-n0``.
+    other, as with the argument ``-n0``. They use the engine that is there, else start one.
     """
     os.environ["PATH"] = engine.system_path(os.environ)
     options = _isolated_workers() if _can_isolate() else []
@@ -35,7 +36,7 @@ def _isolated_workers() -> list[str]:
 
 
 def _can_isolate() -> bool:
-    if os.geteuid() != 0 or "DOCKER_HOST" in os.environ:
+    if os.geteuid() != 0 or "DOCKER_HOST" in os.environ or shutil.which("dockerd") is None:
         return False
     tried = subprocess.run([*ISOLATED, "true"], capture_output=True, check=False)
     return tried.returncode == 0

@@ -1,5 +1,6 @@
 """The real parts that tests share, and what becomes of a test whose part is missing."""
 
+import fcntl
 import os
 import secrets
 import shutil
@@ -159,10 +160,22 @@ def ssh_image(docker_client: docker.APIClient) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def destdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a folder in which ``make install`` laid out all files, as for a package."""
+    """Return a folder in which ``make install`` laid out all files, as for a package.
+
+    It is a copy: to install takes long, so it is done once for all workers.
+    """
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent  # which the workers of a run share
+    installed = base / "installed"
+    with installed.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not installed.exists():
+            install(base / "installing")
+            (base / "installing").rename(installed)
     folder = tmp_path_factory.mktemp("destdir")
+    shutil.copytree(installed, folder, symlinks=True, dirs_exist_ok=True)
     folder.chmod(0o755)  # a root folder
-    install(folder)
     return folder
 
 

@@ -14,7 +14,7 @@ import yaml
 
 from dev.waiting import until
 
-START_SECONDS = 30.0
+START_SECONDS = 60.0
 STOP_SECONDS = 40.0
 REQUEST_SECONDS = 60.0
 # The CA to believe, and the certificate and key to show (None: none is asked for).
