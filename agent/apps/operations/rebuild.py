@@ -106,6 +106,7 @@ class RebuildOperation:
         left = None
         if entry.old_container_id is not None:
             left = await self._containers.remove_or_stop(entry.old_container_id)
+        # If another container holds the name, the sweeper warns of it and tries again.
         await self._containers.rename(entry.container_id, entry.app)
         await self._repository.finish(entry, entry.target, undone=left)
 
