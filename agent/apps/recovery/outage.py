@@ -86,7 +86,7 @@ class Restarter:
                 self._log.warning("starting an app that went down with the engine", app=name)
 
     async def set_passwords(self, containers: Mapping[str, Container]) -> None:
-        """Set the passwords that wait for apps which run by now."""
+        """Set the passwords that wait for apps which others have started."""
         for app in self._repository.existing():
             container = containers.get(app.container_id or "")
             is_running = container is not None and container.state == "running"
