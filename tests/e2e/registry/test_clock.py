@@ -25,7 +25,7 @@ def wall(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WallClock:
 
 
 def states(registry: Daemon) -> dict[str, int]:
-    """Give how many nodes are fresh and how many stale."""
+    """Return how many nodes are fresh and how many stale."""
     lines = registry.ask("GET", "/metrics").text.splitlines()
     found = [line for line in lines if line.startswith("rollcall_registry_nodes{")]
     return {line.split('"')[1]: int(float(line.split()[-1])) for line in found}

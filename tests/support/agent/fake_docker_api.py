@@ -59,7 +59,7 @@ class FakeDockerApi:
         self._answers[question] = list(answers)
 
     async def answer(self, request: web.Request) -> web.Response:
-        """Give the next answer to a question."""
+        """Return the next answer to a question."""
         question = f"{request.method} {PREFIX.sub('', request.path, count=1)}"
         self.asked.append(question)
         self.queries[question] = dict(request.query)
@@ -74,7 +74,7 @@ class FakeDockerApi:
 
 @asynccontextmanager
 async def fake_docker_api() -> AsyncIterator[FakeDockerApi]:
-    """Give a fake engine that answers."""
+    """Yield a fake engine that answers."""
     with TemporaryDirectory() as folder:  # pytest's own is too long a path for a socket
         engine = FakeDockerApi(folder)
         app = web.Application()
@@ -89,7 +89,7 @@ async def fake_docker_api() -> AsyncIterator[FakeDockerApi]:
 
 
 def inspect_response(status: str, *ports: int) -> dict[str, Any]:
-    """Give what an inspect tells of the app's container, with these ports of the host published."""
+    """Return the inspection of the app's container, which publishes these ports of the host."""
     return {
         "Id": ID,
         "Name": "/app",
@@ -116,7 +116,7 @@ def inspect_response(status: str, *ports: int) -> dict[str, Any]:
 
 @asynccontextmanager
 async def app_queries(engine: DockerEngine, folder: Path) -> AsyncIterator[AppQueries]:
-    """Give the readings of one app, `app`, with the ports SSH and HTTP."""
+    """Yield the readings of one app, `app`, with the ports SSH and HTTP."""
     store = Store(folder / "agent.db")
     repository = AppRepository(store)
     repository.load(await store.open())

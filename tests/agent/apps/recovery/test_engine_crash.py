@@ -27,7 +27,7 @@ STUBBORN = """CMD ["/bin/sh", "-c", "trap '' TERM; while true; do sleep 1; done"
 
 @pytest.fixture
 def dockerd() -> Iterator[Dockerd]:
-    """Give an engine with the image that apps are made of."""
+    """Yield an engine with the image that apps are made of."""
     with Dockerd() as engine:
         engine.start()
         engine.build()
@@ -118,7 +118,7 @@ def port_taken(engine: Dockerd, port: int) -> Iterator[None]:
 
 @pytest.fixture
 def live_restore_dockerd() -> Iterator[Dockerd]:
-    """Give an engine whose containers outlive it, with the image that apps are made of."""
+    """Yield an engine whose containers outlive it, with the image that apps are made of."""
     with Dockerd() as engine:
         engine.start(live_restore=True)
         engine.build()
