@@ -6,10 +6,8 @@ from pathlib import Path
 import docker
 import pytest
 
-from tests.support.agent.derived_images import derived_image
+from tests.support.agent.containers import derived_image
 from tests.support.agent.in_process import InProcessAgent, in_process_agent
-
-__all__ = ["derived_image"]
 
 
 @pytest.fixture

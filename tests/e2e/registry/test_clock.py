@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from dev.waiting import until
+from tests.support.clocks import WallClock
 from tests.support.daemons import Daemon, Daemons
-from tests.support.wall_clock import WallClock
 
 pytestmark = pytest.mark.real("faketime")
 

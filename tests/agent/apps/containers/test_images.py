@@ -9,7 +9,7 @@ import pytest
 
 from agent.engine import ImageRegistryLogin
 from tests.conftest import FreePort
-from tests.support.agent.derived_images import derived_image
+from tests.support.agent.containers import derived_image
 from tests.support.agent.image_registry import (
     PASSWORD,
     USER,

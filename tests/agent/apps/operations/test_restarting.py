@@ -6,8 +6,7 @@ from typing import Any
 import docker
 import pytest
 
-from tests.support.agent.containers import containers_of, limits, write_file
-from tests.support.agent.derived_images import derived_image
+from tests.support.agent.containers import containers_of, derived_image, limits, write_file
 from tests.support.agent.in_process import (
     AgentResponse,
     InProcessAgent,

@@ -24,7 +24,7 @@ from agent.engine.protocol import EngineRefused
 from agent.model import App, EntryHeader, ReplaceEntry, StopEntry
 from agent.state.store import Store
 from dev.waiting import until
-from tests.support.agent.derived_images import derived_image
+from tests.support.agent.containers import derived_image
 from tests.support.agent.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.in_process import DEFAULTS, async_until, in_process_agent
 from tests.support.agent.running_apps import ASKER, running_apps
