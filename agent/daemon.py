@@ -1,4 +1,4 @@
-"""The running agent: opens its parts, connects them, and runs until it is told to stop."""
+"""The running agent: opens its parts, connects them, and runs until a signal stops it."""
 
 import os
 from collections.abc import AsyncIterator, Callable
@@ -44,8 +44,8 @@ from httpd.process import SignalHandler, SystemdNotifier
 from httpd.server.listener import listening
 
 DRAIN_SECONDS = 10.0
-# The schedule requests each heartbeat. It stands still while the wall clock is behind, after it was
-# set back; then a reporter sends one by itself, so much later.
+# The schedule requests each heartbeat. After the wall clock was set back it requests none until the
+# clock has caught up; meanwhile a reporter sends one by itself, this many seconds late.
 SCHEDULE_GRACE_SECONDS = 1.0
 
 

@@ -86,7 +86,7 @@ def need_root() -> None:
 
 @pytest.fixture(scope="session")
 def free_port() -> FreePort:
-    """Give a function that finds a TCP port of 127.0.0.1 that nobody listens on."""
+    """Return a function that finds a TCP port of 127.0.0.1 that nobody listens on."""
 
     def find() -> int:
         with socket.socket() as probe:
@@ -117,13 +117,13 @@ def engine_url() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def run_label() -> dict[str, str]:
-    """Give the label by which the images of this run of the tests are known."""
+    """Return the label by which the images of this run of the tests are known."""
     return {"rollcall.test": secrets.token_hex(8)}
 
 
 @pytest.fixture(scope="session")
 def docker_client(engine_url: str, run_label: Mapping[str, str]) -> Iterator[docker.APIClient]:
-    """Give docker-py's low-level client, to look behind the agent's back."""
+    """Yield docker-py's low-level client, to look behind the agent's back."""
     client = docker.APIClient(base_url=engine_url, version="auto", timeout=120)
     yield client
     # An image whose tag was taken away while an app still ran from it has stayed.
@@ -135,7 +135,7 @@ def docker_client(engine_url: str, run_label: Mapping[str, str]) -> Iterator[doc
 
 @pytest.fixture(scope="session")
 def busybox_image(docker_client: docker.APIClient, run_label: Mapping[str, str]) -> Iterator[str]:
-    """Give an image with a page on port 8000, sh and ps, but neither user `app` nor chpasswd."""
+    """Yield an image with a page on port 8000, sh and ps, but neither user `app` nor chpasswd."""
     if find_static_busybox() is None:
         pytest.skip("needs a static busybox (Debian: busybox-static), which is not installed")
     with _tagged(docker_client, "rollcall-test-busybox") as tag:
@@ -145,7 +145,7 @@ def busybox_image(docker_client: docker.APIClient, run_label: Mapping[str, str])
 
 @pytest.fixture(scope="session")
 def ssh_image(docker_client: docker.APIClient) -> Iterator[str]:
-    """Give an image with user `app`, chpasswd, an SSH server on 22 and a page on port 8000."""
+    """Yield an image with user `app`, chpasswd, an SSH server on 22 and a page on port 8000."""
     if find_static_busybox() is None:
         pytest.skip("needs a static busybox (Debian: busybox-static), which is not installed")
     need("debootstrap")
@@ -187,14 +187,14 @@ def install(folder: Path) -> None:
 
 @pytest.fixture
 def daemons(tmp_path: Path, free_port: FreePort) -> Iterator[Daemons]:
-    """Give what starts registries and agents as processes, and ends them after the test."""
+    """Yield what starts registries and agents as processes, and ends them after the test."""
     with Daemons(folder=tmp_path / "daemons", free_port=free_port) as started:
         yield started
 
 
 @pytest.fixture
 def prometheus(tmp_path: Path, free_port: FreePort) -> Iterator[StartPrometheus]:
-    """Give a function from the content of prometheus.yml to a running Prometheus."""
+    """Yield a function from the content of prometheus.yml to a running Prometheus."""
     need("prometheus")
     with ExitStack() as stack:
 
@@ -210,7 +210,7 @@ def prometheus(tmp_path: Path, free_port: FreePort) -> Iterator[StartPrometheus]
 
 @contextmanager
 def _tagged(client: docker.APIClient, repository: str) -> Iterator[str]:
-    """Give a tag that no other run uses, and take the image away afterwards."""
+    """Yield a tag that no other run uses, and take the image away afterwards."""
     tag = f"{repository}:{secrets.token_hex(4)}"
     try:
         yield tag

@@ -23,7 +23,7 @@ def test_no_other_distribution_ships_a_folder_of_our_name(folder: str) -> None:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Give the names of the files in a wheel, built from a copy: a build leaves files behind."""
+    """Return the names of the files in a wheel, built from a copy: a build leaves files behind."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     source.mkdir()

@@ -174,7 +174,7 @@ class ContainerLister(Protocol):
     """Lists the containers of apps."""
 
     def __call__(self, *, seconds: float | None = None) -> Awaitable[Mapping[str, Container]]:
-        """Return them by id; EngineError after so many seconds, or the engine's usual time."""
+        """Return them by id; EngineError after ``seconds``, by default the engine's time limit."""
 
 
 class HostedAppsQuery:

@@ -39,7 +39,8 @@ class Apps:
 
     async def create(self, wanted: NewApp, requester: Requester) -> AppView:
         """Create an app and see it run."""
-        if self._runner.status(wanted.name) is None:  # else the app may be gone in its turn
+        # An operation under way may delete the app of that name.
+        if self._runner.status(wanted.name) is None:
             self._operations.create.check_name(wanted.name)
         run = partial(self._operations.create.run, wanted=wanted)
         await self._runner.run(wanted.name, "create", requester, run)

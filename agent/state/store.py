@@ -33,7 +33,7 @@ PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 COMMIT;
 """
-# The ids of so many undone operations are kept; a container that one of them made is an orphan.
+# How many ids of undone operations are kept; a container that one of them made is an orphan.
 MAX_UNDONE = 1024
 # Pages are written once and freed, in the file and in its write-ahead log, so that a stop or a
 # delete can still be recorded when the disk is full.

@@ -74,7 +74,7 @@ def _isolated(line: str) -> subprocess.CompletedProcess[str]:
 
 
 def _sleeps(duration: str) -> bool:
-    """Tell whether a process sleeps for so long."""
+    """Return whether a process sleeps for so long."""
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             if file.read_text() == f"sleep\0{duration}\0":

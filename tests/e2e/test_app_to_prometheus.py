@@ -28,7 +28,7 @@ class Deployment:
     app: dict[str, Any]
 
     def node(self) -> dict[str, Any] | None:
-        """Give the one node that is in the registry."""
+        """Return the one node that is in the registry."""
         nodes: list[dict[str, Any]] = self.registry.ask("GET", "/nodes").json()
         return nodes[0] if nodes else None
 

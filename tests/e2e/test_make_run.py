@@ -36,7 +36,7 @@ def var(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def make_run(var: Path, free_port: FreePort, app: str) -> TypeMakeRun:
-    """Give what types `make run`, each time over the same state."""
+    """Return what types `make run`, each time over the same state."""
     ports = {"registry_port": str(free_port()), "agent_port": str(free_port())}
     return lambda: running_make_run(var, app=app, **ports)
 
@@ -127,7 +127,7 @@ def _pid(*words: str | Path) -> int:
 
 
 def _pids(*words: str | Path) -> list[int]:
-    """Give the processes that have all these words in their command lines, bar make."""
+    """Return the processes that have all these words in their command lines, bar make."""
     found = []
     for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):

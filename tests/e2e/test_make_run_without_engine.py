@@ -42,14 +42,14 @@ class IsolatedRun(Run):
         return int(found[1])
 
     def shell(self, line: str) -> list[str]:
-        """Give the command that runs a line there."""
+        """Return the command that runs a line there."""
         namespaces = ["nsenter", "--target", str(self.screen.pid), "--net", "--mount"]
         return [*namespaces, "bash", "-c", line]
 
 
 @pytest.fixture
 def isolated_run() -> Iterator[IsolatedRun]:
-    """Give the shell."""
+    """Yield the shell."""
     need_root()
     with terminal(SHELL, folder=TOP, environment=os.environ) as screen:
         screen.press(f"{APART}\n")

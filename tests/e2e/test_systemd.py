@@ -33,7 +33,7 @@ print(urlopen(request, timeout=10).read().decode())
 def host(
     docker_client: docker.APIClient, destdir: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SystemdHost]:
-    """Give a host on which both daemons are installed and started."""
+    """Yield a host on which both daemons are installed and started."""
     need_root()
     edited = tmp_path_factory.mktemp("edited")
     edited.chmod(0o755)  # it becomes the root folder

@@ -125,7 +125,7 @@ class Daemon:
             raise AssertionError(f"SIGTERM did not end it:\n{self.log()}") from None
 
     def log(self) -> str:
-        """Give what it wrote so far."""
+        """Return what it wrote so far."""
         return self.log_path.read_text(errors="replace")
 
     def ask(
@@ -202,7 +202,7 @@ class Daemons:
         return daemon
 
     def __enter__(self) -> Self:
-        """Give itself."""
+        """Return itself."""
         return self
 
     def __exit__(

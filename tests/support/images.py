@@ -27,7 +27,7 @@ CMD ["/bin/sh", "-c", "/opt/busybox httpd -p 8000 -h /www && exec /usr/sbin/sshd
 
 
 def cache_folder() -> Path:
-    """Give the folder outside of the clone that keeps what is slow to make, and make it."""
+    """Return the folder outside of the clone that keeps what is slow to make, and make it."""
     base = os.environ.get("XDG_CACHE_HOME")
     folder = (Path(base) if base else Path.home() / ".cache") / "rollcall"
     folder.mkdir(parents=True, exist_ok=True)
@@ -35,7 +35,7 @@ def cache_folder() -> Path:
 
 
 def debian_tree(*packages: str) -> Path:
-    """Give a tar file of a small Debian with these packages, debootstrapped once and then kept."""
+    """Return a tar file of a small Debian with these packages, debootstrapped once and kept."""
     tree = cache_folder() / "-".join(["debian", RELEASE, *packages])
     tree = tree.with_suffix(".tar")
     with tree.with_suffix(".lock").open("w") as lock:

@@ -23,22 +23,22 @@ class Prometheus:
         self.log_path = log_path
 
     def get(self, path: str, **parameters: str) -> Any:
-        """Give the ``data`` of an answer of its HTTP API, such as ``targets``."""
+        """Return the ``data`` of an answer of its HTTP API, such as ``targets``."""
         answer = requests.get(f"{self.base_url}/api/v1/{path}", params=parameters, timeout=30)
         answer.raise_for_status()
         return answer.json()["data"]
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """Give an instant query's samples: ``[{"metric": {...}, "value": [time, "1"]}]``."""
+        """Return an instant query's samples: ``[{"metric": {...}, "value": [time, "1"]}]``."""
         samples: list[dict[str, Any]] = self.get("query", query=expression)["result"]
         return samples
 
     def log(self) -> str:
-        """Give what it wrote so far."""
+        """Return what it wrote so far."""
         return self.log_path.read_text(errors="replace")
 
     def ready(self) -> bool:
-        """Tell whether it serves."""
+        """Return whether it serves."""
         try:
             return requests.get(f"{self.base_url}/-/ready", timeout=5).ok
         except requests.RequestException:

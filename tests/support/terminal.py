@@ -30,7 +30,7 @@ class Terminal:
                 self._seen += data
 
     def text(self) -> str:
-        """Give all that was written so far."""
+        """Return all that was written so far."""
         return self._seen.decode(errors="replace").replace("\r\n", "\n")
 
     def wait_for(self, words: str, *, within: float) -> str:

@@ -103,11 +103,12 @@ class RebuildOperation:
 
     async def _clean_up(self, entry: ReplacedEntry) -> None:
         # An old container that the engine fails to remove does not matter to the app.
-        left = None
+        unremoved = None
         if entry.old_container_id is not None:
-            left = await self._containers.remove_or_stop(entry.old_container_id)
+            unremoved = await self._containers.remove_or_stop(entry.old_container_id)
+        # If another container holds the name, the sweeper warns of it and tries again.
         await self._containers.rename(entry.container_id, entry.app)
-        await self._repository.finish(entry, entry.target, undone=left)
+        await self._repository.finish(entry, entry.target, undone=unremoved)
 
     async def _undo(self, entry: ReplaceEntry, error: Exception) -> None:
         # A new container that the engine fails to remove must not keep the old one from running.

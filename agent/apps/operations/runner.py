@@ -90,7 +90,7 @@ class Job:
 
     @contextmanager
     def pulling(self) -> Iterator[Callable[[PullProgress], None]]:
-        """Show that an image is being pulled; what is given is to be called with the progress."""
+        """Show that an image is being pulled; yield a function to call with the progress."""
 
         def report(progress: PullProgress) -> None:
             self._pull = progress
@@ -108,7 +108,7 @@ Recover = Callable[[Job, Any], Awaitable[None]]
 
 
 class OperationRunner:
-    """Runs operations. One goes on when the client that asked for it has gone.
+    """Runs operations. One goes on when the client that asked for it disconnects.
 
     ``recover`` finishes or undoes an operation that broke off, for each type of entry.
     """
@@ -227,8 +227,8 @@ class OperationRunner:
             await self._recover_entry(job, entry)
         except (AppError, EngineRefused) as error:
             # A delete may replace any entry. Before other operations the entry has to go.
-            left = self._repository.entry(job.app) is not None
-            if left and job.header.operation != "delete":
+            unfinished = self._repository.entry(job.app) is not None
+            if unfinished and job.header.operation != "delete":
                 raise
             self._log.warning("operation not recovered", app=job.app, reason=_reason(error))
 

@@ -86,10 +86,13 @@ class Restarter:
                 self._log.warning("starting an app that went down with the engine", app=name)
 
     async def set_passwords(self, containers: Mapping[str, Container]) -> None:
-        """Set the passwords that wait for apps which run by now."""
+        """Set the passwords that wait for apps which others have started."""
         for app in self._repository.existing():
             container = containers.get(app.container_id or "")
-            if app.password_pending and container is not None and container.state == "running":
+            is_running = container is not None and container.state == "running"
+            # An unfinished operation is recovered first, on the schedule of its retries.
+            is_idle = self._runner.status(app.name) is None
+            if app.password_pending and is_running and is_idle:
                 # If it fails, the runner logs it and the password stays pending.
                 with suppress(AppError, EngineError):
                     await self._runner.run(app.name, "keys", AGENT, self._password.apply_pending)

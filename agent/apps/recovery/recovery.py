@@ -87,7 +87,8 @@ class JournalRecovery:
     async def recover(self) -> None:
         """Recover each operation that is due. One that fails stays in the journal."""
         for entry in self._unfinished():
-            if self._schedule.is_due(entry.id):
+            # While another was recovered, a request may have recovered this one and gone on.
+            if entry in self._unfinished() and self._schedule.is_due(entry.id):
                 repeated = self._schedule.begin(entry.id)
                 with suppress(Exception):  # the runner has logged it
                     await self._runner.recover(entry, repeated=repeated)

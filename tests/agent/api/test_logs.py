@@ -7,7 +7,7 @@ from pathlib import Path
 import docker
 import pytest
 
-from tests.support.agent.derived_images import derived_image
+from tests.support.agent.containers import derived_image
 from tests.support.agent.engine_proxy import EngineProxy, engine_proxy
 from tests.support.agent.in_process import (
     OPERATOR,

@@ -5,7 +5,7 @@ from pathlib import Path
 import docker
 import pytest
 
-from tests.support.agent.derived_images import derived_image
+from tests.support.agent.containers import derived_image
 from tests.support.agent.dockerd import IMAGE, Dockerd
 from tests.support.agent.in_process import InProcessAgent, async_until, in_process_agent
 

@@ -16,6 +16,7 @@ FIELDS = {
     "cpu",
     "memory",
     "env",
+    "description",
     "labels",
     "state",
     "desired",

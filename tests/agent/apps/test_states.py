@@ -7,7 +7,7 @@ from typing import Any
 import docker
 import pytest
 
-from tests.support.agent.derived_images import derived_image
+from tests.support.agent.containers import derived_image
 from tests.support.agent.in_process import InProcessAgent, async_until, in_process_agent
 
 pytestmark = pytest.mark.real

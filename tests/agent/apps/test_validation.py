@@ -15,7 +15,7 @@ from agent.model import NewApp
 
 
 def refusal(check: Callable[[], object]) -> str:
-    """Give the words of a refusal, none where there is no refusal."""
+    """Return the message of a refusal, empty if there is none."""
     try:
         check()
     except AppError as error:

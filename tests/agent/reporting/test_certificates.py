@@ -8,7 +8,7 @@ from structlog.testing import LogCapture
 from agent.reporting.certificates import CertificateMonitor
 from agent.reporting.connections import RegistryConnection
 from registry.client.client import ClientTls
-from tests.support.agent.fake_registry import FakeRegistry
+from tests.support.agent.reporter_harness import FakeRegistry
 from tests.support.certificates import Authority
 
 

@@ -6,7 +6,7 @@ from agent.reporting.backoff import Backoff
 from registry.client.client import Busy, CloneRefused, WrongKey
 from registry.message import Heartbeat
 from tests.support.agent.reporter_harness import UNREACHABLE, ReporterHarness
-from tests.support.virtual_time import in_virtual_time
+from tests.support.clocks import in_virtual_time
 
 
 @in_virtual_time

@@ -81,7 +81,7 @@ class ObservedApp:
         self._client.exec_start(made["Id"])
 
     def request(self, operation: str) -> Callable[[], None]:
-        """Give what asks for the operation, whether or not somebody is there to answer."""
+        """Return what asks for the operation, whether or not somebody is there to answer."""
         record = {} if operation == "create" else self.record() or {}
         body = {"name": self.name, "image": self._image, "memory": 32, "cpu": 50}
         swapped = {"ssh_port": record.get("http_port"), "http_port": record.get("ssh_port")}
@@ -104,7 +104,7 @@ class ObservedApp:
         return ask
 
     def settled(self) -> dict[str, Any] | None:
-        """Give the record once no change is under way, None if there is no app."""
+        """Return the record once no change is under way, None if there is no app."""
 
         def quiet() -> bool:
             record = self.record()
@@ -154,7 +154,7 @@ class ObservedApp:
 
 @pytest.fixture
 def rng() -> random.Random:
-    """Give the source of the moments; its seed is printed."""
+    """Return the source of the moments; its seed is printed."""
     seed = os.environ.get("ROLLCALL_SEED") or secrets.token_hex(4)
     LOG.warning("ROLLCALL_SEED=%s", seed)
     return random.Random(seed)
@@ -168,7 +168,7 @@ def agent_and_app(
     busybox_image: str,
     rng: random.Random,
 ) -> Iterator[tuple[Daemon, ObservedApp]]:
-    """Give an agent and its app."""
+    """Yield an agent and its app."""
     settings = {"bind": "127.0.0.1", "stop_seconds": 1}
     agent = daemons.agent(engine=engine_url, apps=settings)
     app = ObservedApp(agent, docker_client, busybox_image, rng)

@@ -11,7 +11,7 @@ from typing import Any
 import docker
 import pytest
 
-from tests.support.agent.passwords import PASSWORD
+from tests.support.agent.containers import PASSWORD
 from tests.support.daemons import Daemons
 
 pytestmark = pytest.mark.real

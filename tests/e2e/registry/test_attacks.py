@@ -21,13 +21,13 @@ def registry(daemons: Daemons) -> Daemon:
 
 @pytest.fixture
 def sockets() -> Iterator[ExitStack]:
-    """Give what closes the sockets of a test."""
+    """Yield what closes the sockets of a test."""
     with ExitStack() as stack:
         yield stack
 
 
 def resident(registry: Daemon) -> int:
-    """Give the process's memory in bytes."""
+    """Return the process's memory in bytes."""
     pages = Path(f"/proc/{registry.pid}/statm").read_text("ascii").split()[1]
     return int(pages) * 4096
 
@@ -41,7 +41,7 @@ def connect(registry: Daemon, sockets: ExitStack, sent: bytes) -> socket.socket:
 
 
 def head(registry: Daemon, *lines: str) -> bytes:
-    """Give a POST's head."""
+    """Return a POST's head."""
     first = ["POST /nodes/evil HTTP/1.1", "Host: x", f"Authorization: {registry.key}"]
     return "\r\n".join([*first, *lines, "", ""]).encode()
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from dev.waiting import until
+from tests.support.clocks import WallClock
 from tests.support.daemons import Daemon, Daemons
-from tests.support.wall_clock import WallClock
 
 pytestmark = pytest.mark.real("faketime")
 
@@ -25,7 +25,7 @@ def wall(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WallClock:
 
 
 def states(registry: Daemon) -> dict[str, int]:
-    """Give how many nodes are fresh and how many stale."""
+    """Return how many nodes are fresh and how many stale."""
     lines = registry.ask("GET", "/metrics").text.splitlines()
     found = [line for line in lines if line.startswith("rollcall_registry_nodes{")]
     return {line.split('"')[1]: int(float(line.split()[-1])) for line in found}

@@ -22,7 +22,7 @@ EMPTY: dict[str, object] = {"labels": [], "kv": {}}
 
 @pytest.fixture
 def sockets() -> Iterator[ExitStack]:
-    """Give what closes the sockets of a test."""
+    """Yield what closes the sockets of a test."""
     with ExitStack() as stack:
         yield stack
 
@@ -60,12 +60,12 @@ def until_refused(clients: Sequence[socket.socket], least: int) -> None:
 
 
 def resident(registry: Daemon) -> int:
-    """Give the process's memory in bytes."""
+    """Return the process's memory in bytes."""
     return int(Path(f"/proc/{registry.pid}/statm").read_text("ascii").split()[1]) * 4096
 
 
 def connections(registry: Daemon) -> float:
-    """Give the number of connections that the registry knows of."""
+    """Return the number of connections that the registry knows of."""
     lines = registry.ask("GET", "/metrics").text.splitlines()
     return next(
         float(line.split()[1]) for line in lines if line[:25] == "rollcall_http_connections"

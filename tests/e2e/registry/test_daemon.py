@@ -36,7 +36,7 @@ class CommandResult(NamedTuple):
 
 @pytest.fixture
 def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., CommandResult]:
-    """Give what runs the program with some settings, within this process."""
+    """Return what runs the program with some settings, within this process."""
 
     def run(*arguments: str, **settings: Any) -> CommandResult:
         config = tmp_path / "config.yml"

@@ -22,14 +22,14 @@ pytestmark = pytest.mark.real("mkfs.ext4", "mount")
 
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
-    """Give what is undone after the daemons have ended."""
+    """Yield what is undone after the daemons have ended."""
     with ExitStack() as stack:
         yield stack
 
 
 @pytest.fixture
 def daemons(stack: ExitStack, tmp_path: Path, free_port: FreePort) -> Iterator[Daemons]:
-    """Give what starts daemons; they end before their disks are unmounted."""
+    """Yield what starts daemons; they end before their disks are unmounted."""
     del stack  # only its place in the order matters
     need_root()
     with Daemons(folder=tmp_path / "daemons", free_port=free_port) as started:

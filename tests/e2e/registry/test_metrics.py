@@ -15,7 +15,7 @@ from tests.support.daemons import Daemon, Daemons
 
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory: pytest.TempPathFactory, free_port: FreePort) -> Iterator[Daemon]:
-    """Give a registry to which something of each kind has happened."""
+    """Yield a registry to which something of each kind has happened."""
     folder = tmp_path_factory.mktemp("metrics") / "daemons"
     with Daemons(folder=folder, free_port=free_port) as daemons:
         yield _busy(daemons.registry(log={"level": "info"}))
@@ -35,7 +35,7 @@ def _busy(registry: Daemon) -> Daemon:
 
 
 def samples(registry: Daemon) -> dict[str, float]:
-    """Give each sample by its name and labels, as they are written."""
+    """Return each sample by its name and labels, as they are written."""
     text = registry.ask("GET", "/metrics").text
     return {
         f"{sample.name}{sorted(sample.labels.items()) or ''}": sample.value

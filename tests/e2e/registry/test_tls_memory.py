@@ -14,7 +14,7 @@ MIB = 1024
 
 
 def memory_kib(daemon: Daemon) -> int:
-    """Give the memory that a daemon has now."""
+    """Return the memory that a daemon has now."""
     status = Path(f"/proc/{daemon.pid}/status").read_text()
     return int(status.partition("VmRSS:")[2].split()[0])
 

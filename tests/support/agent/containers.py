@@ -1,8 +1,18 @@
-"""Looking at an app's container behind the agent's back."""
+"""Containers and images of apps, looked at and made without the agent."""
 
+import asyncio
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import asyncssh
 import docker
+
+from dev.images import build
+from tests.support.agent.in_process import InProcessAgent, async_until
+
+PASSWORD = "correct horse: battery"
 
 
 def limits(client: docker.APIClient, record: dict[str, Any]) -> tuple[int, int, int, int]:
@@ -35,3 +45,63 @@ def run_in_container(client: docker.APIClient, record: dict[str, Any], script: s
     output: bytes = client.exec_start(made["Id"])
     assert client.exec_inspect(made["Id"])["ExitCode"] == 0, output
     return output.decode()
+
+
+@contextmanager
+def derived_image(client: docker.APIClient, base: str, lines: str) -> Iterator[str]:
+    """Build an image from another with more lines in its Dockerfile; delete it at the end."""
+    tag = f"rollcall-test-variant:{secrets.token_hex(4)}"
+    build(client, tag, f"FROM {base}\n{lines}\n", {})
+    try:
+        yield tag
+    finally:
+        client.remove_image(tag, force=True)
+
+
+async def log_in(record: dict[str, Any], password: str) -> str:
+    """Log in as `app` over the app's SSH port; return what `id -un` prints there."""
+    async with asyncssh.connect(
+        "127.0.0.1",
+        record["ssh_port"],
+        username="app",
+        password=password,
+        known_hosts=None,
+        client_keys=None,
+        agent_path=None,
+        config=None,
+    ) as connection:
+        done = await connection.run("id -un", check=True)
+        return str(done.stdout).strip()
+
+
+async def until_ssh_answers(record: dict[str, Any]) -> None:
+    """Wait until the app's SSH server answers."""
+
+    async def answers() -> bool:
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", record["ssh_port"])
+        except OSError:
+            return False
+        try:
+            return (await reader.readline()).startswith(b"SSH-")
+        except OSError:
+            return False
+        finally:
+            writer.close()
+
+    await async_until(answers)
+
+
+async def set_password(
+    agent: InProcessAgent, record: dict[str, Any], password: str = PASSWORD
+) -> Any:
+    """Set the password of an app; return its record."""
+    answer = await agent.ask(
+        "PUT",
+        f"/{record['name']}/keys",
+        data=password.encode(),
+        headers={"Content-Type": "text/plain"},
+    )
+    assert answer.status == 200, answer.json
+    assert answer.json["password"] in ("set", "pending")
+    return answer.json

@@ -54,7 +54,7 @@ class Dockerd:
         until(lambda: engine.responds(self.url), "the test's own engine", within=START_SECONDS)
 
     def inside(self) -> list[str]:
-        """Give the words that let a command run in its network."""
+        """Return the words that let a command run in its network."""
         if self._network is None:
             up = "ip link set lo up && echo up && exec sleep infinity"
             self._network = subprocess.Popen(
@@ -99,7 +99,7 @@ class Dockerd:
         self._running().send_signal(signal.SIGCONT)
 
     def client(self) -> docker.APIClient:
-        """Give docker-py's low-level client for it."""
+        """Return docker-py's low-level client for it."""
         return docker.APIClient(base_url=self.url, version="auto", timeout=60)
 
     def build(self) -> None:
@@ -113,7 +113,7 @@ class Dockerd:
         return self._process
 
     def __enter__(self) -> Self:
-        """Give itself; it is not started yet."""
+        """Return itself; it is not started yet."""
         return self
 
     def __exit__(

@@ -37,7 +37,7 @@ def node_key(registry: Daemon, hostname: str) -> str:
 
 
 def status(agent: Daemon) -> dict[str, Any]:
-    """Give what ``rollcall-agent status --json`` prints."""
+    """Return what ``rollcall-agent status --json`` prints."""
     printed = run_command("rollcall-agent", agent, "status", "--json")
     assert printed.stderr == ""
     view: dict[str, Any] = json.loads(printed.stdout)
@@ -45,7 +45,7 @@ def status(agent: Daemon) -> dict[str, Any]:
 
 
 def registry_statuses(agent: Daemon) -> dict[str, dict[str, Any]]:
-    """Give how an agent stands with each of its registries, from the file that it keeps."""
+    """Return how an agent stands with each of its registries, from the file that it keeps."""
     kept = json.loads((agent.config_path.parent / "status.json").read_text())
     return {registry_status["url"]: registry_status for registry_status in kept["registries"]}
 
@@ -61,7 +61,7 @@ def until_state(agent: Daemon, url: str, state: str) -> dict[str, Any]:
 
 
 def nodes(registry: Daemon) -> dict[str, dict[str, Any]]:
-    """Give all nodes by hostname."""
+    """Return all nodes by hostname."""
     return {node["hostname"]: node for node in registry.ask("GET", "/nodes").json()}
 
 
@@ -84,7 +84,7 @@ def change_settings(daemon: Daemon, **settings: Any) -> None:
 
 
 def metric_value(daemon: Daemon, line: str) -> float | None:
-    """Give the value of a metric, named with its labels as /metrics shows it."""
+    """Return the value of a metric, named with its labels as /metrics shows it."""
     for shown in daemon.ask("GET", "/metrics").text.splitlines():
         if shown.startswith(line + " "):
             return float(shown.rpartition(" ")[2])
@@ -92,6 +92,6 @@ def metric_value(daemon: Daemon, line: str) -> float | None:
 
 
 def heartbeats_taken(agent: Daemon, registry: Daemon) -> float:
-    """Give how many heartbeats of an agent a registry has taken."""
+    """Return how many heartbeats of an agent a registry has taken."""
     counted = f'outcome="taken",registry="{registry.base_url}"'
     return metric_value(agent, f"rollcall_agent_heartbeats_total{{{counted}}}") or 0

@@ -29,7 +29,7 @@ class Run:
         self.screen.wait_for(READY, within=READY_SECONDS)
 
     def curl_lines(self) -> list[str]:
-        """Give the lines that it tells to paste."""
+        """Return the lines that it tells to paste."""
         text = self.screen.text().rpartition("Paste these")[2]
         return re.findall(r"^\s+(curl .*)$", text, re.MULTILINE)
 
@@ -39,7 +39,7 @@ class Run:
         return msgspec.json.decode(done.stdout)
 
     def shell(self, line: str) -> list[str]:
-        """Give the command that runs a line where `make run` runs."""
+        """Return the command that runs a line where `make run` runs."""
         return ["bash", "-c", line]
 
 

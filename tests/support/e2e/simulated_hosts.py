@@ -110,13 +110,13 @@ class SimulatedHosts:
         return self._tools / "on-machine"
 
     def environment(self) -> dict[str, str]:
-        """Give the environment of the one who sits at the work machine."""
+        """Return the environment of the one who sits at the work machine."""
         path = f"{self._tools}:{self._programs}:{os.environ['PATH']}"
         mine = {"MACHINES": self._folder, "TOOLS": self._tools, "PROGRAMS": self._programs}
         return {**os.environ, **{name: str(at) for name, at in mine.items()}, "PATH": path}
 
     def log(self, machine: str, unit: str) -> str:
-        """Give what a daemon wrote since its last start."""
+        """Return what a daemon wrote since its last start."""
         return (self._folder / machine / f"{unit}.log").read_text()
 
     def close(self) -> None:

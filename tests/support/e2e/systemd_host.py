@@ -52,15 +52,15 @@ class SystemdHost:
         return self._client.exec_inspect(made["Id"])["ExitCode"], output.decode()
 
     def state(self, unit: str) -> str:
-        """Give a unit's state, such as ``active`` or ``failed``."""
+        """Return a unit's state, such as ``active`` or ``failed``."""
         return self.try_to(f"systemctl is-active {unit}")[1].strip()
 
     def pid(self, unit: str) -> int:
-        """Give the process id of a unit's daemon."""
+        """Return the process id of a unit's daemon."""
         return int(self.run(f"systemctl show --property MainPID --value {unit}"))
 
     def address(self) -> str:
-        """Give its address on the engine's network."""
+        """Return its address on the engine's network."""
         inspected = self._client.inspect_container(self._container)
         address: str = inspected["NetworkSettings"]["Networks"]["bridge"]["IPAddress"]
         return address
@@ -68,7 +68,7 @@ class SystemdHost:
 
 @contextmanager
 def systemd_image(client: docker.APIClient) -> Iterator[str]:
-    """Give an image with systemd, for as long as this lasts."""
+    """Yield an image with systemd, for as long as this lasts."""
     tree = debian_tree("systemd-sysv", "dbus", "python3", "procps")
     with imported(client, tree, f"rollcall-test-systemd:{secrets.token_hex(4)}") as image:
         yield image

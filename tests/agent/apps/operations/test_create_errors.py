@@ -6,7 +6,7 @@ from typing import Any
 import docker
 import pytest
 
-from tests.support.agent.derived_images import derived_image
+from tests.support.agent.containers import derived_image
 from tests.support.agent.in_process import InProcessAgent, async_until
 
 pytestmark = pytest.mark.real

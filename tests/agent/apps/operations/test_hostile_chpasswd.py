@@ -7,7 +7,7 @@ from pathlib import Path
 import docker
 import pytest
 
-from tests.support.agent.derived_images import derived_image
+from tests.support.agent.containers import derived_image
 from tests.support.agent.in_process import InProcessAgent, in_process_agent
 
 pytestmark = pytest.mark.real
@@ -21,7 +21,7 @@ WRITES_FOR_EVER = "while true; do echo more; busybox usleep 10000; done"
 def hostile_image(
     request: pytest.FixtureRequest, docker_client: docker.APIClient, busybox_image: str
 ) -> Iterator[str]:
-    """Give an image with the user `app` whose chpasswd never ends."""
+    """Yield an image with the user `app` whose chpasswd never ends."""
     program = f"#!/bin/sh\\n{request.param}\\n"
     script = f"busybox printf '{program}' > /bin/chpasswd; busybox chmod 755 /bin/chpasswd"
     user = "echo app:x:1000:1000::/:/bin/sh >> /etc/passwd"
@@ -32,7 +32,7 @@ def hostile_image(
 
 @pytest.fixture
 async def impatient_agent(tmp_path: Path, engine_url: str) -> AsyncIterator[InProcessAgent]:
-    """Give apps whose agent does not wait long for its engine, nor for a program in an app."""
+    """Yield apps whose agent does not wait long for its engine, nor for a program in an app."""
     async with in_process_agent(tmp_path, engine_url, timeout_seconds=20) as agent:
         yield agent
 

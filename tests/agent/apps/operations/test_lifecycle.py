@@ -5,8 +5,7 @@ import secrets
 import docker
 import pytest
 
-from tests.support.agent.containers import containers_of, read_file, write_file
-from tests.support.agent.derived_images import derived_image
+from tests.support.agent.containers import containers_of, derived_image, read_file, write_file
 from tests.support.agent.in_process import InProcessAgent
 
 pytestmark = pytest.mark.real

@@ -3,7 +3,7 @@
 import docker
 import pytest
 
-from tests.support.agent.derived_images import derived_image
+from tests.support.agent.containers import derived_image
 from tests.support.agent.in_process import InProcessAgent
 
 pytestmark = pytest.mark.real

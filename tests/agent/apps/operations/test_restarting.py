@@ -6,8 +6,7 @@ from typing import Any
 import docker
 import pytest
 
-from tests.support.agent.containers import containers_of, limits, write_file
-from tests.support.agent.derived_images import derived_image
+from tests.support.agent.containers import containers_of, derived_image, limits, write_file
 from tests.support.agent.in_process import (
     AgentResponse,
     InProcessAgent,
@@ -25,7 +24,7 @@ CRASHES = (
 
 @pytest.fixture
 def crashing_image(docker_client: docker.APIClient, busybox_image: str) -> Any:
-    """Give an image whose app ends as soon as there is a file in its volume."""
+    """Yield an image whose app ends as soon as there is a file in its volume."""
     with derived_image(
         docker_client, busybox_image, f'CMD ["/bin/sh", "-c", "{CRASHES}"]'
     ) as image:
@@ -35,7 +34,7 @@ def crashing_image(docker_client: docker.APIClient, busybox_image: str) -> Any:
 async def restarting_app(
     agent: InProcessAgent, client: docker.APIClient, image: str
 ) -> dict[str, Any]:
-    """Give the record of an app between two starts, with a while to go before the next."""
+    """Return the record of an app between two starts, with a while to go before the next."""
     record = await agent.create(image)
     write_file(client, record, "x")
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.real
 
 @pytest.fixture
 async def agent(tmp_path: Path, engine_url: str) -> AsyncIterator[InProcessAgent]:
-    """Give an agent whose stops of stubborn apps last until a test kills the container."""
+    """Yield an agent whose stops of stubborn apps last until a test kills the container."""
     async with in_process_agent(tmp_path, engine_url, stop_seconds=300) as running:
         yield running
 

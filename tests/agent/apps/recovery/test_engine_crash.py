@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.agent.derived_images import derived_image
+from tests.support.agent.containers import derived_image
 from tests.support.agent.dockerd import IMAGE, Dockerd
 from tests.support.agent.in_process import async_until, in_process_agent
 
@@ -20,7 +20,7 @@ STUBBORN = """CMD ["/bin/sh", "-c", "trap '' TERM; while true; do sleep 1; done"
 
 @pytest.fixture
 def dockerd() -> Iterator[Dockerd]:
-    """Give an engine with the image that apps are made of."""
+    """Yield an engine with the image that apps are made of."""
     with Dockerd() as engine:
         engine.start()
         engine.build()
@@ -111,7 +111,7 @@ def port_taken(engine: Dockerd, port: int) -> Iterator[None]:
 
 @pytest.fixture
 def live_restore_dockerd() -> Iterator[Dockerd]:
-    """Give an engine whose containers outlive it, with the image that apps are made of."""
+    """Yield an engine whose containers outlive it, with the image that apps are made of."""
     with Dockerd() as engine:
         engine.start(live_restore=True)
         engine.build()

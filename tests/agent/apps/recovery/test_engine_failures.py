@@ -13,7 +13,7 @@ from agent.apps import AppChanges, Apps, NewApp
 from agent.apps.errors import AppNotFound, MemoryInUse, NameTaken, NoSuchUser, StartFailed
 from agent.engine import DockerEngine
 from agent.engine.protocol import EngineError
-from tests.support.agent.derived_images import derived_image
+from tests.support.agent.containers import derived_image
 from tests.support.agent.failing_engines import (
     ContestedNameEngine,
     ContestedVolumeEngine,

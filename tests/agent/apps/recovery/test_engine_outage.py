@@ -19,14 +19,14 @@ BOUND = 40.0
 
 @pytest.fixture
 def dockerd() -> Iterator[Dockerd]:
-    """Give an engine that is not started yet."""
+    """Yield an engine that is not started yet."""
     with Dockerd() as engine:
         yield engine
 
 
 @pytest.fixture
 async def agent(dockerd: Dockerd, tmp_path: Path) -> AsyncIterator[InProcessAgent]:
-    """Give an agent's apps whose engine the test can do anything to."""
+    """Yield an agent's apps whose engine the test can do anything to."""
     async with in_process_agent(
         tmp_path / "agent", dockerd.url, timeout_seconds=ENGINE_SECONDS, keep=True
     ) as agent:

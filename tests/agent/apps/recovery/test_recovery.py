@@ -5,6 +5,7 @@ import secrets
 import shutil
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,21 @@ import docker
 import docker.errors
 import pytest
 import requests
+import structlog
+from structlog.testing import LogCapture
 
-from agent.apps.recovery.recovery import RetrySchedule
-from agent.model import EntryHeader, ReplaceEntry
+from agent.apps import NewApp
+from agent.apps.operations.runner import Job, OperationRunner
+from agent.apps.recovery.recovery import JournalRecovery, RetrySchedule
+from agent.apps.repository import AppRepository
+from agent.engine.protocol import EngineRefused
+from agent.model import App, EntryHeader, ReplaceEntry, StopEntry
 from agent.state.store import Store
 from dev.waiting import until
-from tests.support.agent.derived_images import derived_image
-from tests.support.agent.in_process import async_until, in_process_agent
+from tests.support.agent.containers import derived_image
+from tests.support.agent.fake_engine import IMAGE, FakeEngine
+from tests.support.agent.in_process import DEFAULTS, async_until, in_process_agent
+from tests.support.agent.running_apps import ASKER, running_apps
 from tests.support.daemons import Daemons
 
 CRASHES = 'CMD ["/bin/sh", "-c", "sleep 0.6; exit 3"]'
@@ -41,6 +50,64 @@ def test_attempts_at_what_cannot_be_settled_become_rare() -> None:
     assert schedule.seconds_to_next({"c2"}, 50) == 50
     schedule.keep({"c2"})
     assert schedule.begin("c1") is False
+
+
+def stop_of(name: str) -> StopEntry:
+    target = App(name=name, image="i", ssh_port=1, http_port=2, cpu=1, memory=6, created_at="")
+    header = EntryHeader(id=name, operation="stop", app=name, by="ops", since=0)
+    return StopEntry(header=header, target=target)
+
+
+async def test_an_operation_that_ended_while_another_was_recovered_is_not_recovered_again(
+    tmp_path: Path,
+) -> None:
+    store, first, second = Store(tmp_path / "agent.db"), stop_of("first"), stop_of("second")
+    repository, recovered = AppRepository(store), list[str]()
+    repository.load(await store.open())
+    for entry in (first, second):
+        await repository.begin(entry)
+
+    async def recover(job: Job, entry: StopEntry) -> None:
+        recovered.append(job.app)
+        for ended in {entry.app: entry, "second": second}.values():  # as a request would do
+            await repository.finish(ended, ended.target)
+
+    runner = OperationRunner(
+        repository=repository,
+        recover={StopEntry: recover},
+        clock=lambda: 0.0,
+        log=structlog.wrap_logger(None, processors=[LogCapture()]),
+    )
+    await JournalRecovery(
+        repository=repository, runner=runner, schedule=RetrySchedule(lambda: 0.0)
+    ).recover()
+    await repository.close()
+
+    assert recovered == ["first"]
+
+
+async def test_a_pending_password_does_not_hasten_the_recovery_of_its_app(tmp_path: Path) -> None:
+    engine, refused = FakeEngine(), list[str]()
+    defaults = replace(DEFAULTS, settle_seconds=0, min_free_percent=0)
+
+    async def refuse(step: str) -> None:
+        if step == "before stop":
+            refused.append(step)
+            raise EngineRefused("no")
+
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=defaults) as apps:
+        await apps.create(NewApp(name="web", image=IMAGE), ASKER)
+        await apps.stop("web", ASKER)
+        await apps.set_password("web", "a good password", ASKER)
+        (container,) = engine.state.containers.values()
+        container.state = "running"
+        engine.at_step = refuse
+        with pytest.raises(EngineRefused):
+            await apps.stop("web", ASKER)
+
+    refused.clear()
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=defaults):
+        assert len(refused) == 1
 
 
 @pytest.mark.real

@@ -10,8 +10,7 @@ import docker
 import pytest
 
 from agent.engine import DockerEngine
-from tests.support.agent.containers import read_file, run_in_container
-from tests.support.agent.derived_images import derived_image
+from tests.support.agent.containers import derived_image, read_file, run_in_container
 from tests.support.agent.in_process import InProcessAgent, async_until, in_process_agent
 
 pytestmark = pytest.mark.real

@@ -3,8 +3,7 @@
 import docker
 import pytest
 
-from tests.support.agent.containers import run_in_container
-from tests.support.agent.derived_images import derived_image
+from tests.support.agent.containers import derived_image, run_in_container
 from tests.support.agent.in_process import InProcessAgent
 
 pytestmark = pytest.mark.real

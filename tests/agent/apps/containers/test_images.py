@@ -9,7 +9,7 @@ import pytest
 
 from agent.engine import ImageRegistryLogin
 from tests.conftest import FreePort
-from tests.support.agent.derived_images import derived_image
+from tests.support.agent.containers import derived_image
 from tests.support.agent.image_registry import (
     PASSWORD,
     USER,
@@ -42,7 +42,7 @@ def password_file(tmp_path: Path) -> Path:
 async def agent(
     tmp_path: Path, engine_url: str, image_server: ImageRegistry, password_file: Path
 ) -> AsyncIterator[InProcessAgent]:
-    """Give an agent's apps that may pull from the server below ``team``, and nowhere else there."""
+    """Yield an agent that may pull from the server below ``team``, and nowhere else there."""
     wrong = tmp_path / "wrong.password"
     wrong.write_text("not this one")
     logins = (

@@ -1,10 +1,13 @@
-"""Coroutines that wait in virtual time: the clock jumps to the next timer instead of waiting."""
+"""Clocks that tests set: virtual time for coroutines, a wall clock for real daemons."""
 
 import asyncio
 import selectors
 from collections.abc import Callable, Coroutine
 from functools import wraps
+from pathlib import Path
 from typing import Any, ParamSpec
+
+import pytest
 
 P = ParamSpec("P")
 
@@ -49,3 +52,22 @@ def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P,
             runner.run(test(*args, **kwargs))
 
     return run
+
+
+class WallClock:
+    """The clock that daemons started from now on see."""
+
+    def __init__(self, file: Path, environment: pytest.MonkeyPatch) -> None:
+        (library,) = Path("/usr/lib").glob("*/faketime/libfaketime.so.1")
+        self._file = file
+        self.set_by(0)
+        environment.setenv("LD_PRELOAD", str(library))
+        environment.setenv("FAKETIME_TIMESTAMP_FILE", str(file))
+        environment.setenv("FAKETIME_NO_CACHE", "1")
+        environment.setenv("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+
+    def set_by(self, seconds: int) -> None:
+        """Set it so far from the true time."""
+        draft = self._file.with_suffix(".new")
+        draft.write_text(f"{seconds:+d}")
+        draft.replace(self._file)
