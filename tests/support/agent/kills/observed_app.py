@@ -1,0 +1,113 @@
+"""An app of an agent that gets killed, and what is known of the app from outside."""
+
+import io
+import secrets
+import tarfile
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import docker
+import docker.errors
+
+from dev.waiting import until
+from tests.support.agent.containers import containers_of, write_file
+from tests.support.daemons import Daemon
+
+SETTLE_SECONDS = 120.0
+
+
+class ObservedApp:
+    """An app, seen through the agent's API and behind its back.
+
+    Attributes:
+        agent: the agent that has the app.
+        client: the engine that the agent uses.
+        name: the app's name, which no other app has.
+        content: what was last written into the app's volume.
+
+    """
+
+    def __init__(self, agent: Daemon, client: docker.APIClient) -> None:
+        self.agent = agent
+        self.client = client
+        self.name = f"victim-{secrets.token_hex(4)}"
+        self.content = ""
+
+    @property
+    def path(self) -> str:
+        """The app's path in the agent's API."""
+        return f"/v1/apps/{self.name}"
+
+    @property
+    def volume(self) -> str:
+        """The name of the app's volume."""
+        return f"rollcall-{self.name}"
+
+    def record(self) -> dict[str, Any] | None:
+        """Return the app's record, None if there is no app."""
+        answer = self.agent.ask("GET", self.path)
+        assert answer.status_code in (200, 404), answer.text
+        record: dict[str, Any] = answer.json()
+        return record if answer.ok else None
+
+    def settled(self) -> dict[str, Any] | None:
+        """Return the record once no change is under way, None if there is no app."""
+
+        def quiet() -> bool:
+            record = self.record()
+            return record is None or record["progress"] is None
+
+        until(quiet, "the end of the change", within=SETTLE_SECONDS)
+        return self.record()
+
+    def write(self) -> None:
+        """Write new content into the volume of the running app."""
+        record = self.record()
+        assert record is not None
+        self.content = secrets.token_hex(8)
+        write_file(self.client, record, self.content)
+
+    def containers(self) -> list[dict[str, Any]]:
+        """List the app's containers, as the engine has them."""
+        return containers_of(self.client, self.name)
+
+    def check(self) -> None:
+        """See that there is one container or no app, and that record, container and data agree."""
+        record, containers = self.settled(), self.containers()
+        if record is None:
+            assert containers == []
+            return
+        (container,) = containers
+        self.check_container(record, container["Id"])
+        assert record["state"] == ("running" if record["desired"] == "running" else "exited")
+        assert self.read_file(container["Id"], "/srv/file") == self.content
+
+    def check_container(self, record: Mapping[str, Any], container_id: str) -> None:
+        """See that a record and its container agree."""
+        assert record["container_id"] == container_id
+        seen = self.client.inspect_container(container_id)
+        assert seen["Name"] == f"/{self.name}"
+        host = seen["HostConfig"]
+        assert host["Memory"] == host["MemorySwap"] == record["memory"] << 20
+        assert host["CpuQuota"] == record["cpu"] * 1000
+        bindings = {int(each[0]["HostPort"]) for each in host["PortBindings"].values()}
+        assert bindings == {record["ssh_port"], record["http_port"]}
+
+    def read_file(self, container_id: str, path: str) -> str | None:
+        """Read a file in a container, which need not run; None if there is no such file."""
+        try:
+            chunks, _ = self.client.get_archive(container_id, path)
+        except docker.errors.NotFound:
+            return None
+        with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
+            file = archive.extractfile(archive.getmembers()[0])
+            assert file is not None
+            return file.read().decode()
+
+    def delete(self) -> None:
+        """Take away all that is left."""
+        for container in self.containers():
+            self.client.remove_container(container["Id"], force=True)
+        with suppress(docker.errors.NotFound):
+            self.client.remove_volume(self.volume)
