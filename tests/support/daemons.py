@@ -82,6 +82,11 @@ class Daemon:
         """The process id of the running daemon."""
         return self._running().pid
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started, and neither ended nor killed since."""
+        return self._process is not None
+
     def start(self) -> None:
         """Start it and wait until it answers ``/healthz``."""
         assert self._process is None, "it runs already"

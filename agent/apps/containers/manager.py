@@ -162,7 +162,9 @@ class ContainerManager:
         """Rename a container, if it is there; return False if another one holds the name."""
         try:
             with suppress(ObjectNotFound):
-                await self._engine.rename(container_id, name)
+                # The engine refuses the name that a container has already.
+                if (await self._engine.inspect(container_id)).name != name:
+                    await self._engine.rename(container_id, name)
         except NameInUse:
             return False
         return True

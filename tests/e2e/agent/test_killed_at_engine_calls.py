@@ -1,0 +1,179 @@
+"""An agent killed before and after each call that changes something at the engine.
+
+Each operation is run once to count its calls, then once for each kill. A run of the tests takes
+the kills after the last call and after every second one before it;
+``ROLLCALL_KILLS_AT_CALLS=all`` takes those before and after each call.
+``ROLLCALL_OPERATION=rebuild`` takes only the operations with that in their names.
+"""
+
+import asyncio
+import logging
+import os
+import secrets
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+
+import docker
+import pytest
+
+from dev.images import build
+from tests.conftest import FreePort
+from tests.support.agent.image_registry import PASSWORD, USER, ImageRegistry, image_registry
+from tests.support.agent.in_process import without_adoption
+from tests.support.agent.kills.engine_proxy import MOMENTS, EngineProxy, Kill
+from tests.support.agent.kills.host import KilledHost, KilledHosts
+from tests.support.agent.kills.operations import OPERATIONS
+from tests.support.agent.kills.subject import AppImages, image_id
+from tests.support.daemons import Daemons
+
+pytestmark = [pytest.mark.real("docker-registry"), pytest.mark.timeout(1800)]
+
+LOG = logging.getLogger(__name__)
+ALL = os.environ.get("ROLLCALL_KILLS_AT_CALLS") == "all"
+ONLY = os.environ.get("ROLLCALL_OPERATION", "")
+HOSTS = 4
+FIRST_PORT, PORTS_OF_A_HOST = 30_000, 100
+# Enough for the agent, which wants the hash of one user set.
+CHPASSWD = b"""#!/bin/sh
+IFS= read -r line && printf '%s:19000:0:99999:7:::\\n' "$line" > /etc/shadow
+"""
+GOOD = """\
+FROM {base}
+COPY . /
+ENV BUILD={build}
+"""
+CRASHING = 'FROM {base}\nCMD ["/bin/sh", "-c", "echo no configuration here; exit 3"]\n'
+CRASHING_LATER = """\
+FROM {base}
+CMD ["/bin/sh", "-c", "while [ ! -s /etc/shadow ]; do sleep 0.05; done; sleep 0.3; exit 3"]
+"""
+TABLE_HEAD = ("| operation | changing calls | kills | done | as before |", "| --- " * 5 + "|")
+
+
+@dataclass(frozen=True)
+class OperationRuns:
+    """The runs of one operation: its calls when nobody disturbs it, and what came of each kill."""
+
+    name: str
+    calls: list[str]
+    killed: dict[Kill, Future[str]]
+
+    def failures(self) -> list[str]:
+        """Describe what went wrong."""
+        return [
+            f"{self.name}, killed {kill.moment} call {kill.number},"
+            f" {self.calls[kill.number - 1]}: {error!r}"
+            for kill, run in self.killed.items()
+            if (error := run.exception()) is not None
+        ]
+
+    def row(self) -> str:
+        """Return the operation's row of the table."""
+        outcomes = Counter(run.result() for run in self.killed.values() if run.exception() is None)
+        cells = (
+            self.name,
+            len(self.calls),
+            len(self.killed),
+            outcomes["done"],
+            outcomes["as before"],
+        )
+        return f"| {' | '.join(map(str, cells))} |"
+
+
+@pytest.fixture
+def images(docker_client: docker.APIClient, busybox_image: str) -> Iterator[AppImages]:
+    """Give what the apps are made of."""
+    run = secrets.token_hex(4)
+    tags = {name: f"rollcall-test-kills-{name}:{run}" for name in ("1", "2", "crash", "later")}
+    files = {"etc/passwd": b"root:x:0:0:root:/:/bin/sh\napp:x:1:1::/:/bin/sh\n"}
+    files |= {"bin/chpasswd": CHPASSWD}
+    for name in ("1", "2"):
+        build(docker_client, tags[name], GOOD.format(base=busybox_image, build=name), files)
+    build(docker_client, tags["crash"], CRASHING.format(base=tags["1"]), {})
+    build(docker_client, tags["later"], CRASHING_LATER.format(base=tags["1"]), {})
+    first, second = (image_id(docker_client, tags[name]) for name in ("1", "2"))
+    yield AppImages(good=(first, second), crashing=tags["crash"], crashing_later=tags["later"])
+    for tag in reversed(tags.values()):
+        docker_client.remove_image(tag, force=True)
+
+
+@pytest.fixture
+def image_server(
+    tmp_path_factory: pytest.TempPathFactory, free_port: FreePort, docker_client: docker.APIClient
+) -> Iterator[ImageRegistry]:
+    """Give a server that images are pulled from."""
+    folder = tmp_path_factory.mktemp("images")
+    with image_registry(folder / "server", free_port()) as server:
+        yield server
+        server.forget(docker_client)
+
+
+@pytest.fixture
+def hosts(
+    tmp_path_factory: pytest.TempPathFactory,
+    free_port: FreePort,
+    engine_url: str,
+    images: AppImages,
+    image_server: ImageRegistry,
+) -> Iterator[KilledHosts]:
+    """Give agents on one engine, none of which adopts what another made."""
+    folder = tmp_path_factory.mktemp("kills")
+    (folder / "password").write_text(PASSWORD)
+    login = {
+        "server": image_server.server,
+        "user": USER,
+        "password_file": str(folder / "password"),
+    }
+    with ExitStack() as stack:
+        daemons = stack.enter_context(Daemons(folder=folder / "daemons", free_port=free_port))
+        hosts = []
+        for number in range(HOSTS):
+            client = docker.APIClient(base_url=engine_url, version="auto", timeout=120)
+            stack.callback(client.close)
+            pulled = image_server.push(client, images.good[0], f"kills-{number}")
+            proxy = EngineProxy(path=folder / f"engine-{number}", engine_url=engine_url)
+            stack.enter_context(proxy)
+            asyncio.run(without_adoption(folder / str(number)))
+            first = FIRST_PORT + number * PORTS_OF_A_HOST
+            agent = daemons.agent(
+                docker={"url": proxy.url, "registries": [login]},
+                store=f"sqlite:///{folder / str(number) / 'agent.db'}",
+                apps={"ports": f"{first}-{first + PORTS_OF_A_HOST - 1}", "stop_seconds": 1},
+            )
+            hosts.append(KilledHost(agent, proxy, client, replace(images, pulled=pulled)))
+            stack.callback(hosts[-1].clean)
+        yield stack.enter_context(KilledHosts(hosts))
+
+
+def kills_at(calls: int) -> list[Kill]:
+    """List the kills at so many calls."""
+    if not ALL:
+        return [Kill(call, "after") for call in range(calls, 0, -2)]
+    return [Kill(call, moment) for call in range(1, calls + 1) for moment in MOMENTS]
+
+
+def test_an_agent_killed_at_any_call_to_the_engine_has_changed_all_or_nothing(
+    hosts: KilledHosts,
+) -> None:
+    operations = [each for each in OPERATIONS if ONLY in each.name]
+    whole = [hosts.submit(partial(KilledHost.run_whole, operation=each)) for each in operations]
+    runs = [
+        OperationRuns(
+            operation.name,
+            calls := running.result(),
+            {
+                kill: hosts.submit(partial(KilledHost.run_killed, operation=operation, kill=kill))
+                for kill in kills_at(len(calls))
+            },
+        )
+        for operation, running in zip(operations, whole, strict=True)
+    ]
+
+    failures = [failure for each in runs for failure in each.failures()]
+    rows = [each.row() for each in runs]
+    LOG.warning("\n%s", "\n".join([*TABLE_HEAD, *rows]))
+    assert failures == [], "\n".join(failures)

@@ -1,0 +1,212 @@
+"""A proxy before the engine's socket that counts changing calls, and kills whoever makes one."""
+
+import asyncio
+import re
+import threading
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self, TypeAlias
+
+Moment: TypeAlias = Literal["before", "after"]
+
+MOMENTS: tuple[Moment, ...] = ("before", "after")
+CHUNK = 65_536
+MAX_HEAD = 65_536
+END_OF_HEAD = b"\r\n\r\n"
+START_SECONDS = 30.0
+VERSION = re.compile(r"^/v[0-9.]+(?=/)")
+OBJECT = re.compile(r"^/(containers|exec|images|networks|volumes)/(?!create$|prune$|load$)[^/]+")
+CONNECTION = re.compile(rb"\r\nConnection:[^\r]*", re.IGNORECASE)
+UPGRADE = re.compile(rb"\r\nUpgrade:", re.IGNORECASE)
+LENGTH = re.compile(rb"\r\nContent-Length: *([0-9]+)", re.IGNORECASE)
+SWITCHING_PROTOCOLS = b"101"
+READS = {"GET", "HEAD", "OPTIONS"}
+# Requests that are sent with POST and change nothing.
+POSTED_READS = {
+    "POST /auth",
+    "POST /containers/ID/attach",
+    "POST /containers/ID/resize",
+    "POST /containers/ID/wait",
+    "POST /exec/ID/resize",
+}
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A kill at a changing call; the first call has the number 1.
+
+    ``before``: the call does not reach the engine. ``after``: the engine has answered to the end,
+    and the caller gets nothing of the answer (of a hijacked connection: not its end).
+    """
+
+    number: int
+    moment: Moment
+
+
+@dataclass
+class Watch:
+    """The changing calls since a moment, and the kill that is to come.
+
+    A call that is repeated until it succeeds counts once, since how often depends on the time.
+    """
+
+    kill: Kill | None = None
+    strike: Callable[[], None] = lambda: None
+    calls: list[str] = field(default_factory=list)
+    struck: threading.Event = field(default_factory=threading.Event)
+    _last: bytes = b""
+
+    def count(self, call: str, request_line: bytes) -> Moment | None:
+        """Note a call; return the moment of the kill if it is the one."""
+        if request_line == self._last:
+            return None
+        self._last = request_line
+        self.calls.append(call)
+        if self.kill is not None and self.kill.number == len(self.calls):
+            return self.kill.moment
+        return None
+
+
+def changing_call(head: bytes) -> str | None:
+    """Return a request's method and path pattern, such as ``POST /containers/ID/start``.
+
+    None for a request that changes nothing.
+    """
+    method, target, _ = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
+    path = VERSION.sub("", target.partition("?")[0])
+    pattern = OBJECT.sub(r"/\1/ID", path)
+    call = f"{method} {pattern}"
+    return None if method in READS or call in POSTED_READS else call
+
+
+def with_close(head: bytes) -> bytes:
+    """Return the head of a request or answer with ``Connection: close``."""
+    bare = CONNECTION.sub(b"", head.removesuffix(END_OF_HEAD))
+    return bare + b"\r\nConnection: close" + END_OF_HEAD
+
+
+class EngineProxy:
+    """A proxy on a Unix socket, in a thread of its own while the context is open.
+
+    Each connection carries one request, so that an answer ends where the engine closes. An upgraded
+    connection is passed on in both directions.
+    """
+
+    def __init__(self, *, path: Path, engine_url: str) -> None:
+        self.url = f"unix://{path}"
+        self._path = path
+        self._engine = engine_url.removeprefix("unix://")
+        self._watch = Watch()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop = asyncio.Event()
+        self._connections: dict[asyncio.StreamWriter, asyncio.Task[None]] = {}
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+
+    def watch(self, kill: Kill | None = None, strike: Callable[[], None] = lambda: None) -> Watch:
+        """Count changing calls from now on; call ``strike`` once at ``kill``."""
+        self._watch = Watch(kill, strike)
+        return self._watch
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        server = await asyncio.start_unix_server(self._accept, self._path, limit=MAX_HEAD)
+        async with server:
+            self._started.set()
+            await self._stop.wait()
+        connections = dict(self._connections)
+        for writer in connections:
+            writer.close()
+        await asyncio.gather(*connections.values())
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections[writer] = asyncio.create_task(self._relay(reader, writer))
+        self._connections[writer].add_done_callback(lambda _: self._connections.pop(writer))
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with closing(writer), suppress(asyncio.IncompleteReadError, OSError):
+            head = await reader.readuntil(END_OF_HEAD)
+            watch, call = self._watch, changing_call(head)
+            moment = watch.count(call, head.partition(b"\r\n")[0]) if call is not None else None
+            if moment != "before":
+                await self._forward(head, reader, writer, hold_back=moment == "after")
+            if moment is not None:
+                watch.strike()
+                watch.struck.set()
+
+    async def _forward(
+        self,
+        head: bytes,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        hold_back: bool,
+    ) -> None:
+        from_engine, to_engine = await asyncio.open_unix_connection(self._engine, limit=MAX_HEAD)
+        upgrade = UPGRADE.search(head) is not None
+        with closing(to_engine):
+            to_engine.write(head if upgrade else with_close(head))
+            upload = asyncio.create_task(_upload(reader, to_engine, half_close=upgrade))
+            try:
+                if upgrade:
+                    await _pass_on_upgrade(from_engine, writer, hold_back=hold_back)
+                else:
+                    await _copy(from_engine, None if hold_back else writer)
+            finally:
+                upload.cancel()
+                await asyncio.wait({upload})
+
+    def __enter__(self) -> Self:
+        """Listen."""
+        self._thread.start()
+        assert self._started.wait(START_SECONDS), "the proxy does not listen"
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Hang up."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+        self._path.unlink(missing_ok=True)
+
+
+async def _upload(
+    reader: asyncio.StreamReader, to_engine: asyncio.StreamWriter, *, half_close: bool
+) -> None:
+    with suppress(OSError):
+        await _copy(reader, to_engine)
+        if half_close:
+            to_engine.write_eof()
+        else:  # the caller has gone
+            to_engine.close()
+
+
+async def _pass_on_upgrade(
+    from_engine: asyncio.StreamReader, writer: asyncio.StreamWriter, *, hold_back: bool
+) -> None:
+    head = await from_engine.readuntil(END_OF_HEAD)
+    if head.split(b" ", 2)[1] == SWITCHING_PROTOCOLS:
+        writer.write(head)
+        await _copy(from_engine, writer)
+        return
+    length = LENGTH.search(head)
+    body = await from_engine.readexactly(int(length[1]) if length is not None else 0)
+    if not hold_back:
+        writer.write(with_close(head) + body)
+        await writer.drain()
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter | None) -> None:
+    """Copy to the end; without ``writer`` the content is dropped."""
+    while chunk := await reader.read(CHUNK):
+        if writer is not None:
+            writer.write(chunk)
+            await writer.drain()

@@ -1,0 +1,205 @@
+"""Every operation of the agent: what it needs, how it is asked for, what comes of it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import requests
+
+from tests.support.agent.kills.snapshot import Snapshot
+from tests.support.agent.kills.subject import LIMITS, Subject
+
+ASYNC = {"Prefer": "respond-async"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """One operation.
+
+    Attributes:
+        name: its name in the table.
+        prepare: has the app as the operation needs it.
+        request: asks for it; None if the agent went away under it.
+        expected: the app once it is done, from the app before; a failing one is undone.
+        succeeds: whether the answer is no error.
+
+    """
+
+    name: str
+    prepare: Callable[[Subject], None]
+    request: Callable[[Subject, Snapshot], requests.Response | None]
+    expected: Callable[[Subject, Snapshot], Snapshot]
+    succeeds: bool = True
+
+
+def _failed(subject: Subject, _: Snapshot) -> Snapshot:
+    image = subject.images.crashing
+    bare = replace(subject.created(), image=image, image_id=None, volume="none")
+    return replace(bare, state="failed")
+
+
+def _other_limits(before: Snapshot) -> dict[str, Any]:
+    cpu, memory = LIMITS[1] if (before.cpu, before.memory) == LIMITS[0] else LIMITS[0]
+    return {"cpu": cpu, "memory": memory}
+
+
+def _other_ports(before: Snapshot) -> dict[str, Any]:
+    assert before.env is not None
+    env = {"VERSION": "2" if before.env["VERSION"] == "1" else "1"}
+    return {"ssh_port": before.http_port, "http_port": before.ssh_port, "env": env}
+
+
+def _rebuild(subject: Subject, image: str) -> requests.Response | None:
+    subject.retag(image)
+    return subject.ask("PUT", "/rebuild")
+
+
+def _with_last_password(subject: Subject, before: Snapshot, word: str) -> Snapshot:
+    login = subject.last_password if word == "set" else before.login
+    return replace(before, password=word, login=login)
+
+
+OPERATIONS = (
+    Operation(
+        name="create",
+        prepare=Subject.absent,
+        request=lambda subject, _: subject.post(),
+        expected=Subject.created,
+    ),
+    Operation(
+        name="create, image pulled",
+        prepare=Subject.absent_and_not_pulled,
+        request=lambda subject, _: subject.post(subject.images.pulled),
+        expected=lambda subject, _: replace(subject.created(), image=subject.images.pulled),
+    ),
+    Operation(
+        name="create, data kept from before",
+        prepare=Subject.absent_with_data,
+        request=lambda subject, _: subject.post(),
+        expected=lambda subject, _: replace(subject.created(), volume="kept"),
+    ),
+    Operation(
+        name="create in the background",
+        prepare=Subject.absent,
+        request=lambda subject, _: subject.post(headers=ASYNC),
+        expected=Subject.created,
+    ),
+    Operation(
+        name="create that fails",
+        prepare=Subject.absent,
+        request=lambda subject, _: subject.post(subject.images.crashing),
+        expected=lambda _, before: before,
+        succeeds=False,
+    ),
+    Operation(
+        name="create in the background that fails",
+        prepare=Subject.absent,
+        request=lambda subject, _: subject.post(subject.images.crashing, ASYNC),
+        expected=_failed,
+    ),
+    Operation(
+        name="update, live",
+        prepare=Subject.running,
+        request=lambda subject, before: subject.ask("PUT", "", _other_limits(before)),
+        expected=lambda _, before: replace(before, **_other_limits(before)),
+    ),
+    Operation(
+        name="update, replacing",
+        prepare=Subject.running,
+        request=lambda subject, before: subject.ask("PUT", "", _other_ports(before)),
+        expected=lambda _, before: replace(before, **_other_ports(before)),
+    ),
+    Operation(
+        name="update that fails",
+        prepare=Subject.running,
+        request=lambda subject, _: subject.ask("PUT", "", {"image": subject.images.crashing_later}),
+        expected=lambda _, before: before,
+        succeeds=False,
+    ),
+    Operation(
+        name="rebuild",
+        prepare=Subject.running,
+        request=lambda subject, before: _rebuild(subject, subject.other_image(before)),
+        expected=lambda subject, before: replace(before, image_id=subject.other_image(before)),
+    ),
+    Operation(
+        name="rebuild of a stopped app",
+        prepare=Subject.stopped,
+        request=lambda subject, before: _rebuild(subject, subject.other_image(before)),
+        expected=lambda subject, before: replace(
+            before,
+            state="created",
+            image_id=subject.other_image(before),
+            password="pending",
+            login=None,
+        ),
+    ),
+    Operation(
+        name="rebuild that fails",
+        prepare=Subject.running,
+        request=lambda subject, _: _rebuild(subject, subject.images.crashing_later),
+        expected=lambda _, before: before,
+        succeeds=False,
+    ),
+    Operation(
+        name="start",
+        prepare=Subject.stopped,
+        request=lambda subject, _: subject.ask("PUT", "/start"),
+        expected=lambda _, before: replace(before, state="running", desired="running"),
+    ),
+    Operation(
+        name="start with a pending password",
+        prepare=Subject.stopped_with_pending_password,
+        request=lambda subject, _: subject.ask("PUT", "/start"),
+        expected=lambda subject, before: _with_last_password(
+            subject, replace(before, state="running", desired="running"), "set"
+        ),
+    ),
+    Operation(
+        name="start without a container",
+        prepare=Subject.without_container,
+        request=lambda subject, _: subject.ask("PUT", "/start"),
+        expected=lambda subject, before: replace(
+            before,
+            state="running",
+            image_id=subject.tagged_image(),
+            login=subject.last_password,
+        ),
+    ),
+    Operation(
+        name="stop",
+        prepare=Subject.running,
+        request=lambda subject, _: subject.ask("PUT", "/stop"),
+        expected=lambda _, before: replace(before, state="exited", desired="stopped"),
+    ),
+    Operation(
+        name="delete",
+        prepare=Subject.running,
+        request=lambda subject, _: subject.ask("DELETE", ""),
+        expected=lambda _, __: Snapshot(),
+    ),
+    Operation(
+        name="delete, keeping the data",
+        prepare=Subject.running,
+        request=lambda subject, _: subject.ask("DELETE", "?keep_data=true"),
+        expected=lambda _, __: Snapshot(volume="kept"),
+    ),
+    Operation(
+        name="keys of a running app",
+        prepare=Subject.running,
+        request=lambda subject, _: subject.ask("PUT", "/keys", subject.new_password()),
+        expected=lambda subject, before: _with_last_password(subject, before, "set"),
+    ),
+    Operation(
+        name="keys of a stopped app",
+        prepare=Subject.stopped,
+        request=lambda subject, _: subject.ask("PUT", "/keys", subject.new_password()),
+        expected=lambda subject, before: _with_last_password(subject, before, "pending"),
+    ),
+    Operation(
+        name="label",
+        prepare=Subject.running,
+        request=lambda subject, _: subject.ask("POST", "/labels", {"Value": "tier:web"}),
+        expected=lambda _, before: replace(before, labels=("tier:web",)),
+    ),
+)
