@@ -1,1 +1,1 @@
-"""The HTTP shell that both daemons wear; it knows neither apps nor nodes."""
+"""The HTTP server that both daemons share; it knows neither apps nor nodes."""

@@ -1,4 +1,4 @@
-"""One line for each change, refusal and failure; never so many that the log is the outage."""
+"""The access log: a line for each change, refusal and failure, at a limited rate."""
 
 import logging
 import time
@@ -15,6 +15,7 @@ LINES_PER_SECOND = 10
 MAX_DATA_PATH_LENGTH = 512
 # The route of a path that does not exist.
 UNMATCHED = "unmatched"
+# Marks heartbeats and deletions of nodes, which the audit log records.
 QUIET = web.RequestKey("quiet", bool)
 
 
@@ -37,7 +38,7 @@ class Answered(NamedTuple):
 
 
 def answered(request: web.Request, status: int, reason: str | None = None) -> Answered:
-    """Return what is written down of a request that was answered with this status."""
+    """Return what is recorded of a request that was answered with this status."""
     resource = request.match_info.route.resource
     caller = request.get(CALLER)
     return Answered(
@@ -54,11 +55,11 @@ def answered(request: web.Request, status: int, reason: str | None = None) -> An
 
 
 class AccessLog:
-    """Tells who did what, from where, and how it ended.
+    """Logs who sent which request, from where, and how it was answered.
 
-    Reads are debug lines, and so is a request that its handler marked with ``QUIET`` (a heartbeat).
-    Of each status at most ten lines a second are written; the next line that is written says how
-    many were not.
+    Reads are debug lines, and so are requests that their handlers marked with ``QUIET``. At most
+    ten lines a second are written for each status; the next line gives the number of those that
+    were suppressed.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class AccessLog:
         self._windows: dict[int, _Window] = {}
 
     def write(self, answered: Answered, seconds: float) -> None:
-        """Write the line of a request that took so long to answer."""
+        """Write the line of a request that was answered after this many seconds."""
         status = answered.status
         quiet = answered.quiet and status < HTTPStatus.BAD_REQUEST
         if quiet and not self.is_verbose:

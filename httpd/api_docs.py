@@ -14,17 +14,17 @@ Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class SwaggerHandler:
-    """Serves the document that lies beside the daemon's api module, written in YAML."""
+    """Serves the daemon's swagger.yml as JSON."""
 
     def __init__(self, document: str) -> None:
         self._document = document
 
     async def get(self, _request: web.Request) -> web.Response:
-        """Answer with the document; the address is the one that was asked."""
+        """Answer with the document."""
         return encoded_json_response(self._body)
 
     @cached_property
     def _body(self) -> bytes:
-        # Only once somebody asks, as hardly anybody does: it takes milliseconds of a start.
+        # Made at the first request, which is rare: at the start it would take milliseconds.
         content: dict[str, Any] = Loader(self._document).get_single_data()
         return msgspec.json.encode(content)

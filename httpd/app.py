@@ -1,4 +1,4 @@
-"""Putting a daemon's routes into the shell."""
+"""The application: a daemon's routes behind the middleware."""
 
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
@@ -35,11 +35,11 @@ def build_app(
     open_metrics: bool = False,
     open_swagger: bool = False,
 ) -> web.Application:
-    """Make the application: the daemon's routes, and those that every daemon has.
+    """Return the application: the daemon's routes, and those that every daemon has.
 
-    ``statuses`` gives each of the daemon's exceptions its status. ``unavailable_reason`` tells why
-    the daemon cannot serve at present (GET /healthz is 503 then), or None. ``swagger`` is the text
-    of the interface's document, in YAML.
+    ``statuses`` maps each of the daemon's exceptions to its status. ``unavailable_reason`` returns
+    why the daemon cannot serve at present (GET /healthz is 503 then), or None. ``swagger`` is the
+    text of the Swagger document, in YAML.
     """
     may_be_open = {HEALTH: True, METRICS: open_metrics, SWAGGER: open_swagger}
     middleware = Middleware(

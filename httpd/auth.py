@@ -1,4 +1,4 @@
-"""Who asks: keys from the Authorization header, and what each may do."""
+"""Authentication: keys from the Authorization header, and what each allows."""
 
 import hashlib
 from collections.abc import Callable, Iterable
@@ -26,8 +26,9 @@ Derived = Callable[[str], Caller | None]
 class Keyring:
     """The keys that are valid now, each as its fingerprint.
 
-    Keys are looked up by it, so no comparison depends on a secret's own characters.
-    ``derived`` recognises keys that are computed rather than kept. ``version`` changes with them.
+    A key is looked up by its fingerprint, so the time of a comparison reveals nothing about it.
+    ``derived`` recognises keys that are computed rather than stored. ``version`` increases when the
+    keys are replaced.
     """
 
     def __init__(
@@ -41,13 +42,16 @@ class Keyring:
     def replace(
         self, keys: Iterable[tuple[bytes, Caller]], *, derived: Derived | None = None
     ) -> None:
-        """Take over other keys; those that are missing among them are void at once."""
+        """Replace all keys. Those that are not among the new ones are invalid at once."""
         self._callers = dict(keys)
         self._derived = derived
         self.version += 1
 
     def find(self, authorization: str) -> Caller | None:
-        """Give the caller that an Authorization header tells of: ``Bearer``, ``Token`` or bare."""
+        """Return the caller for an Authorization header, or None if its key is not valid.
+
+        The header holds ``Bearer KEY``, ``Token KEY`` or the key alone.
+        """
         scheme, _, key = authorization.partition(" ")
         key = key.strip() if scheme.lower() in SCHEMES else authorization
         caller = self._callers.get(fingerprint(key))
@@ -57,15 +61,15 @@ class Keyring:
 
 
 def fingerprint(key: str) -> bytes:
-    """Give a key's SHA-256: all of it that stays in memory."""
+    """Return the SHA-256 of a key. Only this stays in memory."""
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
 def permits_by_method(caller: Caller, request: web.Request) -> bool:
-    """Tell whether the key may do this, where ``read`` is GET and ``write`` everything else."""
+    """Return whether a key may do this: ``read`` allows GET, ``write`` everything else."""
     return ("read" if request.method in SAFE_METHODS else "write") in caller.allow
 
 
 def caller(request: web.Request) -> Caller:
-    """Give who asks; only for handlers behind a key."""
+    """Return the caller of a request; only for handlers of paths that need a key."""
     return request[CALLER]

@@ -1,4 +1,4 @@
-"""Bodies at the border: read within limits, decoded strictly, answered as JSON."""
+"""Bodies of requests, read within limits and decoded strictly, and JSON responses."""
 
 import asyncio
 import json
@@ -16,13 +16,13 @@ from httpd.errors import BadInput, BodyTooLarge, BodyTooSlow, CompressedBody
 T = TypeVar("T")
 DEFAULT_MAX_BODY_BYTES = 64 * 1024
 BODY_TIMEOUT_SECONDS = 10.0
-# The first or the second half of a pair of escapes, alone.
+# One half of a surrogate pair of escapes without the other.
 LONE_SURROGATE = re.compile(
     rb"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]", re.DOTALL
 )
 LONE_SURROGATE_REASON = "one of its \\u escapes is half a character"
 JSON_HEADERS = {"Content-Type": "application/json"}
-SERVER = "rollcall"  # instead of telling strangers which library, in which version
+SERVER = "rollcall"  # does not reveal the library and its version
 
 
 async def read_body(
@@ -34,9 +34,9 @@ async def read_body(
     """Read the whole body, of at most ``limit`` bytes, within ``seconds``.
 
     Raises:
-        CompressedBody: it is encoded in any way.
-        BodyTooLarge: it is over the limit; known from its Content-Length at once.
-        BodyTooSlow: it did not come in time.
+        CompressedBody: it has a Content-Encoding.
+        BodyTooLarge: it exceeds the limit; its Content-Length is checked first.
+        BodyTooSlow: it did not arrive in time.
         BadInput: its framing is broken.
 
     """
@@ -79,7 +79,7 @@ def decode(
 ) -> T:
     """Decode a JSON body; unknown fields, wrong types and repeated keys are refused.
 
-    ``has_unique_keys`` may know a quick way to be sure that no key is repeated.
+    ``has_unique_keys`` is a quick check: True means that no key is repeated.
 
     Raises:
         BadInput: the body is not what the decoder wants; the message names the field.
@@ -92,11 +92,10 @@ def decode(
     except msgspec.ValidationError as error:
         raise BadInput(f"the body is not as expected: {error}") from error
     except (msgspec.DecodeError, RecursionError) as error:
-        reason = (
-            LONE_SURROGATE_REASON if LONE_SURROGATE.search(body) else error
-        )  # which would speak of an end
+        # For a lone surrogate, the decoder would report an unexpected end.
+        reason = LONE_SURROGATE_REASON if LONE_SURROGATE.search(body) else error
         raise BadInput(f"the body is no JSON: {reason}") from error
-    # That decoder lets the last of two equal keys win; somebody else's would let the first.
+    # msgspec uses the last of two equal keys; other parsers use the first.
     if has_unique_keys is None or not has_unique_keys(body, value):
         DUPLICATE_KEY_CHECKER.decode(body.decode())
     return value
@@ -119,10 +118,10 @@ DUPLICATE_KEY_CHECKER = json.JSONDecoder(object_pairs_hook=_reject_duplicate_key
 
 
 def query(request: web.Request, allowed: Collection[str]) -> MultiMapping[str]:
-    """Give the query parameters, all of which must be known.
+    """Return the query parameters.
 
     Raises:
-        BadInput: one is not.
+        BadInput: one of them is not allowed.
 
     """
     if not request.rel_url.raw_query_string:
@@ -138,20 +137,20 @@ def query(request: web.Request, allowed: Collection[str]) -> MultiMapping[str]:
 def json_response(
     value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> web.Response:
-    """Answer with the value as JSON."""
+    """Return a response with the value as JSON."""
     return encoded_json_response(msgspec.json.encode(value), status=status, headers=headers)
 
 
 def encoded_json_response(
     body: bytes, *, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> web.Response:
-    """Answer with JSON that is encoded already."""
-    # Given as `content_type`, it would take aiohttp twice as long to make the response.
+    """Return a response with JSON that is encoded already."""
+    # With the argument `content_type`, aiohttp takes twice as long to make the response.
     return web.Response(body=body, status=status, headers={**JSON_HEADERS, **(headers or {})})
 
 
 def message_response(
     text: str, *, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> web.Response:
-    """Answer with a Message: ``{"message_response": text}``."""
+    """Return a response with a Message: ``{"message": text}``."""
     return json_response({"message": text}, status=status, headers=headers)

@@ -1,4 +1,4 @@
-"""What a client's certificate says: whose it is."""
+"""The names in a client's certificate."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,10 +9,10 @@ NAME_TYPES = {"DNS", "IP Address"}
 
 
 def certificate_names(request: web.Request) -> frozenset[str] | None:
-    """Give the names in the client's verified certificate, None where none was asked for.
+    """Return the names in the client's verified certificate, None if none is required.
 
-    They are its subjectAltNames; only a certificate without any counts by its common name. A client
-    that has hung up by now has no name any more.
+    These are its subjectAltNames, or its common name if it has none. For a client that has
+    disconnected, there are no names.
     """
     if request.transport is None:
         return frozenset() if request.secure else None
@@ -21,7 +21,7 @@ def certificate_names(request: web.Request) -> frozenset[str] | None:
 
 
 def names_in(certificate: Mapping[str, Any]) -> frozenset[str]:
-    """Give the names in a certificate as the ssl module decodes it, in lower case."""
+    """Return the names, in lower case, in a certificate as the ssl module decodes it."""
     alternatives = certificate.get("subjectAltName", ())
     names = {name.lower() for kind, name in alternatives if kind in NAME_TYPES}
     if not alternatives:

@@ -1,4 +1,4 @@
-"""`Expect: 100-continue`, answered only once somebody wants the body."""
+"""`Expect: 100-continue`, answered only when a handler reads the body."""
 
 from collections.abc import Awaitable, Callable
 
@@ -11,10 +11,10 @@ EXPECTS_CONTINUE = web.RequestKey("waiting", bool)
 
 
 class DeferredContinue:
-    """Stands before a server's handler and keeps the header from aiohttp.
+    """Wraps a server's handler and removes the header Expect before aiohttp sees it.
 
-    aiohttp would answer it before the key was looked at, and what it does not know with a page of
-    its own, so that strangers would learn which paths exist.
+    aiohttp would answer it before the key is checked, and answer unknown expectations with a page
+    of its own, which would reveal to clients without a key which paths exist.
     """
 
     def __init__(self, ordinary: Answer) -> None:
@@ -32,7 +32,7 @@ class DeferredContinue:
 
 
 async def send_continue(request: web.Request) -> None:
-    """Tell a client that waits for it to send the body."""
+    """Send 100 Continue if the client waits for it before it sends the body."""
     if request.get(EXPECTS_CONTINUE):
         await request.writer.write(CONTINUE)
-        request.writer.output_size = 0  # it is no part of the answer
+        request.writer.output_size = 0  # it is not part of the response

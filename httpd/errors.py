@@ -1,4 +1,4 @@
-"""What any request can do wrong, and the table from exceptions to answers."""
+"""The errors that any request can meet, and the table from exceptions to responses."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -11,7 +11,7 @@ DEFECT = "an error of this service, which its log tells about"
 
 
 class BadInput(Exception):
-    """What was sent cannot be used; the text says what was wrong and what would be right."""
+    """The input cannot be used; the text says what is wrong and what would be right."""
 
 
 class BodyTooLarge(Exception):
@@ -27,7 +27,7 @@ class CompressedBody(Exception):
 
 
 class Forbidden(Exception):
-    """The key is good, but may not do this."""
+    """The key is valid, but does not allow this."""
 
 
 COMMON_STATUSES: Mapping[type[Exception], int] = {
@@ -40,7 +40,7 @@ COMMON_STATUSES: Mapping[type[Exception], int] = {
 
 
 class Problem(NamedTuple):
-    """What an exception becomes: a status, the text for the client, the reason for the log."""
+    """The response to an exception: status, text for the client, reason for the log."""
 
     status: HTTPStatus
     text: str
@@ -49,9 +49,9 @@ class Problem(NamedTuple):
 
 
 class ErrorTable:
-    """Which status an exception becomes; a class stands for its subclasses too.
+    """Maps exceptions to statuses; a class in the table includes its subclasses.
 
-    An exception that is not in the table is a defect: 500, with the traceback in the log alone.
+    An exception that is not in the table is a defect: 500, with the traceback only in the log.
     """
 
     def __init__(self, table: Mapping[type[Exception], int], *, log: FilteringBoundLogger) -> None:
@@ -59,7 +59,7 @@ class ErrorTable:
         self._log = log
 
     def problem(self, error: Exception, *, path: str) -> Problem:
-        """Return what the error of a request for this path becomes."""
+        """Return the response to the error of a request for this path; a defect is logged."""
         status = self._status(error)
         if status is None:
             self._log.error("defect", path=path[:512], exc_info=error)
@@ -68,7 +68,7 @@ class ErrorTable:
         if status == HTTPStatus.SERVICE_UNAVAILABLE:
             seconds = getattr(error, "retry_after_seconds", RETRY_AFTER_SECONDS)
             headers = {"Retry-After": str(seconds)}
-        # What the client is told may hold an app's own output, which the log must not repeat.
+        # The text for the client may contain an app's output, which must not be logged.
         reason = getattr(error, "reason", str(error))
         return Problem(HTTPStatus(status), str(error), reason, headers)
 

@@ -1,4 +1,4 @@
-"""What the shell counts of requests, and GET /metrics."""
+"""Metrics of requests and connections, and GET /metrics."""
 
 from http import HTTPStatus
 
@@ -19,7 +19,7 @@ KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE"})
 
 
 def new_metrics() -> CollectorRegistry:
-    """Make the collection of one daemon's metrics, with those of its process in it."""
+    """Return a registry for one daemon's metrics, with the metrics of its process."""
     metrics = CollectorRegistry()
     ProcessCollector(registry=metrics)
     PlatformCollector(registry=metrics)
@@ -73,7 +73,7 @@ class RequestMetrics:
             self.refusals.labels(str(status)).inc()
 
     def _series(self, route: str, method: str, status: int) -> Histogram:
-        if method not in KNOWN_METHODS:  # strangers may invent as many as they like
+        if method not in KNOWN_METHODS:  # clients can send any number of methods
             return self._durations.labels(route, "other", str(status))
         durations = self._durations.labels(route, method, str(status))
         self._known[route, method, status] = durations

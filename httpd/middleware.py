@@ -1,4 +1,4 @@
-"""What surrounds every handler: the key, the errors, the count and the log line."""
+"""The middleware around every handler: key, errors, metrics and access log."""
 
 import time
 from collections.abc import Callable, Collection
@@ -24,9 +24,9 @@ ROUTING_ERRORS = {
 class Middleware:
     """The one middleware of both daemons.
 
-    A request without a good key learns nothing: the same 401 for every path and method. An
-    exception becomes the status that the daemon's table gives it, with its text as the Message; one
-    that is not in the table is a defect of ours: 500, with the traceback in the log alone.
+    Without a valid key, every path and method gets the same 401. An exception is answered with its
+    status in the daemon's table, and its text as the Message. One that is not in the table is a
+    defect: 500, with the traceback only in the log.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Middleware:
 
     @web.middleware
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Answer one request, whatever happens."""
+        """Answer a request; an exception becomes a response."""
         started = time.perf_counter()
         reason = None
         try:
@@ -63,7 +63,12 @@ class Middleware:
         return response
 
     def _check_access(self, request: web.Request) -> web.Response | None:
-        """Give the 401 for a request without a good key; raise where the key may not do this."""
+        """Return the 401 for a request without a valid key, else None.
+
+        Raises:
+            Forbidden: the key does not allow this.
+
+        """
         if request.path in self._open_paths:
             return None
         header = request.headers.get("Authorization")
@@ -85,7 +90,7 @@ class Middleware:
         problem = self.errors.problem(error, path=request.rel_url.raw_path)
         response = message_response(problem.text, status=problem.status, headers=problem.headers)
         if not request.content.is_eof():
-            # What is left of the body would have to be read to keep the connection.
+            # To keep the connection, the rest of the body would have to be read.
             response.force_close()
         return problem.reason, response
 

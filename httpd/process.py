@@ -1,4 +1,4 @@
-"""The process among others: signals, and the state that systemd is told (sd_notify)."""
+"""Signals, and notifications to systemd (sd_notify)."""
 
 import asyncio
 import signal
@@ -10,26 +10,26 @@ from structlog.typing import FilteringBoundLogger
 
 
 class SystemdNotifier:
-    """Sends states to the socket that systemd names in the environment, if there is one."""
+    """Sends the state to the socket in ``NOTIFY_SOCKET``, if it is set."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._address = environ.get("NOTIFY_SOCKET", "")
         self.watchdog_seconds = int(environ.get("WATCHDOG_USEC", "0")) / 1_000_000
 
     def ready(self, status: str) -> None:
-        """Tell that requests are answered now."""
+        """Notify systemd that requests are answered."""
         self._send(f"READY=1\nSTATUS={status}")
 
     def reloading(self) -> None:
-        """Tell that settings are being read again; to be followed by ready."""
+        """Notify systemd that the settings are being reloaded; ``ready`` must follow."""
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self) -> None:
-        """Tell that the end has begun."""
+        """Notify systemd that the daemon is stopping."""
         self._send("STOPPING=1")
 
     def ping_watchdog(self) -> None:
-        """Feed the watchdog."""
+        """Notify systemd's watchdog."""
         self._send("WATCHDOG=1")
 
     def _send(self, state: str) -> None:
@@ -42,9 +42,9 @@ class SystemdNotifier:
 
 
 class SignalHandler:
-    """SIGTERM and SIGINT end ``run_until_stopped``; SIGHUP calls what is to be read again.
+    """SIGTERM and SIGINT end ``run_until_stopped``; SIGHUP reloads the settings.
 
-    A signal that comes before there is anybody to heed it is kept, not lost.
+    A signal that arrives before ``run_until_stopped`` is called takes effect then.
     """
 
     def __init__(self, *, notifier: SystemdNotifier, log: FilteringBoundLogger) -> None:
@@ -58,9 +58,9 @@ class SignalHandler:
         loop.add_signal_handler(signal.SIGHUP, self._hangup.set)
 
     async def run_until_stopped(self, reload: Callable[[], None]) -> None:
-        """Tell systemd that we are ready, and return when the end is asked for.
+        """Notify systemd that the daemon is ready, and return on SIGTERM or SIGINT.
 
-        ``reload`` raises any exception whose text says what is wrong; what was in force stays so.
+        If ``reload`` raises an exception, its text is logged and the old settings stay in force.
         """
         self._notifier.ready("answering")
         tasks = [
@@ -90,7 +90,7 @@ class SignalHandler:
             self._notifier.ready("answering")
 
     async def _feed_watchdog(self) -> None:
-        # A loop that is stuck feeds nobody, and systemd starts us anew.
+        # If the event loop hangs, the notifications stop, and systemd restarts the daemon.
         while self._notifier.watchdog_seconds:
             self._notifier.ping_watchdog()
             await asyncio.sleep(self._notifier.watchdog_seconds / 3)

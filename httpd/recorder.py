@@ -1,11 +1,11 @@
-"""What is written down of each answered request, whichever way it took."""
+"""Metrics and access log of each answered request, from the lane or from aiohttp."""
 
 from httpd.access_log import AccessLog, Answered
 from httpd.metrics import RequestMetrics
 
 
 class RequestRecorder:
-    """Counts answered requests, and writes those to the access log that belong there."""
+    """Counts answered requests, and writes them to the access log."""
 
     def __init__(self, *, metrics: RequestMetrics, access_log: AccessLog) -> None:
         self.count = metrics.observe
@@ -13,6 +13,6 @@ class RequestRecorder:
         self._access_log = access_log
 
     def record(self, answered: Answered, seconds: float) -> None:
-        """Count a request that took so long to answer, and write it to the access log."""
+        """Count a request that was answered after this many seconds, and log it."""
         self.count(answered.route, answered.method, answered.status, seconds)
         self._access_log.write(answered, seconds)

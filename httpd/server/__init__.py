@@ -1,1 +1,1 @@
-"""Listening, and what happens on a connection before a request reaches the application."""
+"""Listener, TLS, limits of connections, and the lane; all below the application."""

@@ -1,4 +1,4 @@
-"""The application as aiohttp serves it, behind the connections of a listener."""
+"""The application, served by aiohttp over the connections of a listener."""
 
 import asyncio
 from http import HTTPStatus
@@ -13,12 +13,12 @@ from httpd.metrics import RequestMetrics
 from httpd.server.connection import HttpConnection
 from httpd.server.limits import ConnectionLimiter
 
-# For what has not ended within the time that it had: to be cancelled.
+# How long requests that did not end in time have to be cancelled.
 CANCEL_SECONDS = 1.0
 
 
 class ApplicationServer:
-    """Makes aiohttp's handler for a connection, and tells each connection of its requests."""
+    """Makes aiohttp's handlers of connections, and notifies connections of their requests."""
 
     def __init__(self, app: web.Application, limiter: ConnectionLimiter) -> None:
         self._app = app
@@ -26,7 +26,7 @@ class ApplicationServer:
         self._runner = web.AppRunner(app)
 
     async def start(self) -> None:
-        """Make the server."""
+        """Set the application up."""
         await self._runner.setup()
         ordinary = self._runner.server
         assert ordinary is not None
@@ -34,7 +34,7 @@ class ApplicationServer:
         self._server = web.Server(self._handle, request_factory=ordinary.request_factory)
 
     def handler(self) -> web.RequestHandler:
-        """Return what handles one connection."""
+        """Return a handler for one connection."""
         timeouts = self._limiter.timeouts
         return JsonRequestHandler(
             self._server,
@@ -60,7 +60,7 @@ class ApplicationServer:
         return response
 
     async def stop(self, seconds: float) -> None:
-        """End the connections; requests that have begun have so many seconds to be answered."""
+        """Close the connections; requests that have begun have this many seconds to end."""
         await self._limiter.stop()
         await self._app.shutdown()
         await self._limiter.drain(seconds)
@@ -69,7 +69,7 @@ class ApplicationServer:
 
 
 class JsonRequestHandler(web.RequestHandler):
-    """aiohttp's side of a connection; what is malformed gets a Message like every other error."""
+    """aiohttp's handler, which answers malformed requests with a Message."""
 
     def __init__(self, server: web.Server, *, metrics: RequestMetrics, **options: Any) -> None:
         super().__init__(server, **options)
@@ -82,7 +82,7 @@ class JsonRequestHandler(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer what never reached the middleware: malformed HTTP, for the most part."""
+        """Return the response to a request that did not reach the middleware: malformed HTTP."""
         self._metrics.observe(UNMATCHED, "other", status, 0.0)
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             self.log_exception("unhandled", exc_info=exc)

@@ -1,4 +1,4 @@
-"""The TLS handshakes of a listener, a step at a time, so that they keep nobody else waiting."""
+"""Schedules the TLS handshakes of a listener, so that they do not delay other connections."""
 
 import asyncio
 from typing import Protocol
@@ -6,7 +6,7 @@ from typing import Protocol
 from httpd.server.limits import ConnectionLimiter
 from httpd.server.open_files import RESERVED_DESCRIPTORS
 
-# Descriptors for clients that are too many and are told so, which over TLS takes a handshake.
+# Descriptors for clients beyond the limit: over TLS, to send a refusal takes a handshake.
 REFUSAL_DESCRIPTORS = RESERVED_DESCRIPTORS // 2
 
 
@@ -14,19 +14,19 @@ class Handshake(Protocol):
     """One client's handshake."""
 
     def step(self) -> None:
-        """Do what can be done with what the client said; costs a millisecond or more."""
+        """Process the bytes that the client sent; takes a millisecond or more."""
 
     def abort(self) -> None:
-        """Hang up."""
+        """Close the connection at once."""
 
 
 class HandshakeScheduler:
-    """Who is at it, and whose turn it is.
+    """The handshakes in progress, and the order of their steps.
 
-    A step costs as much as dozens of requests, so each pass of the event loop has time for a few
-    at most: whoever is connected is answered in between. When more clients come than there is time
-    for, those half done go first and then who came last. Who has waited longest gives up next, and
-    what is spent on them is lost: served in the order in which they came, all would give up.
+    A step costs as much as dozens of requests, so each iteration of the event loop has time for a
+    few at most, and connections are served in between. Under overload, half-done handshakes go
+    first, then the newest ones. The clients that have waited longest give up first, and work for
+    them is lost: in the order of arrival, all would give up.
     """
 
     def __init__(self, limiter: ConnectionLimiter, *, loop: asyncio.AbstractEventLoop) -> None:
@@ -39,7 +39,10 @@ class HandshakeScheduler:
         self._running = False
 
     def begin(self, handshake: Handshake) -> bool:
-        """Count a handshake in; False when there are too many clients even to be told so."""
+        """Count a handshake in.
+
+        Return False if there is no descriptor left even to send a refusal.
+        """
         if (
             len(self._in_progress) + self._limiter.connected
             >= self._limiter.max_connections + REFUSAL_DESCRIPTORS
@@ -51,7 +54,7 @@ class HandshakeScheduler:
         return True
 
     def schedule_step(self, handshake: Handshake, *, half_done: bool) -> None:
-        """Let it have its step when it is its turn."""
+        """Queue the next step of a handshake."""
         waiting = self._half_done if half_done else self._new
         waiting[handshake] = None
         if not self._running:
@@ -59,7 +62,7 @@ class HandshakeScheduler:
             self._loop.call_soon(self._run_pending)
 
     def end(self, handshake: Handshake, outcome: str) -> None:
-        """Count a handshake out, once: it is ``done`` or has ``failed``."""
+        """Count a handshake out, the first time: its outcome is ``done`` or ``failed``."""
         if handshake not in self._in_progress:
             return
         self._in_progress.discard(handshake)
@@ -69,7 +72,7 @@ class HandshakeScheduler:
         self._limiter.metrics.handshakes_ended.labels(outcome).inc()
 
     def close(self) -> None:
-        """Hang up on all that are not done."""
+        """Abort all handshakes that are not done."""
         for handshake in self._in_progress:
             handshake.abort()
 

@@ -1,9 +1,9 @@
-"""A short way for the plain requests of one route, before aiohttp.
+"""The lane: answers the plain requests of one route without aiohttp.
 
 aiohttp's two tasks, its request and its response take two thirds of the time of a small request.
-The lane answers requests that never end, such as heartbeats, without them. It looks at a request
-before it acts: the first one that is special, that does not arrive whole, or that is to be refused
-goes to aiohttp unanswered, and the connection with it, so that each refusal has one place.
+The lane answers frequent requests, such as heartbeats, without them. It checks a request before it
+changes anything: the first one that is special, incomplete or refused is passed to aiohttp, and the
+connection with it, so refusals are implemented once.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from httpd.errors import Problem
 from httpd.middleware import Middleware
 from httpd.server.plain_head import parse_plain_head
 
-# Nothing here needs unquoting or normalising, so that the router would find the same.
+# Such a name needs no unquoting or normalising, so the router would find the same.
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-# With its headers in the order in which aiohttp sends them.
+# The headers are in the order in which aiohttp sends them.
 RESPONSE = (
     f"HTTP/1.1 %b\r\nContent-Type: application/json\r\n%bServer: {SERVER}\r\n"
     "Content-Length: %d\r\nDate: %b\r\n\r\n%b"
@@ -35,9 +35,9 @@ OK_LINE = b"200 OK"
 
 
 class Client(NamedTuple):
-    """Who is connected: the address, and the names in the certificate that it has shown.
+    """The client of a connection: its address, and the names in its certificate.
 
-    The names are None where no certificate was asked for.
+    The names are None if no certificate is required.
     """
 
     address: str
@@ -45,18 +45,18 @@ class Client(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The body of a 200, good once ``durable`` is done; where that fails, the error is answered."""
+    """The body of a 200, sent when ``durable`` is done; if that fails, its error is answered."""
 
     body: bytes
     durable: asyncio.Future[None] | None = None
 
 
-# Answers a client's request with this body. None: aiohttp is to answer it, nothing has changed yet.
+# Answers a client's request with this body. None: nothing was changed, and aiohttp must answer.
 Respond = Callable[[Client, bytes], Reply | None]
 
 
 class Endpoint(Protocol):
-    """What is behind the one route of a lane: POST of a path that ends in its one parameter."""
+    """The one route of a lane: POST of a path that ends in its one parameter."""
 
     @property
     def path(self) -> str:
@@ -64,14 +64,14 @@ class Endpoint(Protocol):
 
     @property
     def max_body_bytes(self) -> int:
-        """How large a body may be."""
+        """The size limit of a body."""
 
     def accept(self, name: str, caller: Caller) -> Respond | None:
-        """Return what answers this caller's requests for this name; None if it may not ask."""
+        """Return what answers this caller's requests for this name; None if it is not allowed."""
 
 
 class Accepted(NamedTuple):
-    """What requests with one and the same head come down to."""
+    """An accepted head: all that is needed to answer requests with it."""
 
     respond: Respond
     content_length: int
@@ -80,10 +80,10 @@ class Accepted(NamedTuple):
 
 
 class Lane:
-    """What the connections of one listener have in common: the route, and the heads seen on it.
+    """What the connections of one listener share: the route, and the cache of accepted heads.
 
-    Equal bytes mean the same, so a head that was accepted before is not parsed again until the keys
-    change. Heads are known by their SHA-256: they hold keys.
+    A head that was accepted before is not parsed again until the keys change. The cache holds the
+    SHA-256 of heads, because heads contain keys.
     """
 
     def __init__(self, endpoint: Endpoint, *, middleware: Middleware, max_heads: int) -> None:
@@ -101,12 +101,12 @@ class Lane:
         self._date = b""
 
     def may_begin(self, data: bytes) -> bool:
-        """Tell whether this may be the beginning of a request for the route."""
+        """Return whether this may be the beginning of a request for the route."""
         line = self._request_line
         return data.startswith(line) or line.startswith(data)
 
     def accept(self, head: bytes) -> Accepted | None:
-        """Return what a head comes down to; None for one that aiohttp is to judge."""
+        """Return an accepted head; None if aiohttp must handle the request."""
         if self._keyring_version != self._keyring.version:
             self._accepted.clear()
             self._keyring_version = self._keyring.version
@@ -117,7 +117,7 @@ class Lane:
             if accepted is None:
                 return None
             if len(self._accepted) >= self._max_heads:
-                self._accepted.clear()  # rare, and quicker than to know which were used last
+                self._accepted.clear()  # rare, and cheaper than to track which were used last
             self._accepted[digest] = accepted
         return accepted
 
@@ -151,7 +151,7 @@ class Lane:
     def record(
         self, accepted: Accepted, client: Client, seconds: float, problem: Problem | None = None
     ) -> None:
-        """Count an answered request, and write it to the access log if it belongs there."""
+        """Count an answered request, and write it to the access log."""
         if problem is None and not self._recorder.writes_quiet_requests:
             self._recorder.count(self._route, "POST", OK, seconds)
             return

@@ -7,18 +7,23 @@ from typing import Protocol
 
 from httpd.metrics import RequestMetrics
 
-# How many turns of the loop aiohttp takes from a request's bytes to its handler, and one to spare.
+# Iterations of the event loop from a request's bytes to its handler in aiohttp, plus one.
 TURNS_TO_BEGIN = 3
 
 
 @dataclass(frozen=True)
 class Timeouts:
-    """How long a client may take, in seconds.
+    """Time limits of a connection, in seconds.
 
-    ``idle`` is for the next request to begin (longer than a heartbeat, so that agents keep their
-    connection), ``header`` for its headers to be complete, ``stall`` for it to take anything of an
-    answer, ``linger`` for the rest of a body that was refused, ``handshake`` for TLS to be agreed
-    upon. All that are at it together keep nobody waiting for longer than ``handshake_budget``.
+    Attributes:
+        idle: until the next request begins; longer than the interval of heartbeats, so that agents
+            keep their connections.
+        header: until the head of a request is complete.
+        stall: without the client reading anything of a response.
+        linger: for the rest of a body that was refused.
+        handshake: for a TLS handshake.
+        handshake_budget: for the steps of all handshakes in one iteration of the event loop.
+
     """
 
     idle: float = 75.0
@@ -34,10 +39,10 @@ class Connection(Protocol):
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request of it is being answered."""
+        """Whether a request is being answered, or a response being sent."""
 
     def finish(self) -> None:
-        """Take no request but those whose bytes have arrived."""
+        """Accept no request other than those whose bytes have arrived."""
 
     def close_if_idle(self) -> None:
         """Close it, unless a request is being answered."""
@@ -45,11 +50,13 @@ class Connection(Protocol):
 
 @dataclass
 class ConnectionLimiter:
-    """What the connections of one listener have in common.
+    """Limits the connections of one listener, and keeps those that are open.
 
     Attributes:
-        max_connections: how many there may be.
-        stopping: no request is to follow those that are being answered.
+        max_connections: the most that may be open.
+        metrics: counts connections, open and refused.
+        timeouts: the time limits of each connection.
+        stopping: whether the server is stopping: requests in progress are the last.
 
     """
 
@@ -63,11 +70,11 @@ class ConnectionLimiter:
 
     @property
     def connected(self) -> int:
-        """How many connections there are."""
+        """The number of open connections."""
         return len(self._open)
 
     def acquire(self, connection: Connection) -> bool:
-        """Count a connection in; False when there are too many."""
+        """Count a connection in; return False if there are too many."""
         if len(self._open) >= self.max_connections:
             self.metrics.connections_refused.inc()
             return False
@@ -82,7 +89,7 @@ class ConnectionLimiter:
         self.answered(connection)
 
     def answered(self, connection: Connection) -> None:
-        """Note that a connection may have become idle."""
+        """Record that a connection may have become idle."""
         if self.stopping and not connection.is_busy:
             self._busy.discard(connection)
             if not self._busy:
@@ -99,7 +106,7 @@ class ConnectionLimiter:
             connection.close_if_idle()
 
     async def drain(self, seconds: float) -> None:
-        """Wait, for so long at most, until the requests that have begun are answered."""
+        """Wait until the requests that have begun are answered, at most this many seconds."""
         self._busy = {connection for connection in self._open if connection.is_busy}
         if self._busy:
             self._idle.clear()

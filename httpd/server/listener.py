@@ -1,4 +1,4 @@
-"""Listening: from a socket to connections, until the end."""
+"""The listener: a socket, and the connections that it accepts."""
 
 import asyncio
 import os
@@ -23,8 +23,8 @@ from httpd.server.tls import ServerTls
 from httpd.server.tls_protocol import TlsProtocol, missing_names
 
 BACKLOG = 1024
-# asyncio accepts as many connections in one go as may queue, before any can be refused. With no
-# descriptor left for one of them it would log an error for each that it did not take.
+# asyncio accepts up to its backlog of connections at once, before any can be refused. If it has no
+# descriptor left, it logs an error for each of the rest.
 ACCEPTED_AT_ONCE = 32
 DEFAULT_TIMEOUTS = Timeouts()
 
@@ -34,7 +34,7 @@ class ListenError(Exception):
 
 
 class Listener:
-    """A listening socket, which makes a connection of ours of each that comes in."""
+    """A listening socket; each connection that it accepts gets an HttpConnection."""
 
     def __init__(
         self,
@@ -52,7 +52,12 @@ class Listener:
         self._handshakes = HandshakeScheduler(limiter, loop=self._loop)
 
     async def start(self, address: tuple[str, int]) -> tuple[str, int]:
-        """Listen; return the address, with its port where 0 was asked for. Raises ListenError."""
+        """Listen; return the address, with the port that was chosen if it was 0.
+
+        Raises:
+            ListenError: the address is in use, or not one of this machine.
+
+        """
         try:
             self._server = await self._listen(address)
         except OSError as error:
@@ -67,7 +72,7 @@ class Listener:
         return host, port
 
     def close(self) -> None:
-        """Listen no more; clients whose handshake is not done are cut off."""
+        """Stop listening, and abort the handshakes that are not done."""
         self._server.close()
         self._handshakes.close()
 
@@ -108,10 +113,10 @@ async def listening(
     lane: Endpoint | None = None,
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
 ) -> AsyncIterator[tuple[str, int]]:
-    """Listen while the context is open; return the address (its port, where 0 was asked for).
+    """Listen while the context is open; return the address, with the port that was chosen if 0.
 
-    ``lane`` is what answers the plain requests of one route before aiohttp. At the end no
-    connection is accepted any more, and requests that have begun have ``drain_seconds`` to end.
+    ``lane`` is the route whose plain requests are answered before aiohttp. When the context ends,
+    no more connections are accepted, and requests that have begun have ``drain_seconds`` to end.
 
     Raises:
         ListenError: the address is in use, or not one of this machine.

@@ -1,17 +1,17 @@
-"""How many connections the system lets this process have."""
+"""The limit of open files, and how many connections it allows."""
 
 import resource
 
 from structlog.typing import FilteringBoundLogger
 
-# For files, sockets of our own, the engine, the log; and for connections that are being refused.
+# For files, other sockets, the engine, the log, and connections that are being refused.
 RESERVED_DESCRIPTORS = 256
 
 
 def raise_open_file_limit(wanted: int, log: FilteringBoundLogger) -> int:
-    """Raise the process's limit of open files as far as it may; give how many connections fit.
+    """Raise the limit of open files for ``wanted`` connections; return how many are possible.
 
-    A process without a free descriptor cannot even refuse a connection: it would try for ever.
+    A process without a free descriptor cannot even refuse a connection.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + RESERVED_DESCRIPTORS

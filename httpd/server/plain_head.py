@@ -1,4 +1,4 @@
-"""The head of a request that is plain: nothing in it needs to be interpreted."""
+"""Parses the heads of plain requests: those without headers that change their meaning."""
 
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ SPECIAL_HEADERS = frozenset(
 
 
 class PlainHead(NamedTuple):
-    """Path as it was sent, length of the body, and the header Authorization."""
+    """The path as it was sent, the length of the body in bytes, the header Authorization."""
 
     path: str
     content_length: int
@@ -28,7 +28,7 @@ class PlainHead(NamedTuple):
 
 
 class _Events:
-    """Keeps what httptools calls out of a head."""
+    """Collects what httptools finds in a head, by its callbacks."""
 
     def __init__(self) -> None:
         self.url = b""
@@ -49,9 +49,9 @@ class _Events:
 
 
 def parse_plain_head(head: bytes) -> PlainHead | None:
-    """Parse a head with the empty line at its end; None if it is malformed or in any way special.
+    """Parse a head, with the empty line at its end; return None if it is not plain.
 
-    A plain head is HTTP/1.1 on a connection that is kept, in ASCII, with each header once, among
+    A plain head is well-formed HTTP/1.1 with keep-alive, in ASCII, with each header once, among
     them Host, Authorization and Content-Length, and none that changes the request's meaning.
     """
     lines = head.count(b"\r\n")

@@ -1,4 +1,4 @@
-"""TLS for a listener: its certificate, who may come, and renewal without a restart."""
+"""TLS for a listener: its certificate, its client CA, and renewal without a restart."""
 
 import asyncio
 import ssl
@@ -20,7 +20,7 @@ class TlsError(Exception):
 
 
 class TlsFiles(NamedTuple):
-    """PEM files; with a client CA, every client must show a certificate that it signed."""
+    """PEM files; with a client CA, each client must present a certificate that it signed."""
 
     certificate: Path
     key: Path
@@ -28,9 +28,10 @@ class TlsFiles(NamedTuple):
 
 
 class ServerTls:
-    """The listener's TLS context, which takes over renewed files while connections go on.
+    """The listener's TLS context, which loads renewed files while connections stay open.
 
-    ``ssl_protocol`` is asyncio's class that our own is built on, if it has the names for that.
+    ``ssl_protocol`` is the class of asyncio that TlsProtocol derives from; its private names are
+    checked before it is used.
     """
 
     def __init__(self, files: TlsFiles, *, ssl_protocol: type = SSLProtocol) -> None:
@@ -68,9 +69,9 @@ class ServerTls:
         return [_stamp(path) for path in self._files if path is not None]
 
     def renew(self) -> bool:
-        """Take over changed files; False when they are as they were.
+        """Load the files if they have changed; return whether they have.
 
-        A client CA that is new in its file is trusted from now on; one that is gone from it is
+        A client CA that was added to its file is trusted from now on; one that was removed is
         trusted until the next start.
 
         Raises:
@@ -81,13 +82,13 @@ class ServerTls:
         if stamps == self._loaded_stamps:
             return False
         self._load()
-        # The listener holds this context: new handshakes get the new certificate from it.
+        # The listener uses this context, so new handshakes get the new certificate.
         self._load_into(self.context)
         self._loaded_stamps = stamps
         return True
 
     async def keep_renewing(self, log: FilteringBoundLogger) -> None:
-        """Look for renewed files for ever; a broken pair is told once and tried again."""
+        """Check for renewed files until cancelled; each failure is logged once and tried again."""
         failure = None
         while True:
             await asyncio.sleep(RENEWAL_CHECK_SECONDS)
@@ -102,7 +103,7 @@ class ServerTls:
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
-    """Give what tells a renewed file from the old one, None while there is none."""
+    """Return what identifies a version of a file: mtime and inode; None if there is no file."""
     try:
         status = path.stat()
     except OSError:
@@ -111,7 +112,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 
 def _no_password() -> str:
-    """Stand for the passphrase of a key that has one: without this, OpenSSL asks the terminal."""
+    """Return an empty passphrase; without this, OpenSSL would ask for one on the terminal."""
     return ""
 
 
@@ -125,7 +126,7 @@ def _check_readable(name: str, path: Path) -> None:
 def server_tls(
     tls: TlsSettings | None, *, file: Path, find: Callable[[str], Path]
 ) -> ServerTls | None:
-    """Make the TLS that a settings file asks for, if it does; ``find`` gives a named file's path.
+    """Return the TLS of a settings file, None if it has none; ``find`` returns a file's path.
 
     Raises:
         ConfigError: its files cannot be used.

@@ -1,6 +1,7 @@
-"""TLS whose handshakes take turns: all that this program knows of what asyncio keeps private.
+"""TLS with scheduled handshakes: the only file that uses private names of asyncio.
 
-Where a Python has other names, `missing_names` says which, and the listener uses asyncio's own TLS.
+If a Python version lacks one of them, `missing_names` returns it, and the listener uses asyncio's
+own TLS.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ else:
 
 __all__ = ["RAW_TRANSPORT", "SSLProtocol", "TlsProtocol", "missing_names"]
 
-# What a TLS transport calls the one below it, of which asyncio says nothing.
+# The extra info of a TLS transport that holds the raw one below it; asyncio has none for it.
 RAW_TRANSPORT = "transport_below"
 PRIVATE_NAMES = (
     "max_size",
@@ -33,7 +34,7 @@ PRIVATE_NAMES = (
 
 
 def missing_names(protocol: Any = SSLProtocol) -> list[str]:
-    """Return the private names which `TlsProtocol` needs and this base class does not have."""
+    """Return the private names that `TlsProtocol` needs and this base class does not have."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     loop = asyncio.get_running_loop()
     try:
@@ -43,16 +44,16 @@ def missing_names(protocol: Any = SSLProtocol) -> list[str]:
     except TypeError:
         return ["__init__"]
     missing = [name for name in PRIVATE_NAMES if not hasattr(made, name)]
-    made.connection_lost(None)  # it was never connected; without this, its transport complains
+    made.connection_lost(None)  # without this, its transport warns that it was not closed
     return missing
 
 
 class TlsProtocol(SSLProtocol):
-    """One client's TLS, below the protocol that speaks to it.
+    """The TLS of one connection, below its HttpConnection.
 
-    asyncio's own sets aside a quarter of a MiB to read into, for as long as a connection lasts:
-    that is gigabytes for a fleet of which each host keeps one. A TLS record has 16 KiB. And it
-    does the handshakes of all that come at once before it serves anybody else.
+    asyncio's own class allocates a read buffer of 256 KiB for each connection: gigabytes for a
+    fleet in which each host keeps one open. A TLS record has at most 16 KiB. It also carries out
+    all handshakes that arrive at once before it serves other connections.
     """
 
     max_size = 16 * 1024
@@ -70,11 +71,11 @@ class TlsProtocol(SSLProtocol):
     ) -> None:
         super().__init__(
             loop,
-            cast("asyncio.Protocol", protocol),  # a BufferedProtocol will do as well
+            cast("asyncio.Protocol", protocol),  # a BufferedProtocol works as well
             context,
             cast("asyncio.Future[None]", None),  # nobody waits for the handshake
             server_side=True,
-            ssl_handshake_timeout=cast("int", handshakes.timeout_seconds),  # any number will do
+            ssl_handshake_timeout=cast("int", handshakes.timeout_seconds),  # a float works as well
         )
         self._handshakes = handshakes
         self._half_done = False
@@ -82,7 +83,7 @@ class TlsProtocol(SSLProtocol):
         self._received = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for the client to begin, unless there are too many already."""
+        """Wait for the client's hello, or abort if there are too many handshakes."""
         self._raw_transport = self._extra[RAW_TRANSPORT] = cast("asyncio.Transport", transport)
         self._raw_transport.set_write_buffer_limits(high=0)
         if self._handshakes.begin(self):
@@ -91,33 +92,33 @@ class TlsProtocol(SSLProtocol):
             self.abort()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Count a handshake that came to nothing."""
+        """Count the handshake as failed if it is not done."""
         self._handshakes.end(self, "failed")
         super().connection_lost(exc)
 
     def eof_received(self) -> None:
-        """End with a client that leaves without a word of TLS.
+        """Close the transport when the client disconnects without close_notify.
 
-        What asyncio's own returns keeps it while nothing is read, and each answer to it is dropped
-        with a warning.
+        The return value of asyncio's own method would keep it open while reading is paused, and
+        each response to it would be dropped with a warning.
         """
         super().eof_received()
 
     def abort(self) -> None:
-        """Hang up on a client that is not done."""
+        """Close the connection at once."""
         if self._raw_transport is not None:
             self._raw_transport.abort()
 
     def _get_write_buffer_size(self) -> int:
-        # asyncio's own leaves out what is encrypted and not yet sent: up to 64 KiB that nobody
-        # takes, which it would wait for without end, or all of an answer that is taken slowly.
+        # asyncio's own leaves out what is encrypted and not yet sent. It would wait without end for
+        # up to 64 KiB that a client does not read.
         raw_unsent = (
             self._raw_transport.get_write_buffer_size() if self._raw_transport is not None else 0
         )
         return self._outgoing.pending + self._write_buffer_size + raw_unsent
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Read; what belongs to the handshake waits for its turn, and the rest behind it."""
+        """Process what was read; during the handshake, schedule a step and pause reading."""
         if self._established:
             super().buffer_updated(nbytes)
         elif self._raw_transport is not None:
@@ -126,7 +127,7 @@ class TlsProtocol(SSLProtocol):
             self._handshakes.schedule_step(self, half_done=self._half_done)
 
     def step(self) -> None:
-        """Take the handshake as far as it goes with what the client said."""
+        """Continue the handshake with the bytes that the client sent."""
         if self._raw_transport is None or self._raw_transport.is_closing():
             return
         self._half_done = True
