@@ -1,10 +1,10 @@
-"""The agent beside the engine itself: reading, rebuilds (also under readers), and being idle.
+"""Compares the agent with the engine: reads, rebuilds (also beside readers), and idling.
 
-Each figure is taken in turns with its peer's, in one run, on the same containers. All traffic stays
-on 127.0.0.1 and the engine's socket; all apps are deleted at the end.
+Measurements of the agent and the engine alternate, in one run, on the same containers. All traffic
+stays on 127.0.0.1 and the engine's socket; all apps are deleted at the end.
 
     python bench/agent_bench.py                  # a few minutes
-    python bench/agent_bench.py --idle 300       # with five minutes of being idle
+    python bench/agent_bench.py --idle 300       # idle for five minutes
 """
 
 import argparse
@@ -39,7 +39,7 @@ FILTER = quote('{"label":["rollcall.app"]}')
 
 
 class EngineConnection(HTTPConnection):
-    """The engine's own interface, over one kept connection."""
+    """A kept-alive connection to the engine's API."""
 
     def __init__(self, path: str) -> None:
         super().__init__("localhost", timeout=60)
@@ -52,7 +52,7 @@ class EngineConnection(HTTPConnection):
 
 
 def get(connection: HTTPConnection, path: str, headers: dict[str, str]) -> float:
-    """Ask once; give the milliseconds."""
+    """Send one GET; return its duration in milliseconds."""
     began = time.perf_counter()
     connection.request("GET", path, headers=headers)
     response = connection.getresponse()
@@ -62,14 +62,14 @@ def get(connection: HTTPConnection, path: str, headers: dict[str, str]) -> float
 
 
 def compare(rounds: int, ours: Callable[[], float], theirs: Callable[[], float]) -> None:
-    """Measure both in turns and print the medians and their ratio."""
+    """Measure both alternately; print the medians and their ratio."""
     pairs = [(ours(), theirs()) for _ in range(rounds)]
     mine, peer = (statistics.median(column) for column in zip(*pairs, strict=True))
     print(f"  agent {mine:.2f} ms, engine {peer:.2f} ms: {mine / peer:.2f} x (medians of {rounds})")
 
 
 def create(agent: Daemon, image: str, count: int, first: int = 0) -> list[str]:
-    """Create apps side by side; give their names."""
+    """Create apps in parallel; return their names."""
     names = [f"{RUN_ID}-{number}" for number in range(first, first + count)]
 
     def one(name: str) -> None:
@@ -83,7 +83,7 @@ def create(agent: Daemon, image: str, count: int, first: int = 0) -> list[str]:
 
 
 def delete(agent: Daemon, names: list[str]) -> None:
-    """Delete apps side by side."""
+    """Delete apps in parallel."""
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda name: agent.ask("DELETE", f"/v1/apps/{name}", timeout=300), names))
 
@@ -104,7 +104,7 @@ def compare_reads(agent: Daemon, engine: EngineConnection, names: list[str], rou
 
 
 class DowntimeMeter:
-    """A client that asks every 10 ms and knows how long nobody answered."""
+    """A client that sends a request every 10 ms, and measures the longest time without an answer."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -122,7 +122,7 @@ class DowntimeMeter:
             connection.close()
 
     def down_time(self, change: Callable[[], object]) -> float:
-        """Let the change happen; give the longest silence in milliseconds."""
+        """Call ``change``; return the longest time without an answer, in milliseconds."""
         self._thread.start()
         time.sleep(0.3)
         change()
@@ -134,7 +134,7 @@ class DowntimeMeter:
 
 
 def down_time(agent: Daemon, client: docker.APIClient, name: str, rounds: int) -> None:
-    """Compare a rebuild with a stop and a start of the same container."""
+    """Compare the down time of a rebuild with that of a stop and a start."""
     print("down time of a rebuild against stop and start of the same container")
 
     def record() -> dict[str, object]:
@@ -159,7 +159,7 @@ def down_time(agent: Daemon, client: docker.APIClient, name: str, rounds: int) -
 
 @contextmanager
 def reading_all_the_time(agent: Daemon, connections: int) -> Iterator[None]:
-    """Have so many connections list the apps, each again as soon as it has an answer."""
+    """List the apps over many connections, without pause, while the context is open."""
     command = [sys.executable, str(Path(__file__).with_name("readers.py"))]
     command += ["--port", agent.base_url.rpartition(":")[2], "--key-file", str(agent.key_path)]
     command += ["--connections", str(connections)]
@@ -178,7 +178,7 @@ def reading_all_the_time(agent: Daemon, connections: int) -> Iterator[None]:
 
 
 def rebuild_seconds(agent: Daemon, name: str, rounds: int) -> list[float]:
-    """Rebuild an app so many times; return how long each took."""
+    """Rebuild an app ``rounds`` times; return the duration of each in seconds."""
     taken = []
     for _ in range(rounds):
         began = time.perf_counter()
@@ -189,7 +189,7 @@ def rebuild_seconds(agent: Daemon, name: str, rounds: int) -> list[float]:
 
 
 def rebuilds_beside_readers(agent: Daemon, name: str, rounds: int, connections: int) -> None:
-    """Compare a rebuild while many list with one while nobody does."""
+    """Compare rebuilds beside many readers with rebuilds without readers."""
     print(f"a rebuild while {connections} connections list all apps, against one while nobody does")
     quiet = statistics.median(rebuild_seconds(agent, name, rounds))
     with reading_all_the_time(agent, connections):
@@ -202,7 +202,7 @@ def rebuilds_beside_readers(agent: Daemon, name: str, rounds: int, connections: 
 
 
 def idle(agent: Daemon, apps: int, seconds: float) -> None:
-    """Let the agent be, and see what it takes."""
+    """Measure the agent's CPU and memory while it is idle."""
     before, began = cpu_seconds(agent.pid), time.monotonic()
     time.sleep(seconds)
     share = (cpu_seconds(agent.pid) - before) / (time.monotonic() - began) * 100
@@ -213,25 +213,25 @@ def idle(agent: Daemon, apps: int, seconds: float) -> None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Give the CPU time of a process."""
+    """Return the CPU time of a process in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def resident_mib(pid: int) -> float:
-    """Give the MiB of a process that are in memory."""
+    """Return the resident memory of a process in MiB."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / (1 << 20)
 
 
 def free_port() -> int:
-    """Find a port that nobody listens on."""
+    """Return an unused port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def main() -> None:
-    """Run all of it."""
+    """Run all measurements."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--apps", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=200)

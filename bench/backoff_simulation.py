@@ -1,10 +1,10 @@
-"""How sharply a fleet comes back after an outage, by the factor of its back-off, on paper.
+"""Simulates the peak of heartbeats after an outage, by the factor of the back-off.
 
-Hosts beat every 30 s at random phases; one that fails waits with full jitter up to a bound that
-grows by the factor from 1 s to 30 s. Printed is the busiest second after the registry's return,
-as a multiple of the steady rate.
+Hosts send a heartbeat every 30 s at random phases. After a failure, a host waits with full jitter
+up to a bound that grows by the factor from 1 s to 30 s. Prints the busiest second after the
+registry's return, as a multiple of the steady rate.
 
-    python bench/comeback.py
+    python bench/backoff_simulation.py
 """
 
 import random
@@ -16,7 +16,7 @@ OUTAGES = (1, 2, 5, 10, 20, 30, 60, 300)
 
 
 def busiest_second(factor: int, outage: float) -> float:
-    """Give the peak rate over the steady one."""
+    """Return the ratio of the peak rate to the steady rate; ``outage`` is in seconds."""
     arrivals: Counter[int] = Counter()
     for _ in range(HOSTS):
         at, bound = random.uniform(0, HEARTBEAT_SECONDS), 1.0

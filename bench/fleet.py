@@ -1,7 +1,7 @@
-"""A fleet of simulated agents against a real registry, with a real Prometheus beside it.
+"""Runs a fleet of simulated agents against a real registry, optionally with a real Prometheus.
 
-Each agent is the real reporter, back-off and client over a connection of its own; only the host
-under it is made up. All traffic stays on 127.0.0.1, and the run ends by itself.
+Each agent has a real reporter, back-off and client, and a connection of its own; only the host's
+content is made up. All traffic stays on 127.0.0.1, and the run ends by itself.
 
     python bench/fleet.py --nodes 10000 --interval 30 --seconds 120 --kill-for 2 --prometheus --tls
 """
@@ -42,7 +42,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def unused_port() -> int:
-    """Give a TCP port of 127.0.0.1 that none of ten thousand connections can have by chance."""
+    """Return an unused port of 127.0.0.1, outside the range of outgoing connections."""
     for port in random.sample(range(20000, 30000), 100):
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
@@ -51,10 +51,10 @@ def unused_port() -> int:
 
 
 class RegistryProcess:
-    """The registry under test: a process of its own over SQLite on a real disk.
+    """The registry under test: a process with SQLite on a real disk.
 
-    With ``mutual`` every client shows a certificate for its own name. ``verify`` and ``cert`` are
-    what ``requests`` needs to talk to it.
+    With ``mutual``, every client presents a certificate for its hostname. ``verify`` and ``cert``
+    are arguments for ``requests``.
     """
 
     def __init__(self, folder: Path, *, tls: bool, mutual: bool) -> None:
@@ -79,7 +79,7 @@ class RegistryProcess:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it and wait until it takes heartbeats."""
+        """Start the registry and wait until it accepts heartbeats."""
         program = Path(sys.executable).with_name("rollcall-registry")
         self.process = subprocess.Popen([program, "--config", self._config])
         until(self._healthy, "the registry", within=60)
@@ -91,30 +91,30 @@ class RegistryProcess:
             return False
 
     def scraper_tls(self) -> dict[str, str]:
-        """Give a Prometheus' settings for it."""
+        """Return the ``tls_config`` for a Prometheus that scrapes it."""
         certificate, key = self.cert or ("", "")
         return {"ca_file": self.verify, "cert_file": certificate, "key_file": key}
 
     def kill(self) -> None:
-        """End it as a crash does."""
+        """Kill the registry with SIGKILL."""
         assert self.process is not None
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
     def cpu_seconds(self) -> float:
-        """Give the CPU time that it took so far."""
+        """Return the CPU time that the registry has used, in seconds."""
         assert self.process is not None
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
     def memory_mib(self) -> float:
-        """Give the memory that it has now."""
+        """Return the registry's resident memory in MiB."""
         assert self.process is not None
         text = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(text.partition("VmRSS:")[2].split()[0]) / 1024
 
     def fresh(self, seconds: float) -> int:
-        """Count the nodes that were heard of in the last so many seconds."""
+        """Return how many nodes have sent a heartbeat in the last ``seconds``."""
         header = {"Authorization": f"Bearer {KEY}"}
         asked = {"max_age": f"{seconds:g}"}
         return len(self._get("/nodes", header, asked).json())
@@ -132,7 +132,7 @@ class RegistryProcess:
         )
 
     def client(self, hostname: str) -> RegistryClient:
-        """Give a host's client, with a certificate of its own where one is asked for."""
+        """Return a client for a host, with a certificate of its own if ``mutual``."""
         client_tls = self._client_tls
         if self._mutual and self.authority:
             pair = self.authority.issue(hostname)
@@ -141,25 +141,25 @@ class RegistryProcess:
 
 
 class TargetCounter:
-    """Asks Prometheus every second how many targets it has."""
+    """Reads every second how many targets Prometheus has."""
 
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}/metrics"
         self.least: int | None = None
 
     def targets(self) -> int:
-        """Give how many targets Prometheus has."""
+        """Return how many targets Prometheus has."""
         for line in requests.get(self.url, timeout=30).text.splitlines():
             if line.startswith('prometheus_target_scrape_pool_targets{scrape_job="fleet"}'):
                 return int(float(line.rpartition(" ")[2]))
         return 0
 
     def has(self, targets: int) -> bool:
-        """Tell whether Prometheus has so many targets."""
+        """Return whether Prometheus has at least this many targets."""
         return self.targets() >= targets
 
     async def watch(self) -> None:
-        """Ask until cancelled."""
+        """Record the smallest number of targets until cancelled."""
         while True:
             found = await asyncio.to_thread(self.targets)
             self.least = found if self.least is None else min(self.least, found)
@@ -169,7 +169,7 @@ class TargetCounter:
 async def measure_steady(
     options: argparse.Namespace, registry: RegistryProcess, tally: Tally, prober: Probe
 ) -> None:
-    """Measure the fleet while nothing is wrong."""
+    """Measure the fleet in normal operation."""
     prober.latencies()
     own = time.process_time()
     cpu, began = registry.cpu_seconds(), time.monotonic()
@@ -206,7 +206,7 @@ async def measure_restart(
 
 
 def prometheus_config(registry: RegistryProcess) -> dict[str, object]:
-    """Give the settings of a Prometheus that discovers the fleet and hardly ever scrapes it."""
+    """Return the settings of a Prometheus that discovers the fleet and hardly ever scrapes it."""
     discovery = {
         "url": f"{registry.url}/prometheus/fleet",
         "refresh_interval": "5s",
@@ -218,7 +218,7 @@ def prometheus_config(registry: RegistryProcess) -> dict[str, object]:
 
 
 async def run(options: argparse.Namespace, folder: Path) -> None:
-    """Do the whole run."""
+    """Start the registry, measure, and kill it."""
     registry = RegistryProcess(folder, tls=options.tls, mutual=options.mutual)
     tally = Tally()
     await asyncio.to_thread(registry.start)
@@ -231,11 +231,11 @@ async def run(options: argparse.Namespace, folder: Path) -> None:
 async def measure(
     options: argparse.Namespace, folder: Path, registry: RegistryProcess, tally: Tally
 ) -> None:
-    """Let the fleet arrive, and measure."""
+    """Start the fleet, and measure."""
     fleet = Fleet(options, tally, registry.client)
     await fleet.start()
     await asyncio.sleep(3)
-    gc.freeze()  # ten thousand hosts are not to be looked through for garbage
+    gc.freeze()  # keeps the garbage collector from traversing ten thousand hosts
     prober = Probe(registry.url, key=KEY, verify=registry.verify, cert=registry.cert)
     restless = asyncio.create_task(fleet.churn())
     watching_itself = asyncio.create_task(tally.measure_stalls())

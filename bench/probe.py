@@ -1,4 +1,4 @@
-"""One more host than the simulated ones, with a stop-watch."""
+"""A probe that measures the latency of heartbeats in a process of its own."""
 
 import multiprocessing
 import time
@@ -9,9 +9,9 @@ import requests
 
 
 class Probe:
-    """One more host, in a process of its own that has nothing else to do, with a stop-watch.
+    """A host that reports from a process of its own, and measures the latency of each heartbeat.
 
-    What the simulator measures itself includes the time in which it is busy with other hosts.
+    Latencies that the simulator measures include the time in which it is busy with other hosts.
     """
 
     def __init__(self, url: str, *, key: str, verify: str, cert: tuple[str, str] | None) -> None:
@@ -22,7 +22,7 @@ class Probe:
         self._process.start()
 
     def latencies(self) -> list[float]:
-        """Give the seconds that each answer took since the last call."""
+        """Return the latency of each heartbeat since the last call, in seconds."""
         self._ours.send("latencies")
         latencies: list[float] = self._ours.recv()
         return latencies
@@ -33,10 +33,10 @@ class Probe:
 
 
 def probe(url: str, key: str, verify: str, cert: tuple[str, str] | None, pipe: Connection) -> None:
-    """Report ten times a second, every other time with a change; give latencies when asked."""
+    """Report ten times a second, every other time with a change; send the latencies on request."""
     session, number, latencies = requests.Session(), 0, []
     session.headers["Authorization"] = f"Bearer {key}"
-    session.trust_env = False  # a bundle of the environment would win
+    session.trust_env = False  # a CA bundle in the environment would override `verify`
     session.verify, session.cert = verify or True, cert
     while True:
         number += 1

@@ -1,8 +1,8 @@
-"""Connections that ask one agent for the same path again and again, until standard input ends.
+"""Requests the same path of an agent over many connections, until standard input ends.
 
     python bench/readers.py --port 7656 --path /v1/apps --connections 500 --key-file KEY
 
-The last line it prints is how many answers came in how many seconds.
+The last line of its output is the number of answers, and the seconds that they took.
 """
 
 import argparse
@@ -16,7 +16,7 @@ LENGTH = re.compile(rb"\r\nContent-Length: ([0-9]+)\r\n", re.IGNORECASE)
 
 
 class Reader(asyncio.Protocol):
-    """One connection, which asks again as soon as it has an answer."""
+    """A connection that sends the next request as soon as it has the answer."""
 
     def __init__(self, request: bytes) -> None:
         self._request = request
@@ -26,13 +26,13 @@ class Reader(asyncio.Protocol):
         self.answers = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ask for the first time."""
+        """Send the first request."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
-        """Count the answer once it is whole, and ask again."""
+        """Count the answer when it is complete, and send the next request."""
         if not self._missing:
             self._head += data
             head, end, body = self._head.partition(b"\r\n\r\n")
@@ -65,7 +65,7 @@ async def read(options: argparse.Namespace, key: str) -> None:
 
 
 def main() -> None:
-    """Run it."""
+    """Read the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--path", default="/v1/apps")

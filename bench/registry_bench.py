@@ -1,7 +1,8 @@
-"""The registry beside etcd and beside bare aiohttp handlers: speed, memory, start.
+"""Compares the registry with etcd and with bare aiohttp handlers: speed, memory, start.
 
-Every figure is taken in turns with its peer's, in one run, and the middle of the ratios counts. All
-traffic stays on 127.0.0.1, every answer's status is checked, and the run ends by itself.
+Measurements of the registry and its peer alternate, in one run; the result is the median of the
+ratios. All traffic stays on 127.0.0.1, the status of every answer is checked, and the run ends by
+itself.
 
     python bench/registry_bench.py                  # some five minutes
     python bench/registry_bench.py --million        # with a million nodes as well
@@ -42,7 +43,7 @@ Side = tuple[int, Callable[[], Result]]  # process id, and how to measure it
 
 
 class Bench:
-    """One run: a folder, the load generator, how many rounds."""
+    """A run: its folder, load generator and number of rounds."""
 
     def __init__(self, *, folder: Path, seconds: int, rounds: int) -> None:
         self._folder = folder
@@ -51,11 +52,11 @@ class Bench:
         self.wrk = Wrk(folder, seconds=seconds)
 
     def path(self, name: str) -> Path:
-        """Give a path that nothing is at yet."""
+        """Return an unused path in the folder."""
         return self._folder / f"{name}-{time.monotonic_ns()}"
 
     def settings(self, nodes: int, offering: int | None = None, *, port: int = PORT) -> Path:
-        """Make a store that holds so many nodes, and the settings of a registry over it."""
+        """Make a store with this many nodes; return the settings file of a registry that uses it."""
         file = self.path("r.db")
         asyncio.run(fill(file, nodes, nodes if offering is None else offering))
         config = self.path("registry.yml")
@@ -66,21 +67,21 @@ class Bench:
 
     @contextmanager
     def registry(self, nodes: int = 0, *, offering: int | None = None) -> Iterator[int]:
-        """Run a registry that knows so many nodes; give its process id."""
+        """Run a registry with this many nodes; yield its process id."""
         config = self.settings(nodes, offering)
         with process([PROGRAM, "--config", config], f"http://127.0.0.1:{PORT}/healthz") as server:
             yield server.pid
 
     @contextmanager
     def baseline(self, checkout: Path, port: int) -> Iterator[int]:
-        """Run the registry of another checkout, in its own environment; give its process id."""
+        """Run the registry of another checkout, in its own environment; yield its process id."""
         program = checkout / ".venv/bin/rollcall-registry"
         config = self.settings(0, port=port)
         with process([program, "--config", config], f"http://127.0.0.1:{port}/healthz") as server:
             yield server.pid
 
     def compare(self, what: str, ours: Side, peer: Side, *, aim: float) -> None:
-        """Measure both in turns; print the middle of each and of their ratios."""
+        """Measure both alternately; print the medians, and the median of the ratios."""
         rounds = [(self._measure(ours), self._measure(peer)) for _ in range(self._rounds)]
         ratios = [mine.rate / theirs.rate for (mine, _), (theirs, _) in rounds]
         mine, theirs = (statistics.median(side[i][0].rate for side in rounds) for i in (0, 1))
@@ -95,7 +96,7 @@ class Bench:
         )
 
     def _measure(self, side: Side) -> tuple[Result, float]:
-        """Give what wrk says, and the server's microseconds of CPU for each answer."""
+        """Return the result of wrk, and the server's CPU time per answer in microseconds."""
         pid, measure = side
         before = cpu_seconds(pid)
         result = measure()
@@ -104,13 +105,13 @@ class Bench:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Give the processor time that a process, all its threads, has used."""
+    """Return the CPU time of a process, with all its threads, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def fill(file: Path, nodes: int, offering: int) -> None:
-    """Make a store that holds nodes, the first of which offer the service."""
+    """Make a store of nodes, the first ``offering`` of which offer the service."""
     store = SqliteStore(path=file, monotonic=time.monotonic, observe=lambda _n, _s: None)
     await store.load()
     for start in range(0, nodes, 1000):
@@ -121,7 +122,7 @@ async def fill(file: Path, nodes: int, offering: int) -> None:
 
 
 def row(host: int, offering: int) -> Row:
-    """Make the stored form of the host that the load speaks of."""
+    """Return the stored row of a host of the load generator."""
     document = DOCUMENT % (host, host, 1)
     if host >= offering:
         document = document.replace(b"prometheus:rollcall", b"nothing:rollcall")
@@ -129,7 +130,7 @@ def row(host: int, offering: int) -> Row:
 
 
 def get(path: str) -> bytes:
-    """Ask the registry."""
+    """Return the body of the registry's answer to a GET."""
     answer = requests.get(
         f"http://127.0.0.1:{PORT}{path}",
         headers={"Authorization": f"Bearer {KEY}", "X-Prometheus-Refresh-Interval-Seconds": "60"},
@@ -140,13 +141,13 @@ def get(path: str) -> bytes:
 
 
 def resident_mib(pid: int) -> int:
-    """Give a process's resident memory in MiB."""
+    """Return the resident memory of a process in MiB."""
     status = Path(f"/proc/{pid}/status").read_text("ascii")
     return int(status.partition("VmRSS:")[2].split()[0]) // 1024
 
 
 def heartbeats(bench: Bench) -> None:
-    """Heartbeats beside etcd, and beside a bare handler."""
+    """Compare heartbeats with writes to etcd, and with a bare handler."""
     (empty := bench.path("empty")).write_bytes(b"[]")
     with (
         bench.registry() as ours,
@@ -177,7 +178,7 @@ def heartbeats(bench: Bench) -> None:
 
 
 def against_baseline(bench: Bench, checkout: Path) -> None:
-    """Heartbeats beside those of another checkout's registry."""
+    """Compare heartbeats with those of another checkout's registry."""
     with bench.registry() as ours, bench.baseline(checkout, PEER) as theirs:
         for what, bodies, aim in (("unchanged", 1, 1.4), ("changed, durable", 2, 1.15)):
             for connections in (32, 128):
@@ -191,7 +192,7 @@ def against_baseline(bench: Bench, checkout: Path) -> None:
 
 
 def targets(bench: Bench) -> None:
-    """GET /prometheus/{service}: twenty nodes offer it, whatever the size of the fleet."""
+    """Measure GET /prometheus/{service} with twenty targets in fleets of two sizes."""
     path = "/prometheus/rollcall"
     for fleet in (200, 20_000):
         with bench.registry(fleet, offering=20) as ours:
@@ -206,7 +207,7 @@ def targets(bench: Bench) -> None:
 
 
 def nodes(bench: Bench) -> None:
-    """GET /nodes of ten thousand, amid a thousand heartbeats a second."""
+    """Measure GET /nodes of 10,000 nodes, beside 1,000 heartbeats a second."""
     with bench.registry(10_000), ThreadPoolExecutor(1) as pool:
         get("/nodes")
         steady_load = SteadyLoad(PORT, rate=1000, hosts=10_000)
@@ -222,7 +223,7 @@ def nodes(bench: Bench) -> None:
 
 
 def fleet(bench: Bench) -> None:
-    """Start on a hundred thousand nodes; memory after each kind of question."""
+    """Measure the memory with 100,000 nodes, at the start and after each kind of request."""
     size = 100_000
     with bench.registry(size) as pid:
         loaded = resident_mib(pid)
@@ -242,11 +243,11 @@ def fleet(bench: Bench) -> None:
 
 
 def million(bench: Bench) -> None:
-    """As many heartbeats as there may be from a million hosts, each in its turn."""
+    """Measure the rate of heartbeats from a million hosts, one after the other."""
     hosts, seconds = 1_000_000, 90
     with bench.registry(hosts) as pid:
         loaded = resident_mib(pid)
-        # The first of each host is decoded: of what the store keeps there is no digest.
+        # The first heartbeat of each host is decoded: the store keeps no digests.
         first = bench.wrk.posts(PORT, connections=128, hosts=hosts, seconds=150)
         before = cpu_seconds(pid)
         rate = bench.wrk.posts(PORT, connections=128, hosts=hosts, seconds=seconds)
@@ -261,7 +262,7 @@ def million(bench: Bench) -> None:
 
 
 def cold_start(bench: Bench) -> None:
-    """From nothing to the first answer, with a hundred thousand nodes."""
+    """Measure the time from the start to the first answer, with 100,000 nodes."""
     config = bench.settings(100_000)
     url = f"http://127.0.0.1:{PORT}/nodes/host-000001.example.com"
     began = time.monotonic()

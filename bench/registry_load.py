@@ -1,4 +1,4 @@
-"""What the registry's benchmark sends: wrk with requests made beforehand, and paced heartbeats."""
+"""The load of the registry's benchmark: wrk with prepared requests, and paced heartbeats."""
 
 import asyncio
 import re
@@ -17,8 +17,8 @@ BODY = (
     '"host.kernel":"6.1.0-18-amd64","host.memory_mib":"16384","host.os":"Debian 12"}}'
 )
 
-# Each thread makes all its requests before it starts, so that the generator costs little. With two
-# bodies for each host, one after the other, every request changes its node.
+# Each thread prepares all its requests before it starts, so that the generator costs little. With
+# two alternating bodies for each host, every request changes its node.
 POSTS = """
 local alphabet = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/'
 local function base64(text)
@@ -38,7 +38,7 @@ local template, fleet
 function init(arguments)
   local kind, bodies, hosts = arguments[1], tonumber(arguments[2]), tonumber(arguments[3])
   local headers = {Authorization = 'Bearer %(key)s', ['Content-Type'] = 'application/json'}
-  if hosts > 100000 then -- more than can be held: each is made when it is sent
+  if hosts > 100000 then -- too many to prepare: each is made when it is sent
     local mark = '987654'
     local body = string.format('%(body)s', mark, mark, 1)
     local post = wrk.format('POST', '/nodes/host-' .. mark .. '.example.com', headers, body)
@@ -72,7 +72,7 @@ wrk.headers['X-Prometheus-Refresh-Interval-Seconds'] = '60'
 
 
 class Result(NamedTuple):
-    """What wrk measured; `bad` are answers that were no 200, and broken connections."""
+    """The result of wrk; `bad` counts answers other than 200, and broken connections."""
 
     rate: float
     p99: str
@@ -80,7 +80,7 @@ class Result(NamedTuple):
 
 
 class Wrk:
-    """The load generator."""
+    """Runs wrk, the load generator."""
 
     def __init__(self, folder: Path, *, seconds: int) -> None:
         self._seconds = seconds
@@ -99,12 +99,12 @@ class Wrk:
         hosts: int = 1000,
         seconds: int | None = None,
     ) -> Result:
-        """Send heartbeats for some hosts in turn; with two bodies each one changes its node."""
+        """Send heartbeats of the hosts in turn; with two bodies, each one changes its node."""
         arguments = ["-s", self._posts, f"http://127.0.0.1:{port}", "--", kind, bodies, hosts]
         return self._run(connections, *arguments, seconds=seconds or self._seconds)
 
     def gets(self, port: int, path: str, *, connections: int = 32) -> Result:
-        """Ask for one path."""
+        """Send GET requests for one path."""
         url = f"http://127.0.0.1:{port}{path}"
         return self._run(connections, "-s", self._gets, url, seconds=self._seconds)
 
@@ -128,7 +128,7 @@ class Wrk:
 
 
 class SteadyLoad:
-    """Unchanged heartbeats at a steady rate, over connections that are kept."""
+    """Unchanged heartbeats at a steady rate, over kept-alive connections."""
 
     def __init__(self, port: int, *, rate: int, hosts: int, connections: int = 20) -> None:
         self._port = port
@@ -139,7 +139,7 @@ class SteadyLoad:
         self._bad = 0
 
     async def run(self, seconds: float) -> tuple[float, float, int]:
-        """Send for so long; give the rate reached, the p99 in milliseconds and bad answers."""
+        """Send for this long; return the rate, the p99 in milliseconds, and the bad answers."""
         ends = time.monotonic() + seconds
         await asyncio.gather(*[self._client(i, ends) for i in range(self._connections)])
         found = sorted(self._milliseconds)
@@ -164,7 +164,7 @@ class SteadyLoad:
 
 
 def post(host: int) -> bytes:
-    """Make a heartbeat's request."""
+    """Return the bytes of a heartbeat's request."""
     body = BODY % (host, host, 1)
     return (
         f"POST /nodes/host-{host:06}.example.com HTTP/1.1\r\nHost: 127.0.0.1\r\n"

@@ -1,6 +1,6 @@
-"""What the registry is measured against, each a process of its own: etcd, and bare aiohttp.
+"""The peers of the registry's benchmark, each in its own process: etcd, and bare aiohttp.
 
-python bench/registry_peers.py PORT FILE     # bare handlers; GET answers what the file holds
+python bench/registry_peers.py PORT FILE     # bare handlers; GET answers the file's content
 """
 
 import hashlib
@@ -26,7 +26,7 @@ START_SECONDS = 120.0
 
 
 class BareHandlers:
-    """The least that a handler can do: look the key up, decode the same body, answer bytes."""
+    """Minimal handlers: check the key, decode the same body, answer bytes."""
 
     def __init__(self, answer: bytes) -> None:
         self._answer = answer
@@ -34,13 +34,13 @@ class BareHandlers:
         self._keys = {hashlib.sha256(KEY.encode()).digest()}
 
     async def post(self, request: web.Request) -> web.Response:
-        """Check the key, decode."""
+        """Check the key, and decode the body."""
         self._check(request)
         self._decode(await request.read())
         return web.Response(body=b"[{}]", content_type="application/json")
 
     async def get(self, _request: web.Request) -> web.Response:
-        """Answer."""
+        """Answer with the file's content."""
         return web.Response(body=self._answer, content_type="application/json")
 
     def _check(self, request: web.Request) -> None:
@@ -51,7 +51,7 @@ class BareHandlers:
 
 @contextmanager
 def process(command: Sequence[str | Path], url: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a server until the context ends; it answers the URL once the context begins."""
+    """Run a server while the context is open; wait until it answers at the URL."""
     quiet = subprocess.DEVNULL
     with subprocess.Popen(command, stdout=quiet, stderr=quiet, cwd=ROOT) as server:
         try:
@@ -74,7 +74,7 @@ def _answers(server: subprocess.Popen[bytes], url: str) -> bool:
 
 @contextmanager
 def etcd(folder: Path, port: int) -> Iterator[int]:
-    """Run Debian's etcd over a fresh folder; give its process id."""
+    """Run Debian's etcd in an empty folder; yield its process id."""
     client, peer = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{port + 1}"
     command = ["etcd", "--data-dir", str(folder), "--log-level", "error"]
     command += ["--listen-client-urls", client, "--advertise-client-urls", client]
@@ -86,7 +86,7 @@ def etcd(folder: Path, port: int) -> Iterator[int]:
 
 @contextmanager
 def bare(port: int, answer: Path) -> Iterator[int]:
-    """Run the bare handlers; give their process id."""
+    """Run the bare handlers; yield their process id."""
     command = [sys.executable, __file__, str(port), answer]
     with process(command, f"http://127.0.0.1:{port}/p/x") as server:
         yield server.pid

@@ -1,4 +1,4 @@
-"""Simulated hosts: the real reporter, back-off and client of each; only the host is made up."""
+"""Simulated hosts: each has a real reporter, back-off and client; only its content is made up."""
 
 import argparse
 import asyncio
@@ -20,14 +20,14 @@ from registry.message import Heartbeat
 
 
 def percentiles(seconds: list[float]) -> str:
-    """Give the usual percentiles in words."""
+    """Return p50, p90, p99 and the maximum as text, in milliseconds."""
     ordered = sorted(seconds) or [0.0]
     shown = {p: ordered[max(0, int(len(ordered) * p / 100) - 1)] for p in (50, 90, 99, 100)}
     return ", ".join(f"p{p} {value * 1000:.1f} ms" for p, value in shown.items())
 
 
 class Tally:
-    """What happened, by second: attempts, what was taken and how fast, and what failed."""
+    """Counts attempts, accepted heartbeats and failures by second, and their latencies."""
 
     def __init__(self) -> None:
         self.attempts: Counter[int] = Counter()
@@ -38,14 +38,14 @@ class Tally:
         self.longest_stall = 0.0
 
     async def measure_stalls(self) -> None:
-        """Find out how long the simulator was too busy to do anything on time."""
+        """Measure the longest delay of the simulator's own event loop, until cancelled."""
         while True:
             began = time.monotonic()
             await asyncio.sleep(0.05)
             self.longest_stall = max(self.longest_stall, time.monotonic() - began - 0.05)
 
     def report(self, since: float, until: float, *, interval: float, nodes: int) -> None:
-        """Print what happened between two monotonic times."""
+        """Print the counts between two monotonic times, and reset them."""
         seconds = range(int(since), int(until))
         steady = nodes / interval
         peak = max((self.attempts[second] for second in seconds), default=0)
@@ -63,14 +63,14 @@ class Tally:
 
 
 class RegistryStatusRecorder:
-    """Stands in for an agent's recorder, and counts for the whole fleet."""
+    """Replaces an agent's recorder; counts for the whole fleet."""
 
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
         self.taken_at = 0.0
 
     def taken(self, seconds: float) -> None:
-        """Count a heartbeat that was taken."""
+        """Count an accepted heartbeat."""
         now = time.monotonic()
         self.tally.taken[int(now)] += 1
         self.tally.latencies.append(seconds)
@@ -79,7 +79,7 @@ class RegistryStatusRecorder:
         self.taken_at = now
 
     def failed(self, failure: RegistryError) -> None:
-        """Count one that was not."""
+        """Count a failed heartbeat."""
         self.tally.failures[failure.kind] += 1
 
     def broken(self, error: Exception) -> None:
@@ -88,23 +88,23 @@ class RegistryStatusRecorder:
 
 
 class NullIdentity:
-    """Stands in for identity and deregistration, which are files of a real host."""
+    """Replaces identity and deregistration, which are files on a real host."""
 
     def claim(self, *_: str) -> None:
-        """Forget it."""
+        """Do nothing."""
 
     def other_names(self, *_: str) -> list[str]:
-        """Give none."""
+        """Return an empty list."""
         return []
 
     @contextmanager
     def permit(self) -> Iterator[bool]:
-        """Let it speak."""
+        """Yield True: the host is not deregistered."""
         yield True
 
 
 class SimulatedAgent:
-    """One simulated host. ``rate`` is how fast its clock runs; its phase is drawn once a life."""
+    """A simulated host with a clock that is slightly fast or slow, and a random phase."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class SimulatedAgent:
         self._reporter: Reporter | None = None
 
     async def heartbeat(self) -> Heartbeat:
-        """Say about as much as a real host with two apps does; this begins each attempt."""
+        """Count an attempt, and return a heartbeat as large as that of a host with two apps."""
         self.recorder.tally.attempts[int(time.monotonic())] += 1
         address = f"127.0.{self.number // 250}.{self.number % 250 + 1}"
         labels = ["service:web", f"rack:r{self.number % 40}", f"release:{self.changes}"]
@@ -142,13 +142,13 @@ class SimulatedAgent:
         return Heartbeat(labels=labels, kv=kv | {"apps.running": "2"})
 
     def change(self) -> None:
-        """Get another label, and say so."""
+        """Change a label, and request a report."""
         self.changes += 1
         if self._reporter is not None:
             self._reporter.request_report()
 
     async def run_until_cancelled(self) -> None:
-        """Report from now on, until cancelled."""
+        """Report at each interval until cancelled."""
         interval = self._options.interval / self._rate
         async with self._client(self._hostname) as client:
             self._reporter = self._new_reporter(client, interval)
@@ -186,7 +186,7 @@ class SimulatedAgent:
 
 
 class Fleet:
-    """All simulated hosts, some of which restart or change now and then."""
+    """All simulated hosts; some restart or change at random."""
 
     def __init__(
         self, options: argparse.Namespace, tally: Tally, client: Callable[[str], RegistryClient]
@@ -215,7 +215,7 @@ class Fleet:
                 random.choice(self.agents).change()
 
     async def stop(self) -> None:
-        """End all hosts."""
+        """Stop all hosts."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,10 +1,10 @@
-"""Clients that ask for more TLS handshakes than a registry has CPU for, and give up.
+"""Overloads a registry with TLS handshakes of clients that give up after a while.
 
-Each connects, says hello and waits for the registry's own hello, which is where the registry's work
-is: its certificate has a key of 4,096 bits here, so that one core runs out long before this
-program does. Prints how many were served in time. All traffic stays on 127.0.0.1.
+Each client connects, sends its hello and waits for the registry's, which costs the registry the
+most: its certificate has a key of 4,096 bits here, so that its core is busy long before this
+program's. Prints how many were served in time. All traffic stays on 127.0.0.1.
 
-    python bench/handshakes.py --rate 300 --patience 2 --seconds 20
+    python bench/tls_handshakes.py --rate 300 --patience 2 --seconds 20
 """
 
 import argparse
@@ -33,14 +33,14 @@ POLL_SECONDS = 0.002
 
 @dataclass
 class Counts:
-    """What happened to the clients since the last line."""
+    """Counts of clients since the last line of output."""
 
     gave_up: int = 0
     refused: int = 0
     waits: list[float] = field(default_factory=list)
 
     def line(self, seconds: float, waiting: int) -> str:
-        """Tell it, a second's worth each."""
+        """Return a line of output, with the counts as rates per second."""
         middle = statistics.median(self.waits) if self.waits else float("nan")
         rates = [each / seconds for each in (len(self.waits), self.gave_up, self.refused)]
         said = "served {:6.0f}/s   gave up {:6.0f}/s   refused {:4.0f}/s".format(*rates)
@@ -48,7 +48,7 @@ class Counts:
 
 
 class ImpatientClients:
-    """Clients that come at a rate, and each leave after a while."""
+    """Clients that arrive at a rate; each gives up after ``patience`` seconds."""
 
     def __init__(self, address: tuple[str, int], *, hello: bytes, patience: float) -> None:
         self._address = address
@@ -63,7 +63,7 @@ class ImpatientClients:
         return len(self._clients)
 
     def arrive(self, now: float) -> None:
-        """Let one more connect."""
+        """Connect one more client."""
         client = socket.socket()
         client.setblocking(False)
         client.connect_ex(self._address)
@@ -72,7 +72,7 @@ class ImpatientClients:
         self._poll.register(client, select.EPOLLOUT)
 
     def give_up(self, now: float) -> None:
-        """Let those leave who waited for too long."""
+        """Close the clients that have waited too long."""
         while self._arrivals and self._arrivals[0][1] < now - self._patience:
             number, since = self._arrivals.popleft()
             if self._clients.get(number, (None, None))[1] == since:
@@ -80,7 +80,7 @@ class ImpatientClients:
                 self.counts.gave_up += 1
 
     def process_events(self) -> None:
-        """Say hello where it connected, and count who was served."""
+        """Send the hello on new connections, and count the clients that got an answer."""
         for number, what in self._poll.poll(POLL_SECONDS):
             client, since = self._clients[number]
             if what == select.EPOLLOUT:
@@ -97,7 +97,7 @@ class ImpatientClients:
             self._leave(number)
 
     def close(self) -> None:
-        """Let all leave."""
+        """Close all clients."""
         for number in list(self._clients):
             self._leave(number)
         self._poll.close()
@@ -109,7 +109,7 @@ class ImpatientClients:
 
 
 def client_hello(ca: Path) -> bytes:
-    """Give a client's hello."""
+    """Return the bytes of a client's hello."""
     said = ssl.MemoryBIO()
     context = ssl.create_default_context(cafile=str(ca))
     client = context.wrap_bio(ssl.MemoryBIO(), said, server_hostname="127.0.0.1")
@@ -119,7 +119,7 @@ def client_hello(ca: Path) -> bytes:
 
 
 def run(clients: ImpatientClients, *, rate: float, seconds: float) -> None:
-    """Let them come, and tell how it goes."""
+    """Make clients arrive at the rate, and print a line every two seconds."""
     began = told = time.monotonic()
     arrived = 0
     while (now := time.monotonic()) < began + seconds:
