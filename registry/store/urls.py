@@ -1,4 +1,8 @@
-"""From the URL of a store to its backend. A new kind of store is one line in BACKENDS."""
+"""From the URL of a store to its backend.
+
+A new kind of store is a line in BACKENDS, and its URL in the error below. CONTRIBUTING.md lists the
+other places: its folder, pyproject.toml, config/registry.yml and the test of conformance.
+"""
 
 from collections.abc import Callable, Mapping
 

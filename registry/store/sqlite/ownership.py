@@ -8,7 +8,7 @@ ROOT = 0
 
 
 def inherit_owner(file: Path, store: Path) -> None:
-    """Give a file that root created to the owner of the store, or else of its directory."""
+    """Set the owner of a file that root created to that of the store, or else its directory."""
     if os.geteuid() != ROOT:
         return
     for example in (store, store.parent):

@@ -7,6 +7,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from registry.errors import StoreFull, StoreOpenError, StoreUnavailable
+from registry.store.group_commit import GroupCommit
 from registry.store.protocol import DoneCallback, Heard, Observe, Row
 from registry.store.sqlite.batch import Batch, Operation
 from registry.store.sqlite.database import (
@@ -22,7 +23,6 @@ from registry.store.sqlite.database import (
     migrate,
     read_rows,
 )
-from registry.store.sqlite.group_commit import GroupCommit
 
 WAL_BYTES_KEPT = 64 * 1024 * 1024
 

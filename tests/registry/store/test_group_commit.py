@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from registry.errors import StoreUnavailable
+from registry.store.group_commit import GroupCommit
 from registry.store.protocol import Row
-from registry.store.sqlite.group_commit import GroupCommit
 from registry.store.sqlite.store import SqliteStore
 
 
@@ -79,7 +79,7 @@ class FailingStore(SqliteStore):
     """A store over such a connection."""
 
     def fail(self, *, failing: bool) -> None:
-        """Let everything fail from now on, or no longer."""
+        """Make every write fail from now on, or no longer."""
         assert isinstance(self._connection, Failing)
         self._connection.failing = failing
 
