@@ -112,7 +112,7 @@ def _reload(
     keyring.replace(fresh.callers)
     reporter_group.request_report()
     for name in changes_needing_restart(configuration.settings, fresh.settings):
-        log.warning("changed, but counts only after a restart", setting=name)
+        log.warning("setting changed, restart to apply", setting=name)
 
 
 def _apps(

@@ -101,7 +101,7 @@ class EngineWatcher:
             self._log.info("container engine found", version=self.version)
             if self._info is not None and self._info.unsupported_limits:
                 limits = ", ".join(self._info.unsupported_limits)
-                self._log.warning("the host's kernel does not limit what apps take", of=limits)
+                self._log.warning("the kernel cannot enforce these limits", of=limits)
         else:
             self._reconciled.set()  # there is nothing to wait for
             self._log.warning("container engine unreachable", reason=reason)

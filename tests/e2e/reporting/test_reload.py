@@ -34,7 +34,7 @@ def test_what_needs_a_restart_is_not_reported_before_it(daemons: Daemons, tmp_pa
     assert after["labels"] == ["service:db", *before["labels"]]
     assert after["kv"] == before["kv"]
     for setting in ("node", "tls"):
-        assert len(log_lines(agent, f"counts only after a restart setting={setting}")) == 1
+        assert len(log_lines(agent, f"setting changed, restart to apply setting={setting}")) == 1
 
 
 def test_a_reload_keeps_the_labels_of_a_file_that_cannot_be_read(daemons: Daemons) -> None:
