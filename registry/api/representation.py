@@ -95,7 +95,5 @@ def _quality(parameters: str) -> float:
 
 
 def _matches_etag(given: list[str], etag: str) -> bool:
-    tags = [
-        entity_tag.strip().removeprefix("W/") for line in given for entity_tag in line.split(",")
-    ]
+    tags = [tag.strip().removeprefix("W/") for line in given for tag in line.split(",")]
     return "*" in tags or etag in tags

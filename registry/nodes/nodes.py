@@ -182,9 +182,9 @@ class Nodes:
         return self._directory.select(filters.predicate(self._monotonic()))
 
     def require_readable(self) -> None:
-        """Forget the nodes that have expired. Raises StoreUnavailable or NotLoaded.
+        """Raise if reads are not possible (StoreFull allows them); also drop expired nodes.
 
-        With StoreFull, what is in memory is still the whole truth, so that it can be read.
+        Raises StoreUnavailable, NotLoaded.
         """
         if self._unavailable_error is not None and not isinstance(
             self._unavailable_error, StoreFull
@@ -254,9 +254,10 @@ class Nodes:
         A heartbeat without an identity is refused as well, except an operator's: otherwise the
         identity would be lost, and the next host would be accepted.
         """
-        seconds = self._monotonic() - known.heard
-        if self._freshness.is_stale(0.0, seconds):
+        now = self._monotonic()
+        if self._freshness.is_stale(known.heard, now):
             return
+        seconds = now - known.heard
         claimed, held = heartbeat.kv.get(AGENT_ID), known.agent_id()
         if held is None or claimed == held or (claimed is None and operator):
             return
