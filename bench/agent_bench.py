@@ -104,7 +104,7 @@ def compare_reads(agent: Daemon, engine: EngineConnection, names: list[str], rou
 
 
 class DowntimeMeter:
-    """A client that sends a request every 10 ms, and measures the longest time without an answer."""
+    """A client that sends a request every 10 ms, to measure how long there is no answer."""
 
     def __init__(self, port: int) -> None:
         self._port = port

@@ -56,7 +56,7 @@ class Bench:
         return self._folder / f"{name}-{time.monotonic_ns()}"
 
     def settings(self, nodes: int, offering: int | None = None, *, port: int = PORT) -> Path:
-        """Make a store with this many nodes; return the settings file of a registry that uses it."""
+        """Make a store with this many nodes; return the settings file of a registry for it."""
         file = self.path("r.db")
         asyncio.run(fill(file, nodes, nodes if offering is None else offering))
         config = self.path("registry.yml")

@@ -15,7 +15,7 @@ from registry.prometheus.scrapers import Scrapers
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
 SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5)
-# The reasons of remarks: those that leave a target out, and those that alter its labels.
+# The reasons of remarks: those that leave a target out, and those that sanitize or drop labels.
 LEFT_OUT = ("host", "port", "foreign")
 ALTERED = ("held_back", "mended", "empty", "size")
 

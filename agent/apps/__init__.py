@@ -1,4 +1,4 @@
-"""The rules of apps: what can be asked of them, and how it is done without half states."""
+"""The rules of apps: what can be asked of them, carried out completely or not at all."""
 
 from agent.apps.composition import open_apps
 from agent.apps.containers.spec import is_data_path, is_user_name

@@ -95,7 +95,7 @@ class AppRepository:
             self._undone.add(unfinished.id)
 
     async def advance(self, entry: JournalEntry) -> None:
-        """Write how far an operation is."""
+        """Replace the operation's journal entry."""
         await self._store.begin(entry)
         self._entries[entry.app] = entry
 

@@ -16,10 +16,10 @@ from agent.reporting.heartbeat import HostedApps
 class Apps:
     """The apps of this host.
 
-    Each operation is written to the journal before it changes anything, goes on if the client
-    leaves, and is the only one of its app at a time. One that breaks off is finished or undone at
-    the next start, or when the engine is back. Operations return the record of the app afterwards;
-    in the background, as soon as they are in the journal.
+    An operation that calls the engine to change something is written to the journal first. It goes
+    on if the client disconnects, and there is only one at a time for an app. One that breaks off is
+    finished or undone at the next start, or when the engine is back. Operations return the record
+    of the app when they have ended; in the background, as soon as they are in the journal.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Apps:
         self._hosted_apps = hosted_apps
 
     async def create(self, wanted: NewApp, requester: Requester) -> AppView:
-        """Create an app and see it run."""
+        """Create an app, and wait until it runs."""
         # An operation under way may delete the app of that name.
         if self._runner.status(wanted.name) is None:
             self._operations.create.check_name(wanted.name)

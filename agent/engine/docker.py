@@ -79,7 +79,7 @@ class DockerEngine:
         self._measuring = asyncio.Semaphore(MOST_MEASURED)
 
     async def info(self) -> EngineInfo:
-        """Say what engine this is."""
+        """Return the engine's version, its data directory, and the limits of the host."""
         return await self._client.get("/info", models.info)
 
     async def containers(
@@ -138,7 +138,7 @@ class DockerEngine:
             stopping.cancel()
 
     async def unpause(self, container_id: str) -> None:
-        """Let it go on."""
+        """Unpause a container."""
         await self._commands.call(lambda client: client.unpause(container_id))
 
     async def remove(self, container_id: str) -> None:
@@ -157,7 +157,7 @@ class DockerEngine:
         raise EngineUnavailable("the container engine does not get done with a removal")
 
     async def rename(self, container_id: str, name: str) -> None:
-        """Give it another name."""
+        """Rename a container."""
         await self._commands.call(lambda client: client.rename(container_id, name))
 
     async def limit(self, container_id: str, *, cpu: int, memory: int) -> None:

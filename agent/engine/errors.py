@@ -124,7 +124,7 @@ async def within(seconds: float | None) -> AsyncIterator[None]:
 
 
 def from_top(error: EngineError) -> EngineError:
-    """Say that it is the host's ps that failed, where no more is known of a failure."""
+    """Translate an error of ``top``: one that is not explained is a failure of the host's ps."""
     if type(error) is not EngineRefused:
         return error
     return EngineRefused(

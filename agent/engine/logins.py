@@ -46,7 +46,7 @@ def pull_query(reference: str) -> dict[str, str]:
 
 
 def came_from_registry(reference: str, digests: Sequence[str]) -> bool:
-    """Tell whether an image is known to a registry by the repository of this reference.
+    """Return whether an image is known to a registry by the repository of this reference.
 
     The same image may have been pushed under other names: those tell nothing about this one.
     """

@@ -220,7 +220,7 @@ class Engine(Protocol):
     """
 
     async def info(self) -> EngineInfo:
-        """Return what engine this is."""
+        """Return the engine's version, its data directory, and the limits of the host."""
 
     async def containers(
         self, *, label: str | None = None, seconds: float | None = None
@@ -252,7 +252,7 @@ class Engine(Protocol):
         """Ask it to end, paused or not, and kill it after so many seconds; fine if it is down."""
 
     async def unpause(self, container_id: str) -> None:
-        """Let it go on."""
+        """Unpause a container."""
 
     async def remove(self, container_id: str) -> None:
         """Remove it and its anonymous volumes; wait until it is gone."""

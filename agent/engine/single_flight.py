@@ -62,7 +62,7 @@ class _Call:
         self._turn = asyncio.Lock()
 
     async def wait_for_turn(self) -> None:
-        """Let one caller after the other go on, each in a round of the event loop.
+        """Wait until it is this caller's turn: one in each iteration of the event loop.
 
         If hundreds who want the same list went on in one round, everything else would wait until
         all of them have made their answers of it.

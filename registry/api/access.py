@@ -51,8 +51,8 @@ def _check_certificate(caller: Caller, request: web.Request, text: str) -> None:
     names = certificate_names(request)
     if names is None or text.removesuffix(".").lower() in names:
         return
-    # An operator may delete any node. A host with a node key may delete the node that the key is
-    # for: its earlier name, when it was given another name and another certificate.
+    # An operator may delete any node. A node key may delete the node of its own hostname, even when
+    # the certificate already carries the new name.
     own_key = caller.nodes == (text.removesuffix(".").lower(),)
     if request.method == "DELETE" and ("write" in caller.allow or own_key):
         return

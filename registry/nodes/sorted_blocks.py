@@ -40,7 +40,10 @@ class Block(Generic[T]):
             item.block = self
 
     def invalidate(self) -> None:
-        """Forget what was encoded. Whoever encodes it at this moment holds the old `runs`."""
+        """Drop the cached encodings.
+
+        An encoder at work keeps its old dict, so its result is discarded.
+        """
         self.runs = {}
 
 

@@ -23,7 +23,7 @@ class Remark(msgspec.Struct, frozen=True):
     """Something of a label that was not used as it was given; `text` explains it.
 
     The reasons: `host`, `port` and `foreign` leave a target out, `held_back` and `empty` a label.
-    `mended` changes a label's name. `size` leaves out the labels for relabelling.
+    `mended` sanitizes a label's name. `size` leaves out the labels for relabelling.
     """
 
     reason: str

@@ -41,7 +41,7 @@ def test_the_agent_answers_as_its_document_says(daemons: Daemons, tmp_path: Path
 
 
 def _drive(daemon: Daemon, folder: Path) -> None:
-    """Let schemathesis read the document from the daemon and try all operations in it."""
+    """Run schemathesis with the daemon's document, over all its operations."""
     done = subprocess.run(
         [
             *(Path(sys.executable).with_name("schemathesis"), "run"),

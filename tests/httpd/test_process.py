@@ -18,7 +18,7 @@ class Journal:
         self.socket.settimeout(10)
 
     def next(self) -> str:
-        """Give the next state."""
+        """Return the next state."""
         return self.socket.recv(4096).decode()
 
 

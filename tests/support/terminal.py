@@ -62,7 +62,7 @@ class Terminal:
         return self._process.pid
 
     def close(self) -> None:
-        """Have the program ended, by force if need be."""
+        """End the program, by SIGKILL if necessary."""
         try:
             self._end()
         finally:

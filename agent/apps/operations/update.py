@@ -60,7 +60,8 @@ class UpdateOperation:
         replaces = container is not None and FieldKind.REPLACING in kinds
         if replaces:
             await self._admission.check_disk()
-        # Nothing is awaited between the check of the ports in here and the write that claims them.
+        # No await between checking the ports and writing them, or another operation could
+        # take them.
         target = await self._admission.changed_app(app, changes, container=container)
         if replaces:
             await self._rebuild.replace(job, target, container, must_pull=False)

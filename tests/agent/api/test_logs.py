@@ -158,7 +158,7 @@ async def test_a_slow_reader_of_a_flood_takes_no_memory(
 
 
 def resident() -> int:
-    """Give the bytes of this process that are in memory."""
+    """Return the resident memory of this process in bytes."""
     return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * 4096
 
 

@@ -32,7 +32,7 @@ class Held:
 
 @pytest.fixture
 def held(fake: FakeDockerApi) -> Held:
-    """Let a test hold the engine's lists back."""
+    """Hold back the engine's answers to lists until the test releases them."""
     held = Held()
     fake.handle(LIST, held.answer)
     return held
@@ -218,6 +218,6 @@ async def test_no_answer_is_older_than_its_question_however_calls_come_and_end(s
 
 
 async def _until_idle(ask: Callable[[], Awaitable[int]]) -> None:
-    """See that a call still comes through after all that."""
+    """Assert that a call is still answered."""
     async with asyncio.timeout(30):
         await ask()

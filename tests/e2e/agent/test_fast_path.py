@@ -47,7 +47,7 @@ def test_one_app_is_shown_alike_however_it_is_asked_for(
 
 
 def ask(connection: http.client.HTTPConnection, path: str, key: str) -> tuple[int, Any]:
-    """Give the status, and the app's environment if it is told."""
+    """Return the status, and the app's environment if the answer has it."""
     connection.request("GET", path, headers={"Authorization": key})
     answer = connection.getresponse()
     return answer.status, json.loads(answer.read()).get("env")

@@ -29,7 +29,7 @@ def sockets() -> Iterator[ExitStack]:
 
 @pytest.fixture
 def many_files() -> Iterator[None]:
-    """Let this process have as many sockets as the crowd needs."""
+    """Raise the limit of open files of this process for all clients."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < ROOM + 500:
         pytest.skip(f"needs {ROOM + 500} open files, and the limit is {hard}")

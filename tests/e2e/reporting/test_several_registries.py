@@ -73,7 +73,7 @@ def until_told(registry: Daemon, label: str) -> None:
 
 @contextmanager
 def stopped(registry: Daemon) -> Iterator[None]:
-    """Let a registry accept connections, and answer none."""
+    """Run a registry that accepts connections and never answers."""
     os.kill(registry.pid, signal.SIGSTOP)
     try:
         yield

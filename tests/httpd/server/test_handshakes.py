@@ -28,14 +28,14 @@ HEALTH = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
 
 @pytest.fixture
 def tls(tmp_path: Path) -> tuple[ServerTls, ssl.SSLContext]:
-    """Give a listener's TLS, and a context that trusts it."""
+    """Return a listener's TLS, and a context that trusts it."""
     crt, key = certificate(tmp_path, "server", "localhost")
     return ServerTls(TlsFiles(crt, key)), client_context(crt)
 
 
 @pytest.fixture
 def sockets() -> Iterator[ExitStack]:
-    """Give what closes the sockets of a test."""
+    """Return a stack that closes the sockets of a test."""
     with ExitStack() as stack:
         yield stack
 
@@ -67,7 +67,7 @@ def silent(port: int, sockets: ExitStack) -> socket.socket:
 
 
 def hello(context: ssl.SSLContext) -> bytes:
-    """Give what a client says first."""
+    """Return the bytes of a client's hello."""
     said = ssl.MemoryBIO()
     client = context.wrap_bio(ssl.MemoryBIO(), said, server_hostname="localhost")
     with pytest.raises(ssl.SSLWantReadError):

@@ -306,7 +306,7 @@ async def test_the_end_waits_for_an_answer_that_has_to_wait() -> None:
 async def connected_until_the_end() -> AsyncIterator[
     tuple[LaneApi, asyncio.StreamReader, asyncio.Task[bool | None]]
 ]:
-    """Let the server end while an answer waits."""
+    """Stop the server while an answer waits."""
     running = lane_server()
     api, address = await running.__aenter__()
     async with connected(address) as (reader, writer):

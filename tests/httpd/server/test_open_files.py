@@ -28,7 +28,7 @@ print(json.dumps([possible, resource.getrlimit(resource.RLIMIT_NOFILE)[0]]))
 
 
 def under(*, wanted: int, soft: int, hard: int = HARD) -> tuple[int, int, list[dict[str, Any]]]:
-    """Give the connections possible, the soft limit afterwards, and what was logged."""
+    """Return the connections possible, the soft limit afterwards, and what was logged."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *map(str, (wanted, soft, hard))],
         check=True,

@@ -26,7 +26,7 @@ class TransportTls(NamedTuple):
 
 @pytest.fixture(params=["plain", "tls"])
 def spoken(request: pytest.FixtureRequest, tmp_path: Path) -> TransportTls:
-    """Give each of the two ways to connect."""
+    """Return each of the two ways to connect."""
     if request.param == "plain":
         return TransportTls(None, None)
     crt, key = certificate(tmp_path, "server", "localhost")
@@ -38,7 +38,7 @@ def asking(path: str) -> bytes:
 
 
 async def metrics(address: Address, spoken: TransportTls) -> str:
-    """Give the page that another client reads."""
+    """Return the page that another client reads."""
     name = "localhost" if spoken.client else None
     reader, writer = await asyncio.open_connection(
         *address, ssl=spoken.client, server_hostname=name

@@ -35,7 +35,7 @@ async def ask(
 
 
 async def cached_targets(registry: InProcessRegistry, form: dict[str, str]) -> Any:
-    """Have a service's targets asked for until they are kept; return them."""
+    """Request a service's targets until they are cached; return them."""
     await registry.post("web-1", ["prometheus:web"])
     first, again = [await ask(registry, form) for _ in range(2)]
     assert first.body == again.body != b"[]"

@@ -78,13 +78,13 @@ class Dockerd:
         self._process = None
 
     def kill(self) -> None:
-        """Let it crash."""
+        """Kill the engine."""
         self._running().kill()
         self._running().wait()
         self._process = None
 
     def freeze(self) -> None:
-        """Let it hang: it accepts connections and never answers."""
+        """Suspend the engine: it accepts connections and never answers."""
         self._running().send_signal(signal.SIGSTOP)
         # On a busy machine its other threads go on for a while.
         until(self._stands_still, "the engine's standing still", within=START_SECONDS)
@@ -95,7 +95,7 @@ class Dockerd:
         return states == {"T"}
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Resume the engine."""
         self._running().send_signal(signal.SIGCONT)
 
     def client(self) -> docker.APIClient:

@@ -79,7 +79,7 @@ class FakeDockerApi:
         self._answers[question] = list(answers)
 
     def handle(self, question: str, handler: Handler) -> None:
-        """Let ``handler`` answer a question in its own way; it is cancelled if the asker leaves."""
+        """Answer a request by ``handler``, which is cancelled if the client disconnects."""
         self._handlers[question] = handler
 
     def respond_otherwise(self, answer: tuple[int, Any]) -> None:
@@ -87,7 +87,7 @@ class FakeDockerApi:
         self._otherwise = answer
 
     def vanish(self) -> None:
-        """Let nobody who comes from now on find it."""
+        """Refuse new connections from now on."""
         Path(self.path).unlink()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:

@@ -30,7 +30,7 @@ def run_command(
 
 
 def node_key(registry: Daemon, hostname: str) -> str:
-    """Have a node key printed by a registry that has a secret for them."""
+    """Print a node key by the command of a registry with a ``node_secret``."""
     printed = run_command("rollcall-registry", registry, "node-key", hostname)
     assert printed.returncode == 0, printed.stderr
     return printed.stdout.strip()

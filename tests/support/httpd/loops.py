@@ -12,6 +12,6 @@ class FastForwardLoop(asyncio.SelectorEventLoop):
         return super().time() + self._ahead
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass, and what is due by then be done."""
+        """Advance the clock, and run what is due by then."""
         self._ahead += seconds
         await asyncio.sleep(0.01)

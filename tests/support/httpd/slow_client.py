@@ -55,14 +55,14 @@ class SlowClient:
             return b""
 
     async def send_close_notify(self) -> None:
-        """Say, over TLS, that nothing more comes from here."""
+        """Send close_notify over TLS."""
         if self._tls is not None:
             with suppress(ssl.SSLWantReadError):
                 self._tls.unwrap()
             await self._flush()
 
     def half_close(self) -> None:
-        """Let the connection end for the other side, without a word of TLS."""
+        """End the connection for the server, without close_notify."""
         self._socket.shutdown(socket.SHUT_WR)
 
     def reset(self) -> None:

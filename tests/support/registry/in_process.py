@@ -54,7 +54,7 @@ class ManualClocks:
         self.uptime = 1000.0
 
     def pass_seconds(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the clocks."""
         self.wall += seconds
         self.uptime += seconds
 

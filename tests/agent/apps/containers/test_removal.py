@@ -56,7 +56,7 @@ def unremovable(client: docker.APIClient, container_id: str) -> Iterator[None]:
 
 
 def kill(client: docker.APIClient, container_id: str) -> None:
-    """Have a held container removed, in vain: it is dead then."""
+    """Try to remove a held container; it is dead then."""
     with pytest.raises(docker.errors.APIError, match="unable to remove"):
         client.remove_container(container_id, force=True)
     assert client.inspect_container(container_id)["State"]["Status"] == "dead"

@@ -98,7 +98,7 @@ HOLD = "import socket; s = socket.create_server(('127.0.0.1', {})); print(flush=
 
 @contextmanager
 def port_taken(engine: Dockerd, port: int) -> Iterator[None]:
-    """Have another program listen on a port of the engine's network."""
+    """Listen on a port of the engine's network, as another program."""
     command = [*engine.inside(), sys.executable, "-c", HOLD.format(port)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None

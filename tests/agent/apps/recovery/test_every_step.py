@@ -80,7 +80,7 @@ async def until_idle(apps: Apps) -> None:
 
 
 async def check(apps: Apps, engine: FakeEngine) -> None:
-    """See that record, container and volume agree."""
+    """Assert that record, container and volume agree."""
     await until_idle(apps)
     records, containers = await apps.all(), list(engine.state.containers.values())
     assert len(records) == len(containers) == len(engine.state.volumes)

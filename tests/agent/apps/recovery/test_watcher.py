@@ -18,7 +18,7 @@ pytestmark = pytest.mark.real
 
 @asynccontextmanager
 async def change_noticed(agent: InProcessAgent) -> AsyncIterator[None]:
-    """See that the agent hears of what is done inside."""
+    """Assert that the agent notices the change made in the context."""
     before = len(agent.changes)
     yield
 
