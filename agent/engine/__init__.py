@@ -1,4 +1,4 @@
-"""The engine room: the one place that knows docker-py and the API of Docker Engine."""
+"""Docker Engine: the only package that knows docker-py and the API of the engine."""
 
 from agent.engine.docker import DockerEngine
 from agent.engine.logins import ImageRegistryLogin

@@ -18,7 +18,7 @@ from agent.engine.single_flight import SingleFlight
 T = TypeVar("T")
 OLDEST = (1, 41)  # Docker Engine 20.10
 TESTED = (1, 47)  # Docker Engine 27 to 29
-HOST = "http://docker"  # the socket decides who is asked, and the engine takes any name
+HOST = "http://docker"  # the connection is the socket; the engine accepts any host name
 # A thousand containers are two MiB.
 LONGEST_ANSWER = 1 << 26
 NO_QUERY: Mapping[str, str] = MappingProxyType({})
@@ -195,9 +195,9 @@ class EngineClient:
         return self._session
 
     async def close(self) -> None:
-        """End all reads and streams, for those too who wait for them."""
+        """Close all reads and streams, also those that callers wait for."""
         self._closed = True
-        self.forget_version()  # so that whoever comes asks for it, in vain
+        self.forget_version()  # so that a later call asks for the version, and fails
         if self._session is not None:
             await self._session.close()
 

@@ -1,4 +1,4 @@
-"""Commands to the engine: docker-py, in threads that nothing else takes, each within its time."""
+"""Commands to the engine: docker-py in threads of their own, each with a time limit."""
 
 import asyncio
 import socket
@@ -26,17 +26,17 @@ T = TypeVar("T")
 
 
 class CommandKind(Enum):
-    """How many commands of a kind are carried out at the same time; more have to wait."""
+    """The kinds of commands, and how many of each run at the same time; more have to wait."""
 
     ENGINE = 16
-    # These wait for an app's own program, which may take minutes to end.
+    # Commands that wait for a program of an app, which may take minutes to end.
     PROGRAM = 64
 
 
 class Commands:
     """Calls of docker-py, which blocks, in threads.
 
-    A thread has a client for itself while it uses it, since docker-py promises no thread safety.
+    docker-py is not documented as thread-safe, so no two threads use a client at the same time.
     """
 
     def __init__(self, *, socket_path: str, client: EngineClient) -> None:
@@ -53,10 +53,10 @@ class Commands:
         kind: CommandKind = CommandKind.ENGINE,
         seconds: float | None = None,
     ) -> T:
-        """Run ``work`` with a client, for so many seconds at most once the engine is asked.
+        """Run ``work`` with a client, for at most ``seconds`` after the engine was asked.
 
-        It may have to wait for others of its kind before that, but no longer than it may take
-        itself. A caller that gives up does not end the command, which counts until it has ended.
+        Before that, it waits for other commands of its kind, for at most ``seconds``. If the caller
+        is cancelled, the command goes on, and counts as running until it has ended.
 
         Raises:
             EngineUnavailable: it did not end in time, or the engine is not there.
@@ -78,7 +78,7 @@ class Commands:
             with suppress(RuntimeError):  # the event loop may have ended before the thread
                 loop.call_soon_threadsafe(free.release)
 
-        # A thread for each: in a pool that gets no thread for it a command stays, to be run later.
+        # A pool for each: a shared one that cannot start a thread would keep the command for later.
         thread = ThreadPoolExecutor(1, "engine")
         try:
             running = thread.submit(run)
@@ -155,7 +155,7 @@ class SocketAdapter(HTTPAdapter):
         return request.path_url
 
     def close(self) -> None:
-        """Close the connections that nobody uses."""
+        """Close the idle connections."""
         super().close()
         self._pool.close()
 

@@ -44,18 +44,17 @@ SMALL_FILE = 1 << 20
 MOST_EVENTS = 4
 MOST_PULLS = 32
 MOST_LOGS = 64
-# The engine takes up to a second to measure, and whoever may only read can ask for that often.
+# The engine takes up to a second to measure, and a key that may only read can ask often.
 MOST_MEASURED = 4
-# The answer must be out within the time that the operator set.
+# The response must be sent within the time limit that the operator set.
 SHARE = 0.9
 
 
 class DockerEngine:
     """The Docker Engine at a local socket: docker-py for commands, aiohttp for the rest.
 
-    Whoever only reads takes no thread of a command, and has two calls of the same question under
-    way at most. A command is counted as late from when the engine was asked, a read from when the
-    caller asked.
+    Reads take no thread of a command, and at most two calls for the same read are under way. The
+    time limit of a command begins when the engine is asked, that of a read when the caller asks.
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class DockerEngine:
         self._commands = Commands(socket_path=socket_path, client=self._client)
         self._logins = tuple(logins)
         self._pull_idle_seconds = pull_idle_seconds
-        # Each kind by itself, so that nobody who reads logs keeps others from pulling.
+        # Each kind has its own limit, so that readers of logs do not delay pulls.
         self._events = Budget(most=MOST_EVENTS, what="streams of events")
         self._pulls = Budget(most=MOST_PULLS, what="pulls")
         self._logs = Budget(most=MOST_LOGS, what="logs")
@@ -85,7 +84,7 @@ class DockerEngine:
     async def containers(
         self, *, label: str | None = None, seconds: float | None = None
     ) -> list[Container]:
-        """List containers in one call, however many there are, for all who ask meanwhile."""
+        """List containers in one call, which callers at the same time share."""
         return await self._listed({"label": [label]} if label else {}, seconds=seconds)
 
     async def _listed(
@@ -97,11 +96,11 @@ class DockerEngine:
         return list(found)  # it is shared
 
     async def inspect(self, container_id: str) -> InspectedContainer:
-        """Look at one container."""
+        """Inspect a container."""
         return await self._client.get(f"/containers/{container_id}/json", models.inspected)
 
     async def create(self, spec: ContainerSpec) -> str:
-        """Make a container from the spec and nothing else."""
+        """Create a container from the spec alone; return its id."""
 
         def work(client: Client) -> str:
             created = client.create_container(
@@ -122,7 +121,7 @@ class DockerEngine:
         await self._commands.call(lambda client: client.start(container_id))
 
     async def stop(self, container_id: str, seconds: int) -> None:
-        """Stop it; the engine kills it after ``seconds``, and is asked meanwhile if it lives."""
+        """Stop it; the engine kills it after ``seconds``, and is pinged meanwhile."""
         stopping = asyncio.ensure_future(
             self._commands.call(
                 lambda client: client.stop(container_id, timeout=seconds),
@@ -142,7 +141,7 @@ class DockerEngine:
         await self._commands.call(lambda client: client.unpause(container_id))
 
     async def remove(self, container_id: str) -> None:
-        """Remove it, and wait until it is gone where somebody else is removing it."""
+        """Remove it; if it is being removed already, wait until it is gone."""
         deadline = time.monotonic() + self._seconds
         try:
             while time.monotonic() < deadline:
@@ -197,7 +196,7 @@ class DockerEngine:
                     async for line in report:
                         pull.take(line)
         except EngineTimeout as error:
-            await self.info()  # or else it is the engine that hangs, and not the pull
+            await self.info()  # fails if it is the engine that hangs, and not the pull
             raise ImageUnavailable(
                 f"its pull made no progress for {self._pull_idle_seconds:g} seconds"
             ) from error
@@ -218,11 +217,11 @@ class DockerEngine:
         return await self._listed({"volume": [name]})
 
     async def create_volume(self, name: str, labels: Mapping[str, str]) -> None:
-        """Make a volume with the engine's own driver and no options."""
+        """Create a volume with the default driver and no options."""
         await self._commands.call(lambda client: client.create_volume(name, labels=dict(labels)))
 
     async def remove_volume(self, name: str) -> None:
-        """Remove a volume and what is in it."""
+        """Remove a volume and its content."""
         try:
             await self._commands.call(lambda client: client.remove_volume(name))
         except ObjectNotFound:
@@ -238,7 +237,7 @@ class DockerEngine:
             raise from_top(error) from error
 
     async def sample(self, container_id: str, *, priority: bool = False) -> Sample | None:
-        """Measure it at once, without the engine's second of waiting."""
+        """Measure it once, without the second that the engine waits for another sample."""
         if priority:
             return await self._sample(container_id)
         async with within(self._seconds), self._measuring:
@@ -298,10 +297,10 @@ class DockerEngine:
                     with understood():
                         event = models.event(entry, label)
                     yield event
-        self._client.forget_version()  # the engine ended it, so it goes, and may come back newer
+        self._client.forget_version()  # the engine stops, and may come back in another version
 
     async def close(self) -> None:
-        """End all streams and reads, and take no more calls."""
+        """Close all streams and reads; later calls fail."""
         self._commands.close()
         await self._client.close()
 

@@ -1,4 +1,4 @@
-"""One call for all who ask the same at the same time."""
+"""One call for all callers that ask the same at the same time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,10 +10,10 @@ T = TypeVar("T")
 class SingleFlight:
     """Shares calls among callers who ask the same, so that each has two under way at most.
 
-    An answer is never older than the question: a caller joins only a call that was not yet sent
-    when it came. One that is under way may have been answered before a change which that caller
-    has made since; so whoever comes meanwhile waits for the next call, which all of them share and
-    which is sent as soon as all have the answer of the one before.
+    An answer is never older than the question: a caller joins only a call that is not yet sent. One
+    that is under way may have been answered before a change that the caller has made since. So
+    callers that arrive meanwhile share the next call, which is sent as soon as all callers of the
+    one before have its answer.
     """
 
     def __init__(self) -> None:
@@ -64,8 +64,8 @@ class _Call:
     async def wait_for_turn(self) -> None:
         """Wait until it is this caller's turn: one in each iteration of the event loop.
 
-        If hundreds who want the same list went on in one round, everything else would wait until
-        all of them have made their answers of it.
+        If hundreds of callers continued in one iteration, everything else would wait until all of
+        them have made their responses.
         """
         if self.callers > 1:
             async with self._turn:

@@ -1,4 +1,4 @@
-"""Query parameters, parsed. Whatever is wrong with one raises BadInput, which names it."""
+"""Parses query parameters. A wrong one raises BadInput, which names it."""
 
 from aiohttp import web
 from multidict import MultiMapping

@@ -1,4 +1,4 @@
-"""The one stream of change: whoever follows what becomes of nodes subscribes here."""
+"""The one stream of changes of nodes, with its subscribers."""
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum

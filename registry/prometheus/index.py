@@ -128,7 +128,7 @@ class AnswerLru:
 
 
 class TargetIndex:
-    """Services by name. A changed node is noted at once, and read when somebody asks for targets.
+    """Services by name. A changed node is recorded at once, and read at the next request.
 
     So a changed heartbeat costs next to nothing here, and one that changes nothing costs nothing.
     `remarks` counts the remarks on all nodes, by reason.
