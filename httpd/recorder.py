@@ -1,11 +1,11 @@
-"""Metrics and access log of each answered request, from the lane or from aiohttp."""
+"""Metrics and access log of answered requests, for the middleware and the lane alike."""
 
 from httpd.access_log import AccessLog, Answered
 from httpd.metrics import RequestMetrics
 
 
 class RequestRecorder:
-    """Counts answered requests, and writes them to the access log."""
+    """Counts answered requests and writes them to the access log."""
 
     def __init__(self, *, metrics: RequestMetrics, access_log: AccessLog) -> None:
         self.count = metrics.observe
@@ -13,6 +13,6 @@ class RequestRecorder:
         self._access_log = access_log
 
     def record(self, answered: Answered, seconds: float) -> None:
-        """Count a request that was answered after this many seconds, and log it."""
+        """Count a request that took so long to answer, and write it to the access log."""
         self.count(answered.route, answered.method, answered.status, seconds)
         self._access_log.write(answered, seconds)

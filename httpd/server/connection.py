@@ -1,4 +1,4 @@
-"""A client's connection: its limits, and whether the lane or aiohttp answers."""
+"""One client's connection: its limits, and who answers its requests."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -21,10 +21,9 @@ READ_BUFFER_BYTES = 64 * 1024
 
 @contextmanager
 def relaxed_write_buffers(request: web.Request) -> Iterator[None]:
-    """Use asyncio's default write buffers while the context is open, for a streamed response.
+    """While the context is open, let the next piece be made before the last one is all sent.
 
-    So the next piece is made before the last one is fully sent. A disconnect of the client ends
-    the context without an error.
+    A client that leaves in the middle ends it, which is no error.
     """
     layers = _layers(request.transport)
     before = [layer.get_write_buffer_limits() for layer in layers]
@@ -40,16 +39,16 @@ def relaxed_write_buffers(request: web.Request) -> Iterator[None]:
 
 
 def _layers(transport: asyncio.WriteTransport | None) -> list[asyncio.WriteTransport]:
-    """Return a connection's transport and, with TLS, the raw transport below it."""
+    """Return a connection's transport, and the one below where that is TLS."""
     if transport is None:
         return []
     return list(dict.fromkeys([transport, transport.get_extra_info(RAW_TRANSPORT, transport)]))
 
 
 class Backend:
-    """What answers the requests of a listener's connections: the lane, if any, and aiohttp.
+    """Who answers the requests of a listener's connections: the lane, if there is one, and aiohttp.
 
-    All connections share one read buffer: its content is copied before the next read.
+    All connections are read through one buffer: what is read is copied before the next read.
     """
 
     def __init__(
@@ -61,11 +60,11 @@ class Backend:
 
 
 class HttpConnection(asyncio.BufferedProtocol):
-    """The protocol of a connection: passes bytes to the lane at first, later only to aiohttp.
+    """Stands between a transport and whoever answers: the lane at first, then aiohttp for good.
 
-    The limits apply to both: the number of connections, the time for a request's head, and the time
-    in which a client reads nothing of a response. When the server stops, the body of a request that
-    has begun may still arrive.
+    Limits hold for both: there are at most so many connections, a request's head must be complete
+    within its time, and a client that takes nothing of an answer for too long is cut off. At the
+    end of the process, the body of a request that has begun may still arrive.
     """
 
     def __init__(
@@ -90,11 +89,11 @@ class HttpConnection(asyncio.BufferedProtocol):
         return in_lane or self._in_progress or self._writing_paused
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start, or answer 503 and close if there are too many connections."""
+        """Begin, unless there are too many connections already."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._raw_transport = raw = transport.get_extra_info(RAW_TRANSPORT, transport)
-        # `pause_writing` is called for any unsent byte. TLS would treat 0 as always paused.
+        # Whatever waits to be sent is watched, however little. TLS would take 0 for always.
         over_tls = transport.get_extra_info("sslcontext") is not None
         transport.set_write_buffer_limits(high=1 if over_tls else 0)
         if self._limiter.acquire(self):
@@ -103,7 +102,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         transport.write(TOO_MANY_CONNECTIONS)
         transport.close()
         if raw is not transport:
-            raw.close()  # TLS would keep the descriptor until the client's close_notify
+            raw.close()  # TLS would wait for the client's farewell, and hold a descriptor for it
 
     def _begin(self, transport: asyncio.Transport) -> None:
         if self._backend.lane is None:
@@ -118,10 +117,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             )
 
     def hand_over(self, unanswered: bytes, since: float) -> None:
-        """Hand the connection over to aiohttp, with the unanswered bytes.
-
-        ``since`` is the loop time at which the first of them arrived.
-        """
+        """Leave the connection to aiohttp, with the bytes that have arrived since then."""
         assert self._transport is not None
         self._lane = None
         self._handler = self._backend.make_handler()
@@ -132,7 +128,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._receive(self._handler, unanswered, since)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Release the connection."""
+        """Release what the connection holds."""
         self._stop_header_timer()
         self._stop_writer_timer()
         if self._lane is not None:
@@ -148,7 +144,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         return self._backend.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Pass the bytes that were read to the lane or to aiohttp."""
+        """Pass on what was read to whoever answers."""
         data = bytes(self._backend.buffer[:nbytes])
         if self._lane is not None:
             self._lane.data_received(data)
@@ -156,29 +152,29 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._receive(self._handler, data, self._loop.time())
 
     def _receive(self, handler: web.RequestHandler, data: bytes, since: float) -> None:
-        """Pass bytes to aiohttp, and limit the time until they are a complete head."""
+        """Let aiohttp parse; what does not become a request is a head that is not complete yet."""
         if not self.is_busy and self._header_timer is None:
             due = since + self._limiter.timeouts.header
             self._header_timer = self._loop.call_at(due, self._close)
         handler.data_received(data)
 
     def eof_received(self) -> None:
-        """Tell aiohttp that the client has ended its side; the transport is then closed."""
+        """Let the transport be closed."""
         if self._handler is not None:
             self._handler.eof_received()
 
     def request_begun(self) -> None:
-        """Record that aiohttp has a complete head."""
+        """Note that aiohttp has a request's head."""
         self._in_progress = True
         self._stop_header_timer()
 
     def request_ended(self) -> None:
-        """Record that a request has its response, which is sent next."""
+        """Note that a request has its answer, which is to be sent next."""
         self._in_progress = False
         self._limiter.answered(self)
 
     def finish(self) -> None:
-        """Accept no request other than those whose bytes have arrived."""
+        """Take no request but those whose bytes have arrived."""
         if self._lane is not None:
             self._lane.finish()
 
@@ -188,12 +184,12 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._close()
 
     def _close(self) -> None:
-        # A TLS transport must not be closed twice.
+        # A TLS transport does not bear to be closed twice.
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
 
     def pause_writing(self) -> None:
-        """Abort the connection if the client reads nothing for too long."""
+        """Watch from now on whether the client takes anything."""
         self._writing_paused = True
         if self._lane is not None:
             self._lane.pause_writing()
@@ -202,7 +198,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._check_writer(last_pending=None)
 
     def resume_writing(self) -> None:
-        """Stop that timer: everything is sent."""
+        """Stop watching."""
         self._writing_paused = False
         self._stop_writer_timer()
         if self._lane is not None:
@@ -212,7 +208,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._limiter.answered(self)
 
     def _check_writer(self, last_pending: int | None) -> None:
-        # The raw transport: it sends bytes also while the TLS transport is closing.
+        # Below TLS: bytes are taken there, also while the transport above is closing.
         transport = self._raw_transport
         if transport is None:
             return

@@ -1,4 +1,4 @@
-"""Schedules the TLS handshakes of a listener, so that they do not delay other connections."""
+"""The TLS handshakes of a listener, scheduled in steps so that other clients are served between."""
 
 import asyncio
 from typing import Protocol
@@ -6,7 +6,7 @@ from typing import Protocol
 from httpd.server.limits import ConnectionLimiter
 from httpd.server.open_files import RESERVED_DESCRIPTORS
 
-# Descriptors for clients beyond the limit: over TLS, to send a refusal takes a handshake.
+# Descriptors for clients that are refused: over TLS, even the refusal takes a handshake.
 REFUSAL_DESCRIPTORS = RESERVED_DESCRIPTORS // 2
 
 
@@ -14,19 +14,19 @@ class Handshake(Protocol):
     """One client's handshake."""
 
     def step(self) -> None:
-        """Process the bytes that the client sent; takes a millisecond or more."""
+        """Process what the client has sent; takes a millisecond or more."""
 
     def abort(self) -> None:
         """Close the connection at once."""
 
 
 class HandshakeScheduler:
-    """The handshakes in progress, and the order of their steps.
+    """Decides which handshake has its next step.
 
-    A step costs as much as dozens of requests, so each iteration of the event loop has time for a
-    few at most, and connections are served in between. Under overload, half-done handshakes go
-    first, then the newest ones. The clients that have waited longest give up first, and work for
-    them is lost: in the order of arrival, all would give up.
+    A step costs as much as dozens of requests, so each pass of the event loop runs a few at most,
+    and connected clients are answered in between. With more clients than there is time for,
+    handshakes that have begun go first, then the newest. The oldest are the next to give up, and
+    work on them would be lost: in order of arrival, all would give up.
     """
 
     def __init__(self, limiter: ConnectionLimiter, *, loop: asyncio.AbstractEventLoop) -> None:
@@ -39,10 +39,7 @@ class HandshakeScheduler:
         self._running = False
 
     def begin(self, handshake: Handshake) -> bool:
-        """Count a handshake in.
-
-        Return False if there is no descriptor left even to send a refusal.
-        """
+        """Register a handshake; return False when there are too many clients even to refuse one."""
         if (
             len(self._in_progress) + self._limiter.connected
             >= self._limiter.max_connections + REFUSAL_DESCRIPTORS
@@ -54,7 +51,7 @@ class HandshakeScheduler:
         return True
 
     def schedule_step(self, handshake: Handshake, *, half_done: bool) -> None:
-        """Queue the next step of a handshake."""
+        """Run a step of the handshake when it is its turn."""
         waiting = self._half_done if half_done else self._new
         waiting[handshake] = None
         if not self._running:
@@ -62,7 +59,7 @@ class HandshakeScheduler:
             self._loop.call_soon(self._run_pending)
 
     def end(self, handshake: Handshake, outcome: str) -> None:
-        """Count a handshake out, the first time: its outcome is ``done`` or ``failed``."""
+        """Unregister a handshake with its outcome, ``done`` or ``failed``; once is enough."""
         if handshake not in self._in_progress:
             return
         self._in_progress.discard(handshake)

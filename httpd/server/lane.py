@@ -1,9 +1,9 @@
-"""The lane: answers the plain requests of one route without aiohttp.
+"""A short way for the plain requests of one route, before aiohttp.
 
 aiohttp's two tasks, its request and its response take two thirds of the time of a small request.
-The lane answers frequent requests, such as heartbeats, without them. It checks a request before it
-changes anything: the first one that is special, incomplete or refused is passed to aiohttp, and the
-connection with it, so refusals are implemented once.
+The lane answers requests that never end, such as heartbeats, without them. It looks at a request
+before it acts: the first one that is special, that does not arrive whole, or that is to be refused
+goes to aiohttp unanswered, and the connection with it, so that each refusal has one place.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from httpd.errors import Problem
 from httpd.middleware import Middleware
 from httpd.server.plain_head import parse_plain_head
 
-# Such a name needs no unquoting or normalising, so the router would find the same.
+# Nothing here needs unquoting or normalising, so that the router would find the same.
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-# The headers are in the order in which aiohttp sends them.
+# With its headers in the order in which aiohttp sends them.
 RESPONSE = (
     f"HTTP/1.1 %b\r\nContent-Type: application/json\r\n%bServer: {SERVER}\r\n"
     "Content-Length: %d\r\nDate: %b\r\n\r\n%b"
@@ -35,9 +35,9 @@ OK_LINE = b"200 OK"
 
 
 class Client(NamedTuple):
-    """The client of a connection: its address, and the names in its certificate.
+    """Who is connected: the address, and the names in the certificate that it has shown.
 
-    The names are None if no certificate is required.
+    The names are None where no certificate was asked for.
     """
 
     address: str
@@ -45,18 +45,21 @@ class Client(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The body of a 200, sent when ``durable`` is done; if that fails, its error is answered."""
+    """The body of a 200.
+
+    With ``durable`` it is sent once that is done; if that fails, its error is the response.
+    """
 
     body: bytes
     durable: asyncio.Future[None] | None = None
 
 
-# Answers a client's request with this body. None: nothing was changed, and aiohttp must answer.
+# Carries out a client's request with this body. None: nothing was done, aiohttp is to answer it.
 Respond = Callable[[Client, bytes], Reply | None]
 
 
 class Endpoint(Protocol):
-    """The one route of a lane: POST of a path that ends in its one parameter."""
+    """What is behind the one route of a lane: POST of a path that ends in its one parameter."""
 
     @property
     def path(self) -> str:
@@ -64,14 +67,14 @@ class Endpoint(Protocol):
 
     @property
     def max_body_bytes(self) -> int:
-        """The size limit of a body."""
+        """How large a body may be."""
 
     def accept(self, name: str, caller: Caller) -> Respond | None:
-        """Return what answers this caller's requests for this name; None if it is not allowed."""
+        """Return what carries out this caller's requests for this name; None if it may not ask."""
 
 
 class Accepted(NamedTuple):
-    """An accepted head: all that is needed to answer requests with it."""
+    """What is known of a request from its head alone."""
 
     respond: Respond
     content_length: int
@@ -80,10 +83,10 @@ class Accepted(NamedTuple):
 
 
 class Lane:
-    """What the connections of one listener share: the route, and the cache of accepted heads.
+    """What the connections of a listener share: the route, the heads that were seen, the counters.
 
-    A head that was accepted before is not parsed again until the keys change. The cache holds the
-    SHA-256 of heads, because heads contain keys.
+    A head that was accepted before is not parsed again until the keys change: equal bytes mean the
+    same. Of each head its SHA-256 is kept, not its bytes, which hold a key.
     """
 
     def __init__(self, endpoint: Endpoint, *, middleware: Middleware, max_heads: int) -> None:
@@ -106,7 +109,7 @@ class Lane:
         return data.startswith(line) or line.startswith(data)
 
     def accept(self, head: bytes) -> Accepted | None:
-        """Return an accepted head; None if aiohttp must handle the request."""
+        """Return what a head says, with the empty line at its end; None if aiohttp is to judge."""
         if self._keyring_version != self._keyring.version:
             self._accepted.clear()
             self._keyring_version = self._keyring.version
@@ -117,7 +120,7 @@ class Lane:
             if accepted is None:
                 return None
             if len(self._accepted) >= self._max_heads:
-                self._accepted.clear()  # rare, and cheaper than to track which were used last
+                self._accepted.clear()  # rare, and quicker than to know which were used last
             self._accepted[digest] = accepted
         return accepted
 
@@ -151,7 +154,7 @@ class Lane:
     def record(
         self, accepted: Accepted, client: Client, seconds: float, problem: Problem | None = None
     ) -> None:
-        """Count an answered request, and write it to the access log."""
+        """Count an answered request, and write it to the access log if it belongs there."""
         if problem is None and not self._recorder.writes_quiet_requests:
             self._recorder.count(self._route, "POST", OK, seconds)
             return

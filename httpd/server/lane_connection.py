@@ -1,4 +1,4 @@
-"""A connection in the lane: complete requests are answered in order, one at a time."""
+"""One connection in the lane: whole requests, answered in their order, one at a time."""
 
 import asyncio
 import time
@@ -9,24 +9,21 @@ from httpd.client_certificates import names_in
 from httpd.server.lane import Accepted, Client, Lane
 from httpd.server.plain_head import MAX_HEAD_BYTES
 
-# A request that is not complete by then goes to aiohttp, which has its own time limits.
+# A request that is not whole by then is left to aiohttp, which has time limits of its own.
 WHOLE_REQUEST_SECONDS = 2.0
-# Bytes buffered behind an unanswered request before reading pauses.
+# What may wait behind a request that is not answered yet, before nothing more is read.
 MAX_BYTES_AHEAD = 64 * 1024
 END_OF_HEAD = b"\r\n\r\n"
 
 
 class Owner(Protocol):
-    """The connection that a LaneConnection belongs to."""
+    """The connection that a lane answers for."""
 
     def hand_over(self, unanswered: bytes, since: float) -> None:
-        """Hand the connection over to aiohttp, with the unanswered bytes.
-
-        ``since`` is the loop time at which the first of them arrived.
-        """
+        """Leave the connection to aiohttp, with the bytes that have arrived since then."""
 
     def request_ended(self) -> None:
-        """Record that a request has its response, which is sent next."""
+        """Note that a request has its answer, which is to be sent next."""
 
 
 class LaneConnection:
@@ -74,7 +71,7 @@ class LaneConnection:
         self.is_waiting = False  # for a reply to become durable
 
     def data_received(self, data: bytes) -> None:
-        """Answer the requests that are complete."""
+        """Answer the requests that are whole by now."""
         if self._rest or self.is_waiting or self._writing_paused:
             self._rest += data
             if self.is_waiting or self._writing_paused:
@@ -87,18 +84,18 @@ class LaneConnection:
         self._answer_all(data)
 
     def pause_writing(self) -> None:
-        """Answer no further request until ``resume_writing``."""
+        """Take no further request for the present."""
         self._writing_paused = True
 
     def resume_writing(self) -> None:
-        """Answer the requests that have arrived meanwhile."""
+        """Go on with the requests that have arrived."""
         self._writing_paused = False
         self._last_activity = self._loop.time()
         if not self.is_waiting:
             self._go_on()
 
     def finish(self) -> None:
-        """Close when the waiting request is answered; give a partial request to aiohttp."""
+        """Close once the request that waits is answered; a partial one is left to aiohttp."""
         self._finishing = True
         if self._rest and not self.is_waiting:
             self._leave(self._take_rest())
@@ -109,7 +106,7 @@ class LaneConnection:
         self._stop_partial_timer()
 
     def _answer_all(self, data: bytes) -> None:
-        """Answer the complete requests, until one has to wait or is not for the lane."""
+        """Answer the whole requests, until one has to wait or is not for the lane."""
         start = 0
         while start < len(data) and not (self.is_waiting or self._writing_paused):
             body = data.find(END_OF_HEAD, start, start + MAX_HEAD_BYTES) + len(END_OF_HEAD)
@@ -133,7 +130,7 @@ class LaneConnection:
         self._rest += data[start:]
 
     def _answer(self, accepted: Accepted, body: bytes) -> bool:
-        """Answer a request, now or later; return False if it is not for the lane."""
+        """Answer a request, now or later; False if it is not for the lane."""
         started = time.perf_counter()
         try:
             reply = accepted.respond(self._client, body)
@@ -153,7 +150,7 @@ class LaneConnection:
     def _on_durable(
         self, accepted: Accepted, started: float, body: bytes, durable: asyncio.Future[None]
     ) -> None:
-        """Answer the request that waited, then those behind it."""
+        """Answer the request that waited, and go on with those behind it."""
         self.is_waiting = False
         if durable.cancelled():
             self._transport.abort()
@@ -177,7 +174,7 @@ class LaneConnection:
         self._lane.record(accepted, self._client, time.perf_counter() - started)
 
     def _send_problem(self, accepted: Accepted, started: float, error: Exception) -> None:
-        """Answer with an error here: aiohttp would carry out the request a second time."""
+        """Answer with an error. aiohttp must not repeat the request: it may have had its effect."""
         lane = self._lane
         problem = lane.errors.problem(error, path=accepted.path)
         self._transport.write(lane.encode_problem(problem))
@@ -230,7 +227,7 @@ class LaneConnection:
 
 
 def _client(transport: asyncio.Transport) -> Client:
-    """Return the client of a connection; its certificate is read once, here."""
+    """Return who is at the other end; a certificate is looked at here, once for a connection."""
     peername = transport.get_extra_info("peername")
     address = str(peername[0]) if isinstance(peername, tuple) else "-"
     certificate = transport.get_extra_info("peercert")

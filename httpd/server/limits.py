@@ -7,7 +7,7 @@ from typing import Protocol
 
 from httpd.metrics import RequestMetrics
 
-# Iterations of the event loop from a request's bytes to its handler in aiohttp, plus one.
+# Turns of the loop that aiohttp takes from a request's bytes to its handler, and one to spare.
 TURNS_TO_BEGIN = 3
 
 
@@ -15,15 +15,11 @@ TURNS_TO_BEGIN = 3
 class Timeouts:
     """Time limits of a connection, in seconds.
 
-    Attributes:
-        idle: until the next request begins; longer than the interval of heartbeats, so that agents
-            keep their connections.
-        header: until the head of a request is complete.
-        stall: without the client reading anything of a response.
-        linger: for the rest of a body that was refused.
-        handshake: for a TLS handshake.
-        handshake_budget: for the steps of all handshakes in one iteration of the event loop.
-
+    ``idle``: from one request to the next; longer than a heartbeat, so that agents keep their
+    connection. ``header``: from a request's first byte to the end of its headers. ``stall``: while
+    the client takes nothing of a response. ``linger``: for the rest of a body that was refused.
+    ``handshake``: for TLS. ``handshake_budget``: how long the handshakes of all clients together
+    may keep other clients waiting at a stretch.
     """
 
     idle: float = 75.0
@@ -39,10 +35,10 @@ class Connection(Protocol):
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request is being answered, or a response being sent."""
+        """Whether a request of it is being answered."""
 
     def finish(self) -> None:
-        """Accept no request other than those whose bytes have arrived."""
+        """Take no request but those whose bytes have arrived."""
 
     def close_if_idle(self) -> None:
         """Close it, unless a request is being answered."""
@@ -50,13 +46,11 @@ class Connection(Protocol):
 
 @dataclass
 class ConnectionLimiter:
-    """Limits the connections of one listener, and keeps those that are open.
+    """What the connections of one listener have in common.
 
     Attributes:
-        max_connections: the most that may be open.
-        metrics: counts connections, open and refused.
-        timeouts: the time limits of each connection.
-        stopping: whether the server is stopping: requests in progress are the last.
+        max_connections: how many there may be.
+        stopping: no request is to follow those that are being answered.
 
     """
 
@@ -70,11 +64,11 @@ class ConnectionLimiter:
 
     @property
     def connected(self) -> int:
-        """The number of open connections."""
+        """How many connections there are."""
         return len(self._open)
 
     def acquire(self, connection: Connection) -> bool:
-        """Count a connection in; return False if there are too many."""
+        """Register a connection; return False when there are too many."""
         if len(self._open) >= self.max_connections:
             self.metrics.connections_refused.inc()
             return False
@@ -83,13 +77,13 @@ class ConnectionLimiter:
         return True
 
     def release(self, connection: Connection) -> None:
-        """Count a connection out."""
+        """Unregister a connection."""
         self._open.discard(connection)
         self.metrics.connections.set(len(self._open))
         self.answered(connection)
 
     def answered(self, connection: Connection) -> None:
-        """Record that a connection may have become idle."""
+        """Note that a connection may have become idle."""
         if self.stopping and not connection.is_busy:
             self._busy.discard(connection)
             if not self._busy:
@@ -106,7 +100,7 @@ class ConnectionLimiter:
             connection.close_if_idle()
 
     async def drain(self, seconds: float) -> None:
-        """Wait until the requests that have begun are answered, at most this many seconds."""
+        """Wait, for so long at most, until the requests that have begun are answered."""
         self._busy = {connection for connection in self._open if connection.is_busy}
         if self._busy:
             self._idle.clear()

@@ -1,7 +1,6 @@
-"""TLS with scheduled handshakes: the only file that uses private names of asyncio.
+"""TLS whose handshakes take turns: all that this program knows of what asyncio keeps private.
 
-If a Python version lacks one of them, `missing_names` returns it, and the listener uses asyncio's
-own TLS.
+Where a Python has other names, `missing_names` says which, and the listener uses asyncio's own TLS.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ else:
 
 __all__ = ["RAW_TRANSPORT", "SSLProtocol", "TlsProtocol", "missing_names"]
 
-# The extra info of a TLS transport that holds the raw one below it; asyncio has none for it.
+# The extra information of a TLS transport that holds the transport below it.
 RAW_TRANSPORT = "transport_below"
 PRIVATE_NAMES = (
     "max_size",
@@ -34,7 +33,7 @@ PRIVATE_NAMES = (
 
 
 def missing_names(protocol: Any = SSLProtocol) -> list[str]:
-    """Return the private names that `TlsProtocol` needs and this base class does not have."""
+    """Return the private names which `TlsProtocol` needs and this base class does not have."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     loop = asyncio.get_running_loop()
     try:
@@ -44,16 +43,16 @@ def missing_names(protocol: Any = SSLProtocol) -> list[str]:
     except TypeError:
         return ["__init__"]
     missing = [name for name in PRIVATE_NAMES if not hasattr(made, name)]
-    made.connection_lost(None)  # without this, its transport warns that it was not closed
+    made.connection_lost(None)  # it was never connected; without this, its transport complains
     return missing
 
 
 class TlsProtocol(SSLProtocol):
-    """The TLS of one connection, below its HttpConnection.
+    """TLS for one client, between the transport and the connection.
 
-    asyncio's own class allocates a read buffer of 256 KiB for each connection: gigabytes for a
-    fleet in which each host keeps one open. A TLS record has at most 16 KiB. It also carries out
-    all handshakes that arrive at once before it serves other connections.
+    asyncio's class keeps a read buffer of 256 KiB for each connection, which is gigabytes for a
+    fleet; a TLS record has at most 16 KiB. And it runs every handshake as soon as its bytes arrive,
+    before any other client is served.
     """
 
     max_size = 16 * 1024
@@ -71,11 +70,11 @@ class TlsProtocol(SSLProtocol):
     ) -> None:
         super().__init__(
             loop,
-            cast("asyncio.Protocol", protocol),  # a BufferedProtocol works as well
+            cast("asyncio.Protocol", protocol),  # a BufferedProtocol will do as well
             context,
             cast("asyncio.Future[None]", None),  # nobody waits for the handshake
             server_side=True,
-            ssl_handshake_timeout=cast("int", handshakes.timeout_seconds),  # a float works as well
+            ssl_handshake_timeout=cast("int", handshakes.timeout_seconds),  # any number will do
         )
         self._handshakes = handshakes
         self._half_done = False
@@ -83,7 +82,7 @@ class TlsProtocol(SSLProtocol):
         self._received = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for the client's hello, or abort if there are too many handshakes."""
+        """Wait for the client's first bytes, unless there are too many clients."""
         self._raw_transport = self._extra[RAW_TRANSPORT] = cast("asyncio.Transport", transport)
         self._raw_transport.set_write_buffer_limits(high=0)
         if self._handshakes.begin(self):
@@ -92,15 +91,14 @@ class TlsProtocol(SSLProtocol):
             self.abort()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Count the handshake as failed if it is not done."""
+        """Count the handshake as failed if it was not done."""
         self._handshakes.end(self, "failed")
         super().connection_lost(exc)
 
     def eof_received(self) -> None:
-        """Close the transport when the client disconnects without close_notify.
+        """Close the connection of a client that leaves without TLS's closing message.
 
-        The return value of asyncio's own method would keep it open while reading is paused, and
-        each response to it would be dropped with a warning.
+        asyncio's class keeps it open while nothing is read, and drops each response with a warning.
         """
         super().eof_received()
 
@@ -110,15 +108,15 @@ class TlsProtocol(SSLProtocol):
             self._raw_transport.abort()
 
     def _get_write_buffer_size(self) -> int:
-        # asyncio's own leaves out what is encrypted and not yet sent. It would wait without end for
-        # up to 64 KiB that a client does not read.
+        # asyncio's class leaves out what is encrypted and not sent: up to 64 KiB that a client may
+        # never take, or all of a response that is taken slowly.
         raw_unsent = (
             self._raw_transport.get_write_buffer_size() if self._raw_transport is not None else 0
         )
         return self._outgoing.pending + self._write_buffer_size + raw_unsent
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Process what was read; during the handshake, schedule a step and pause reading."""
+        """Read application data; bytes of the handshake wait for their turn."""
         if self._established:
             super().buffer_updated(nbytes)
         elif self._raw_transport is not None:
@@ -127,7 +125,7 @@ class TlsProtocol(SSLProtocol):
             self._handshakes.schedule_step(self, half_done=self._half_done)
 
     def step(self) -> None:
-        """Continue the handshake with the bytes that the client sent."""
+        """Process what the client has sent of its handshake."""
         if self._raw_transport is None or self._raw_transport.is_closing():
             return
         self._half_done = True
