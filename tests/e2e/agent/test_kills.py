@@ -37,7 +37,7 @@ OPERATIONS = {
 
 
 def prepare(app: ObservedApp, operation: str, image: str) -> None:
-    """Have the app as the operation needs it, with content in its volume."""
+    """Prepare the app as the operation needs it, with content in its volume."""
     ask = app.agent.ask
     if app.record() is None:
         assert ask("POST", "/v1/apps", json=body(app, image)).status_code == 201
