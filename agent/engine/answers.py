@@ -1,4 +1,4 @@
-"""The engine's answers, as much of each as is read: the JSON of the Docker API, as structs."""
+"""The responses of the Docker API as structs, with the fields that the agent reads."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ NEVER = "0001-01-01T00:00:00Z"
 
 
 class Answer(msgspec.Struct, rename="pascal", gc=False):
-    """What the engine answers, whose fields are named in this style by it."""
+    """A JSON object of the engine, with its style of field names."""
 
 
 class Port(Answer):
@@ -31,7 +31,7 @@ class Listed(Answer):
 
 
 class State(Answer):
-    """How a container is."""
+    """The state of a container."""
 
     status: str
     exit_code: int
@@ -42,7 +42,7 @@ class State(Answer):
 
 
 class Config(Answer):
-    """What a container or an image was made from."""
+    """The configuration of a container or an image."""
 
     image: str = ""
     labels: dict[str, str] | None = None
@@ -57,20 +57,20 @@ class Binding(Answer):
 
 
 class HostConfig(Answer):
-    """What the host grants a container."""
+    """The host's part of a container's configuration."""
 
     cpu_quota: int = 0
     memory: int = 0
 
 
 class NetworkSettings(Answer):
-    """What leads into a container at present."""
+    """The network settings of a container."""
 
     ports: dict[str, list[Binding] | None] | None = None
 
 
 class Inspected(Answer):
-    """What an inspect tells of a container."""
+    """The inspection of a container."""
 
     id: str
     name: str
@@ -84,7 +84,7 @@ class Inspected(Answer):
 
 
 class Info(Answer):
-    """What the engine tells of itself and its host."""
+    """The engine's information on itself and its host."""
 
     server_version: str
     docker_root_dir: str
@@ -99,7 +99,7 @@ class Info(Answer):
 
 
 class Image(Answer):
-    """What an inspect tells of an image."""
+    """The inspection of an image."""
 
     id: str
     repo_digests: list[str] | None = None
@@ -107,7 +107,7 @@ class Image(Answer):
 
 
 class Volume(Answer):
-    """What an inspect tells of a volume."""
+    """The inspection of a volume."""
 
     labels: dict[str, str] | None = None
 
@@ -119,7 +119,7 @@ class Top(Answer):
 
 
 class Actor(Answer):
-    """What an event happened to."""
+    """The object of an event."""
 
     id: str = msgspec.field(name="ID")
     attributes: dict[str, str]
@@ -147,7 +147,7 @@ class CpuUsage(msgspec.Struct):
 
 
 class Cpu(msgspec.Struct):
-    """What a container and the whole host used of the CPUs."""
+    """CPU time used by a container and by the whole host."""
 
     cpu_usage: CpuUsage
     system_cpu_usage: int = 0
@@ -155,39 +155,39 @@ class Cpu(msgspec.Struct):
 
 
 class Network(msgspec.Struct):
-    """What passed through one of a container's interfaces."""
+    """Bytes received and sent by one network interface of a container."""
 
     rx_bytes: int
     tx_bytes: int
 
 
 class Block(msgspec.Struct):
-    """What was read from, or written to, one device."""
+    """Bytes read from, or written to, one device."""
 
     op: str
     value: int
 
 
 class Blocks(msgspec.Struct, frozen=True):
-    """What passed between a container and devices."""
+    """Input and output of a container on block devices."""
 
     io_service_bytes_recursive: list[Block] | None = None
 
 
 class Pids(msgspec.Struct, frozen=True):
-    """How many processes there are."""
+    """The number of processes."""
 
     current: int = 0
 
 
 class Read(msgspec.Struct):
-    """When a sample was taken."""
+    """The time of a sample."""
 
     read: str = NEVER
 
 
 class Stats(msgspec.Struct):
-    """A sample of what a container uses."""
+    """A sample of a container's resource usage."""
 
     cpu_stats: Cpu
     memory_stats: Memory = Memory()
@@ -197,7 +197,7 @@ class Stats(msgspec.Struct):
 
 
 class PullDetail(msgspec.Struct):
-    """How far one layer of a pull is, in bytes."""
+    """The progress of one layer of a pull, in bytes."""
 
     current: int = 0
     total: int = 0
@@ -220,13 +220,13 @@ class PullLine(msgspec.Struct, rename="camel"):
 
 
 class Refusal(msgspec.Struct):
-    """The body of an answer whose status tells of an error."""
+    """The body of a response with a status of an error."""
 
     message: str
 
 
 class Version(Answer):
-    """What the engine tells of its own version and of those of its API."""
+    """The version of the engine, and the versions of its API."""
 
     version: str
     api_version: str

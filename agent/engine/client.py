@@ -64,7 +64,7 @@ class EngineClient:
             return common_version(VERSION.decode(body))
 
     def forget_version(self) -> None:
-        """Ask for the version anew: an engine that was away may come back as another one."""
+        """Ask for the version again at the next call: the engine may have been upgraded."""
         self._api_version = None
 
     async def get(
@@ -130,7 +130,7 @@ class EngineClient:
                 yield chunk
 
     async def beginning(self, path: str, *, query: Mapping[str, str], most: int) -> bytes:
-        """Return at most so many bytes of an answer, however long it is."""
+        """Return the first ``most`` bytes of a response."""
         body = bytearray()
         async with (
             within(self.timeout_seconds),
@@ -152,7 +152,7 @@ class EngineClient:
         idle_seconds: float | None = None,
         head_seconds: float | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request; the connection is closed behind it unless the answer was read whole."""
+        """Send a request; its connection is closed unless the response was read completely."""
         timeout = aiohttp.ClientTimeout(total=None, sock_read=idle_seconds)
         try:
             async with within(head_seconds):
@@ -203,7 +203,7 @@ class EngineClient:
 
 
 async def _chunk(response: aiohttp.ClientResponse) -> bytes:
-    """Return what has come, as soon as there is some; nothing at the end."""
+    """Return the next bytes as soon as there are any; nothing at the end."""
     try:
         return await response.content.readany()
     except RuntimeError as error:  # so aiohttp calls a connection that ended between two reads

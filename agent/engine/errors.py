@@ -1,4 +1,4 @@
-"""From the errors of docker-py, aiohttp and the transports under them to ours, in one place."""
+"""Translates the errors of docker-py, aiohttp and their transports to the agent's own."""
 
 import asyncio
 import re
@@ -49,7 +49,7 @@ REFUSAL = msgspec.json.Decoder(Refusal)
 
 
 def from_text(text: str, status: int = 500) -> EngineError:
-    """Return the error that the engine's words mean, or its status where they are not known."""
+    """Return the error for a text of the engine, or for its status if the text is not known."""
     if DISK_FULL.search(text):
         return DiskFull(text)
     if PORT_TAKEN.search(text):
@@ -62,7 +62,7 @@ def from_text(text: str, status: int = 500) -> EngineError:
 
 
 def from_answer(status: int, body: bytes) -> EngineError:
-    """Return the error that an answer with a status of an error means."""
+    """Return the error for a response with a status of an error."""
     try:
         text = REFUSAL.decode(body).message
     except (ValueError, RecursionError):
@@ -115,7 +115,7 @@ def understood() -> Iterator[None]:
 
 @asynccontextmanager
 async def within(seconds: float | None) -> AsyncIterator[None]:
-    """Raise EngineTimeout if what is awaited inside takes longer; None is without end."""
+    """Raise EngineTimeout if the context takes longer than ``seconds``; None is no limit."""
     try:
         async with asyncio.timeout(seconds):
             yield

@@ -1,4 +1,4 @@
-"""Names of images, and who we are to the registries that they come from."""
+"""Names of images, and the logins at the registries of images."""
 
 import base64
 import json

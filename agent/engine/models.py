@@ -1,4 +1,4 @@
-"""From the engine's answers to our values, and from our spec of a container to the engine's."""
+"""Converts the engine's responses to the agent's models, and its container spec to docker-py's."""
 
 import io
 import re
@@ -49,7 +49,7 @@ _STATS = msgspec.json.Decoder(answers.Stats)
 
 
 def info(answer: bytes) -> EngineInfo:
-    """Read what the engine tells of itself and its host."""
+    """Read the engine's information on itself and its host."""
     entry = _INFO.decode(answer)
     # The engine accepts each of these limits, and leaves out those that its kernel lacks.
     limits = {
@@ -91,7 +91,7 @@ def _container(entry: answers.Listed) -> Container:
 
 
 def inspected(answer: bytes) -> InspectedContainer:
-    """Read what an inspect tells of a container."""
+    """Read the inspection of a container."""
     entry = _INSPECTED.decode(answer)
     state, config, host = entry.state, entry.config, entry.host_config
     return InspectedContainer(
@@ -140,7 +140,7 @@ def _environment(pairs: list[str] | None) -> dict[str, str]:
 
 
 def image(answer: bytes, reference: str) -> Image:
-    """Read what an inspect tells of the image that was asked for by this reference."""
+    """Read the inspection of the image with this reference."""
     entry = _IMAGE.decode(answer)
     config = entry.config or answers.Config()
     return Image(
@@ -248,7 +248,7 @@ def file_content(archive: bytes, path: str) -> bytes:
 
 
 def host_options(spec: ContainerSpec) -> dict[str, Any]:
-    """Return the arguments of docker-py's create_host_config; nothing in them but the spec's."""
+    """Return the arguments of docker-py's create_host_config, from the spec alone."""
     return {
         "port_bindings": _bindings(spec),
         "cpu_period": PERIOD,

@@ -201,7 +201,7 @@ class ExecResult:
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerEvent:
-    """Something happened to a container of ours."""
+    """An event of a container of the agent."""
 
     action: str
     container_id: str
@@ -228,7 +228,7 @@ class Engine(Protocol):
         """List the containers in any state, those with the label (``KEY`` or ``KEY=VALUE``)."""
 
     async def inspect(self, container_id: str) -> InspectedContainer:
-        """Look at one container."""
+        """Inspect a container."""
 
     async def create(self, spec: ContainerSpec) -> str:
         """Make a container, which binds no port yet; return its id.
@@ -249,7 +249,7 @@ class Engine(Protocol):
         """
 
     async def stop(self, container_id: str, seconds: int) -> None:
-        """Ask it to end, paused or not, and kill it after so many seconds; fine if it is down."""
+        """Stop it, paused or not, and kill it after ``seconds``; no error if it does not run."""
 
     async def unpause(self, container_id: str) -> None:
         """Unpause a container."""
@@ -258,7 +258,7 @@ class Engine(Protocol):
         """Remove it and its anonymous volumes; wait until it is gone."""
 
     async def rename(self, container_id: str, name: str) -> None:
-        """Change its name; NameInUse."""
+        """Rename it; NameInUse."""
 
     async def limit(self, container_id: str, *, cpu: int, memory: int) -> None:
         """Set other limits, in the running container too: percent of a core, and MiB."""
@@ -282,10 +282,10 @@ class Engine(Protocol):
         """List the containers, running or not, that a volume is mounted in."""
 
     async def create_volume(self, name: str, labels: Mapping[str, str]) -> None:
-        """Make a volume; one of that name stays as it is."""
+        """Create a volume; an existing one of that name stays as it is."""
 
     async def remove_volume(self, name: str) -> None:
-        """Remove a volume and what is in it; fine if there is none."""
+        """Remove a volume and its content; no error if there is none."""
 
     async def processes(self, container_id: str) -> list[Process]:
         """List its processes; EngineConflict when it is not running."""
@@ -331,4 +331,4 @@ class Engine(Protocol):
         """
 
     async def close(self) -> None:
-        """End all streams and reads, and take no more calls."""
+        """Close all streams and reads; later calls fail."""

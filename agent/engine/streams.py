@@ -1,4 +1,4 @@
-"""What the engine sends piece by piece: logs, lines of JSON, and the report of a pull."""
+"""Streams of the engine: logs, lines of JSON, and the progress of a pull."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
@@ -55,14 +55,14 @@ async def lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
 
 
 class LogFrames:
-    """Takes the headers out of a log in which output and errors are interleaved."""
+    """Removes the frame headers from a log that multiplexes stdout and stderr."""
 
     def __init__(self) -> None:
         self._missing = 0
         self._header = b""
 
     def contents(self, chunk: bytes) -> Iterator[bytes]:
-        """Return what the next piece of the stream holds of the log; frames may be cut anywhere."""
+        """Return the part of the log in the next piece of the stream; a frame may span pieces."""
         at = 0
         while at < len(chunk):
             if self._missing:
@@ -79,7 +79,7 @@ class LogFrames:
 
 
 class Pull:
-    """Adds up what the engine reports of the layers of an image."""
+    """Sums the progress of the layers of an image."""
 
     def __init__(self, progress: Callable[[PullProgress], None]) -> None:
         self._progress = progress
