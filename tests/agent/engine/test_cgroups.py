@@ -207,7 +207,7 @@ async def test_limits_that_the_kernel_does_not_have_are_told_once_the_engine_is_
             return fake.asked.count("GET /events") > 1
 
         await async_until(listened_again)
-        warned = [each for each in agent.log.entries if "does not limit" in each["event"]]
+        warned = [each for each in agent.log.entries if "cannot enforce" in each["event"]]
 
     assert [each["of"] for each in warned] == ["memory, swap"]
 
