@@ -86,7 +86,7 @@ class OperationRuns:
 
 @pytest.fixture
 def images(docker_client: docker.APIClient, busybox_image: str) -> Iterator[AppImages]:
-    """Give what the apps are made of."""
+    """Return what the apps are made of."""
     run = secrets.token_hex(4)
     tags = {name: f"rollcall-test-kills-{name}:{run}" for name in ("1", "2", "crash", "later")}
     files = {"etc/passwd": b"root:x:0:0:root:/:/bin/sh\napp:x:1:1::/:/bin/sh\n"}
@@ -105,7 +105,7 @@ def images(docker_client: docker.APIClient, busybox_image: str) -> Iterator[AppI
 def image_server(
     tmp_path_factory: pytest.TempPathFactory, free_port: FreePort, docker_client: docker.APIClient
 ) -> Iterator[ImageRegistry]:
-    """Give a server that images are pulled from."""
+    """Yield a server that images are pulled from."""
     folder = tmp_path_factory.mktemp("images")
     with image_registry(folder / "server", free_port()) as server:
         yield server
@@ -120,7 +120,7 @@ def hosts(
     images: AppImages,
     image_server: ImageRegistry,
 ) -> Iterator[KilledHosts]:
-    """Give agents on one engine, none of which adopts what another made."""
+    """Return agents on one engine, none of which adopts what another made."""
     folder = tmp_path_factory.mktemp("kills")
     (folder / "password").write_text(PASSWORD)
     login = {

@@ -80,7 +80,7 @@ def request_of(
 
 @pytest.fixture
 def rng() -> random.Random:
-    """Give the source of the moments; its seed is printed."""
+    """Return the source of the moments; its seed is printed."""
     seed = os.environ.get("ROLLCALL_SEED") or secrets.token_hex(4)
     LOG.warning("ROLLCALL_SEED=%s", seed)
     return random.Random(seed)
@@ -90,7 +90,7 @@ def rng() -> random.Random:
 def app(
     daemons: Daemons, engine_url: str, docker_client: docker.APIClient
 ) -> Iterator[ObservedApp]:
-    """Give an app that an agent of its own is to have."""
+    """Return an app that an agent of its own is to have."""
     settings = {"bind": "127.0.0.1", "stop_seconds": 1}
     observed = ObservedApp(daemons.agent(engine=engine_url, apps=settings), docker_client)
     yield observed

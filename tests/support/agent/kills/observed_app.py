@@ -73,7 +73,7 @@ class ObservedApp:
         return containers_of(self.client, self.name)
 
     def check(self) -> None:
-        """See that there is one container or no app, and that record, container and data agree."""
+        """Assert that there is one container or no app, and that all records agree."""
         record, containers = self.settled(), self.containers()
         if record is None:
             assert containers == []
@@ -84,7 +84,7 @@ class ObservedApp:
         assert self.read_file(container["Id"], "/srv/file") == self.content
 
     def check_container(self, record: Mapping[str, Any], container_id: str) -> None:
-        """See that a record and its container agree."""
+        """Assert that a record and its container agree."""
         assert record["container_id"] == container_id
         seen = self.client.inspect_container(container_id)
         assert seen["Name"] == f"/{self.name}"

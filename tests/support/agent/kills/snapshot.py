@@ -40,7 +40,7 @@ class Snapshot:
     volume: VolumeContent = "none"
 
     def differences(self, other: "Snapshot") -> str:
-        """Say in what another one differs."""
+        """Return in what another one differs."""
         mine, others = asdict(self), asdict(other)
         differing = [name for name in mine if mine[name] != others[name]]
         return ", ".join(f"{name}: {mine[name]} and not {others[name]}" for name in differing)

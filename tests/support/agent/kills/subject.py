@@ -95,7 +95,7 @@ class Subject:
         return self.last_password
 
     def retag(self, image: str) -> None:
-        """Let the app's tag name this image."""
+        """Tag this image with the app's tag."""
         repository, _, tag = self.tag.partition(":")
         self.app.client.tag(image, repository, tag=tag, force=True)
 
@@ -184,7 +184,7 @@ class Subject:
         )
 
     def check_changeable(self) -> None:
-        """See that the app can still be changed, or its name and ports used for a new one."""
+        """Assert that the app can still be changed, or its name and ports used for a new one."""
         record = self.app.record()
         if record is None:
             created = self.post()
