@@ -5,11 +5,10 @@ import os
 import secrets
 import shutil
 import socket
-import subprocess
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import docker
 import docker.errors
@@ -17,17 +16,14 @@ import pytest
 
 from dev import engine
 from dev.images import build_busybox, find_static_busybox
-from tests.support import prometheus as prometheus_server
-from tests.support.daemons import Daemons
-from tests.support.images import build_ssh, debian_tree, imported
-from tests.support.network import with_network
+from tests.support.daemons import Daemons, FreePort
+from tests.support.e2e.installation import install
+from tests.support.images import HELLO_PAGE, build_ssh, debian_tree, imported
+from tests.support.prometheus import Prometheus, StartPrometheus, running_prometheus
+from tests.support.requirements import need, need_root
 
 TOP = Path(__file__).parents[1]
 MUST_RUN = os.environ.get("CI") == "true"
-HELLO_PAGE = "Hello from the roll call"
-
-FreePort: TypeAlias = Callable[[], int]
-StartPrometheus: TypeAlias = Callable[[Mapping[str, Any]], prometheus_server.Prometheus]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -70,18 +66,6 @@ def pytest_make_collect_report(
         report.outcome = "failed"
         report.longrepr = f"{collector.nodeid} was skipped where all must run: {report.longrepr}"
     return report
-
-
-def need(program: str) -> None:
-    """Skip the test unless the program is here."""
-    if shutil.which(program) is None:
-        pytest.skip(f"needs {program}, which is not installed")
-
-
-def need_root() -> None:
-    """Skip the test unless it runs as root."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root")
 
 
 @pytest.fixture(scope="session")
@@ -179,12 +163,6 @@ def destdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def install(folder: Path) -> None:
-    """Lay out what gets installed in a folder."""
-    command = ["make", "-C", str(TOP), "install", f"DESTDIR={folder}"]
-    subprocess.run(with_network(command), check=True)
-
-
 @pytest.fixture
 def daemons(tmp_path: Path, free_port: FreePort) -> Iterator[Daemons]:
     """Yield what starts registries and agents as processes, and ends them after the test."""
@@ -198,12 +176,10 @@ def prometheus(tmp_path: Path, free_port: FreePort) -> Iterator[StartPrometheus]
     need("prometheus")
     with ExitStack() as stack:
 
-        def start(settings: Mapping[str, Any]) -> prometheus_server.Prometheus:
+        def start(settings: Mapping[str, Any]) -> Prometheus:
             port = free_port()
             folder = tmp_path / f"prometheus-{port}"
-            return stack.enter_context(
-                prometheus_server.running_prometheus(settings, folder=folder, port=port)
-            )
+            return stack.enter_context(running_prometheus(settings, folder=folder, port=port))
 
         yield start
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dev.waiting import until
-from tests.conftest import need_root
+from tests.support.requirements import need_root
 
 TOP = Path(__file__).parents[2]
 ISOLATED = ("sh", str(TOP / "dev" / "isolated.sh"))

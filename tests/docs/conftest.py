@@ -1,11 +1,8 @@
 """What the tests that run the pages' commands share."""
 
-import os
 import secrets
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import docker
@@ -13,35 +10,12 @@ import docker.errors
 import pytest
 
 from dev.waiting import until
-from tests.conftest import FreePort
+from tests.support.daemons import FreePort
 from tests.support.e2e.make_run import running_make_run
-from tests.support.pages import CURL, PROMETHEUS, TOP, Page, run
+from tests.support.e2e.page_runs import MakeRun
+from tests.support.pages import Page
 
 SOON = 10.0
-
-
-@dataclass(frozen=True)
-class MakeRun:
-    """A folder that holds the ``var`` of a running ``make run``.
-
-    Attributes:
-        folder: where the pages' commands are to run.
-        words: what the pages call its addresses, app and image, and what they are here.
-
-    """
-
-    folder: Path
-    words: Mapping[str, str]
-
-    def follow(
-        self, page: Page, *, checks: Mapping[str, Sequence[str]] | None = None, before: str = ""
-    ) -> None:
-        """Run the page's commands in the folder and compare the answers with the page's."""
-        script = page.script(checks=checks, before=CURL + PROMETHEUS + before)
-        for words, others in self.words.items():
-            script = script.replace(words, others)
-        run(script, folder=self.folder, environment=environment(TOP=str(TOP)))
-        page.assert_answers(self.folder)
 
 
 @pytest.fixture
@@ -85,9 +59,3 @@ def make_run(tmp_path: Path, free_port: FreePort, app: str) -> Iterator[MakeRun]
             "shop": app,
         }
         yield MakeRun(folder, words)
-
-
-def environment(**more: str) -> dict[str, str]:
-    """Return this process's environment, with the programs of this project first on its PATH."""
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "no_proxy": "*", **more}

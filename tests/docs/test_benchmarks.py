@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.conftest import environment
+from tests.support.e2e.page_runs import environment
 from tests.support.pages import TOP, Page, run
 
 # Of two options with one name the last one counts. The tests that the pages name run by themselves

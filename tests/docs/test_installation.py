@@ -6,9 +6,9 @@ from pathlib import Path
 import docker
 import pytest
 
-from tests.conftest import need_root
 from tests.support.e2e.systemd_host import SystemdHost, booted_host, systemd_image
 from tests.support.pages import Page
+from tests.support.requirements import need_root
 
 # The files are laid out already; one host is all of those that the page speaks of.
 FUNCTIONS = """

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import FreePort
-from tests.docs.conftest import environment
+from tests.support.daemons import FreePort
+from tests.support.e2e.page_runs import environment
 from tests.support.pages import CURL, Page, run
 
 FUNCTIONS = """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.docs.conftest import MakeRun
+from tests.support.e2e.page_runs import MakeRun
 from tests.support.pages import Page
 
 LONGEST = 200  # lines

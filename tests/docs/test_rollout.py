@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import FreePort
+from tests.support.daemons import FreePort
 from tests.support.e2e.rollout_page import CHECKS, NAMES, rollout_script
 from tests.support.e2e.simulated_hosts import SimulatedHosts
 from tests.support.pages import TOP, Page, run

@@ -10,10 +10,10 @@ from pathlib import Path
 import docker
 import pytest
 
-from tests.conftest import need_root
 from tests.support.e2e.rollout_page import CHECKS, FIRST, REGISTRY, SECOND, rollout_script
 from tests.support.e2e.systemd_host import SystemdHost, booted_host, systemd_image
 from tests.support.pages import PROMETHEUS, Page, run
+from tests.support.requirements import need_root
 
 pytestmark = [
     pytest.mark.real(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import FreePort
-from tests.docs.conftest import MakeRun
+from tests.support.daemons import FreePort
+from tests.support.e2e.page_runs import MakeRun
 from tests.support.pages import TOP, Page
 
 UNIT = "rollcall-registry.service"

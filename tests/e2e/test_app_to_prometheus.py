@@ -12,8 +12,9 @@ import pytest
 import requests
 
 from dev.waiting import until
-from tests.conftest import HELLO_PAGE, FreePort, StartPrometheus
-from tests.support.daemons import Daemon, Daemons
+from tests.support.daemons import Daemon, Daemons, FreePort
+from tests.support.images import HELLO_PAGE
+from tests.support.prometheus import StartPrometheus
 
 pytestmark = pytest.mark.real
 SOON_SECONDS = 10.0

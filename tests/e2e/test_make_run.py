@@ -16,7 +16,7 @@ import pytest
 import requests
 
 from dev.waiting import until
-from tests.conftest import FreePort
+from tests.support.daemons import FreePort
 from tests.support.e2e.make_run import READY_SECONDS, Run, running_make_run
 
 SOON_SECONDS = 10.0

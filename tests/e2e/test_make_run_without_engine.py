@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from dev.waiting import until
-from tests.conftest import need_root
 from tests.support.e2e.make_run import READY, READY_SECONDS, TOP, Run
+from tests.support.requirements import need_root
 from tests.support.terminal import CTRL_C, terminal
 
 pytestmark = pytest.mark.real("make", "setsid", "unshare", "nsenter", "ip", "dockerd", "iptables")

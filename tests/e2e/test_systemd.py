@@ -9,8 +9,8 @@ import docker
 import pytest
 
 from dev.waiting import until
-from tests.conftest import need_root
 from tests.support.e2e.systemd_host import SystemdHost, booted_host, systemd_image
+from tests.support.requirements import need_root
 
 pytestmark = pytest.mark.real("make", "debootstrap")
 SOON_SECONDS = 30.0

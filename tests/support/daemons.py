@@ -156,10 +156,13 @@ class Daemon:
             return False
 
 
+FreePort: TypeAlias = Callable[[], int]
+
+
 class Daemons:
     """Starts daemons in folders of their own and ends them all at the end, the last one first."""
 
-    def __init__(self, *, folder: Path, free_port: Callable[[], int]) -> None:
+    def __init__(self, *, folder: Path, free_port: FreePort) -> None:
         self._folder = folder
         self._free_port = free_port
         self._started = 0

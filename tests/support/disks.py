@@ -1,19 +1,10 @@
 """Small disks of a test's own: a file with a file system in it, and memory."""
 
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import pytest
-
-
-def need_root() -> None:
-    """Skip a test that mounts, unless root runs it."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to mount a disk of its own")
 
 
 class Disk:

@@ -12,7 +12,9 @@ from pathlib import Path
 import docker
 
 from dev.images import build, find_static_busybox
-from tests.support.network import with_network
+from tests.support.requirements import with_network
+
+HELLO_PAGE = "Hello from the roll call"
 
 RELEASE = "bookworm"
 UNNEEDED = ("var/cache/apt/archives", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale")

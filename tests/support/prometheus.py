@@ -1,10 +1,10 @@
 """A real Prometheus, for as long as a test needs it."""
 
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import requests
 import yaml
@@ -81,3 +81,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+StartPrometheus: TypeAlias = Callable[[Mapping[str, Any]], Prometheus]

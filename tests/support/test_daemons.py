@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import FreePort
-from tests.support.daemons import Daemons
+from tests.support.daemons import Daemons, FreePort
 
 pytestmark = pytest.mark.real
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import install
+from tests.support.e2e.installation import install
 
 TOP = Path(__file__).parents[2]
 UNITS = ("rollcall-agent.service", "rollcall-registry.service")

@@ -7,7 +7,8 @@ import pytest
 
 from agent.state.deregistration import Deregistration
 from dev.waiting import until
-from tests.support.disks import memory_disk, need_root
+from tests.support.disks import memory_disk
+from tests.support.requirements import need_root
 
 
 async def test_leaving_waits_for_what_is_being_said(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from agent.state.deregistration import Deregistration
 from agent.state.files import write_atomically
 from agent.state.identity import Identity
-from tests.support.disks import need_root
+from tests.support.requirements import need_root
 
 NOBODY = 65534
 

@@ -7,7 +7,8 @@ import pytest
 
 from agent.state.errors import StateInUse, StateUnusable
 from agent.state.lock import lock_holder_pid, state_lock
-from tests.support.disks import fill_disk, memory_disk, need_root
+from tests.support.disks import fill_disk, memory_disk
+from tests.support.requirements import need_root
 
 
 def test_a_directory_has_one_agent_and_tells_which(tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import FreePort
-from tests.support.daemons import Daemons
+from tests.support.daemons import Daemons, FreePort
 
 pytestmark = pytest.mark.real
 READER = "a-reader-of-the-tests"

@@ -21,14 +21,13 @@ import docker
 import pytest
 
 from dev.images import build
-from tests.conftest import FreePort
 from tests.support.agent.image_registry import PASSWORD, USER, ImageRegistry, image_registry
 from tests.support.agent.in_process import without_adoption
 from tests.support.agent.kills.engine_proxy import MOMENTS, EngineProxy, Kill
 from tests.support.agent.kills.host import KilledHost, KilledHosts
 from tests.support.agent.kills.operations import OPERATIONS
 from tests.support.agent.kills.subject import AppImages, image_id
-from tests.support.daemons import Daemons
+from tests.support.daemons import Daemons, FreePort
 
 pytestmark = [pytest.mark.real("docker-registry"), pytest.mark.timeout(1800)]
 

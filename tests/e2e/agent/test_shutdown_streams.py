@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.conftest import FreePort
-from tests.support.daemons import Daemons
+from tests.support.daemons import Daemons, FreePort
 
 pytestmark = pytest.mark.real
 

@@ -11,11 +11,11 @@ import pytest
 
 from dev.waiting import until
 from registry.store.sqlite import backups
-from tests.conftest import FreePort
-from tests.support.daemons import Daemon, Daemons
-from tests.support.disks import memory_disk, need_root, new_disk
+from tests.support.daemons import Daemon, Daemons, FreePort
+from tests.support.disks import memory_disk, new_disk
 from tests.support.registry.sqlite_store import fill
 from tests.support.registry.write_load import WriteLoad
+from tests.support.requirements import need_root
 
 pytestmark = pytest.mark.real("mkfs.ext4", "mount")
 

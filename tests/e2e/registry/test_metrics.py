@@ -9,8 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from dev.waiting import until
-from tests.conftest import FreePort
-from tests.support.daemons import Daemon, Daemons
+from tests.support.daemons import Daemon, Daemons, FreePort
 
 
 @pytest.fixture(scope="module")

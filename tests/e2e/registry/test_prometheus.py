@@ -3,8 +3,8 @@
 import pytest
 
 from dev.waiting import until
-from tests.conftest import StartPrometheus
 from tests.support.daemons import Daemon, Daemons
+from tests.support.prometheus import StartPrometheus
 
 WORST = [
     ["prometheus:web", "prometheus:web:a-b:c", "prometheus:web:1a:c", "prometheus:web::c"],

@@ -13,7 +13,7 @@ import yaml
 from agent.state.deregistration import Deregistration
 from dev.waiting import until
 from tests.support.daemons import Daemon, Daemons
-from tests.support.disks import fill_disk, memory_disk, need_root
+from tests.support.disks import fill_disk, memory_disk
 from tests.support.e2e.commands import (
     SOON_SECONDS,
     change_settings,
@@ -25,6 +25,7 @@ from tests.support.e2e.commands import (
     until_state,
 )
 from tests.support.registry.fake_servers import running_servers, silent, tcp_server
+from tests.support.requirements import need_root
 
 pytestmark = pytest.mark.real
 

@@ -15,9 +15,8 @@ from httpd.metrics import RequestMetrics
 from httpd.server.handshakes import REFUSAL_DESCRIPTORS, HandshakeScheduler
 from httpd.server.limits import ConnectionLimiter, Timeouts
 from httpd.server.tls import ServerTls, TlsFiles
-from tests.httpd.server.test_tls import health
 from tests.support.httpd.sample_server import READER, sample_server
-from tests.support.httpd.self_signed import certificate, client_context
+from tests.support.httpd.self_signed import certificate, client_context, health
 
 CROWD = 200
 ONE_A_PASS = Timeouts(handshake_budget=0, handshake=300)

@@ -10,13 +10,7 @@ from config.server import TlsSettings
 from httpd.server.limits import Timeouts
 from httpd.server.tls import ServerTls, TlsError, TlsFiles, server_tls
 from tests.support.httpd.sample_server import sample_server
-from tests.support.httpd.self_signed import certificate, client_context
-
-
-async def health(port: int, context: ssl.SSLContext) -> int:
-    url = f"https://localhost:{port}/healthz"
-    async with aiohttp.ClientSession() as session, session.get(url, ssl=context) as response:
-        return response.status
+from tests.support.httpd.self_signed import certificate, client_context, health
 
 
 async def test_https_is_served_with_the_certificate(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import datetime as dt
 import ssl
 from pathlib import Path
 
+import aiohttp
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -41,3 +42,10 @@ def certificate(folder: Path, stem: str, name: str) -> tuple[Path, Path]:
 
 def client_context(ca: Path) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(ca))
+
+
+async def health(port: int, context: ssl.SSLContext) -> int:
+    """Return the status of GET /healthz over TLS."""
+    url = f"https://localhost:{port}/healthz"
+    async with aiohttp.ClientSession() as session, session.get(url, ssl=context) as response:
+        return response.status

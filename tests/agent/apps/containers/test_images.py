@@ -8,7 +8,6 @@ import docker
 import pytest
 
 from agent.engine import ImageRegistryLogin
-from tests.conftest import FreePort
 from tests.support.agent.containers import derived_image
 from tests.support.agent.image_registry import (
     PASSWORD,
@@ -18,6 +17,7 @@ from tests.support.agent.image_registry import (
     stalling_image_registry,
 )
 from tests.support.agent.in_process import InProcessAgent, in_process_agent
+from tests.support.daemons import FreePort
 
 pytestmark = pytest.mark.real("docker-registry", "perl")
 

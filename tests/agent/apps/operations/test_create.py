@@ -7,9 +7,9 @@ from typing import Any
 import docker
 import pytest
 
-from tests.conftest import FreePort
 from tests.support.agent.containers import containers_of, limits
 from tests.support.agent.in_process import InProcessAgent, in_process_agent
+from tests.support.daemons import FreePort
 
 pytestmark = pytest.mark.real
 

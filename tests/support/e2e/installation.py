@@ -1,0 +1,14 @@
+"""What ``make install`` lays out."""
+
+import subprocess
+from pathlib import Path
+
+from tests.support.requirements import with_network
+
+TOP = Path(__file__).parents[3]
+
+
+def install(folder: Path) -> None:
+    """Lay out what gets installed in a folder."""
+    command = ["make", "-C", str(TOP), "install", f"DESTDIR={folder}"]
+    subprocess.run(with_network(command), check=True)

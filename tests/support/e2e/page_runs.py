@@ -1,0 +1,39 @@
+"""Running the commands of a page beside a running ``make run``."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.pages import CURL, PROMETHEUS, TOP, Page, run
+
+
+@dataclass(frozen=True)
+class MakeRun:
+    """A folder that holds the ``var`` of a running ``make run``.
+
+    Attributes:
+        folder: where the pages' commands are to run.
+        words: what the pages call its addresses, app and image, and what they are here.
+
+    """
+
+    folder: Path
+    words: Mapping[str, str]
+
+    def follow(
+        self, page: Page, *, checks: Mapping[str, Sequence[str]] | None = None, before: str = ""
+    ) -> None:
+        """Run the page's commands in the folder and compare the answers with the page's."""
+        script = page.script(checks=checks, before=CURL + PROMETHEUS + before)
+        for words, others in self.words.items():
+            script = script.replace(words, others)
+        run(script, folder=self.folder, environment=environment(TOP=str(TOP)))
+        page.assert_answers(self.folder)
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Return this process's environment, with the programs of this project first on its PATH."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "no_proxy": "*", **more}
