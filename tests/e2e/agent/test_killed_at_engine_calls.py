@@ -24,7 +24,7 @@ from dev.images import build
 from tests.support.agent.image_registry import PASSWORD, USER, ImageRegistry, image_registry
 from tests.support.agent.in_process import without_adoption
 from tests.support.agent.kills.engine_proxy import MOMENTS, EngineProxy, Kill
-from tests.support.agent.kills.host import KilledHost, KilledHosts
+from tests.support.agent.kills.host import CallNotMade, KilledHost, KilledHosts
 from tests.support.agent.kills.operations import OPERATIONS
 from tests.support.agent.kills.subject import AppImages, image_id
 from tests.support.daemons import Daemons, FreePort
@@ -34,6 +34,7 @@ pytestmark = [pytest.mark.real("docker-registry"), pytest.mark.timeout(1800)]
 LOG = logging.getLogger(__name__)
 ALL = os.environ.get("ROLLCALL_KILLS_AT_CALLS") == "all"
 ONLY = os.environ.get("ROLLCALL_OPERATION", "")
+MAX_CALLS_NOT_MADE = 2
 HOSTS = 4
 FIRST_PORT, PORTS_OF_A_HOST = 30_000, 100
 # Enough for the agent, which wants the hash of one user set.
@@ -67,8 +68,13 @@ class OperationRuns:
             f"{self.name}, killed {kill.moment} call {kill.number},"
             f" {self.calls[kill.number - 1]}: {error!r}"
             for kill, run in self.killed.items()
-            if (error := run.exception()) is not None
+            if (error := run.exception()) is not None and not isinstance(error, CallNotMade)
         ]
+
+    def calls_not_made(self) -> list[str]:
+        """Describe the calls that were made in the undisturbed run alone."""
+        errors = [run.exception() for run in self.killed.values()]
+        return [f"{self.name}: {error}" for error in errors if isinstance(error, CallNotMade)]
 
     def row(self) -> str:
         """Return the operation's row of the table."""
@@ -176,3 +182,6 @@ def test_an_agent_killed_at_any_call_to_the_engine_has_changed_all_or_nothing(
     rows = [each.row() for each in runs]
     LOG.warning("\n%s", "\n".join([*TABLE_HEAD, *rows]))
     assert failures == [], "\n".join(failures)
+    # The engine's answers decide on a few calls, such as another look at a container that ends.
+    not_made = [text for each in runs for text in each.calls_not_made()]
+    assert len(not_made) <= MAX_CALLS_NOT_MADE, "\n".join(not_made)

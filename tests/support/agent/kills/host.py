@@ -22,6 +22,10 @@ ATTEMPTS = 3
 ACCEPTED = 202
 
 
+class CallNotMade(Exception):
+    """The operation ended without the call at which the agent was to be killed."""
+
+
 class KilledHost:
     """An agent with a way of its own to the engine, and the app that operations are tried on."""
 
@@ -80,7 +84,7 @@ class KilledHost:
                 return before, promised
             self._proxy.watch()
             calls.append(watch.calls)
-        raise AssertionError(f"call {kill.number} was not made: {calls}")
+        raise CallNotMade(f"call {kill.number} was not made: {calls}")
 
     def renew(self) -> None:
         """Go on with another app."""
