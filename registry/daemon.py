@@ -21,9 +21,12 @@ from httpd.metrics import RequestMetrics, new_metrics
 from httpd.process import SignalHandler, SystemdNotifier
 from httpd.server.limits import Timeouts
 from httpd.server.listener import listening
+from registry.answers.readers import Readers
+from registry.answers.time_slices import TimeSlices
 from registry.api.access import permits
 from registry.api.lane import HeartbeatEndpoint
 from registry.api.nodes import NodesApi
+from registry.api.representation import Answers
 from registry.api.targets import TargetsApi
 from registry.errors import STATUS_BY_ERROR
 from registry.metrics import NodeMetrics, StoreMetrics
@@ -32,7 +35,8 @@ from registry.nodes.directory import Directory
 from registry.nodes.events import NodeEvents
 from registry.nodes.freshness import Clocks, Freshness
 from registry.nodes.nodes import Nodes
-from registry.prometheus.index import TargetIndex
+from registry.nodes.queries import NodeQueries
+from registry.prometheus.index import INDEXED, TargetIndex
 from registry.prometheus.scrapers import Scrapers
 from registry.prometheus.targets import TargetOptions
 from registry.settings import RegistryConfiguration
@@ -55,6 +59,8 @@ class RegistryComponents:
     events: NodeEvents
     index: TargetIndex
     nodes: Nodes
+    queries: NodeQueries
+    slices: TimeSlices
     target_options: TargetOptions
     scrapers: Scrapers
 
@@ -73,9 +79,13 @@ def build_components(
     nodes = Nodes(
         store=store, directory=directory, events=events, freshness=freshness, clocks=clocks
     )
-    index = TargetIndex(directory=directory, target_options=target_options)
+    slices = TimeSlices()
+    queries = NodeQueries(
+        nodes=nodes, directory=directory, slices=slices, monotonic=clocks.monotonic
+    )
+    index = TargetIndex(directory=directory, target_options=target_options, slices=slices)
     scrapers = Scrapers(monotonic=clocks.monotonic)
-    events.subscribe(index.on_change)
+    events.subscribe(index.on_change, INDEXED)
     events.subscribe(NodeMetrics(metrics, nodes=nodes, index=index, scrapers=scrapers).count)
     events.subscribe(AuditLog(log).record, AUDITED)
     return RegistryComponents(
@@ -83,6 +93,8 @@ def build_components(
         events=events,
         index=index,
         nodes=nodes,
+        queries=queries,
+        slices=slices,
         target_options=target_options,
         scrapers=scrapers,
     )
@@ -99,15 +111,20 @@ def build_application(
     log: FilteringBoundLogger,
 ) -> web.Application:
     """Build the HTTP application over the rules."""
-    nodes = registry.nodes
+    nodes, queries = registry.nodes, registry.queries
+    answers = Answers(slices=registry.slices, readers=Readers())
     targets = TargetsApi(
-        nodes=nodes,
+        queries=queries,
+        answers=answers,
         index=registry.index,
         target_options=registry.target_options,
         scrapers=registry.scrapers,
     )
     return build_app(
-        routes=[*NodesApi(nodes=nodes).routes(), *targets.routes()],
+        routes=[
+            *NodesApi(nodes=nodes, queries=queries, answers=answers).routes(),
+            *targets.routes(),
+        ],
         keyring=keyring,
         permits=permits,
         statuses=STATUS_BY_ERROR,
@@ -158,18 +175,29 @@ async def run(
                 lane=HeartbeatEndpoint(registry.nodes),
             )
         )
-        await registry.nodes.load()
-        # The garbage collector need not look at the loaded nodes again: of a hundred thousand
-        # nodes, each full collection would stop the loop for 50 to 80 ms.
-        gc.freeze()
+        await _load(registry)
         log.info("loaded", nodes=len(registry.directory))
         # One task each: to read the services of a whole fleet takes longer than a flush may wait.
         for interval, action in (
             (FLUSH_SECONDS, registry.nodes.flush),
+            (FLUSH_SECONDS, registry.queries.update_ages),
             (INDEX_REFRESH_SECONDS, IndexRefresher(registry.index)),
         ):
             await stack.enter_async_context(PeriodicTask(interval=interval, action=action, log=log))
         await signals.run_until_stopped(KeyReloader(configuration.file, keyring))
+
+
+async def _load(registry: RegistryComponents) -> None:
+    """Read the nodes. The garbage collector need not look at them, then or later.
+
+    Of a hundred thousand nodes, each full collection would stop the loop for 50 to 80 ms.
+    """
+    gc.disable()
+    try:
+        await registry.nodes.load(registry.slices)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def timeouts(*, stale_after_seconds: float) -> Timeouts:

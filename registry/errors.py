@@ -38,6 +38,12 @@ class StoreFull(StoreUnavailable):
     """The store has no room for the operation. All that it held before is intact."""
 
 
+class TooManyReaders(Exception):
+    """There is no memory for one more reader of a large answer."""
+
+    retry_after_seconds = 5
+
+
 # The errors that a client can cause or meet. StoreOpenError ends the process instead.
 STATUS_BY_ERROR: Mapping[type[Exception], int] = {
     HostnameInvalid: HTTPStatus.BAD_REQUEST,
@@ -46,4 +52,5 @@ STATUS_BY_ERROR: Mapping[type[Exception], int] = {
     CloneRefused: HTTPStatus.CONFLICT,
     NotLoaded: HTTPStatus.SERVICE_UNAVAILABLE,
     StoreUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
+    TooManyReaders: HTTPStatus.SERVICE_UNAVAILABLE,
 }

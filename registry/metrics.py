@@ -7,8 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from registry.nodes.directory import Entry
-from registry.nodes.events import ChangeKind, Source
+from registry.nodes.events import Change, ChangeKind
 from registry.nodes.nodes import Nodes
 from registry.prometheus.index import TargetIndex
 from registry.prometheus.scrapers import Scrapers
@@ -65,9 +64,9 @@ class NodeMetrics(Collector):
         self._changes: Counts[ChangeKind] = Counts()
         metrics.register(self)
 
-    def count(self, kind: ChangeKind, _node: Entry, _source: Source) -> None:
+    def count(self, change: Change) -> None:
         """Count a change."""
-        self._changes[kind] += 1
+        self._changes[change.kind] += 1
 
     def collect(self) -> Iterator[Metric]:
         """Return every metric family."""

@@ -20,22 +20,24 @@ READ_BUFFER_BYTES = 64 * 1024
 
 
 @contextmanager
-def relaxed_write_buffers(request: web.Request) -> Iterator[None]:
+def relaxed_write_buffers(request: web.Request, *, high: int | None = None) -> Iterator[None]:
     """While the context is open, let the next piece be made before the last one is all sent.
+
+    Up to ``high`` bytes may wait to be sent, asyncio's default if None.
 
     A client that leaves in the middle ends it, which is no error.
     """
     layers = _layers(request.transport)
     before = [layer.get_write_buffer_limits() for layer in layers]
     for layer in layers:
-        layer.set_write_buffer_limits()
+        layer.set_write_buffer_limits(high=high)
     try:
         with suppress(ConnectionError):
             yield
     finally:
         if request.transport is not None:  # it is not lost
-            for layer, (low, high) in zip(layers, before, strict=True):
-                layer.set_write_buffer_limits(low=low, high=high)
+            for layer, (low, high_before) in zip(layers, before, strict=True):
+                layer.set_write_buffer_limits(low=low, high=high_before)
 
 
 def _layers(transport: asyncio.WriteTransport | None) -> list[asyncio.WriteTransport]:

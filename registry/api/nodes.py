@@ -8,18 +8,22 @@ from aiohttp import web
 from httpd.access_log import QUIET
 from httpd.auth import Caller, caller
 from httpd.bodies import decode, encoded_json_response, message_response, query, read_body
-from registry.api.queries import filters, single
-from registry.api.representation import conditional_response
+from registry.api.queries import FILTERS, PAGE, selection, single
+from registry.api.representation import Answers
 from registry.message import MAX_BODY_BYTES, Heartbeat, has_unique_keys, normalise_hostname
 from registry.nodes.events import Source
+from registry.nodes.listing import Listing
 from registry.nodes.nodes import Nodes
+from registry.nodes.queries import NodeQueries
 
 
 class NodesApi:
     """The handlers of /nodes and /nodes/{hostname}."""
 
-    def __init__(self, *, nodes: Nodes) -> None:
+    def __init__(self, *, nodes: Nodes, queries: NodeQueries, answers: Answers) -> None:
         self._nodes = nodes
+        self._queries = queries
+        self._answers = answers
         self._heartbeats = msgspec.json.Decoder(Heartbeat)
 
     def routes(self) -> list[web.RouteDef]:
@@ -32,16 +36,23 @@ class NodesApi:
         ]
 
     async def list(self, request: web.Request) -> web.StreamResponse:
-        """Answer 200 with the array of all nodes that pass the filters, or 304 if unchanged."""
-        listing = self._nodes.list(filters(request))
-        return await conditional_response(
-            request, digest=listing.digest, parts=listing.parts, vary="Accept-Encoding"
-        )
+        """Answer 200 with the array of the nodes that are selected, or 304 if it is unchanged.
 
-    async def show(self, request: web.Request) -> web.Response:
+        With `limit` and `after`, it is a page; the header Link says where the next one is.
+        """
+        selected = selection(query(request, (*FILTERS, *PAGE)))
+        expected = self._queries.expected_bytes(selected)
+        async with self._answers.reading(request, expected_bytes=expected) as reader:
+            listing = await self._queries.list(selected)
+            return await self._answers.respond(
+                request, reader, listing, vary="Accept-Encoding", headers=_link(request, listing)
+            )
+
+    async def show(self, request: web.Request) -> web.StreamResponse:
         """Answer 200 with an array of the one node, or 404."""
         query(request, ())
-        return encoded_json_response(self._nodes.get(_hostname(request)))
+        entry = await self._queries.entry(_hostname(request))
+        return encoded_json_response(b"[%b]" % entry.encoded())
 
     async def report(self, request: web.Request) -> web.Response:
         """Accept a heartbeat; answer 200 with an array of the node once it is durable.
@@ -71,6 +82,13 @@ class NodesApi:
         hostname = _hostname(request)
         await self._nodes.delete(hostname, _source(request), agent_id=agent_id)
         return message_response(f"{hostname} is forgotten")
+
+
+def _link(request: web.Request, listing: Listing) -> dict[str, str]:
+    if listing.next_after is None:
+        return {}
+    following = request.rel_url.update_query(after=listing.next_after)
+    return {"Link": f'<{following.raw_path_qs}>; rel="next"'}
 
 
 def source_of(caller: Caller, address: str) -> Source:

@@ -1,13 +1,19 @@
 """Parses query parameters. A wrong one raises BadInput, which names it."""
 
-from aiohttp import web
+import re
+
 from multidict import MultiMapping
 
-from httpd.bodies import query
 from httpd.errors import BadInput
+from registry.message import normalise_hostname
 from registry.nodes.filters import Filters
+from registry.nodes.listing import Selection
 
 FILTERS = ("label", "prefix", "kv", "max_age")
+PAGE = ("limit", "after")
+MAX_FILTERS = 16
+LIMIT_RULE = "the query parameter `limit` is a number of nodes from 1 on, such as limit=1000"
+NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 def single(parameters: MultiMapping[str], name: str) -> str | None:
@@ -18,16 +24,36 @@ def single(parameters: MultiMapping[str], name: str) -> str | None:
     return values[0] if values else None
 
 
-def filters(request: web.Request) -> Filters:
-    """Return the filters of GET /nodes, its only query parameters."""
-    parameters = query(request, FILTERS)
+def selection(parameters: MultiMapping[str]) -> Selection:
+    """Return what the query parameters of GET /nodes select."""
+    after = single(parameters, "after")
+    return Selection(
+        filters=filters(parameters),
+        after="" if after is None else normalise_hostname(after),
+        limit=_limit(single(parameters, "limit")),
+    )
+
+
+def filters(parameters: MultiMapping[str]) -> Filters:
+    """Return the filters of GET /nodes; one that is given twice counts once."""
     max_age = single(parameters, "max_age")
-    return Filters(
-        labels=tuple(parameters.getall("label", ())),
-        prefixes=tuple(parameters.getall("prefix", ())),
-        kv=tuple(_kv_pair(text) for text in parameters.getall("kv", ())),
+    found = Filters(
+        labels=tuple(dict.fromkeys(parameters.getall("label", ()))),
+        prefixes=tuple(dict.fromkeys(parameters.getall("prefix", ()))),
+        kv=tuple(dict.fromkeys([_kv_pair(text) for text in parameters.getall("kv", ())])),
         max_age=None if max_age is None else _seconds(max_age),
     )
+    if len(found) > MAX_FILTERS:
+        raise BadInput(f"a request has at most {MAX_FILTERS} filters, this one has {len(found)}")
+    return found
+
+
+def _limit(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if NUMBER.fullmatch(text) is None or int(text) == 0:
+        raise BadInput(LIMIT_RULE)
+    return int(text)
 
 
 def _kv_pair(text: str) -> tuple[str, str]:

@@ -1,52 +1,105 @@
 """Conditional and compressed answers: ETag, If-None-Match, Accept-Encoding."""
 
-import asyncio
-import gzip
-from collections.abc import Callable, Mapping
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 
-import zstandard
 from aiohttp import web
 
 from httpd.bodies import SERVER
 from httpd.server.connection import relaxed_write_buffers
+from registry.answers.compression import COMPRESSORS, Compression
+from registry.answers.encoding import PIECE_BYTES, LargeBody
+from registry.answers.readers import Reader, Readers
+from registry.answers.time_slices import TimeSlices
 
-GZIP_LEVEL = 3
-ZSTD_LEVEL = 3
-# Smaller bodies are compressed on the loop: a thread would cost more.
-MAX_INLINE_BYTES = 32 * 1024
-# Larger bodies are streamed in pieces.
-MAX_UNSTREAMED_BYTES = 1024 * 1024
-
-COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
-    "zstd": lambda body: zstandard.ZstdCompressor(level=ZSTD_LEVEL).compress(body),
-    # Without a time stamp, the same body gives the same bytes.
-    "gzip": lambda body: gzip.compress(body, GZIP_LEVEL, mtime=0),
-}
+# Larger bodies are sent in pieces, as fast as the client reads.
+MAX_UNSTREAMED_BYTES = 2 * PIECE_BYTES
+# What the kernel may hold of a large answer for each reader. It doubles this.
+SEND_BUFFER_BYTES = 64 * 1024
+# A client that names no preference for the identity prefers any coding that it names.
+IDENTITY = "identity"
 
 
-async def conditional_response(
-    request: web.Request, *, digest: bytes, parts: Callable[[], list[bytes]], vary: str
-) -> web.StreamResponse:
-    """Answer 200 with a JSON body in the coding that the client accepts, or 304 if it has the body.
+class Answers:
+    """Sends bodies that may be large to any number of readers."""
 
-    `digest` identifies the body; `parts` returns it in pieces, and is called if it is needed.
-    """
-    headers = request.headers
-    coding = _choose_coding(headers["Accept-Encoding"]) if "Accept-Encoding" in headers else None
-    etag = entity_tag(digest, coding)
-    response_headers = {"ETag": etag, "Vary": vary}
-    if "If-None-Match" in headers and _matches_etag(headers.getall("If-None-Match"), etag):
-        return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=response_headers)
-    response_headers["Content-Type"] = "application/json"
-    content = parts()
-    if coding is not None:
-        response_headers["Content-Encoding"] = coding
-        content = [await _compress(b"".join(content), COMPRESSORS[coding])]
-    size = sum(map(len, content))
-    if size <= MAX_UNSTREAMED_BYTES or request.method == "HEAD":
-        return web.Response(body=b"".join(content), headers=response_headers)
-    return await _stream(request, content, response_headers | {"Content-Length": str(size)})
+    def __init__(self, *, slices: TimeSlices, readers: Readers) -> None:
+        self._slices = slices
+        self._readers = readers
+        self._compression = Compression()
+
+    @asynccontextmanager
+    async def reading(
+        self, request: web.Request, *, expected_bytes: int = 0
+    ) -> AsyncIterator[Reader]:
+        """Wait for room for one more reader; raises TooManyReaders."""
+
+        def abort() -> None:
+            if request.transport is not None:
+                request.transport.abort()
+
+        async with self._readers.reading(abort, expected_bytes=expected_bytes) as reader:
+            yield reader
+
+    async def respond(
+        self,
+        request: web.Request,
+        reader: Reader,
+        body: LargeBody,
+        *,
+        vary: str,
+        headers: Mapping[str, str] | None = None,
+    ) -> web.StreamResponse:
+        """Answer 200 with JSON in the coding that the client prefers, or 304 if it has the body."""
+        coding = _choose_coding(request.headers.get("Accept-Encoding", ""))
+        etag = entity_tag(body.digest, coding)
+        sent = {"ETag": etag, "Vary": vary, **(headers or {})}
+        if "If-None-Match" in request.headers and _matches_etag(
+            request.headers.getall("If-None-Match"), etag
+        ):
+            return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=sent)
+        sent["Content-Type"] = "application/json"
+        self._readers.attach(reader, body)
+        if coding is not None:
+            sent["Content-Encoding"] = coding
+            body = await self._compression.compressed(body, coding)
+            self._readers.attach(reader, body)
+        return await self._send(request, body, sent)
+
+    async def _send(
+        self, request: web.Request, body: LargeBody, headers: Mapping[str, str]
+    ) -> web.StreamResponse:
+        if body.size <= MAX_UNSTREAMED_BYTES:
+            return web.Response(body=b"".join(body.pieces()), headers=headers)
+        response = web.StreamResponse(headers=headers)
+        response.headers["Server"] = SERVER
+        response.content_length = body.size
+        if request.method == "HEAD":
+            await response.prepare(request)
+            return response
+        _bound_send_buffer(request)
+        with relaxed_write_buffers(request, high=PIECE_BYTES):
+            await response.prepare(request)
+            await self._send_pieces(response, body)
+            await response.write_eof()
+        return response
+
+    async def _send_pieces(self, response: web.StreamResponse, body: LargeBody) -> None:
+        pieces = body.pieces()
+        while True:
+            async with self._slices.turn():
+                piece = next(pieces, None)
+            if piece is None:
+                return
+            await response.write(piece)
+
+
+def _bound_send_buffer(request: web.Request) -> None:
+    if request.transport is not None:
+        connection = request.transport.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
 
 
 def entity_tag(digest: bytes, coding: str | None = None) -> str:
@@ -54,34 +107,18 @@ def entity_tag(digest: bytes, coding: str | None = None) -> str:
     return f'"{digest.hex()}-{coding}"' if coding else f'"{digest.hex()}"'
 
 
-async def _stream(
-    request: web.Request, content: list[bytes], headers: Mapping[str, str]
-) -> web.StreamResponse:
-    """Send a large body piece by piece, as fast as the client reads, without copying it."""
-    response = web.StreamResponse(headers=headers)
-    response.headers["Server"] = SERVER
-    with relaxed_write_buffers(request):
-        await response.prepare(request)
-        for piece in content:
-            await response.write(piece)
-        await response.write_eof()
-    return response
-
-
-async def _compress(content: bytes, encode: Callable[[bytes], bytes]) -> bytes:
-    if len(content) <= MAX_INLINE_BYTES:
-        return encode(content)
-    return await asyncio.to_thread(encode, content)
-
-
 def _choose_coding(accepted: str) -> str | None:
-    """Return the coding of ours that the client prefers; None unless it names one."""
+    """Return the coding of ours that the client prefers; None for the identity.
+
+    A coding is used only where the client names it, and does not prefer the identity by its name.
+    """
     weights: dict[str, float] = {}
     for part in accepted.lower().split(","):
         name, _, parameters = part.partition(";")
         weights[name.strip()] = _quality(parameters)
     best = max(COMPRESSORS, key=lambda name: weights.get(name, 0.0))
-    return best if weights.get(best, 0.0) > 0 else None
+    weight = weights.get(best, 0.0)
+    return best if weight > 0 and weight >= weights.get(IDENTITY, 0.0) else None
 
 
 def _quality(parameters: str) -> float:

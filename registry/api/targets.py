@@ -9,12 +9,13 @@ from httpd.auth import caller
 from httpd.bodies import json_response, query
 from httpd.errors import BadInput
 from registry.api.queries import single
-from registry.api.representation import conditional_response
+from registry.api.representation import Answers
 from registry.message import normalise_hostname
-from registry.nodes.nodes import Nodes
+from registry.nodes.queries import NodeQueries
 from registry.prometheus.explain import explain
-from registry.prometheus.index import TargetFormat, TargetIndex
+from registry.prometheus.index import TargetIndex
 from registry.prometheus.scrapers import Scrapers
+from registry.prometheus.target_list import TargetFormat
 from registry.prometheus.targets import TargetOptions
 
 # Prometheus, and all that embed it, send this header when they ask for targets.
@@ -26,9 +27,16 @@ class TargetsApi:
     """The handler of /prometheus/{service}."""
 
     def __init__(
-        self, *, nodes: Nodes, index: TargetIndex, target_options: TargetOptions, scrapers: Scrapers
+        self,
+        *,
+        queries: NodeQueries,
+        answers: Answers,
+        index: TargetIndex,
+        target_options: TargetOptions,
+        scrapers: Scrapers,
     ) -> None:
-        self._nodes = nodes
+        self._queries = queries
+        self._answers = answers
         self._index = index
         self._target_options = target_options
         self._scrapers = scrapers
@@ -46,20 +54,18 @@ class TargetsApi:
         parameters = query(request, {"format", "explain"})
         service = request.match_info["service"]
         if "explain" in parameters:
-            entry = self._nodes.entry(normalise_hostname(single(parameters, "explain") or ""))
+            hostname = normalise_hostname(single(parameters, "explain") or "")
+            entry = await self._queries.entry(hostname)
             return json_response(
                 explain(entry, service=service, target_options=self._target_options)
             )
         target_format = _target_format(request, parameters)
-        self._nodes.require_readable()
-        found = await self._index.answer(service, target_format)
-        self._scrapers.record_fetch(caller(request).name, request.headers.get("User-Agent", ""))
-        return await conditional_response(
-            request,
-            digest=found.digest,
-            parts=found.parts,
-            vary=f"{SCRAPER}, Accept-Encoding",
-        )
+        await self._queries.require_readable()
+        vary = f"{SCRAPER}, Accept-Encoding"
+        async with self._answers.reading(request) as reader:
+            found = await self._index.answer(service, target_format)
+            self._scrapers.record_fetch(caller(request).name, request.headers.get("User-Agent", ""))
+            return await self._answers.respond(request, reader, found, vary=vary)
 
 
 def _target_format(request: web.Request, parameters: MultiMapping[str]) -> TargetFormat:

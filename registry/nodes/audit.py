@@ -4,8 +4,7 @@ import asyncio
 
 from structlog.typing import FilteringBoundLogger
 
-from registry.nodes.directory import Entry
-from registry.nodes.events import ChangeKind, Source
+from registry.nodes.events import Change, ChangeKind, Source
 
 AUDITED = (ChangeKind.ADDED, ChangeKind.CHANGED, ChangeKind.DELETED, ChangeKind.EXPIRED)
 # With more changes than this in one iteration of the loop, a line for each would cost several
@@ -20,11 +19,11 @@ class AuditLog:
         self._log = log
         self._waiting: list[tuple[ChangeKind, str, Source]] = []
 
-    def record(self, kind: ChangeKind, node: Entry, source: Source) -> None:
+    def record(self, change: Change) -> None:
         """Note a change; it is logged in the next iteration of the loop."""
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._write)
-        self._waiting.append((kind, node.hostname, source))
+        self._waiting.append((change.kind, change.node.hostname, change.source))
 
     def _write(self) -> None:
         waiting, self._waiting = self._waiting, []

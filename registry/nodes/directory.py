@@ -2,23 +2,22 @@
 
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from hashlib import sha256
 from operator import attrgetter
 
 import msgspec
 
 from registry.message import Heartbeat, Node
-from registry.nodes.encoding import EncodedArray, EncodedRun, join_runs, join_values
-from registry.nodes.sorted_blocks import Block, BlockItem, SortedBlocks
+from registry.nodes.sorted_blocks import BlockItem, SortedBlocks
 from registry.store.protocol import Row
 
 AGENT_ID = "agent.id"
 ENCODED_AGENT_ID = b'"agent.id":'
 MAX_BLOCK_NODES = 128
 HEAD_BYTES = len(b'{"hostname":"",')
+LABELS_OFFSET = HEAD_BYTES + len(b'"labels":')
 TAIL_BYTES = len(b',"last_update":')
-LISTED = "listed"  # the one form in which blocks of nodes are encoded
 
 _decode = msgspec.json.Decoder(Node).decode
 _encode_sorted = msgspec.json.Encoder(order="deterministic").encode
@@ -58,6 +57,10 @@ class Entry(BlockItem):
         self.address = row.address
         self.digest = digest
 
+    def labels_start(self) -> int:
+        """Return where in `head` the array of labels begins."""
+        return len(self.hostname) + LABELS_OFFSET
+
     def encoded(self) -> bytes:
         """Return the node as JSON."""
         return b"%b%d}" % (self.head, self.last_update)
@@ -84,75 +87,79 @@ def entries_from_rows(rows: Iterable[Row], now: float) -> list[Entry]:
 
 
 class Directory:
-    """All nodes, sorted by hostname. Iteration starts with the one not heard of for longest."""
+    """All nodes: sorted by hostname, and in the order in which they were heard of.
+
+    Stale nodes are kept apart from fresh ones, so both are counted without looking at them.
+    """
 
     def __init__(self) -> None:
-        self._entries: OrderedDict[str, Entry] = OrderedDict()
+        self._fresh: OrderedDict[str, Entry] = OrderedDict()
+        self._stale: OrderedDict[str, Entry] = OrderedDict()
         self._sorted = SortedBlocks[Entry](key=attrgetter("hostname"), max_items=MAX_BLOCK_NODES)
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._fresh) + len(self._stale)
 
-    def __iter__(self) -> Iterator[Entry]:
-        return iter(self._entries.values())
+    def fresh(self) -> Collection[Entry]:
+        """Return the nodes that are not marked as stale, the one not heard of for longest first."""
+        return self._fresh.values()
+
+    def stale(self) -> Collection[Entry]:
+        """Return the nodes that are marked as stale, the one not heard of for longest first."""
+        return self._stale.values()
 
     def get(self, hostname: str) -> Entry | None:
         """Return the entry of a host, or None if it is unknown."""
-        return self._entries.get(hostname)
+        return self._fresh.get(hostname) or self._stale.get(hostname)
 
     def fill(self, entries: Iterable[Entry]) -> None:
-        """Replace everything by these entries, of which no two have the same hostname."""
+        """Replace everything by these entries, of which no two have the same hostname.
+
+        It may run in a thread, as long as nobody else uses the directory.
+        """
         self._sorted.fill(sorted(entries, key=attrgetter("hostname")))
         by_age = sorted(self._sorted, key=attrgetter("heard"))
-        self._entries = OrderedDict((entry.hostname, entry) for entry in by_age)
+        self._fresh = OrderedDict((entry.hostname, entry) for entry in by_age)
+        self._stale = OrderedDict()
 
-    def put(self, entry: Entry, *, heard: float) -> bool:
-        """Add a host, or replace what is known of it; return True if it was unknown.
+    def put(self, entry: Entry, *, heard: float) -> bytes | None:
+        """Add a host, or replace what is known of it; return its `head` so far if it was known.
 
         `heard` is the monotonic time, at or after that of all other nodes.
         """
-        known = self._entries.get(entry.hostname)
+        known = self.get(entry.hostname)
         if known is None:
             entry.heard = heard
-            self._entries[entry.hostname] = entry
+            self._fresh[entry.hostname] = entry
             self._sorted.put(entry)
-            return True
+            return None
+        before = known.head
         known.head, known.digest, known.address = entry.head, entry.digest, entry.address
-        known.invalidate_block()
         self.heard(known, last_update=entry.last_update, heard=heard)
-        return False
+        return before
 
     def heard(self, entry: Entry, *, last_update: int, heard: float) -> None:
         """Note that a host was heard of at the monotonic time `heard`, the latest of all."""
         entry.heard = heard
-        self._entries.move_to_end(entry.hostname)
-        if entry.last_update != last_update:
-            entry.last_update = last_update
-            entry.invalidate_block()
+        entry.last_update = last_update
+        if self._stale.pop(entry.hostname, None) is None:
+            self._fresh.move_to_end(entry.hostname)
+        else:
+            self._fresh[entry.hostname] = entry
+
+    def is_stale(self, hostname: str) -> bool:
+        """Return whether a host is marked as stale."""
+        return hostname in self._stale
+
+    def mark_stale(self, hostname: str) -> None:
+        """Mark as stale the fresh node that was not heard of for longest."""
+        self._stale[hostname] = self._fresh.pop(hostname)
 
     def remove(self, hostname: str) -> Entry | None:
         """Forget a host; return its entry, or None if it is unknown."""
-        if self._entries.pop(hostname, None) is None:
-            return None
-        return self._sorted.remove(hostname)
+        known = self._fresh.pop(hostname, None) or self._stale.pop(hostname, None)
+        return known and self._sorted.remove(hostname)
 
-    def select(self, predicate: Callable[[Entry], bool]) -> EncodedArray:
-        """Return the nodes that pass, sorted by hostname."""
-        return join_runs(
-            [
-                join_values([entry.encoded() for entry in block.items if predicate(entry)])
-                for block in self._sorted.blocks()
-            ]
-        )
-
-    def listing(self) -> EncodedArray:
-        """Return all nodes, sorted by hostname."""
-        return join_runs([_run_of(block) for block in self._sorted.blocks()])
-
-
-def _run_of(block: Block[Entry]) -> EncodedRun:
-    run = block.runs.get(LISTED)
-    if run is None:
-        entries = [b"%b%d}" % (entry.head, entry.last_update) for entry in block.items]
-        run = block.runs[LISTED] = join_values(entries)
-    return run
+    def following(self, hostname: str) -> list[Entry]:
+        """Return the next nodes after a hostname, a few at a time; none at the end."""
+        return self._sorted.following(hostname)

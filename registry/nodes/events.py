@@ -16,6 +16,8 @@ class ChangeKind(StrEnum):
     ADDED = "added"
     CHANGED = "changed"  # other labels or kv
     MOVED = "moved"  # the same labels and kv, posted from another address
+    STALE = "stale"  # not heard of for a while
+    FRESH = "fresh"  # heard of again, after it was stale
     DELETED = "deleted"
     EXPIRED = "expired"
 
@@ -27,9 +29,22 @@ class Source(NamedTuple):
     address: str
 
 
+class Change(NamedTuple):
+    """What happened to a node.
+
+    `node` is as it is now, or as it was if it is gone. `before` is the encoded node that it
+    replaced, up to `last_update`, where it was added or changed; None if there was none.
+    """
+
+    kind: ChangeKind
+    node: Entry
+    source: Source
+    before: bytes | None = None
+
+
 REGISTRY = Source("registry", "-")
 ALL_KINDS = frozenset(ChangeKind)
-Subscriber = Callable[[ChangeKind, Entry, Source], None]
+Subscriber = Callable[[Change], None]
 
 
 class NodeEvents:
@@ -53,14 +68,16 @@ class NodeEvents:
         self._subscribers: dict[ChangeKind, list[Subscriber]] = {kind: [] for kind in ChangeKind}
 
     def subscribe(self, subscriber: Subscriber, kinds: Iterable[ChangeKind] = ALL_KINDS) -> None:
-        """Call `subscriber` with the kind, the node and the source of each change from now on."""
+        """Call `subscriber` with each change of these kinds from now on."""
         for kind in kinds:
             self._subscribers[kind].append(subscriber)
 
-    def publish(self, kind: ChangeKind, node: Entry, source: Source) -> None:
-        """Call the subscribers; `node` is as it is now, or as it was if it is gone."""
-        for subscriber in self._subscribers[kind]:
+    def publish(self, change: Change) -> None:
+        """Call the subscribers of a change."""
+        for subscriber in self._subscribers[change.kind]:
             try:
-                subscriber(kind, node, source)
+                subscriber(change)
             except Exception as error:
-                self._log.error("defect", change=kind, node=node.hostname, exc_info=error)
+                self._log.error(
+                    "defect", change=change.kind, node=change.node.hostname, exc_info=error
+                )

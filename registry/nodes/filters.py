@@ -8,6 +8,9 @@ import msgspec
 
 from registry.nodes.directory import Entry
 
+END_OF_LABELS = b'],"kv":{'
+KV_OFFSET = len(END_OF_LABELS) - 1
+
 _encode = msgspec.json.encode
 
 
@@ -21,39 +24,41 @@ class Filters:
     max_age: float | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.labels or self.prefixes or self.kv) or self.max_age is not None
+        return len(self) > 0
+
+    def __len__(self) -> int:
+        own = len(self.labels) + len(self.prefixes) + len(self.kv)
+        return own if self.max_age is None else own + 1
 
     def predicate(self, now: float) -> Callable[[Entry], bool]:
         """Return a function that tells whether a node passes at the monotonic time `now`."""
-        hints = self._hints()
         max_age = math.inf if self.max_age is None else self.max_age
+        matches = self.matcher()
+        return lambda entry: now - entry.heard <= max_age and matches(entry)
 
-        def passes(entry: Entry) -> bool:
-            if now - entry.heard > max_age:
-                return False
-            head = entry.head
-            for hint in hints:
-                if hint not in head:
-                    return False
-            return not hints or self._matches(entry)
+    def matcher(self) -> Callable[[Entry], bool]:
+        """Return a function that tells whether a node has the labels and the kv.
 
-        return passes
-
-    def _hints(self) -> list[bytes]:
-        """Return byte strings that every matching encoded node contains.
-
-        Most nodes that do not match lack one of them, and need not be decoded.
+        It looks for encoded values in the encoded node, which is not decoded. Within a text, a
+        quotation mark is encoded with a backslash before it. So an encoded value that stands right
+        behind a bracket or a comma is a value, and never a part of one.
         """
-        return [
-            *(_encode(label) for label in self.labels),
-            *(_encode(prefix)[:-1] for prefix in self.prefixes),
-            *(b"%b:%b" % (_encode(key), _encode(value)) for key, value in self.kv),
-        ]
+        labels = [_encode(label) for label in self.labels]
+        labels += [_encode(prefix)[:-1] for prefix in self.prefixes]
+        pairs = [b"%b:%b" % (_encode(key), _encode(value)) for key, value in self.kv]
+        if not labels and not pairs:
+            return lambda _entry: True
 
-    def _matches(self, entry: Entry) -> bool:
-        node = entry.node()
-        return (
-            all(label in node.labels for label in self.labels)
-            and all(any(x.startswith(p) for x in node.labels) for p in self.prefixes)
-            and all(node.kv.get(key) == value for key, value in self.kv)
-        )
+        def matches(entry: Entry) -> bool:
+            head, start = entry.head, entry.labels_start()
+            end = head.index(END_OF_LABELS, start)
+            return all(_has(head, start, end, label) for label in labels) and all(
+                _has(head, end + KV_OFFSET, len(head), pair) for pair in pairs
+            )
+
+        return matches
+
+
+def _has(head: bytes, start: int, end: int, value: bytes) -> bool:
+    """Return whether the array or object between `start` and `end` has an encoded value."""
+    return head.startswith(value, start + 1) or head.find(b",%b" % value, start, end) >= 0

@@ -1,11 +1,13 @@
 """The rules: which heartbeats are accepted, when a node is durable, when it is forgotten."""
 
 import asyncio
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from msgspec import UNSET
 
+from registry.answers.time_slices import TimeSlices
 from registry.errors import (
     CloneRefused,
     HostnameMismatch,
@@ -23,11 +25,12 @@ from registry.nodes.directory import (
     encode_document,
     entries_from_rows,
 )
-from registry.nodes.encoding import EncodedArray
-from registry.nodes.events import REGISTRY, ChangeKind, NodeEvents, Source
-from registry.nodes.filters import Filters
+from registry.nodes.events import REGISTRY, Change, ChangeKind, NodeEvents, Source
 from registry.nodes.freshness import Clocks, Freshness
 from registry.store.protocol import Heard, NodeStore, Row
+
+# How many nodes become stale, or are forgotten, in one step.
+MAX_AGED_AT_ONCE = 20
 
 
 @dataclass(slots=True)
@@ -80,17 +83,25 @@ class Nodes:
         self._touched: dict[str, None] = {}
         self.counts = HeartbeatCounts()
 
-    async def load(self) -> None:
+    async def load(self, slices: TimeSlices) -> None:
         """Read the store. Until then every other method raises NotLoaded.
 
         Raises StoreOpenError.
         """
         rows = await self._store.load()
-        entries = await asyncio.to_thread(entries_from_rows, rows, self._monotonic())
-        self._directory.fill(entries)
-        for entry in entries:
-            self._events.publish(ChangeKind.LOADED, entry, REGISTRY)
+        entries = await asyncio.to_thread(self._fill, rows, self._monotonic())
+        await slices.run(self._publish_loaded(entries))
         self._unavailable_error = None
+
+    def _publish_loaded(self, entries: Iterable[Entry]) -> Iterator[None]:
+        for entry in entries:
+            self._events.publish(Change(ChangeKind.LOADED, entry, REGISTRY))
+            yield
+
+    def _fill(self, rows: Iterable[Row], now: float) -> list[Entry]:
+        entries = entries_from_rows(rows, now)
+        self._directory.fill(entries)
+        return entries
 
     @property
     def unavailable_reason(self) -> str | None:
@@ -101,8 +112,11 @@ class Nodes:
         """Accept a heartbeat whose body has the same bytes as the host's last one.
 
         Return the answer, a JSON array of the node. Return None for any other heartbeat, which is
-        for `accept` or `accept_durably`; nothing has changed then. Raises StoreUnavailable.
+        for `accept` or `accept_durably`; nothing has changed then.
+
+        Raises StoreUnavailable, NotLoaded.
         """
+        self._require_loaded()
         entry = self._directory.get(hostname)
         if (
             entry is None
@@ -162,27 +176,8 @@ class Nodes:
         durable = self._store.put(entry.row(), lambda error: self._on_put(entry, source, error))
         return HeartbeatResult(b"[%b]" % entry.encoded(), durable)
 
-    def get(self, hostname: str) -> bytes:
-        """Return a JSON array of one node. Raises NodeNotFound, StoreUnavailable, NotLoaded."""
-        return b"[%b]" % self.entry(hostname).encoded()
-
-    def entry(self, hostname: str) -> Entry:
-        """Return the entry of a host. Raises NodeNotFound, StoreUnavailable, NotLoaded."""
-        self.require_readable()
-        entry = self._directory.get(hostname)
-        if entry is None:
-            raise NodeNotFound(f"no node {hostname} is known")
-        return entry
-
-    def list(self, filters: Filters) -> EncodedArray:
-        """Return the nodes that pass, sorted by hostname. Raises StoreUnavailable, NotLoaded."""
-        self.require_readable()
-        if not filters:
-            return self._directory.listing()
-        return self._directory.select(filters.predicate(self._monotonic()))
-
     def require_readable(self) -> None:
-        """Raise if reads are not possible (StoreFull allows them); also drop expired nodes.
+        """Raise if reads are not possible; StoreFull allows them.
 
         Raises StoreUnavailable, NotLoaded.
         """
@@ -190,7 +185,6 @@ class Nodes:
             self._unavailable_error, StoreFull
         ):
             raise self._unavailable_error
-        self._drop_expired()
 
     async def delete(self, hostname: str, source: Source, *, agent_id: str | None = None) -> None:
         """Forget a host, durably. With `agent_id`, only if no other identity has the hostname.
@@ -216,7 +210,6 @@ class Nodes:
         If there were none, write now and then all the same: after a crash, ages go on from the
         last write. While the store is unavailable, each call tries it again.
         """
-        self._drop_expired()
         now = self._monotonic()
         due = (
             self._touched
@@ -236,13 +229,39 @@ class Nodes:
 
     def state_counts(self) -> tuple[int, int]:
         """Return how many nodes are fresh, and how many are stale."""
+        self.update_some_ages()
+        return len(self._directory.fresh()), len(self._directory.stale())
+
+    def update_some_ages(self) -> bool:
+        """Mark some nodes as stale, forget some expired ones; return whether there were any.
+
+        It takes well under a millisecond.
+        """
+        if isinstance(self._unavailable_error, NotLoaded):
+            return False
         now = self._monotonic()
-        stale = 0
-        for entry in self._directory:
-            if not self._freshness.is_stale(entry.heard, now):
-                break
-            stale += 1
-        return len(self._directory) - stale, stale
+        silent = _oldest(self._directory.fresh(), lambda entry: self._is_stale(entry, now))
+        for entry in silent:
+            self._directory.mark_stale(entry.hostname)
+            self._events.publish(Change(ChangeKind.STALE, entry, REGISTRY))
+        expired = _oldest(self._directory.stale(), lambda entry: self._is_expired(entry, now))
+        for entry in expired:
+            self._forget(entry.hostname, ChangeKind.EXPIRED, REGISTRY)
+            # If this fails, the next start reads the node again, and it expires again.
+            self._store.delete(entry.hostname, self._update_availability).add_done_callback(
+                _retrieve_exception
+            )
+        return bool(silent or expired)
+
+    def _is_stale(self, entry: Entry, now: float) -> bool:
+        freshness = self._freshness
+        return freshness.is_stale(entry.heard, now) or freshness.is_expired(entry.heard, now)
+
+    def _is_expired(self, entry: Entry, now: float) -> bool | None:
+        """Return None where a change of the node is on its way to the store."""
+        if not self._freshness.is_expired(entry.heard, now):
+            return False
+        return None if entry.hostname in self._pending else True
 
     def _require_loaded(self) -> None:
         if isinstance(self._unavailable_error, NotLoaded):
@@ -272,11 +291,14 @@ class Nodes:
         known.digest = entry.digest
         if known.address != entry.address:
             known.address = entry.address
-            self._events.publish(ChangeKind.MOVED, known, source)
+            self._events.publish(Change(ChangeKind.MOVED, known, source))
 
     def _mark_heard(self, entry: Entry) -> None:
         self._touched[entry.hostname] = None
+        was_stale = self._directory.is_stale(entry.hostname)
         self._directory.heard(entry, last_update=int(self._wall()), heard=self._monotonic())
+        if was_stale:
+            self._events.publish(Change(ChangeKind.FRESH, entry, REGISTRY))
         if self._unavailable_error is not None:
             # The host is alive and counts as heard, but that cannot be made durable.
             self.counts.store_failures += 1
@@ -290,8 +312,13 @@ class Nodes:
         if error is not None:
             self.counts.store_failures += isinstance(error, StoreUnavailable)
             return
-        added = self._directory.put(entry, heard=self._monotonic())
-        self._events.publish(ChangeKind.ADDED if added else ChangeKind.CHANGED, entry, source)
+        was_stale = self._directory.is_stale(entry.hostname)
+        before = self._directory.put(entry, heard=self._monotonic())
+        kind = ChangeKind.ADDED if before is None else ChangeKind.CHANGED
+        node = self._directory.get(entry.hostname) or entry
+        self._events.publish(Change(kind, node, source, before))
+        if was_stale:
+            self._events.publish(Change(ChangeKind.FRESH, node, REGISTRY))
 
     def _on_deleted(self, hostname: str, source: Source, error: Exception | None) -> None:
         if self._pending.get(hostname, hostname) is None:
@@ -304,28 +331,25 @@ class Nodes:
         entry = self._directory.remove(hostname)
         self._touched.pop(hostname, None)
         if entry is not None:
-            self._events.publish(kind, entry, source)
-
-    def _drop_expired(self) -> None:
-        now = self._monotonic()
-        expired = []
-        for entry in self._directory:
-            if not self._freshness.is_expired(entry.heard, now):
-                break
-            if entry.hostname not in self._pending:
-                expired.append(entry.hostname)
-        for hostname in expired:
-            self._forget(hostname, ChangeKind.EXPIRED, REGISTRY)
-            # If this fails, the next start reads the node again, and it expires again.
-            self._store.delete(hostname, self._update_availability).add_done_callback(
-                _retrieve_exception
-            )
+            self._events.publish(Change(kind, entry, source))
 
     def _update_availability(self, error: Exception | None) -> None:
         if error is None:
             self._unavailable_error = None
         elif isinstance(error, StoreUnavailable):
             self._unavailable_error = error
+
+
+def _oldest(entries: Iterable[Entry], choose: Callable[[Entry], bool | None]) -> list[Entry]:
+    """Return some of the entries, up to the first of which `choose` says no; None skips one."""
+    chosen: list[Entry] = []
+    for entry in entries:
+        verdict = choose(entry)
+        if verdict is False or len(chosen) == MAX_AGED_AT_ONCE:
+            break
+        if verdict:
+            chosen.append(entry)
+    return chosen
 
 
 def _retrieve_exception(future: asyncio.Future[None]) -> None:

@@ -4,7 +4,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-from registry.nodes.encoding import EncodedRun
+from registry.answers.encoding import EncodedRun
 
 
 class BlockItem:
@@ -59,6 +59,7 @@ class SortedBlocks(Generic[T]):
         self._max_items = max_items
         self._blocks: list[Block[T]] = []
         self._firsts: list[str] = []
+        self.version = 0  # another one after each change
 
     def __bool__(self) -> bool:
         return bool(self._blocks)
@@ -70,14 +71,28 @@ class SortedBlocks(Generic[T]):
         """Return the blocks of this moment, in order. One that is split later keeps its items."""
         return self._blocks.copy()
 
+    def following(self, key: str) -> list[T]:
+        """Return the next items after a key, as many as one block has; none at the end.
+
+        Who goes on from the last one's key meets each item once, although others come and go.
+        """
+        at = self._block_of(key)
+        for block in self._blocks[at : at + 2]:
+            found = block.items[bisect_right(block.items, key, key=self._key) :]
+            if found:
+                return found
+        return []
+
     def fill(self, ordered: Sequence[T]) -> None:
         """Replace everything by items that are sorted already; blocks are left half full."""
+        self.version += 1
         size = max(self._max_items // 2, 1)
         contents = [ordered[start : start + size] for start in range(0, len(ordered), size)]
         self._replace(0, len(self._blocks), contents)
 
     def put(self, item: T) -> T | None:
         """Add an item, or replace the one with its key; return the replaced one, if any."""
+        self.version += 1
         key = self._key(item)
         if not self._blocks:
             self._replace(0, 0, [[item]])
@@ -106,6 +121,7 @@ class SortedBlocks(Generic[T]):
         place = bisect_left(items, key, key=self._key)
         if place == len(items) or self._key(items[place]) != key:
             return None
+        self.version += 1
         self._blocks[at].invalidate()
         removed = items.pop(place)
         if items:

@@ -1,6 +1,6 @@
 """From a node's labels to target groups: pure functions. A bad label affects its own node only."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -14,6 +14,8 @@ PREFIX = "prometheus:"
 TOO_LARGE = "size"
 # Parsed labels of an instance with more labels than this are not cached.
 MAX_CACHED_LABELS = 8
+LABELS_PER_STEP = 100
+LABEL_META = "__meta_rollcall_label_"
 KV_META = "__meta_rollcall_kv_"
 # Bytes of labels for relabelling that all groups of one node for one service may take together.
 MAX_REPEATED = 1024 * 1024
@@ -59,10 +61,13 @@ class ServiceLabel(NamedTuple):
     value: str
 
 
-def items(labels: Iterable[str]) -> list[ServiceLabel]:
+def items(labels: Iterable[str]) -> Iterator[ServiceLabel]:
     """Parse the labels that name services. One with a KEY and no VALUE is ignored."""
-    found = [_parse_service_label(label) for label in labels if label.startswith(PREFIX)]
-    return [item for item in found if item is not None]
+    for label in labels:
+        if label.startswith(PREFIX):
+            item = _parse_service_label(label)
+            if item is not None:
+                yield item
 
 
 @lru_cache(maxsize=2048)  # a fleet uses the same few labels
@@ -84,39 +89,48 @@ def targets_by_service(
 
     `posted_from` is the address that the node's heartbeats come from.
     """
+    found = service_targets(node, posted_from=posted_from, target_options=target_options)
+    return dict(pair for pair in found if pair is not None)
+
+
+def service_targets(
+    node: Node, *, posted_from: str, target_options: TargetOptions
+) -> Iterator[tuple[str, NodeTargets] | None]:
+    """Return the node's targets of one service after the other; see `targets_by_service`.
+
+    A node may have thousands of services. So None is returned now and then in between, for the
+    caller to let others go on.
+    """
     by_service: dict[str, dict[str, list[ServiceLabel]]] = {}
-    for item in items(node.labels):
+    for number, item in enumerate(items(node.labels), 1):
         by_service.setdefault(item.service, {}).setdefault(item.instance, []).append(item)
+        if number % LABELS_PER_STEP == 0:
+            yield None
     own = _own_hosts(node.hostname, posted_from) if target_options.own_only else None
     allow_labels = frozenset(target_options.allow_labels)
-    found = {
-        service: _node_targets(
+    repeated_size = 0
+    for service, instances in by_service.items():
+        found = _node_targets(
             [_parse_instance(instances[name], allow_labels) for name in sorted(instances)],
             hostname=node.hostname,
             port=str(target_options.ports.get(service, target_options.default_port)),
             own=own,
         )
-        for service, instances in by_service.items()
-    }
-    _limit_repetition(
-        node, [node_targets for node_targets in found.values() if len(node_targets.groups) > 1]
-    )
-    return found
+        if len(found.groups) > 1:
+            repeated_size = repeated_size or len(msgspec.json.encode(meta_labels(node)))
+            _limit_repetition(found, repeated_size)
+        yield service, found
 
 
-def _limit_repetition(node: Node, repeating: Collection[NodeTargets]) -> None:
-    """Add a `size` remark to those whose groups would repeat too many bytes of the node."""
-    if not repeating:
-        return
-    size = len(msgspec.json.encode(meta_labels(node)))
-    for node_targets in repeating:
-        if size * len(node_targets.groups) > MAX_REPEATED:
-            text = (
-                f"labels and kv of the node left out of its groups' labels: {size} bytes in each"
-                f" of {len(node_targets.groups)} groups would be over {MAX_REPEATED} bytes;"
-                " __meta_rollcall_hostname alone is left"
-            )
-            node_targets.remarks.append(Remark(TOO_LARGE, text))
+def _limit_repetition(found: NodeTargets, size: int) -> None:
+    """Add a `size` remark if the groups would repeat too many bytes of the node."""
+    if size * len(found.groups) > MAX_REPEATED:
+        text = (
+            f"labels and kv of the node left out of its groups' labels: {size} bytes in each"
+            f" of {len(found.groups)} groups would be over {MAX_REPEATED} bytes;"
+            " __meta_rollcall_hostname alone is left"
+        )
+        found.remarks.append(Remark(TOO_LARGE, text))
 
 
 def _own_hosts(hostname: str, posted_from: str) -> tuple[str, str]:
@@ -230,21 +244,20 @@ def _label_meta(labels: Sequence[str]) -> dict[str, str]:
 
 
 def _kv_meta(kv: Mapping[str, str]) -> dict[str, str]:
-    named = {_kv_name(key): value for key, value in kv.items()}
+    named = {_meta_name(KV_META, key): value for key, value in kv.items()}
     if len(named) == len(kv):
         return named
     return merge((f"{KV_META}{key}", kv[key]) for key in sorted(kv))
 
 
-@lru_cache(maxsize=2048)
 def _label_pair(label: str) -> tuple[str, str] | None:
     key, colon, value = label.partition(":")
-    return (sanitize(f"__meta_rollcall_label_{key}"), value) if colon and key else None
+    return (_meta_name(LABEL_META, key), value) if colon and key else None
 
 
 @lru_cache(maxsize=2048)
-def _kv_name(key: str) -> str:
-    return sanitize(f"{KV_META}{key}")
+def _meta_name(prefix: str, key: str) -> str:
+    return sanitize(f"{prefix}{key}")
 
 
 def hostname_meta_label(hostname: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ import structlog
 
 from registry.nodes.audit import MAX_SINGLE_LINES, AuditLog
 from registry.nodes.directory import Entry
-from registry.nodes.events import ChangeKind, Source
+from registry.nodes.events import Change, ChangeKind, Source
 from registry.store.protocol import Row
 
 
@@ -33,7 +33,7 @@ async def lines_of(*changes: tuple[ChangeKind, str, Source]) -> list[dict[str, A
     )
     for kind, hostname, source in changes:
         node = Entry(Row(hostname, b'{"labels":[],"kv":{}}', 0, source.address), heard=0.0)
-        audit.record(kind, node, source)
+        audit.record(Change(kind, node, source))
     assert lines == []
     await asyncio.sleep(0)
     return lines

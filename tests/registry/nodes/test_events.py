@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from registry.errors import StoreUnavailable
 from registry.nodes.directory import Entry
-from registry.nodes.events import REGISTRY, ChangeKind, NodeEvents, Source
+from registry.nodes.events import REGISTRY, Change, ChangeKind, NodeEvents, Source
 from registry.store.protocol import Row
 from tests.support.registry.in_process import InProcessRegistry, in_process_registry
 from tests.support.registry.memory_store import MemoryStore
@@ -26,10 +26,11 @@ class Follower:
         self.known: list[tuple[bool, bool]] = []
         registry.components.events.subscribe(self.note)
 
-    def note(self, kind: ChangeKind, node: Entry, source: Source) -> None:
-        self.told.append((kind, node.hostname, source))
-        listed = self._registry.components.directory.get(node.hostname) is not None
-        self.known.append((listed, node.hostname in self._registry.store.rows))
+    def note(self, change: Change) -> None:
+        hostname = change.node.hostname
+        self.told.append((change.kind, hostname, change.source))
+        listed = self._registry.components.directory.get(hostname) is not None
+        self.known.append((listed, hostname in self._registry.store.rows))
 
 
 def entry(hostname: str) -> Entry:
@@ -57,7 +58,7 @@ async def test_a_subscriber_is_told_before_the_client_gets_its_answer(
     registry: InProcessRegistry,
 ) -> None:
     order: list[str] = []
-    registry.components.events.subscribe(lambda kind, _node, _source: order.append(kind))
+    registry.components.events.subscribe(lambda change: order.append(change.kind))
 
     await registry.post("web-1")
     order.append("answered")
@@ -88,7 +89,7 @@ async def test_an_expiry_is_published_as_the_registrys_own_change(
 
     assert await registry.get("/nodes") == []
 
-    assert follower.told == [("expired", "web-1", REGISTRY)]
+    assert follower.told == [("stale", "web-1", REGISTRY), ("expired", "web-1", REGISTRY)]
 
 
 async def test_every_node_of_the_store_is_published_when_it_is_loaded() -> None:
@@ -96,7 +97,7 @@ async def test_every_node_of_the_store_is_published_when_it_is_loaded() -> None:
     async with in_process_registry(store=store, load=False) as registry:
         follower = Follower(registry)
 
-        await registry.components.nodes.load()
+        await registry.components.nodes.load(registry.components.slices)
 
         assert follower.told == [("loaded", "a", REGISTRY), ("loaded", "b", REGISTRY)]
         assert registry.audit == []
@@ -135,6 +136,7 @@ async def test_a_deleted_node_that_comes_back_is_deleted_and_expires_as_any_othe
     assert [kind for kind in kinds if kind != "changed"] == [
         *["added", "deleted"] * 2,
         "added",
+        "stale",
         "expired",
     ]
 
@@ -142,11 +144,11 @@ async def test_a_deleted_node_that_comes_back_is_deleted_and_expires_as_any_othe
 def test_subscribers_are_called_in_their_order_and_only_with_the_kinds_they_asked_for() -> None:
     events = NodeEvents(structlog.get_logger())
     told: list[str] = []
-    events.subscribe(lambda kind, _node, _source: told.append(f"first {kind}"))
-    events.subscribe(lambda kind, _, __: told.append(f"second {kind}"), [ChangeKind.DELETED])
+    events.subscribe(lambda change: told.append(f"first {change.kind}"))
+    events.subscribe(lambda change: told.append(f"second {change.kind}"), [ChangeKind.DELETED])
 
-    events.publish(ChangeKind.ADDED, entry("a"), OPERATOR)
-    events.publish(ChangeKind.DELETED, entry("a"), OPERATOR)
+    events.publish(Change(ChangeKind.ADDED, entry("a"), OPERATOR))
+    events.publish(Change(ChangeKind.DELETED, entry("a"), OPERATOR))
 
     assert told == ["first added", "first deleted", "second deleted"]
 
@@ -155,14 +157,14 @@ def test_a_subscriber_that_fails_is_logged_and_the_others_are_told() -> None:
     events = NodeEvents(structlog.get_logger())
     told: list[str] = []
 
-    def fail(_kind: ChangeKind, _node: Entry, _source: Source) -> None:
+    def fail(_change: Change) -> None:
         raise KeyError("unforeseen")
 
     events.subscribe(fail)
-    events.subscribe(lambda _kind, node, _source: told.append(node.hostname))
+    events.subscribe(lambda change: told.append(change.node.hostname))
 
     with capture_logs() as lines:
-        events.publish(ChangeKind.ADDED, entry("a"), OPERATOR)
+        events.publish(Change(ChangeKind.ADDED, entry("a"), OPERATOR))
 
     assert told == ["a"]
     assert [(line["event"], line["change"], line["node"]) for line in lines] == [

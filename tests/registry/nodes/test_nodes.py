@@ -6,6 +6,7 @@ from pathlib import Path
 import structlog
 from prometheus_client import CollectorRegistry
 
+from registry.answers.time_slices import TimeSlices
 from registry.api.access import NodeKeys
 from registry.daemon import RegistryComponents, build_components
 from registry.errors import StoreUnavailable
@@ -37,7 +38,7 @@ async def test_a_crash_makes_nobody_fresh_who_was_silent_for_long(tmp_path: Path
     uptime, batches = ManualClock(), Batches()
     store = SqliteStore(path=path, monotonic=uptime, observe=batches.observe)
     nodes = registry_on(store, uptime).nodes
-    await nodes.load()
+    await nodes.load(TimeSlices())
     heartbeat = Heartbeat(labels=[], kv={})
     await nodes.accept_durably("web-1", heartbeat, BODY, OPERATOR, operator=True)
     for _ in range(200):

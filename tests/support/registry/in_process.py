@@ -24,8 +24,7 @@ from registry.daemon import (
     build_components,
 )
 from registry.nodes.audit import AUDITED
-from registry.nodes.directory import Entry
-from registry.nodes.events import ChangeKind, Source
+from registry.nodes.events import Change, Source
 from registry.nodes.freshness import Clocks, Freshness
 from registry.prometheus.targets import TargetOptions
 from tests.support.registry.memory_store import MemoryStore
@@ -172,8 +171,8 @@ async def in_process_registry(
     )
     audit: list[tuple[str, str, Source]] = []
 
-    def record(kind: ChangeKind, node: Entry, source: Source) -> None:
-        audit.append((kind, node.hostname, source))
+    def record(change: Change) -> None:
+        audit.append((change.kind, change.node.hostname, change.source))
 
     components.events.subscribe(record, AUDITED)
     keyring = Keyring(KEYS, derived=NodeKeyCallers(NodeKeys([NODE_SECRET])))
@@ -187,7 +186,7 @@ async def in_process_registry(
         log=log,
     )
     if load:
-        await components.nodes.load()
+        await components.nodes.load(components.slices)
     async with listening(
         app,
         address=("127.0.0.1", 0),

@@ -1,0 +1,1 @@
+"""Large answers: made in slices, shared by their readers, in bounded memory."""

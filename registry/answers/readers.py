@@ -1,0 +1,105 @@
+"""How many may read large answers at once: the memory that they hold is bounded."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+from registry.answers.encoding import LargeBody
+from registry.errors import TooManyReaders
+
+MAX_HELD_BYTES = 64 * 1024 * 1024
+# A piece that is being sent, what the transport has of it, and the objects of a request.
+READER_BYTES = 128 * 1024
+# A reader that takes longer than this may be cut off to make room for others.
+PATIENCE_SECONDS = 60.0
+WAIT_SECONDS = 10.0
+LOOK_AGAIN_SECONDS = 1.0
+
+
+class Reader:
+    """One who reads a large answer; `abort` ends its connection.
+
+    Until it has its body, it is assumed to hold `expected_bytes`.
+    """
+
+    def __init__(self, abort: Callable[[], None], since: float, expected_bytes: int) -> None:
+        self.abort = abort
+        self.since = since
+        self.expected_bytes = expected_bytes
+        self.body: LargeBody | None = None
+
+
+class Readers:
+    """All who read large answers, in the order in which they began.
+
+    Without room for one more, a newcomer waits for its turn. The slowest are cut off to make room,
+    but none before it has had a minute.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_held_bytes: int = MAX_HELD_BYTES,
+        wait_seconds: float = WAIT_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._max_held_bytes = max_held_bytes
+        self._wait_seconds = wait_seconds
+        self._clock = clock
+        self._readers: dict[Reader, None] = {}
+        self._queue = asyncio.Lock()
+        self._changed = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._readers)
+
+    @asynccontextmanager
+    async def reading(
+        self, abort: Callable[[], None], *, expected_bytes: int = 0
+    ) -> AsyncIterator[Reader]:
+        """Admit a reader, which then has its body attached. Raises TooManyReaders."""
+        await self._wait_for_room(expected_bytes)
+        reader = Reader(abort, self._clock(), expected_bytes)
+        self._readers[reader] = None
+        try:
+            yield reader
+        finally:
+            self._readers.pop(reader, None)
+            self._changed.set()
+
+    def attach(self, reader: Reader, body: LargeBody) -> None:
+        """Note what a reader reads."""
+        reader.body = body
+        self._changed.set()
+
+    def held_bytes(self) -> int:
+        """Return the memory that all readers hold; a body that several read counts once."""
+        bodies = {id(reader.body): reader.body for reader in self._readers if reader.body}
+        held = sum(body.held_bytes() for body in bodies.values())
+        expected = sum(r.expected_bytes for r in self._readers if r.body is None)
+        return held + expected + READER_BYTES * len(self._readers)
+
+    async def _wait_for_room(self, expected_bytes: int) -> None:
+        try:
+            async with asyncio.timeout(self._wait_seconds), self._queue:
+                while not self._has_room(expected_bytes):
+                    await self._wait_for_change()
+        except TimeoutError as error:
+            raise TooManyReaders(
+                "too many clients are reading large answers at present; ask again, or for pages"
+            ) from error
+
+    async def _wait_for_change(self) -> None:
+        oldest = next(iter(self._readers))
+        if self._clock() - oldest.since >= PATIENCE_SECONDS:
+            oldest.abort()
+        self._changed.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_AGAIN_SECONDS):
+                await self._changed.wait()
+
+    def _has_room(self, expected_bytes: int) -> bool:
+        if not self._readers:
+            return True
+        return self.held_bytes() + expected_bytes + READER_BYTES <= self._max_held_bytes

@@ -1,0 +1,65 @@
+"""What can be asked of the nodes: one of them, all of them, those that pass filters."""
+
+from collections.abc import Callable
+
+from registry.answers.shared_work import SharedWork
+from registry.answers.time_slices import TimeSlices
+from registry.errors import NodeNotFound
+from registry.nodes.directory import Directory, Entry
+from registry.nodes.listing import NODE_BYTES, Listing, Selection
+from registry.nodes.nodes import Nodes
+
+# The nodes of a directory of this size are listed at once.
+MAX_NODES_AT_ONCE = 500
+
+
+class NodeQueries:
+    """Reads nodes from memory. Every answer is as of a moment after it was asked for."""
+
+    def __init__(
+        self,
+        *,
+        nodes: Nodes,
+        directory: Directory,
+        slices: TimeSlices,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._nodes = nodes
+        self._directory = directory
+        self._slices = slices
+        self._monotonic = monotonic
+        self._listings = SharedWork[Selection, Listing]()
+
+    async def update_ages(self) -> None:
+        """Mark stale nodes, and forget the expired ones; the loop serves others meanwhile."""
+        await self._slices.run(iter(self._nodes.update_some_ages, False))
+
+    async def require_readable(self) -> None:
+        """Forget expired nodes. Raises StoreUnavailable or NotLoaded if reads are not possible."""
+        self._nodes.require_readable()
+        await self.update_ages()
+
+    async def entry(self, hostname: str) -> Entry:
+        """Return the entry of a host. Raises NodeNotFound, StoreUnavailable, NotLoaded."""
+        await self.require_readable()
+        entry = self._directory.get(hostname)
+        if entry is None:
+            raise NodeNotFound(f"no node {hostname} is known")
+        return entry
+
+    def expected_bytes(self, selection: Selection) -> int:
+        """Return how much memory a listing may take."""
+        known = len(self._directory)
+        return NODE_BYTES * (known if selection.limit is None else min(known, selection.limit))
+
+    async def list(self, selection: Selection) -> Listing:
+        """Return the nodes that are selected. Raises StoreUnavailable, NotLoaded."""
+        await self.require_readable()
+        if len(self._directory) <= MAX_NODES_AT_ONCE:
+            return await self._read(selection)
+        return await self._listings.get(selection, lambda: self._read(selection))
+
+    async def _read(self, selection: Selection) -> Listing:
+        listing = Listing()
+        await self._slices.run(listing.read(self._directory, selection, self._monotonic()))
+        return listing
