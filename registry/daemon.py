@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Self
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -48,6 +49,7 @@ DURABLE_WITHIN_SECONDS = 1.0
 FLUSH_SECONDS = DURABLE_WITHIN_SECONDS / 2
 # A request for targets reads the changed nodes itself. This bounds how many it finds unread.
 INDEX_REFRESH_SECONDS = 2.0
+NODES_PER_FREEZE = 5000
 DRAIN_SECONDS = 8.0
 
 
@@ -175,29 +177,17 @@ async def run(
                 lane=HeartbeatEndpoint(registry.nodes),
             )
         )
-        await _load(registry)
+        refresher = stack.enter_context(IndexRefresher(registry.index, registry.directory))
+        await registry.nodes.load(registry.slices)
         log.info("loaded", nodes=len(registry.directory))
         # One task each: to read the services of a whole fleet takes longer than a flush may wait.
         for interval, action in (
             (FLUSH_SECONDS, registry.nodes.flush),
             (FLUSH_SECONDS, registry.queries.update_ages),
-            (INDEX_REFRESH_SECONDS, IndexRefresher(registry.index)),
+            (INDEX_REFRESH_SECONDS, refresher.refresh),
         ):
             await stack.enter_async_context(PeriodicTask(interval=interval, action=action, log=log))
         await signals.run_until_stopped(KeyReloader(configuration.file, keyring))
-
-
-async def _load(registry: RegistryComponents) -> None:
-    """Read the nodes. The garbage collector need not look at them, then or later.
-
-    Of a hundred thousand nodes, each full collection would stop the loop for 50 to 80 ms.
-    """
-    gc.disable()
-    try:
-        await registry.nodes.load(registry.slices)
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def timeouts(*, stale_after_seconds: float) -> Timeouts:
@@ -237,18 +227,32 @@ def _freshness(configuration: RegistryConfiguration) -> Freshness:
 
 
 class IndexRefresher:
-    """Reads the nodes that have changed into the index; the first time, the whole fleet."""
+    """Reads the nodes that have changed into the index, and keeps the garbage collector from them.
 
-    def __init__(self, index: TargetIndex) -> None:
+    Of a hundred thousand nodes, each full collection would stop the loop for 50 to 80 ms. While
+    this is open, the collector is off until the loaded nodes are in the index. Afterwards it does
+    not look at what was there when some thousands of nodes had come.
+    """
+
+    def __init__(self, index: TargetIndex, directory: Directory) -> None:
         self._index = index
-        self._frozen = False
+        self._directory = directory
+        self._nodes_to_freeze = 0
 
-    async def __call__(self) -> None:
-        """Refresh the index; after the first time, keep the collector from what that made."""
+    def __enter__(self) -> Self:
+        gc.disable()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        gc.enable()
+
+    async def refresh(self) -> None:
+        """Refresh the index, and freeze what is new if it is much."""
         await self._index.refresh()
-        if not self._frozen:
-            self._frozen = True
+        if len(self._directory) >= self._nodes_to_freeze:
             gc.freeze()
+            gc.enable()
+            self._nodes_to_freeze = len(self._directory) + NODES_PER_FREEZE
 
 
 class PeriodicTask:

@@ -25,17 +25,20 @@ class TimeSlices:
     async def run(self, steps: Iterable[object]) -> None:
         """Iterate over `steps` to the end. Each step takes well under a slice."""
         iterator = iter(steps)
-        while True:
+        is_finished = False
+        while not is_finished:
             async with self.turn():
-                if self._is_finished_after_a_slice(iterator):
-                    return
-            await asyncio.sleep(0)
+                is_finished = self._is_finished_after_a_slice(iterator)
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait for a turn; what is done in the context is one slice, and does not wait."""
+        """Wait for a turn; what is done in the context is one slice, and does not wait.
+
+        Afterwards the loop serves others.
+        """
         async with self._turns:  # it is fair: those who wait longest are next
             yield
+        await asyncio.sleep(0)
 
     def _is_finished_after_a_slice(self, iterator: Iterator[object]) -> bool:
         end = self._clock() + self._seconds
