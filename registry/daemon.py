@@ -4,9 +4,10 @@ import asyncio
 import gc
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Self
@@ -24,17 +25,20 @@ from httpd.server.limits import Timeouts
 from httpd.server.listener import listening
 from registry.answers.readers import Readers
 from registry.answers.time_slices import TimeSlices
+from registry.answers.wakeups import Wakeups
 from registry.api.access import permits
 from registry.api.lane import HeartbeatEndpoint
 from registry.api.nodes import NodesApi
 from registry.api.representation import Answers
 from registry.api.targets import TargetsApi
+from registry.api.watch import Watch
 from registry.errors import STATUS_BY_ERROR
 from registry.metrics import NodeMetrics, StoreMetrics
 from registry.nodes.audit import AUDITED, AuditLog
 from registry.nodes.directory import Directory
 from registry.nodes.events import NodeEvents
 from registry.nodes.freshness import Clocks, Freshness
+from registry.nodes.history import FOLLOWED, ChangeHistory
 from registry.nodes.nodes import Nodes
 from registry.nodes.queries import NodeQueries
 from registry.prometheus.index import INDEXED, TargetIndex
@@ -62,6 +66,8 @@ class RegistryComponents:
     index: TargetIndex
     nodes: Nodes
     queries: NodeQueries
+    history: ChangeHistory
+    wakeups: Wakeups
     slices: TimeSlices
     target_options: TargetOptions
     scrapers: Scrapers
@@ -87,6 +93,9 @@ def build_components(
     )
     index = TargetIndex(directory=directory, target_options=target_options, slices=slices)
     scrapers = Scrapers(monotonic=clocks.monotonic)
+    history, wakeups = ChangeHistory(), Wakeups()
+    events.subscribe(history.record, FOLLOWED)
+    events.subscribe(lambda _change: wakeups.notify(), FOLLOWED)
     events.subscribe(index.on_change, INDEXED)
     events.subscribe(NodeMetrics(metrics, nodes=nodes, index=index, scrapers=scrapers).count)
     events.subscribe(AuditLog(log).record, AUDITED)
@@ -96,6 +105,8 @@ def build_components(
         index=index,
         nodes=nodes,
         queries=queries,
+        history=history,
+        wakeups=wakeups,
         slices=slices,
         target_options=target_options,
         scrapers=scrapers,
@@ -115,6 +126,13 @@ def build_application(
     """Build the HTTP application over the rules."""
     nodes, queries = registry.nodes, registry.queries
     answers = Answers(slices=registry.slices, readers=Readers())
+    watch = Watch(
+        queries=queries,
+        directory=registry.directory,
+        history=registry.history,
+        wakeups=registry.wakeups,
+        slices=registry.slices,
+    )
     targets = TargetsApi(
         queries=queries,
         answers=answers,
@@ -122,9 +140,9 @@ def build_application(
         target_options=registry.target_options,
         scrapers=registry.scrapers,
     )
-    return build_app(
+    app = build_app(
         routes=[
-            *NodesApi(nodes=nodes, queries=queries, answers=answers).routes(),
+            *NodesApi(nodes=nodes, queries=queries, answers=answers, watch=watch).routes(),
             *targets.routes(),
         ],
         keyring=keyring,
@@ -138,6 +156,19 @@ def build_application(
         open_swagger=open_swagger,
         log=log,
     )
+    app.cleanup_ctx.append(partial(_open_wakeups, registry.wakeups))
+    app.on_shutdown.append(partial(_close_wakeups, registry.wakeups))
+    return app
+
+
+async def _open_wakeups(wakeups: Wakeups, _app: web.Application) -> AsyncIterator[None]:
+    async with wakeups:
+        yield
+
+
+async def _close_wakeups(wakeups: Wakeups, _app: web.Application) -> None:
+    """End what waits for changes, since a shutdown waits for the responses."""
+    wakeups.close()
 
 
 async def run(

@@ -8,8 +8,17 @@ from aiohttp import web
 from httpd.access_log import QUIET
 from httpd.auth import Caller, caller
 from httpd.bodies import decode, encoded_json_response, message_response, query, read_body
-from registry.api.queries import FILTERS, PAGE, selection, single
+from registry.api.queries import (
+    FILTERS,
+    PAGE,
+    WATCH,
+    is_watch,
+    selection,
+    single,
+    watch_filters,
+)
 from registry.api.representation import Answers
+from registry.api.watch import Watch
 from registry.message import MAX_BODY_BYTES, Heartbeat, has_unique_keys, normalise_hostname
 from registry.nodes.events import Source
 from registry.nodes.listing import Listing
@@ -20,10 +29,13 @@ from registry.nodes.queries import NodeQueries
 class NodesApi:
     """The handlers of /nodes and /nodes/{hostname}."""
 
-    def __init__(self, *, nodes: Nodes, queries: NodeQueries, answers: Answers) -> None:
+    def __init__(
+        self, *, nodes: Nodes, queries: NodeQueries, answers: Answers, watch: Watch
+    ) -> None:
         self._nodes = nodes
         self._queries = queries
         self._answers = answers
+        self._watch = watch
         self._heartbeats = msgspec.json.Decoder(Heartbeat)
 
     def routes(self) -> list[web.RouteDef]:
@@ -38,9 +50,13 @@ class NodesApi:
     async def list(self, request: web.Request) -> web.StreamResponse:
         """Answer 200 with the array of the nodes that are selected, or 304 if it is unchanged.
 
-        With `limit` and `after`, it is a page; the header Link says where the next one is.
+        With `limit` and `after`, it is a page; the header Link says where the next one is. With
+        `watch`, the answer is events instead, and does not end.
         """
-        selected = selection(query(request, (*FILTERS, *PAGE)))
+        parameters = query(request, (*FILTERS, *PAGE, WATCH))
+        if is_watch(parameters):
+            return await self._watch.respond(request, watch_filters(parameters))
+        selected = selection(parameters)
         expected = self._queries.expected_bytes(selected)
         async with self._answers.reading(request, expected_bytes=expected) as reader:
             listing = await self._queries.list(selected)

@@ -11,6 +11,7 @@ from registry.nodes.listing import Selection
 
 FILTERS = ("label", "prefix", "kv", "max_age")
 PAGE = ("limit", "after")
+WATCH = "watch"
 MAX_FILTERS = 16
 LIMIT_RULE = "the query parameter `limit` is a number of nodes from 1 on, such as limit=1000"
 NUMBER = re.compile(r"[0-9]{1,9}")
@@ -22,6 +23,22 @@ def single(parameters: MultiMapping[str], name: str) -> str | None:
     if len(values) > 1:
         raise BadInput(f"the query parameter `{name}` is given more than once")
     return values[0] if values else None
+
+
+def is_watch(parameters: MultiMapping[str]) -> bool:
+    """Return whether changes are asked for rather than a list."""
+    text = single(parameters, WATCH)
+    if text not in (None, "true", "false"):
+        raise BadInput("the query parameter `watch` is true or false")
+    return text == "true"
+
+
+def watch_filters(parameters: MultiMapping[str]) -> Filters:
+    """Return the filters of a watch, which has neither pages nor a `max_age`."""
+    for name in ("max_age", *PAGE):
+        if name in parameters:
+            raise BadInput(f"the query parameters `watch` and `{name}` do not go together")
+    return filters(parameters)
 
 
 def selection(parameters: MultiMapping[str]) -> Selection:

@@ -1,8 +1,8 @@
 """Conditional and compressed answers: ETag, If-None-Match, Accept-Encoding."""
 
 import socket
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
 
 from aiohttp import web
@@ -79,8 +79,7 @@ class Answers:
         if request.method == "HEAD":
             await response.prepare(request)
             return response
-        _bound_send_buffer(request)
-        with relaxed_write_buffers(request, high=PIECE_BYTES):
+        with bounded_buffers(request):
             await response.prepare(request)
             await self._send_pieces(response, body)
             await response.write_eof()
@@ -96,10 +95,14 @@ class Answers:
             await response.write(piece)
 
 
-def _bound_send_buffer(request: web.Request) -> None:
+@contextmanager
+def bounded_buffers(request: web.Request) -> Iterator[None]:
+    """While the context is open, bound what waits to be sent, here and in the kernel."""
     if request.transport is not None:
         connection = request.transport.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+    with relaxed_write_buffers(request, high=PIECE_BYTES):
+        yield
 
 
 def entity_tag(digest: bytes, coding: str | None = None) -> str:

@@ -59,7 +59,7 @@ class Entry(BlockItem):
 
     def labels_start(self) -> int:
         """Return where in `head` the array of labels begins."""
-        return len(self.hostname) + LABELS_OFFSET
+        return labels_start(self.hostname)
 
     def encoded(self) -> bytes:
         """Return the node as JSON."""
@@ -77,6 +77,11 @@ class Entry(BlockItem):
     def node(self) -> Node:
         """Return the node, decoded."""
         return _decode(self.encoded())
+
+
+def labels_start(hostname: str) -> int:
+    """Return where in the `head` of a host the array of labels begins."""
+    return len(hostname) + LABELS_OFFSET
 
 
 def entries_from_rows(rows: Iterable[Row], now: float) -> list[Entry]:

@@ -34,23 +34,24 @@ class Filters:
         """Return a function that tells whether a node passes at the monotonic time `now`."""
         max_age = math.inf if self.max_age is None else self.max_age
         matches = self.matcher()
-        return lambda entry: now - entry.heard <= max_age and matches(entry)
+        return lambda entry: (
+            now - entry.heard <= max_age and matches(entry.head, entry.labels_start())
+        )
 
-    def matcher(self) -> Callable[[Entry], bool]:
-        """Return a function that tells whether a node has the labels and the kv.
+    def matcher(self) -> Callable[[bytes, int], bool]:
+        """Return a function that tells whether an encoded node has the labels and the kv.
 
-        It looks for encoded values in the encoded node, which is not decoded. Within a text, a
-        quotation mark is encoded with a backslash before it. So an encoded value that stands right
-        behind a bracket or a comma is a value, and never a part of one.
+        Its arguments are an entry's `head` and `labels_start`. It looks for encoded values, and
+        decodes nothing. Within a text, a quotation mark is encoded with a backslash before it. So
+        an encoded value right behind a bracket or a comma is a value, and never a part of one.
         """
         labels = [_encode(label) for label in self.labels]
         labels += [_encode(prefix)[:-1] for prefix in self.prefixes]
         pairs = [b"%b:%b" % (_encode(key), _encode(value)) for key, value in self.kv]
         if not labels and not pairs:
-            return lambda _entry: True
+            return lambda _head, _start: True
 
-        def matches(entry: Entry) -> bool:
-            head, start = entry.head, entry.labels_start()
+        def matches(head: bytes, start: int) -> bool:
             end = head.index(END_OF_LABELS, start)
             return all(_has(head, start, end, label) for label in labels) and all(
                 _has(head, end + KV_OFFSET, len(head), pair) for pair in pairs

@@ -34,6 +34,10 @@ class NodeQueries:
         """Mark stale nodes, and forget the expired ones; the loop serves others meanwhile."""
         await self._slices.run(iter(self._nodes.update_some_ages, False))
 
+    def require_available(self) -> None:
+        """Raise StoreUnavailable or NotLoaded if reads are not possible."""
+        self._nodes.require_readable()
+
     async def require_readable(self) -> None:
         """Forget expired nodes. Raises StoreUnavailable or NotLoaded if reads are not possible."""
         self._nodes.require_readable()

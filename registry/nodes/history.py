@@ -1,0 +1,118 @@
+"""The last changes of nodes, so that who follows them can go on where it was interrupted."""
+
+import re
+from collections.abc import Callable
+from secrets import token_hex
+from typing import Literal, NamedTuple
+
+from registry.nodes.directory import labels_start
+from registry.nodes.events import Change, ChangeKind
+
+MIN_CHANGES = 10_000
+MAX_BYTES = 32 * 1024 * 1024
+
+ID = re.compile(r"(?P<run>[0-9a-f]{8})-(?P<number>[0-9]{1,18})(-(?P<listed>[a-z0-9._-]{0,253}))?")
+
+EventKind = Literal["node", "gone", "stale", "fresh"]
+EVENT_KINDS: dict[ChangeKind, EventKind] = {
+    ChangeKind.ADDED: "node",
+    ChangeKind.CHANGED: "node",
+    ChangeKind.STALE: "stale",
+    ChangeKind.FRESH: "fresh",
+    ChangeKind.DELETED: "gone",
+    ChangeKind.EXPIRED: "gone",
+}
+FOLLOWED = frozenset(EVENT_KINDS)
+
+
+class PastChange(NamedTuple):
+    """A change of a node: `head` and `last_update` are the node, `before` what it replaced."""
+
+    kind: EventKind
+    hostname: str
+    head: bytes
+    last_update: int
+    before: bytes | None
+
+    def kind_for(self, matches: Callable[[bytes, int], bool]) -> EventKind | None:
+        """Return what the change is for who follows the nodes that match; None if it is nothing.
+
+        A node that no longer matches is gone.
+        """
+        start = labels_start(self.hostname)
+        if matches(self.head, start):
+            return self.kind
+        if self.kind == "node" and self.before is not None and matches(self.before, start):
+            return "gone"
+        return None
+
+
+class Position(NamedTuple):
+    """How far one has followed the nodes: up to the change with this number.
+
+    `listed` is the hostname up to which all nodes were listed; None if all were.
+    """
+
+    number: int
+    listed: str | None = None
+
+
+class ChangeHistory:
+    """The last changes, numbered from 1; fewer than 10,000 only where they are large.
+
+    An id is a position as text, with the name of this run of the registry.
+    """
+
+    def __init__(self, *, min_changes: int = MIN_CHANGES, max_bytes: int = MAX_BYTES) -> None:
+        self._run = token_hex(4)
+        self._min_changes = min_changes
+        self._max_bytes = max_bytes
+        self._changes: list[PastChange] = []
+        self._bytes = 0
+        self._dropped = 0
+
+    @property
+    def last(self) -> int:
+        """Return the number of the last change."""
+        return self._dropped + len(self._changes)
+
+    def record(self, change: Change) -> None:
+        """Keep a change; subscribes to the kinds in FOLLOWED."""
+        node = change.node
+        self._changes.append(
+            PastChange(
+                EVENT_KINDS[change.kind],
+                node.hostname,
+                node.head,
+                node.last_update,
+                change.before,
+            )
+        )
+        self._bytes += len(node.head)
+        if len(self._changes) >= 2 * self._min_changes:
+            self._drop(self._min_changes)
+        elif self._bytes > self._max_bytes:
+            self._drop((len(self._changes) + 1) // 2)
+
+    def after(self, number: int, limit: int) -> list[PastChange] | None:
+        """Return the next changes after a number, at most `limit`; None if it is too old."""
+        start = number - self._dropped
+        return None if start < 0 else self._changes[start : start + limit]
+
+    def id_of(self, position: Position) -> str:
+        """Return the id of a position."""
+        text = f"{self._run}-{position.number}"
+        return text if position.listed is None else f"{text}-{position.listed}"
+
+    def position_of(self, text: str) -> Position | None:
+        """Return the position of an id; None if one cannot go on from there."""
+        match = ID.fullmatch(text)
+        if match is None or match["run"] != self._run:
+            return None
+        number = int(match["number"])
+        return Position(number, match["listed"]) if self._dropped <= number <= self.last else None
+
+    def _drop(self, count: int) -> None:
+        self._bytes -= sum(len(change.head) for change in self._changes[:count])
+        del self._changes[:count]
+        self._dropped += count

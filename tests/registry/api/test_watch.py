@@ -1,0 +1,241 @@
+"""GET /nodes?watch=true: whoever follows the events knows what the list says."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+
+from tests.support.registry.in_process import InProcessRegistry, in_process_registry
+from tests.support.registry.watcher import Watcher, without_time
+
+
+@asynccontextmanager
+async def watching(registry: InProcessRegistry, query: str = "") -> AsyncIterator[Watcher]:
+    """Watch while the context is open."""
+    watcher = Watcher(registry.address, query)
+    task = asyncio.create_task(watcher.follow())
+    try:
+        await watcher.until(lambda seen: seen.events)
+        yield watcher
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def listed(registry: InProcessRegistry, query: str = "") -> dict[str, Any]:
+    """Return what the list says."""
+    nodes = await registry.get(f"/nodes{query}")
+    return {node["hostname"]: without_time(node) for node in nodes}
+
+
+async def test_a_watch_begins_with_all_nodes(registry: InProcessRegistry) -> None:
+    await registry.post("web-2", ["a"], {"k": "v"})
+    await registry.post("web-1")
+
+    async with watching(registry) as watcher:
+        await watcher.until(lambda seen: len(seen.nodes) == 2)
+
+        assert [event.kind for event in watcher.events] == ["reset", "node", "node"]
+        assert [event.data.get("hostname") for event in watcher.events] == [None, "web-1", "web-2"]
+        assert watcher.events[2].data == (await registry.get("/nodes/web-2"))[0]
+        assert len({event.id for event in watcher.events}) == 3
+
+
+async def test_each_change_is_an_event_and_heartbeats_are_none(registry: InProcessRegistry) -> None:
+    await registry.post("web-1", ["a"])
+    async with watching(registry) as watcher:
+        await watcher.until(lambda seen: seen.nodes)
+        seen_before = len(watcher.events)
+        await registry.post("web-1", ["a"])
+        await registry.post("web-1", ["b"])
+        await registry.post("web-2")
+        registry.clock.pass_seconds(100)
+        await registry.components.queries.update_ages()
+        await registry.post("web-1", ["b"])
+        await registry.ask("DELETE", "/nodes/web-2")
+
+        await watcher.until(lambda seen: seen.events[-1].kind == "gone")
+
+        events = watcher.events[seen_before:]
+        assert [(event.kind, event.data["hostname"]) for event in events] == [
+            ("node", "web-1"),
+            ("node", "web-2"),
+            ("stale", "web-1"),
+            ("stale", "web-2"),
+            ("fresh", "web-1"),
+            ("gone", "web-2"),
+        ]
+
+
+async def test_who_begins_later_is_told_which_nodes_are_stale(registry: InProcessRegistry) -> None:
+    await registry.post("web-1")
+    registry.clock.pass_seconds(100)
+    await registry.post("web-2")
+
+    async with watching(registry) as watcher:
+        await watcher.until(lambda seen: len(seen.nodes) == 2)
+
+        assert watcher.stale == {"web-1"}
+
+
+async def test_a_filter_shows_nodes_that_begin_and_cease_to_match(
+    registry: InProcessRegistry,
+) -> None:
+    await registry.post("web-1", ["service:web"])
+    await registry.post("db-1", ["service:db"])
+
+    async with watching(registry, "&label=service:web") as watcher:
+        await watcher.until(lambda seen: seen.nodes)
+        await registry.post("db-1", ["service:db", "more"])
+        await registry.post("db-1", ["service:web"])
+        await registry.post("web-1", ["service:none"])
+        await registry.post("web-1", ["service:none", "more"])
+        await registry.ask("DELETE", "/nodes/web-1")
+        await registry.ask("DELETE", "/nodes/db-1")
+        await watcher.until(lambda seen: not seen.nodes)
+
+        assert [(event.kind, event.data.get("hostname")) for event in watcher.events] == [
+            ("reset", None),
+            ("node", "web-1"),
+            ("node", "db-1"),
+            ("gone", "web-1"),
+            ("gone", "db-1"),
+        ]
+
+
+async def test_who_resumes_gets_what_has_changed_since_and_nothing_twice(
+    registry: InProcessRegistry,
+) -> None:
+    await registry.post("web-1")
+    async with watching(registry) as watcher:
+        await watcher.until(lambda seen: seen.nodes)
+        await registry.post("web-2")
+        await watcher.until(lambda seen: len(seen.nodes) == 2)
+    await registry.post("web-3")
+    await registry.ask("DELETE", "/nodes/web-1")
+
+    await watcher.follow(events=2)
+
+    kinds = [event.kind for event in watcher.events]
+    assert kinds == ["reset", "node", "node", "node", "gone"]
+    assert watcher.nodes.keys() == {"web-2", "web-3"}
+
+
+async def test_who_resumes_in_the_middle_of_the_list_gets_the_rest_of_it(
+    registry: InProcessRegistry,
+) -> None:
+    for number in range(5):
+        await registry.post(f"web-{number}")
+    watcher = Watcher(registry.address)
+    await watcher.follow(events=3)
+    await registry.ask("DELETE", "/nodes/web-0")
+    await registry.ask("DELETE", "/nodes/web-3")
+
+    await watcher.follow(events=3)
+
+    seen = [(event.kind, event.data.get("hostname")) for event in watcher.events[3:]]
+    assert seen == [("gone", "web-0"), ("node", "web-2"), ("node", "web-4")]
+
+
+@pytest.mark.parametrize("last_id", ["", "x", "00000000-0", "00000000-1-web", "12", "-", "é"])
+async def test_who_resumes_from_an_id_of_another_run_gets_all_nodes_again(
+    registry: InProcessRegistry, last_id: str
+) -> None:
+    await registry.post("web-1")
+    watcher = Watcher(registry.address)
+    watcher.last_id = last_id
+
+    await watcher.follow(events=2)
+
+    assert [event.kind for event in watcher.events] == ["reset", "node"]
+
+
+async def test_after_any_number_of_lost_connections_a_watcher_knows_what_the_list_says() -> None:
+    chance = random.Random(7)
+    hosts = [f"h{number:03}" for number in range(400)]
+    async with in_process_registry(level="error") as registry:
+        await asyncio.gather(*[registry.post(host, ["service:a"]) for host in hosts[:300]])
+        done = False
+
+        async def change() -> None:
+            while not done:
+                host = chance.choice(hosts)
+                match chance.randrange(6):
+                    case 0:
+                        await registry.ask("DELETE", f"/nodes/{host}")
+                    case 1:
+                        registry.clock.pass_seconds(chance.randrange(100))
+                        await registry.components.queries.update_ages()
+                    case _:
+                        await registry.post(host, [f"service:{chance.choice('ab')}"])
+
+        changing = [asyncio.create_task(change()) for _ in range(3)]
+        watchers = [Watcher(registry.address), Watcher(registry.address, "&label=service:a")]
+        for _ in range(100):
+            for watcher in watchers:
+                await watcher.follow(events=chance.randrange(1, 120))
+        done = True
+        await asyncio.gather(*changing)
+        await knows_what_the_list_says(watchers[0], registry)
+        await knows_what_the_list_says(watchers[1], registry, "?label=service:a")
+
+
+async def knows_what_the_list_says(
+    watcher: Watcher, registry: InProcessRegistry, query: str = ""
+) -> None:
+    """Follow until the watcher knows what the list says, and no other state."""
+    nodes = await listed(registry, query)
+    stale = {entry.hostname for entry in registry.components.directory.stale()} & nodes.keys()
+    task = asyncio.create_task(watcher.follow())
+    try:
+        state = (nodes, stale)
+        await asyncio.wait_for(watcher.until(lambda seen: (seen.nodes, seen.stale) == state), 60)
+    finally:
+        task.cancel()
+
+
+@pytest.mark.parametrize("query", ["&max_age=30", "&limit=10", "&after=a", "&watch=true", "&x=y"])
+async def test_what_cannot_be_watched_is_400(registry: InProcessRegistry, query: str) -> None:
+    answer = await registry.ask("GET", f"/nodes?watch=true{query}")
+
+    assert answer.status == 400
+    assert answer.json()["message"]
+
+
+async def test_a_watch_is_true_or_false(registry: InProcessRegistry) -> None:
+    assert (await registry.ask("GET", "/nodes?watch=yes")).status == 400
+    assert (await registry.ask("GET", "/nodes?watch=false")).body == b"[]"
+
+
+async def test_a_head_of_a_watch_has_no_body(registry: InProcessRegistry) -> None:
+    answer = await registry.ask("HEAD", "/nodes?watch=true")
+
+    assert (answer.status, answer.body) == (200, b"")
+    assert answer.headers["Content-Type"] == "text/event-stream"
+
+
+async def test_new_keys_end_a_watch(registry: InProcessRegistry) -> None:
+    watcher = Watcher(registry.address)
+    following = asyncio.create_task(watcher.follow())
+    await watcher.until(lambda seen: seen.events)
+
+    registry.keyring.replace([], derived=None)
+    registry.components.wakeups.notify()
+
+    await asyncio.wait_for(following, 60)
+
+
+async def test_a_key_that_may_not_read_may_not_watch(registry: InProcessRegistry) -> None:
+    assert (await registry.ask("GET", "/nodes?watch=true", key=None)).status == 401
+
+
+async def test_the_end_of_the_registry_ends_a_watch() -> None:
+    async with in_process_registry() as registry:
+        watcher = Watcher(registry.address)
+        following = asyncio.create_task(watcher.follow())
+        await watcher.until(lambda seen: seen.events)
+    await asyncio.wait_for(following, 60)
