@@ -94,6 +94,8 @@ class Watcher:
                 self.stale.add(event.data["hostname"])
             case "fresh":
                 self.stale.discard(event.data["hostname"])
+            case kind:
+                raise AssertionError(f"no event is called {kind}")
         self._changed.set()
 
 
