@@ -6,12 +6,15 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import pytest
+
 TOP = Path(__file__).parents[1]
 PACKAGES = ("agent", "registry", "httpd", "config")
 # Their top-level files are rows of their own: wiring, commands and the shared types.
 DAEMONS = ("agent", "registry")
 
 
+@pytest.fixture(scope="module")
 def imports_by_row() -> dict[str, set[str]]:
     """Return what each row of the map imports, as rows."""
     found: dict[str, set[str]] = defaultdict(set)
@@ -67,16 +70,17 @@ def rows_of_the_page() -> Mapping[str, set[str]]:
     return {name: set(re.findall(r"`([^`]+)`", imports)) for name, imports in rows}
 
 
-def test_the_map_shows_every_folder_with_what_it_imports() -> None:
-    assert rows_of_the_page() == imports_by_row()
+def test_the_map_shows_every_folder_with_what_it_imports(
+    imports_by_row: Mapping[str, set[str]],
+) -> None:
+    assert rows_of_the_page() == imports_by_row
 
 
-def test_no_folders_import_each_other_in_a_circle() -> None:
+def test_no_folders_import_each_other_in_a_circle(imports_by_row: Mapping[str, set[str]]) -> None:
     # A folder and those in it are one: its own files may use what lies deeper, and the reverse.
-    arrows = imports_by_row()
-    tops = {row: outermost(row) for row in arrows}
+    tops = {row: outermost(row) for row in imports_by_row}
     merged: dict[str, set[str]] = defaultdict(set)
-    for row, targets in arrows.items():
+    for row, targets in imports_by_row.items():
         merged[tops[row]] |= {tops[target] for target in targets} - {tops[row]}
 
     left = dict(merged)
