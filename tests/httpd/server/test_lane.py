@@ -17,6 +17,7 @@ from httpd.auth import Caller, fingerprint
 from httpd.server.lane_connection import WHOLE_REQUEST_SECONDS
 from httpd.server.limits import Timeouts
 from httpd.server.tls import ServerTls, TlsFiles
+from tests.support.examples import share_of
 from tests.support.httpd.lane_server import (
     LaneApi,
     Unavailable,
@@ -170,7 +171,7 @@ async def test_however_many_different_heads_there_are_all_are_answered() -> None
         assert len(api.accepted) > 3  # no more than two are remembered
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=share_of(60), deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["now", "now", "later", "other"]), st.integers(1, 2000)),

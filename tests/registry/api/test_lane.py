@@ -20,6 +20,7 @@ from httpd.server.tls import ServerTls, TlsFiles
 from registry.api.targets import SCRAPER as REFRESH
 from registry.errors import StoreFull
 from tests.support.certificates import Authority
+from tests.support.examples import share_of
 from tests.support.httpd.loops import FastForwardLoop
 from tests.support.registry.in_process import (
     OPS,
@@ -247,7 +248,7 @@ async def state(registry: InProcessRegistry) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=share_of(25), deadline=None)
 @given(
     kinds=st.lists(st.sampled_from(KINDS), max_size=60),
     cuts=st.lists(st.integers(0, 12_000), max_size=30),
@@ -271,7 +272,7 @@ BYTES = [b"", *[bytes([number]) for number in b" \t:,?%x0\0\r\n\x7f\xe9"]]
 HEAD = request("POST", "/nodes/web-0", "Connection: keep-alive", "Accept: */*", body=FIRST)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=share_of(30), deadline=None)
 @given(
     st.lists(
         st.tuples(
