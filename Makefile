@@ -21,7 +21,7 @@ test: debian-test .venv/installed-dev ## Run all tests, with the real parts (TES
 	@$(PYTHON) -m dev.test $(TEST)
 
 test-fast: debian-lint .venv/installed-dev ## Run the tests that need nothing but Python
-	@$(PYTHON) -m pytest -m "not real" -n 4 --dist loadfile --hypothesis-profile fast $(TEST)
+	@$(PYTHON) -m pytest -m "not real" -n 3 --dist loadfile --hypothesis-profile fast $(TEST)
 
 lint: debian-lint .venv/installed-dev ## Check style, types and the arrows between packages
 	.venv/bin/ruff check .
