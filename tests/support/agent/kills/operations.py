@@ -1,4 +1,4 @@
-"""Every operation of the agent: what it needs, how it is asked for, what comes of it."""
+"""Every operation of the agent: its precondition, its request and its expected outcome."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,10 +18,11 @@ class Operation:
 
     Attributes:
         name: its name in the table.
-        prepare: has the app as the operation needs it.
-        request: asks for it; None if the agent went away under it.
-        expected: the app once it is done, from the app before; a failing one is undone.
-        succeeds: whether the answer is no error.
+        prepare: brings the app into the state that the operation needs.
+        request: sends the request; None if the agent ended before it answered.
+        expected: returns the app after the operation from the app before it; an operation that
+            fails is undone.
+        succeeds: whether the answer is a success.
 
     """
 
