@@ -86,13 +86,13 @@ class WrongKey(RegistryError):
     kind = "wrong_key"
 
 
-class Forbidden(RegistryError):
+class NotPermitted(RegistryError):
     """The registry knows our key or certificate, and it is not good for this."""
 
     kind = "forbidden"
 
 
-class CloneRefused(RegistryError):
+class HostnameTaken(RegistryError):
     """A live host with another identity holds the name."""
 
     kind = "clone_refused"
@@ -125,8 +125,8 @@ REGISTRY_ERRORS: tuple[type[RegistryError], ...] = (
     CertificateRefused,
     BadFile,
     WrongKey,
-    Forbidden,
-    CloneRefused,
+    NotPermitted,
+    HostnameTaken,
     Rejected,
     NotFound,
     Redirected,
@@ -135,11 +135,11 @@ REGISTRY_ERRORS: tuple[type[RegistryError], ...] = (
 ERROR_BY_STATUS: dict[int, type[RegistryError]] = {
     400: Rejected,
     401: WrongKey,
-    403: Forbidden,
+    403: NotPermitted,
     404: NotFound,
     405: Garbage,
     408: Busy,
-    409: CloneRefused,
+    409: HostnameTaken,
     413: Rejected,
     415: Rejected,
     429: Busy,

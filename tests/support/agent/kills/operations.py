@@ -186,13 +186,13 @@ OPERATIONS = (
         expected=lambda _, __: Snapshot(volume="kept"),
     ),
     Operation(
-        name="keys of a running app",
+        name="password of a running app",
         prepare=Subject.running,
         request=lambda subject, _: subject.ask("PUT", "/keys", subject.new_password()),
         expected=lambda subject, before: _with_last_password(subject, before, "set"),
     ),
     Operation(
-        name="keys of a stopped app",
+        name="password of a stopped app",
         prepare=Subject.stopped,
         request=lambda subject, _: subject.ask("PUT", "/keys", subject.new_password()),
         expected=lambda subject, before: _with_last_password(subject, before, "pending"),
