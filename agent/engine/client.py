@@ -87,11 +87,9 @@ class EngineClient:
         """
         target = f"{path}?{urlencode(query)}" if query else path
 
-        async def ask() -> T:
-            async with (
-                within(self.timeout_seconds),
-                self._response("GET", f"/v{await self.api_version()}{target}") as response,
-            ):
+        async def ask() -> T:  # it ends when no caller waits, so it needs no limit of its own
+            versioned = f"/v{await self.api_version()}{target}"
+            async with self._response("GET", versioned) as response:
                 body = await self._whole(response)
             with understood():
                 return read(body)
