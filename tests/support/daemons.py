@@ -14,6 +14,7 @@ import yaml
 
 from dev.waiting import until
 
+# Eight daemons that start at once on two busy processors take 25 s each.
 START_SECONDS = 60.0
 STOP_SECONDS = 40.0
 REQUEST_SECONDS = 60.0

@@ -97,7 +97,7 @@ async def lane_server(
     app = build_app(
         routes=api.routes(),
         keyring=api.keyring,
-        statuses={Unavailable: 503},
+        status_by_error={Unavailable: 503},
         metrics=api.metrics,
         request_metrics=request_metrics,
         swagger=SWAGGER,

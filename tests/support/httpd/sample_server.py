@@ -138,7 +138,7 @@ async def sample_server(
                 (fingerprint(WRITER), Caller("writer", frozenset({"read", "write"}))),
             ]
         ),
-        statuses={SampleNotFound: 404, SampleUnavailable: 503, SampleConflict: 409},
+        status_by_error={SampleNotFound: 404, SampleUnavailable: 503, SampleConflict: 409},
         metrics=metrics,
         request_metrics=request_metrics,
         swagger=SWAGGER,
