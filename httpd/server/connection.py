@@ -183,6 +183,11 @@ class HttpConnection(asyncio.BufferedProtocol):
         if not self.is_busy:
             self._close()
 
+    def abort(self) -> None:
+        """Close the connection at once; what is not sent yet is lost."""
+        if self._raw_transport is not None:
+            self._raw_transport.abort()
+
     def _close(self) -> None:
         # A TLS transport does not bear to be closed twice.
         if self._transport is not None and not self._transport.is_closing():

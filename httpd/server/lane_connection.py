@@ -88,10 +88,14 @@ class LaneConnection:
         self._writing_paused = True
 
     def resume_writing(self) -> None:
-        """Go on with the requests that have arrived."""
+        """Go on with the requests that have arrived, or close if the last answer is sent."""
         self._writing_paused = False
         self._last_activity = self._loop.time()
-        if not self.is_waiting:
+        if self.is_waiting:
+            return
+        if self._finishing:
+            self._end()
+        else:
             self._go_on()
 
     def finish(self) -> None:
@@ -156,30 +160,41 @@ class LaneConnection:
             self._transport.abort()
             return
         error = durable.exception()
-        if self._transport.is_closing():
-            return
         if error is None:
             self._send(accepted, started, body)
         elif isinstance(error, Exception):
             self._send_problem(accepted, started, error)
         if self._finishing:
-            self._transport.close()
-            self._owner.request_ended()
-        elif not self._writing_paused:
+            self._end()
+        elif not (self._writing_paused or self._transport.is_closing()):
             self._go_on()
 
+    def _end(self) -> None:
+        """Close after the last answer."""
+        self._close_transport()
+        self._owner.request_ended()
+
+    def _close_transport(self) -> None:
+        # A TLS transport does not bear to be closed twice.
+        if not self._transport.is_closing():
+            self._transport.close()
+
     def _send(self, accepted: Accepted, started: float, body: bytes) -> None:
-        self._transport.write(self._lane.encode(body))
-        self._last_activity = self._loop.time()
+        self._write(self._lane.encode(body))
         self._lane.record(accepted, self._client, time.perf_counter() - started)
 
     def _send_problem(self, accepted: Accepted, started: float, error: Exception) -> None:
         """Answer with an error. aiohttp must not repeat the request: it may have had its effect."""
         lane = self._lane
         problem = lane.errors.problem(error, path=accepted.path)
-        self._transport.write(lane.encode_problem(problem))
-        self._last_activity = self._loop.time()
+        self._write(lane.encode_problem(problem))
         lane.record(accepted, self._client, time.perf_counter() - started, problem)
+
+    def _write(self, response: bytes) -> None:
+        """Send a response, unless its client has left: the request counts all the same."""
+        if not self._transport.is_closing():
+            self._transport.write(response)
+        self._last_activity = self._loop.time()
 
     def _go_on(self) -> None:
         self._transport.resume_reading()
@@ -223,7 +238,7 @@ class LaneConnection:
         if left > 0:
             self._idle_timer = self._loop.call_later(left, self._check_idle)
         else:
-            self._transport.close()
+            self._close_transport()
 
 
 def _client(transport: asyncio.Transport) -> Client:
