@@ -32,6 +32,8 @@ from tests.support.registry.memory_store import MemoryStore
 
 # What ends it: one more response, and then the end of the connection.
 NO_HTTP = b"NO HTTP\r\n\r\n"
+# More digits than Python converts to a number.
+ZEROS = b"Length: " + b"0" * 5000
 FIRST = b'{"labels":["prometheus:web"],"kv":{"agent.id":"one"}}'
 SHORT_LINGER = Timeouts(linger=0.01)
 HOSTS = ("web-0", "web-1")
@@ -97,6 +99,10 @@ def special(number: int) -> dict[str, bytes]:
         "a scraper's": request("POST", node, key=SCRAPER),
         "odd coding": request("POST", node, "Content-Encoding: gzip"),
         "an escaped name": request("POST", node.replace("w", "%77"), body=beat),
+        "many zeros": request("POST", node, body=beat).replace(b"Length: ", ZEROS),
+        "many zeros and no key": request("POST", node, key="no-key-0123456789").replace(
+            b"Length: ", ZEROS
+        ),
         "no body": request("POST", node),
         "no JSON": request("POST", node, body=b"[%d, %d" % (number, number)),
         "no UTF-8": request("POST", node, body=b'{"labels":["\xff"],"kv":{}}'),
@@ -146,6 +152,7 @@ def last(number: int) -> dict[str, bytes]:
         "two lengths": beat.replace(length, b"Content-Length: 1\r\nContent-Length: "),
         "a length with a sign": beat.replace(length, length + b"+"),
         "a length of many digits": beat.replace(length, length + b"9" * 30),
+        "a length of too many digits": beat.replace(length, length + b"9" * 5000),
         "length and chunks": beat.replace(b"Host:", b"Transfer-Encoding: chunked\r\nHost:"),
         "too large": beat.replace(length, length + b"1000000"),
         "a huge head": beat.replace(b"Host:", b"X: %b\r\nHost:" % (b"x" * 10_000)),
