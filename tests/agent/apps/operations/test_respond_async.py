@@ -10,7 +10,7 @@ from structlog.testing import LogCapture
 from agent.apps import AppChanges, NewApp
 from agent.apps.errors import InvalidApp
 from agent.engine.protocol import EngineUnavailable
-from tests.support.agent.fake_engine import IMAGE, FakeEngine
+from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.in_process import DEFAULTS
 from tests.support.agent.running_apps import ASKER, running_apps
 
