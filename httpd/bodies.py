@@ -31,7 +31,7 @@ async def read_body(
     limit: int = DEFAULT_MAX_BODY_BYTES,
     seconds: float = BODY_TIMEOUT_SECONDS,
 ) -> bytes:
-    """Read the whole body, of at most ``limit`` bytes, within ``seconds``.
+    """Return the whole body, of at most ``limit`` bytes, read within ``seconds``.
 
     Raises:
         CompressedBody: it has a Content-Encoding.
@@ -82,7 +82,7 @@ def decode(
     *,
     has_unique_keys: Callable[[bytes, T], bool] | None = None,
 ) -> T:
-    """Decode a JSON body; unknown fields, wrong types and repeated keys are refused.
+    """Return a decoded JSON body; unknown fields, wrong types and repeated keys are refused.
 
     ``has_unique_keys`` is a quick check: True means that no key is repeated.
 

@@ -93,7 +93,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._raw_transport = raw = transport.get_extra_info(RAW_TRANSPORT, transport)
-        # Whatever waits to be sent is watched, however little. TLS would take 0 for always.
+        # All that waits to be sent is watched. With high=0, asyncio's TLS would always be paused.
         over_tls = transport.get_extra_info("sslcontext") is not None
         transport.set_write_buffer_limits(high=1 if over_tls else 0)
         if self._limiter.acquire(self):
@@ -102,7 +102,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         transport.write(TOO_MANY_CONNECTIONS)
         transport.close()
         if raw is not transport:
-            raw.close()  # TLS would wait for the client's farewell, and hold a descriptor for it
+            raw.close()  # TLS would wait for close_notify, and hold a descriptor for it
 
     def _begin(self, transport: asyncio.Transport) -> None:
         if self._backend.lane is None:

@@ -1,4 +1,4 @@
-"""A short way for the plain requests of one route, before aiohttp.
+"""Answers the plain requests of one route without aiohttp.
 
 aiohttp's two tasks, its request and its response take two thirds of the time of a small request.
 The lane answers requests that never end, such as heartbeats, without them. It looks at a request
