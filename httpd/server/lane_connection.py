@@ -6,7 +6,7 @@ from functools import partial
 from typing import Protocol
 
 from httpd.client_certificates import names_in
-from httpd.server.lane import Accepted, Client, Lane
+from httpd.server.lane import Accepted, Lane, Peer
 from httpd.server.plain_head import MAX_HEAD_BYTES
 
 # A request that is not whole by then is left to aiohttp, which has time limits of its own.
@@ -30,7 +30,6 @@ class LaneConnection:
     """Answers the plain requests of one connection, until it hands the connection over."""
 
     __slots__ = (
-        "_client",
         "_finishing",
         "_idle_seconds",
         "_idle_timer",
@@ -41,6 +40,7 @@ class LaneConnection:
         "_owner",
         "_partial_since",
         "_partial_timer",
+        "_peer",
         "_rest",
         "_transport",
         "_writing_paused",
@@ -60,7 +60,7 @@ class LaneConnection:
         self._transport = transport
         self._owner = owner
         self._loop = loop
-        self._client = _client(transport)
+        self._peer = _peer(transport)
         self._rest = bytearray()
         self._needed = 0
         self._partial_since = self._last_activity = loop.time()
@@ -137,7 +137,7 @@ class LaneConnection:
         """Answer a request, now or later; False if it is not for the lane."""
         started = time.perf_counter()
         try:
-            reply = accepted.respond(self._client, body)
+            reply = accepted.respond(self._peer, body)
         except Exception as error:
             self._send_problem(accepted, started, error)
             return True
@@ -181,14 +181,14 @@ class LaneConnection:
 
     def _send(self, accepted: Accepted, started: float, body: bytes) -> None:
         self._write(self._lane.encode(body))
-        self._lane.record(accepted, self._client, time.perf_counter() - started)
+        self._lane.record(accepted, self._peer, time.perf_counter() - started)
 
     def _send_problem(self, accepted: Accepted, started: float, error: Exception) -> None:
         """Answer with an error. aiohttp must not repeat the request: it may have had its effect."""
         lane = self._lane
         problem = lane.errors.problem(error, path=accepted.path)
         self._write(lane.encode_problem(problem))
-        lane.record(accepted, self._client, time.perf_counter() - started, problem)
+        lane.record(accepted, self._peer, time.perf_counter() - started, problem)
 
     def _write(self, response: bytes) -> None:
         """Send a response, unless its client has left: the request counts all the same."""
@@ -241,9 +241,9 @@ class LaneConnection:
             self._close_transport()
 
 
-def _client(transport: asyncio.Transport) -> Client:
+def _peer(transport: asyncio.Transport) -> Peer:
     """Return who is at the other end; a certificate is looked at here, once for a connection."""
     peername = transport.get_extra_info("peername")
     address = str(peername[0]) if isinstance(peername, tuple) else "-"
     certificate = transport.get_extra_info("peercert")
-    return Client(address, names_in(certificate) if certificate else None)
+    return Peer(address, names_in(certificate) if certificate else None)

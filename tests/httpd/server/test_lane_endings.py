@@ -14,7 +14,7 @@ import structlog
 
 from httpd.metrics import RequestMetrics
 from httpd.middleware import MIDDLEWARE
-from httpd.server.connection import Backend, HttpConnection
+from httpd.server.connection import HttpConnection, Responders
 from httpd.server.lane import Lane
 from httpd.server.lane_connection import WHOLE_REQUEST_SECONDS
 from httpd.server.limits import ConnectionLimiter, Timeouts
@@ -226,9 +226,9 @@ def test_a_connection_that_is_closing_is_not_closed_again_when_its_time_is_over(
         app = lane_app(api, metrics, structlog.get_logger())
         lane = Lane(api, middleware=app[MIDDLEWARE], max_heads=1)
         limiter = ConnectionLimiter(max_connections=1, metrics=metrics, timeouts=Timeouts(idle=75))
-        backend = Backend(make_handler=lambda: pytest.fail("for the lane alone"), lane=lane)
+        responders = Responders(make_handler=lambda: pytest.fail("for the lane alone"), lane=lane)
         transport = ClosingTransport()
-        HttpConnection(limiter, backend, loop=loop).connection_made(transport)
+        HttpConnection(limiter, responders, loop=loop).connection_made(transport)
         await limiter.stop()
         assert transport.closed == 1
         await loop.advance(80)

@@ -14,7 +14,7 @@ from httpd.app import build_app
 from httpd.auth import Caller, Keyring, fingerprint
 from httpd.bodies import json_response, read_body
 from httpd.metrics import RequestMetrics, new_metrics
-from httpd.server.lane import Client, Reply, Respond
+from httpd.server.lane import Peer, Reply, Respond
 from httpd.server.limits import Timeouts
 from httpd.server.listener import listening
 from httpd.server.tls import ServerTls
@@ -78,19 +78,19 @@ class LaneApi:
         }
         return answers.get(name)
 
-    def _now(self, _client: Client, body: bytes) -> Reply:
+    def _now(self, _peer: Peer, body: bytes) -> Reply:
         self.lane_bytes += len(body)
         return Reply(msgspec.json.encode({"by": "lane", "body": body.decode()}))
 
-    def _later(self, client: Client, body: bytes) -> Reply:
+    def _later(self, peer: Peer, body: bytes) -> Reply:
         self.is_waiting.set()
-        return self._now(client, body)._replace(durable=self.later)
+        return self._now(peer, body)._replace(durable=self.later)
 
-    def _large(self, _client: Client, _body: bytes) -> Reply:
+    def _large(self, _peer: Peer, _body: bytes) -> Reply:
         self.has_answered_large.set()
         return Reply(b"x" * self.large_bytes)
 
-    def _broken(self, _client: Client, _body: bytes) -> Reply:
+    def _broken(self, _peer: Peer, _body: bytes) -> Reply:
         raise RuntimeError("with the secret in it")
 
 
