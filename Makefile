@@ -50,13 +50,13 @@ clean: ## Remove what was made here: environment, state, caches
 
 .PHONY: debian-lint debian-run debian-test debian-bench
 debian-lint debian-run debian-test debian-bench: debian-%:
-	@sh dev/debian.sh $*
+	@sh dev/shell/debian.sh $*
 
 # The environment is made anew only where a lock or the project's own description changed.
 .venv/installed-run: requirements-build.txt requirements.txt pyproject.toml
-	@sh dev/venv.sh requirements-build.txt requirements.txt
+	@sh dev/shell/venv.sh requirements-build.txt requirements.txt
 	@touch $@
 
 .venv/installed-dev: requirements-build.txt requirements-dev.txt pyproject.toml
-	@sh dev/venv.sh requirements-build.txt requirements-dev.txt
+	@sh dev/shell/venv.sh requirements-build.txt requirements-dev.txt
 	@touch $@ .venv/installed-run

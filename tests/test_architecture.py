@@ -1,4 +1,4 @@
-"""The map in CONTRIBUTING.md shows every folder, with what it really imports."""
+"""CONTRIBUTING.md is true: its map shows every folder, and constructors are as small as it says."""
 
 import ast
 import re
@@ -12,6 +12,8 @@ TOP = Path(__file__).parents[1]
 PACKAGES = ("agent", "registry", "httpd", "config")
 # Their top-level files are rows of their own: wiring, commands and the shared types.
 DAEMONS = ("agent", "registry")
+COMPOSITION_ROOTS = (TOP / "agent" / "daemon.py", TOP / "registry" / "daemon.py")
+MAX_CONSTRUCTOR_PARAMETERS = 5
 
 
 @pytest.fixture(scope="module")
@@ -94,3 +96,28 @@ def outermost(row: str) -> str:
     """Return ``agent/apps/`` for ``agent/apps/operations/``, and any shorter row as it is."""
     parts = row.rstrip("/").split("/")
     return row if len(parts) <= 2 else f"{'/'.join(parts[:2])}/"
+
+
+def test_a_constructor_takes_at_most_five_parameters() -> None:
+    files = {
+        path
+        for folder in (*PACKAGES, "bench", "dev", "tests")
+        for path in (TOP / folder).rglob("*.py")
+    }
+    found = [
+        f"{file.relative_to(TOP)}: {node.name}"
+        for file in sorted(files - {*COMPOSITION_ROOTS})
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.ClassDef)
+        and constructor_parameters(node) > MAX_CONSTRUCTOR_PARAMETERS
+    ]
+    assert found == []
+
+
+def constructor_parameters(node: ast.ClassDef) -> int:
+    """Return how many parameters the class's own ``__init__`` takes besides ``self``."""
+    return sum(
+        len([*made.args.posonlyargs, *made.args.args, *made.args.kwonlyargs]) - 1
+        for made in node.body
+        if isinstance(made, ast.FunctionDef) and made.name == "__init__"
+    )

@@ -14,7 +14,7 @@ from agent.engine import DockerEngine
 from agent.engine.client import EngineClient
 from agent.engine.commands import Client, CommandKind, Commands
 from agent.engine.protocol import EngineTimeout, EngineUnavailable
-from tests.support.agent.fake_docker_api import VERSION, FakeDockerApi
+from tests.support.agent.engines.fake_docker_api import VERSION, FakeDockerApi
 from tests.support.agent.in_process import in_process_agent
 
 MOST = CommandKind.ENGINE.value

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from agent.model import App
-from tests.support.agent.fake_engine import FakeEngineState
+from tests.support.agent.engines.fake_engine import FakeEngineState
 
 FOLDER = Path(__file__).parents[2] / "agent" / "apps" / "recovery" / "interrupted"
 OPERATIONS = sorted(file.stem for file in FOLDER.glob("*.json"))

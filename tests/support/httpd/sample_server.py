@@ -124,7 +124,7 @@ async def sample_server(
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
     api: SampleApi | None = None,
 ) -> AsyncIterator[tuple[str, int]]:
-    """Run it while the context is open; gives host and port."""
+    """Run it while the context is open; yield host and port."""
     metrics = new_metrics()
     request_metrics = RequestMetrics(metrics)
     log = structlog.wrap_logger(

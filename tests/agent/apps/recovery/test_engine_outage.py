@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.agent.dockerd import IMAGE, Dockerd
+from tests.support.agent.engines.dockerd import IMAGE, Dockerd
 from tests.support.agent.engine_proxy import EngineProxy, engine_proxy
 from tests.support.agent.in_process import InProcessAgent, async_until, in_process_agent
 
@@ -54,7 +54,7 @@ async def until_engine_found(agent: InProcessAgent) -> None:
 
 
 async def until_idle(agent: InProcessAgent, name: str) -> dict[str, Any] | None:
-    """Wait until no change of an app is under way; give its record, None if there is no app."""
+    """Return the app's record once no operation of it runs; None if there is no app."""
     found: list[dict[str, Any]] = []
 
     async def settled() -> bool:

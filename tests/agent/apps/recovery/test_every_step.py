@@ -14,7 +14,7 @@ from structlog.testing import LogCapture
 from agent.apps import AppChanges, Apps, NewApp
 from agent.apps.errors import AppError
 from agent.engine.protocol import EngineUnavailable
-from tests.support.agent.fake_engine import BROKEN_IMAGE, IMAGE, OTHER_IMAGE, FakeEngine
+from tests.support.agent.engines.fake_engine import BROKEN_IMAGE, IMAGE, OTHER_IMAGE, FakeEngine
 from tests.support.agent.in_process import DEFAULTS, async_until
 from tests.support.agent.running_apps import ASKER, running_apps
 
