@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.agent.engines.dockerd import IMAGE, Dockerd
 from tests.support.agent.engine_proxy import EngineProxy, engine_proxy
+from tests.support.agent.engines.dockerd import IMAGE, Dockerd
 from tests.support.agent.in_process import InProcessAgent, async_until, in_process_agent
 
 pytestmark = pytest.mark.real("dockerd", "unshare", "ip")
