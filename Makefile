@@ -21,7 +21,7 @@ test: debian-test .venv/installed-dev ## Run all tests, with the real parts (TES
 	@$(PYTHON) -m dev.test $(TEST)
 
 test-fast: debian-lint .venv/installed-dev ## Run the tests that need nothing but Python
-	@$(PYTHON) -m pytest -m "not real" -n 4 --dist loadfile $(TEST)
+	@$(PYTHON) -m pytest -m "not real" -n 3 --dist loadfile --hypothesis-profile fast $(TEST)
 
 lint: debian-lint .venv/installed-dev ## Check style, types and the arrows between packages
 	.venv/bin/ruff check .
@@ -50,13 +50,13 @@ clean: ## Remove what was made here: environment, state, caches
 
 .PHONY: debian-lint debian-run debian-test debian-bench
 debian-lint debian-run debian-test debian-bench: debian-%:
-	@sh dev/debian.sh $*
+	@sh dev/shell/debian.sh $*
 
 # The environment is made anew only where a lock or the project's own description changed.
 .venv/installed-run: requirements-build.txt requirements.txt pyproject.toml
-	@sh dev/venv.sh requirements-build.txt requirements.txt
+	@sh dev/shell/venv.sh requirements-build.txt requirements.txt
 	@touch $@
 
 .venv/installed-dev: requirements-build.txt requirements-dev.txt pyproject.toml
-	@sh dev/venv.sh requirements-build.txt requirements-dev.txt
+	@sh dev/shell/venv.sh requirements-build.txt requirements-dev.txt
 	@touch $@ .venv/installed-run

@@ -11,7 +11,7 @@ from time import time
 from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
 
-from agent.api.errors import STATUSES
+from agent.api.errors import STATUS_BY_ERROR
 from agent.api.routes import AppsApi
 from agent.apps import Apps, open_apps
 from agent.engine import DockerEngine
@@ -148,7 +148,7 @@ async def _listening(
     app = build_app(
         routes=api.routes(),
         keyring=keyring,
-        statuses=STATUSES,
+        status_by_error=STATUS_BY_ERROR,
         metrics=metrics,
         request_metrics=request_metrics,
         swagger=files("agent").joinpath("swagger.yml").read_text("utf-8"),

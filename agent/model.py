@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 import msgspec
 
 DesiredState = Literal["running", "stopped"]
+# "keys" sets the password: the operation is named after its path in the API.
 OperationKind = Literal["create", "update", "rebuild", "start", "stop", "delete", "keys", "label"]
 
 

@@ -65,7 +65,7 @@ def load(path: Path, settings: type[T]) -> T:
 
 
 def _yaml_error_text(error: Exception) -> str:
-    """Describe an error and its position, without the lines around it: they may hold a secret."""
+    """Return the error and its position, without the lines around it: they may hold a secret."""
     if isinstance(error, yaml.MarkedYAMLError):
         parts = [part for part in (error.context, error.problem) if part]
         mark = error.problem_mark or error.context_mark
@@ -75,7 +75,7 @@ def _yaml_error_text(error: Exception) -> str:
 
 
 def _validation_error_text(problem: str, settings: type) -> str:
-    """Turn msgspec's message into one that begins with the path and ends with what is allowed."""
+    """Return msgspec's message with the path before it and what is allowed behind it."""
     text, _, where = problem.partition(" - at `$")
     where = where.rstrip("`").lstrip(".")
     unknown = UNKNOWN_FIELD.fullmatch(text)

@@ -11,7 +11,7 @@ import pytest
 
 from dev import engine
 
-ISOLATED = ["sh", "dev/isolated.sh"]
+ISOLATED = ["sh", "dev/shell/isolated.sh"]
 MOST_WORKERS = 8
 
 

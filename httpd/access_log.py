@@ -12,7 +12,7 @@ from structlog.typing import FilteringBoundLogger
 from httpd.auth import CALLER, SAFE_METHODS
 
 LINES_PER_SECOND = 10
-MAX_DATA_PATH_LENGTH = 512
+MAX_LOGGED_PATH = 512
 # The route of a path that does not exist.
 UNMATCHED = "unmatched"
 # Marks heartbeats and deletions of nodes, which the audit log records.
@@ -83,7 +83,7 @@ class AccessLog:
             "caller": answered.caller,
             "remote": answered.remote,
             "method": answered.method,
-            "path": answered.path[:MAX_DATA_PATH_LENGTH],
+            "path": answered.path[:MAX_LOGGED_PATH],
             "status": status,
             "milliseconds": round(seconds * 1000, 1),
         }

@@ -25,7 +25,7 @@ def build_app(
     *,
     routes: Iterable[web.AbstractRouteDef],
     keyring: Keyring,
-    statuses: Mapping[type[Exception], int],
+    status_by_error: Mapping[type[Exception], int],
     metrics: CollectorRegistry,
     request_metrics: RequestMetrics,
     swagger: str,
@@ -37,16 +37,16 @@ def build_app(
 ) -> web.Application:
     """Return the application: the daemon's routes, and those that every daemon has.
 
-    ``statuses`` maps each of the daemon's exceptions to its status. ``unavailable_reason`` returns
-    why the daemon cannot serve at present (GET /healthz is 503 then), or None. ``swagger`` is the
-    text of the Swagger document, in YAML.
+    ``status_by_error`` maps each of the daemon's exceptions to its status. ``unavailable_reason``
+    returns why the daemon cannot serve at present (GET /healthz is 503 then), or None. ``swagger``
+    is the text of the Swagger document, in YAML.
     """
     may_be_open = {HEALTH: True, METRICS: open_metrics, SWAGGER: open_swagger}
     middleware = Middleware(
         keyring=keyring,
         permits=permits,
         open_paths={path for path, is_open in may_be_open.items() if is_open},
-        errors=ErrorTable(statuses, log=log),
+        errors=ErrorTable(status_by_error, log=log),
         recorder=RequestRecorder(metrics=request_metrics, access_log=AccessLog(log)),
     )
     common_routes = [

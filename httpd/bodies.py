@@ -31,7 +31,7 @@ async def read_body(
     limit: int = DEFAULT_MAX_BODY_BYTES,
     seconds: float = BODY_TIMEOUT_SECONDS,
 ) -> bytes:
-    """Read the whole body, of at most ``limit`` bytes, within ``seconds``.
+    """Return the whole body, of at most ``limit`` bytes, read within ``seconds``.
 
     Raises:
         CompressedBody: it has a Content-Encoding.
@@ -42,7 +42,7 @@ async def read_body(
     """
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise CompressedBody("send the body as it is, without Content-Encoding")
-    _check_size(request.content_length or 0, limit)
+    _check_size(_announced_size(request), limit)
     content = request.content
     try:
         if content.is_eof():  # all of it came with its headers, as small bodies do
@@ -56,6 +56,11 @@ async def read_body(
         raise BodyTooSlow(f"the body did not arrive within {seconds:g} seconds") from error
     except (web.PayloadAccessError, web.RequestPayloadError, ConnectionError) as error:
         raise BadInput("the body broke off or is framed wrongly") from error
+
+
+def _announced_size(request: web.Request) -> int:
+    # llhttp accepts any number of zeros before it; Python converts no more than 4,300 digits.
+    return int(request.headers.get("Content-Length", "").lstrip("0") or 0)
 
 
 async def _read(chunks: AsyncIterator[bytes], limit: int) -> bytes:
@@ -77,7 +82,7 @@ def decode(
     *,
     has_unique_keys: Callable[[bytes, T], bool] | None = None,
 ) -> T:
-    """Decode a JSON body; unknown fields, wrong types and repeated keys are refused.
+    """Return a decoded JSON body; unknown fields, wrong types and repeated keys are refused.
 
     ``has_unique_keys`` is a quick check: True means that no key is repeated.
 

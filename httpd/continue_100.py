@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 from multidict import CIMultiDict
 
-Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+RequestHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-EXPECTS_CONTINUE = web.RequestKey("waiting", bool)
+EXPECTS_CONTINUE = web.RequestKey("expects_continue", bool)
 
 
 class DeferredContinue:
@@ -17,18 +17,18 @@ class DeferredContinue:
     of its own, which would reveal to clients without a key which paths exist.
     """
 
-    def __init__(self, ordinary: Answer) -> None:
-        self._inner_handler = ordinary
+    def __init__(self, handler: RequestHandler) -> None:
+        self._handler = handler
 
     def __call__(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
         """Answer a request."""
         if "Expect" not in request.headers:
-            return self._inner_handler(request)
+            return self._handler(request)
         headers = CIMultiDict(request.headers)
         expected = headers.pop("Expect")
         without_expect = request.clone(headers=headers)
         without_expect[EXPECTS_CONTINUE] = expected.lower() == "100-continue"
-        return self._inner_handler(without_expect)
+        return self._handler(without_expect)
 
 
 async def send_continue(request: web.Request) -> None:

@@ -30,7 +30,7 @@ class Forbidden(Exception):
     """The key is valid, but does not allow this."""
 
 
-COMMON_STATUSES: Mapping[type[Exception], int] = {
+STATUS_BY_ERROR: Mapping[type[Exception], int] = {
     BadInput: HTTPStatus.BAD_REQUEST,
     BodyTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     BodyTooSlow: HTTPStatus.REQUEST_TIMEOUT,
@@ -55,7 +55,7 @@ class ErrorTable:
     """
 
     def __init__(self, table: Mapping[type[Exception], int], *, log: FilteringBoundLogger) -> None:
-        self._table = {**COMMON_STATUSES, **table}
+        self._table = {**STATUS_BY_ERROR, **table}
         self._log = log
 
     def problem(self, error: Exception, *, path: str) -> Problem:

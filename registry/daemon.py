@@ -147,7 +147,7 @@ def build_application(
         ],
         keyring=keyring,
         permits=permits,
-        statuses=STATUS_BY_ERROR,
+        status_by_error=STATUS_BY_ERROR,
         metrics=metrics,
         request_metrics=request_metrics,
         swagger=files("registry").joinpath("swagger.yml").read_text("utf-8"),

@@ -1,6 +1,7 @@
 """The real parts that tests share, and what becomes of a test whose part is missing."""
 
 import fcntl
+import gc
 import os
 import secrets
 import shutil
@@ -13,6 +14,7 @@ from typing import Any
 import docker
 import docker.errors
 import pytest
+from hypothesis import settings
 
 from dev import engine
 from dev.images import build_busybox, find_static_busybox
@@ -25,6 +27,9 @@ from tests.support.requirements import need, need_root
 TOP = Path(__file__).parents[1]
 MUST_RUN = os.environ.get("CI") == "true"
 
+# For `make test-fast`; `make test` tries 100 examples, or what a test says.
+settings.register_profile("fast", max_examples=20)
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest, so that at the end no worker is waited for long."""
@@ -34,6 +39,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _expected_duration(item: pytest.Item) -> tuple[bool, bool]:
     """Return something that is greater for a test that is expected to take longer."""
     return item.get_closest_marker("long") is not None, item.get_closest_marker("real") is not None
+
+
+def pytest_collection_finish() -> None:
+    """Keep the collector of garbage from looking at modules and tests again and again."""
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

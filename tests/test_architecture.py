@@ -1,4 +1,4 @@
-"""The map in CONTRIBUTING.md shows every folder, with what it really imports."""
+"""CONTRIBUTING.md is true: its map shows every folder, and constructors are as small as it says."""
 
 import ast
 import re
@@ -6,12 +6,17 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import pytest
+
 TOP = Path(__file__).parents[1]
 PACKAGES = ("agent", "registry", "httpd", "config")
 # Their top-level files are rows of their own: wiring, commands and the shared types.
 DAEMONS = ("agent", "registry")
+COMPOSITION_ROOTS = (TOP / "agent" / "daemon.py", TOP / "registry" / "daemon.py")
+MAX_CONSTRUCTOR_PARAMETERS = 5
 
 
+@pytest.fixture(scope="module")
 def imports_by_row() -> dict[str, set[str]]:
     """Return what each row of the map imports, as rows."""
     found: dict[str, set[str]] = defaultdict(set)
@@ -67,16 +72,17 @@ def rows_of_the_page() -> Mapping[str, set[str]]:
     return {name: set(re.findall(r"`([^`]+)`", imports)) for name, imports in rows}
 
 
-def test_the_map_shows_every_folder_with_what_it_imports() -> None:
-    assert rows_of_the_page() == imports_by_row()
+def test_the_map_shows_every_folder_with_what_it_imports(
+    imports_by_row: Mapping[str, set[str]],
+) -> None:
+    assert rows_of_the_page() == imports_by_row
 
 
-def test_no_folders_import_each_other_in_a_circle() -> None:
+def test_no_folders_import_each_other_in_a_circle(imports_by_row: Mapping[str, set[str]]) -> None:
     # A folder and those in it are one: its own files may use what lies deeper, and the reverse.
-    arrows = imports_by_row()
-    tops = {row: outermost(row) for row in arrows}
+    tops = {row: outermost(row) for row in imports_by_row}
     merged: dict[str, set[str]] = defaultdict(set)
-    for row, targets in arrows.items():
+    for row, targets in imports_by_row.items():
         merged[tops[row]] |= {tops[target] for target in targets} - {tops[row]}
 
     left = dict(merged)
@@ -90,3 +96,28 @@ def outermost(row: str) -> str:
     """Return ``agent/apps/`` for ``agent/apps/operations/``, and any shorter row as it is."""
     parts = row.rstrip("/").split("/")
     return row if len(parts) <= 2 else f"{'/'.join(parts[:2])}/"
+
+
+def test_a_constructor_takes_at_most_five_parameters() -> None:
+    files = {
+        path
+        for folder in (*PACKAGES, "bench", "dev", "tests")
+        for path in (TOP / folder).rglob("*.py")
+    }
+    found = [
+        f"{file.relative_to(TOP)}: {node.name}"
+        for file in sorted(files - {*COMPOSITION_ROOTS})
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.ClassDef)
+        and constructor_parameters(node) > MAX_CONSTRUCTOR_PARAMETERS
+    ]
+    assert found == []
+
+
+def constructor_parameters(node: ast.ClassDef) -> int:
+    """Return how many parameters the class's own ``__init__`` takes besides ``self``."""
+    return sum(
+        len([*made.args.posonlyargs, *made.args.args, *made.args.kwonlyargs]) - 1
+        for made in node.body
+        if isinstance(made, ast.FunctionDef) and made.name == "__init__"
+    )

@@ -31,11 +31,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         (source / name).write_bytes((TOP / name).read_bytes())
     for name in FOLDERS:
         copytree(TOP / name, source / name, ignore=ignore_patterns("__pycache__"))
-    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    # What an installer calls of the project's build backend.
+    build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
     subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", folder, source],
-        check=True,
-        capture_output=True,
+        [sys.executable, "-c", build, folder], cwd=source, check=True, capture_output=True
     )
     (built,) = folder.glob("*.whl")
     return zipfile.ZipFile(built).namelist()

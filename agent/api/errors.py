@@ -15,7 +15,7 @@ from agent.engine.protocol import (
 from agent.state.store import StoreError
 
 # A class stands for its subclasses, except those that are listed themselves.
-STATUSES: Mapping[type[Exception], int] = {
+STATUS_BY_ERROR: Mapping[type[Exception], int] = {
     app_errors.InvalidApp: HTTPStatus.BAD_REQUEST,
     app_errors.InvalidLabel: HTTPStatus.BAD_REQUEST,
     app_errors.InvalidPassword: HTTPStatus.BAD_REQUEST,

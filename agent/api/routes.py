@@ -100,15 +100,15 @@ class AppsApi:
 
     async def start(self, request: web.Request) -> web.Response:
         """Answer PUT /v1/apps/NAME/start with 200 and the app, which runs by then."""
-        return await _run_change(request, self._apps.start)
+        return await _change(request, self._apps.start)
 
     async def stop(self, request: web.Request) -> web.Response:
         """Answer PUT /v1/apps/NAME/stop with 200 and the app, which has ended by then."""
-        return await _run_change(request, self._apps.stop)
+        return await _change(request, self._apps.stop)
 
     async def rebuild(self, request: web.Request) -> web.Response:
         """Answer PUT /v1/apps/NAME/rebuild with 200 and the app in its new container."""
-        return await _run_change(request, self._apps.rebuild)
+        return await _change(request, self._apps.rebuild)
 
     async def delete(self, request: web.Request) -> web.Response:
         """Answer DELETE /v1/apps/NAME with 200 and a message; with 202 and the app if asynchronous.
@@ -179,7 +179,7 @@ class AppsApi:
         self._logs.close()
 
 
-async def _run_change(request: web.Request, change: ChangeMethod) -> web.Response:
+async def _change(request: web.Request, change: ChangeMethod) -> web.Response:
     requester = requests.requester(request)
     return _respond(request, await change(_app_name(request), requester), requester)
 

@@ -15,9 +15,9 @@ from agent.apps.defaults import AppDefaults
 from agent.apps.disk import DiskGuard
 from agent.apps.operations import Operations
 from agent.apps.operations.create import CreateOperation
-from agent.apps.operations.credentials import PasswordOperation
 from agent.apps.operations.labels import LabelsOperation
 from agent.apps.operations.lifecycle import DeleteOperation, StartOperation, StopOperation
+from agent.apps.operations.password import PasswordOperation
 from agent.apps.operations.rebuild import RebuildOperation
 from agent.apps.operations.runner import OperationRunner
 from agent.apps.operations.update import UpdateOperation

@@ -46,9 +46,7 @@ class Ports:
         self._engine = engine
         self._repository = repository
         self._probe = probe
-        self._pick_from = [port for port in pick_from if port not in probe.ephemeral] or list(
-            pick_from
-        )
+        self._pick_from = _without(pick_from, probe.ephemeral) or list(pick_from)
         self._log = log
 
     async def published(self) -> list[Container]:
@@ -100,6 +98,13 @@ class Ports:
         raise NoFreePort(
             f"no port of {self._pick_from[0]}-{self._pick_from[-1]} is free; widen `apps.ports`"
         )
+
+
+def _without(ports: range, lent: range) -> list[int]:
+    """Return the ports below and above those that the kernel lends."""
+    below = range(ports.start, min(ports.stop, lent.start))
+    above = range(max(ports.start, lent.stop), ports.stop)
+    return [*below, *above]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Collection
 from functools import partial
 
 from agent.apps.operations import Operations
-from agent.apps.operations.runner import OperationRunner, Requester, Run
+from agent.apps.operations.runner import OperationRunner, Requester, Work
 from agent.apps.queries import AppQueries, HostedAppsQuery, Stats
 from agent.apps.repository import AppRepository
 from agent.apps.views import AppView
@@ -42,56 +42,56 @@ class Apps:
         # An operation under way may delete the app of that name.
         if self._runner.status(wanted.name) is None:
             self._operations.create.check_name(wanted.name)
-        run = partial(self._operations.create.run, wanted=wanted)
-        await self._runner.run(wanted.name, "create", requester, run)
+        work = partial(self._operations.create.run, wanted=wanted)
+        await self._runner.perform(wanted.name, "create", requester, work)
         return await self._queries.one(wanted.name)
 
     async def update(self, name: str, changes: AppChanges, requester: Requester) -> AppView:
         """Change fields of an app."""
-        run = partial(self._operations.update.run, changes=changes)
-        return await self._run(name, "update", requester, run)
+        work = partial(self._operations.update.run, changes=changes)
+        return await self._change(name, "update", requester, work)
 
     async def rebuild(self, name: str, requester: Requester) -> AppView:
         """Pull an app's image and replace its container."""
-        return await self._run(name, "rebuild", requester, self._operations.rebuild.run)
+        return await self._change(name, "rebuild", requester, self._operations.rebuild.run)
 
     async def start(self, name: str, requester: Requester) -> AppView:
         """Start an app."""
-        return await self._run(name, "start", requester, self._operations.start.run)
+        return await self._change(name, "start", requester, self._operations.start.run)
 
     async def stop(self, name: str, requester: Requester) -> AppView:
         """Stop an app."""
-        return await self._run(name, "stop", requester, self._operations.stop.run)
+        return await self._change(name, "stop", requester, self._operations.stop.run)
 
     async def delete(
         self, name: str, requester: Requester, *, keep_data: bool = False
     ) -> AppView | None:
         """Remove an app and, unless it is to be kept, its data; None once it is gone."""
         self._repository.get(name)
-        run = partial(self._operations.delete.run, keep_data=keep_data)
-        ended = await self._runner.run(name, "delete", requester, run)
+        work = partial(self._operations.delete.run, keep_data=keep_data)
+        ended = await self._runner.perform(name, "delete", requester, work)
         return None if ended else await self._queries.one(name)
 
     async def set_password(self, name: str, password: str, requester: Requester) -> AppView:
         """Set the password of the app's user."""
-        run = partial(self._operations.password.run, password=password)
-        return await self._run(name, "keys", requester, run)
+        work = partial(self._operations.password.run, password=password)
+        return await self._change(name, "keys", requester, work)
 
     async def add_label(self, name: str, label: str, requester: Requester) -> AppView:
         """Add a label to an app."""
-        run = partial(self._operations.labels.add, label=label)
-        return await self._run(name, "label", requester, run)
+        work = partial(self._operations.labels.add, label=label)
+        return await self._change(name, "label", requester, work)
 
     async def remove_label(self, name: str, label: str, requester: Requester) -> AppView:
         """Remove a label from an app."""
-        run = partial(self._operations.labels.remove, label=label)
-        return await self._run(name, "label", requester, run)
+        work = partial(self._operations.labels.remove, label=label)
+        return await self._change(name, "label", requester, work)
 
-    async def _run(
-        self, name: str, operation: OperationKind, requester: Requester, run: Run
+    async def _change(
+        self, name: str, operation: OperationKind, requester: Requester, work: Work
     ) -> AppView:
         self._repository.get(name)
-        await self._runner.run(name, operation, requester, run)
+        await self._runner.perform(name, operation, requester, work)
         return await self._queries.one(name)
 
     async def all(

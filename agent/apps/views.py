@@ -1,6 +1,6 @@
 """The record of an app: what was asked for, and what the engine says."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -67,18 +67,7 @@ class AppView(AppSpec, frozen=True, kw_only=True):
 
 def summary(app: App, container: Container | None, operation: OperationStatus | None) -> AppView:
     """Return the record as a list shows it."""
-    return AppView(
-        **spec_values(app),
-        labels=app.labels,
-        state=_state(app, container, operation),
-        desired=app.desired,
-        container_id=container.id if container else None,
-        image_id=container.image_id if container else None,
-        created_at=app.created_at,
-        message=_unpublished_ports(app, container) or app.message,
-        password=_password(app),
-        progress=_progress(operation) if operation else None,
-    )
+    return _view(app, container, operation)
 
 
 def full(
@@ -86,8 +75,10 @@ def full(
 ) -> AppView:
     """Return the whole record."""
     ran = container is not None and container.started_at is not None
-    return msgspec.structs.replace(
-        summary(app, container, operation),
+    return _view(
+        app,
+        container,
+        operation,
         started_at=container.started_at if container else None,
         finished_at=container.finished_at if container else None,
         exit_code=container.exit_code if container else None,
@@ -99,6 +90,24 @@ def full(
 def without_env_values(record: AppView) -> AppView:
     """Hide the values of the environment from those who may only read."""
     return msgspec.structs.replace(record, env=dict.fromkeys(record.env))
+
+
+def _view(
+    app: App, container: Container | None, operation: OperationStatus | None, **inspected: Any
+) -> AppView:
+    return AppView(
+        **spec_values(app),
+        labels=app.labels,
+        state=_state(app, container, operation),
+        desired=app.desired,
+        container_id=container.id if container else None,
+        image_id=container.image_id if container else None,
+        created_at=app.created_at,
+        message=_unpublished_ports(app, container) or app.message,
+        password=_password(app),
+        progress=_progress(operation) if operation else None,
+        **inspected,
+    )
 
 
 def _state(app: App, container: Container | None, operation: OperationStatus | None) -> str:

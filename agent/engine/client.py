@@ -1,4 +1,4 @@
-"""Reads and streams of the engine: aiohttp over its socket, in the event loop, without a thread."""
+"""Reads and streams of the engine, over its Unix socket by aiohttp."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -18,8 +18,8 @@ from agent.engine.single_flight import SingleFlight
 T = TypeVar("T")
 OLDEST = (1, 41)  # Docker Engine 20.10
 TESTED = (1, 47)  # Docker Engine 27 to 29
-HOST = "http://docker"  # the connection is the socket; the engine accepts any host name
-# A thousand containers are two MiB.
+HOST = "http://docker"  # the engine accepts any host name
+# A list of a thousand containers has two MiB.
 LONGEST_ANSWER = 1 << 26
 NO_QUERY: Mapping[str, str] = MappingProxyType({})
 
@@ -28,10 +28,10 @@ VERSION = msgspec.json.Decoder(Version)
 
 
 class EngineClient:
-    """Asks the engine at a Unix socket, which need not be there yet.
+    """A client of the engine at a Unix socket, which need not exist yet.
 
-    ``timeout_seconds`` bounds each question and the wait for the beginning of each stream,
-    ``longest_answer`` the bytes of an answer that is read whole.
+    ``timeout_seconds`` limits each read, and the time until a stream begins. ``longest_answer`` is
+    the limit in bytes of a response that is read completely.
     """
 
     def __init__(
@@ -46,11 +46,11 @@ class EngineClient:
         self._flights = SingleFlight()
 
     async def api_version(self) -> str:
-        """Return the version of the API that both sides speak; it is asked for when not known.
+        """Return the version of the API to use; the engine is asked if it is not known.
 
         Raises:
-            EngineTooOld: there is none.
-            EngineUnavailable: the engine is not there, or this is closed.
+            EngineTooOld: the engine speaks no version that this agent does.
+            EngineUnavailable: the engine cannot be reached, or this client is closed.
 
         """
         if self._api_version is None:
@@ -64,7 +64,7 @@ class EngineClient:
             return common_version(VERSION.decode(body))
 
     def forget_version(self) -> None:
-        """Ask for the version again at the next call: the engine may have been upgraded."""
+        """Ask the engine for its version at the next call, since it may have been upgraded."""
         self._api_version = None
 
     async def get(
@@ -75,23 +75,21 @@ class EngineClient:
         query: Mapping[str, str] = NO_QUERY,
         seconds: float | None = None,
     ) -> T:
-        """Return what ``read`` makes of the answer, which callers who ask the same share.
+        """Return the result of ``read`` on the response's body.
 
-        ``seconds`` is how long this caller waits, where that is less than ``timeout_seconds``; it
-        shares with those who wait as long, and so is not held up by any number of others.
+        Callers that read the same at the same time, with the same time limit, share one request.
+        ``seconds`` is a shorter time limit than ``timeout_seconds``.
 
         Raises:
-            EngineUnavailable: the engine is not there, or does not answer in time.
-            EngineError: it refused, or its answer has another shape than it should.
+            EngineUnavailable: the engine cannot be reached, or does not answer in time.
+            EngineError: it refused, or its response is malformed.
 
         """
         target = f"{path}?{urlencode(query)}" if query else path
 
-        async def ask() -> T:
-            async with (
-                within(self.timeout_seconds),
-                self._response("GET", f"/v{await self.api_version()}{target}") as response,
-            ):
+        async def ask() -> T:  # it ends when no caller waits, so it needs no limit of its own
+            versioned = f"/v{await self.api_version()}{target}"
+            async with self._response("GET", versioned) as response:
                 body = await self._whole(response)
             with understood():
                 return read(body)
@@ -109,13 +107,13 @@ class EngineClient:
         headers: Mapping[str, str] | None = None,
         idle_seconds: float | None = None,
     ) -> AsyncGenerator[bytes]:
-        """Return what the engine sends, as it comes; close the generator to end the call.
+        """Yield the chunks of a response as they arrive; close the generator to end the request.
 
-        The engine has to wait while nobody takes it. ``idle_seconds`` bounds its silence.
+        ``idle_seconds`` is the longest time between two chunks.
 
         Raises:
-            EngineTimeout: the silence was longer.
-            EngineError: the engine refused, or went away.
+            EngineTimeout: no chunk arrived in ``idle_seconds``.
+            EngineError: the engine refused, or closed the connection.
 
         """
         target = f"/v{await self.api_version()}{path}?{urlencode(query)}"
@@ -183,10 +181,10 @@ class EngineClient:
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._closed:
-            raise EngineUnavailable("the agent ends, and asks the container engine no more")
-        if self._session is None:  # it belongs to the event loop, which must run by then
+            raise EngineUnavailable("the agent is stopping and asks the container engine no more")
+        if self._session is None:  # a session can be made only while the event loop runs
             self._session = aiohttp.ClientSession(
-                # The callers bound what is asked at the same time, each kind by itself.
+                # The callers limit the number of requests at the same time, for each kind.
                 connector=aiohttp.UnixConnector(self._socket_path, limit=0),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"Accept-Encoding": "identity"},
@@ -195,26 +193,26 @@ class EngineClient:
         return self._session
 
     async def close(self) -> None:
-        """Close all reads and streams, also those that callers wait for."""
+        """Close all reads and streams; callers that wait for one get an error."""
         self._closed = True
-        self.forget_version()  # so that a later call asks for the version, and fails
+        self.forget_version()  # a later call has to ask for it, and fails
         if self._session is not None:
             await self._session.close()
 
 
 async def _chunk(response: aiohttp.ClientResponse) -> bytes:
-    """Return the next bytes as soon as there are any; nothing at the end."""
+    """Return the next bytes as soon as some arrive; ``b""`` at the end."""
     try:
         return await response.content.readany()
-    except RuntimeError as error:  # so aiohttp calls a connection that ended between two reads
+    except RuntimeError as error:  # what aiohttp raises if the connection ends between two reads
         raise aiohttp.ClientPayloadError(str(error)) from error
 
 
 def common_version(said: Version) -> str:
-    """Choose the version of the API: the engine's newest, but none newer than was tested.
+    """Return the version of the API to use: the engine's newest, but at most the newest tested.
 
     Raises:
-        EngineTooOld: there is none that both sides speak.
+        EngineTooOld: the engine speaks no version that this agent does.
 
     """
     newest, oldest = _numbers(said.api_version), _numbers(said.min_api_version)

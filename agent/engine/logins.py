@@ -1,4 +1,4 @@
-"""Names of images, and the logins at the registries of images."""
+"""Names of images, and logins at registries of images."""
 
 import base64
 import json
@@ -16,9 +16,9 @@ HUB = "docker.io"
 
 @dataclass(frozen=True, kw_only=True)
 class ImageRegistryLogin:
-    """A login at a server of images, or at a part of it (``images.example.com:5000/team``).
+    """A login at a registry of images, or at a part of it (``images.example.com:5000/team``).
 
-    The password is read when it is used, so that a new one counts from the next pull on.
+    The password file is read at each pull, so a changed password is used at the next one.
     """
 
     server: str
@@ -26,13 +26,13 @@ class ImageRegistryLogin:
     password_file: Path
 
     def covers(self, repository: str) -> bool:
-        """Whether an image of this repository, its server included, is fetched with this login."""
+        """Return whether images of this repository, a full name, are pulled with this login."""
         server = self.server.rstrip("/")
         return repository == server or repository.startswith(server + "/")
 
 
 def full_name(repository: str) -> str:
-    """Return a repository's name with its server, which is left out for Docker Hub."""
+    """Return a repository's name with its server; a name without a server is Docker Hub's."""
     server, path = resolve_repository_name(repository)
     if server == HUB:
         return f"{HUB}/{path.removeprefix('library/')}"
@@ -40,15 +40,15 @@ def full_name(repository: str) -> str:
 
 
 def pull_query(reference: str) -> dict[str, str]:
-    """Return what a pull asks the engine for; without a tag it would fetch all that there are."""
+    """Return the query of a pull. The tag defaults to ``latest``: without one, all are pulled."""
     repository, tag = parse_repository_tag(reference)
     return {"fromImage": repository, "tag": tag or "latest"}
 
 
 def came_from_registry(reference: str, digests: Sequence[str]) -> bool:
-    """Return whether an image is known to a registry by the repository of this reference.
+    """Return whether an image was pulled from, or pushed to, the repository of this reference.
 
-    The same image may have been pushed under other names: those tell nothing about this one.
+    Digests of other repositories do not count: the same image may have been pushed there.
     """
     repository, _ = parse_repository_tag(reference)
     known = {digest.partition("@")[0] for digest in digests}
@@ -56,7 +56,7 @@ def came_from_registry(reference: str, digests: Sequence[str]) -> bool:
 
 
 def login_header(reference: str, logins: Sequence[ImageRegistryLogin]) -> dict[str, str]:
-    """Return the header that carries the login with the longest match, nothing without one.
+    """Return the header with the login whose server matches longest; empty if none matches.
 
     Raises:
         ImageUnavailable: the password cannot be read.

@@ -27,14 +27,14 @@ from agent.engine.protocol import (
 from config.address import MAX_PORT
 
 PERIOD = 100_000  # microseconds; CpuQuota is what a container may use of them
-# Of the engine's default set, what neither a web application nor an SSH server needs: making
-# device files, forging packets, and giving files capabilities that outlive the process.
+# Capabilities of the engine's default set that neither web applications nor SSH servers need: to
+# make device files, to forge packets, and to give files capabilities.
 DROPPED = ["MKNOD", "NET_RAW", "SETFCAP"]
-# Every column but the last is free of blanks, whatever a process calls itself.
-# An app's processes may carry megabytes of arguments each, so a line is cut.
+# Only the last column can contain blanks. The arguments of a process may be megabytes long, so a
+# line is truncated.
 PS = "-eo pid,ppid,user:32,pcpu,rss,etimes,args --cols 4096"
 COLUMNS = 7
-TCP_PORT = re.compile(r"[0-9]{1,5}/tcp")  # an image may also hold a range, which names no one port
+TCP_PORT = re.compile(r"[0-9]{1,5}/tcp")  # a range of ports, which an image may hold, is ignored
 
 
 _LIST = msgspec.json.Decoder(list[answers.Listed])
@@ -49,9 +49,9 @@ _STATS = msgspec.json.Decoder(answers.Stats)
 
 
 def info(answer: bytes) -> EngineInfo:
-    """Read the engine's information on itself and its host."""
+    """Return the engine's information on itself and its host."""
     entry = _INFO.decode(answer)
-    # The engine accepts each of these limits, and leaves out those that its kernel lacks.
+    # The engine accepts all of these limits, and ignores those that its kernel does not support.
     limits = {
         "cpu": entry.cpu_cfs_period and entry.cpu_cfs_quota,
         "memory": entry.memory_limit,
@@ -69,7 +69,7 @@ def info(answer: bytes) -> EngineInfo:
 
 
 def containers(answer: bytes) -> list[Container]:
-    """Read a list of containers."""
+    """Return the containers of a list."""
     return [_container(entry) for entry in _LIST.decode(answer)]
 
 
@@ -85,13 +85,13 @@ def _container(entry: answers.Listed) -> Container:
         ports=frozenset(
             port.public_port
             for port in entry.ports or ()
-            if port.public_port and port.type == "tcp"  # one of UDP is another port
+            if port.public_port and port.type == "tcp"
         ),
     )
 
 
 def inspected(answer: bytes) -> InspectedContainer:
-    """Read the inspection of a container."""
+    """Return the container that was inspected."""
     entry = _INSPECTED.decode(answer)
     state, config, host = entry.state, entry.config, entry.host_config
     return InspectedContainer(
@@ -116,13 +116,13 @@ def inspected(answer: bytes) -> InspectedContainer:
 
 
 def _exit_code(state: answers.State) -> int | None:
-    # While it runs again, the engine says 0.
+    # The engine reports 0 for a container that runs.
     unknown = state.status in ("running", "paused") or _time(state.finished_at) is None
     return None if unknown else state.exit_code
 
 
 def _published(bindings: Mapping[str, list[answers.Binding] | None]) -> frozenset[int]:
-    # One port of the container may answer on two of the host.
+    # A port of the container may be published on several ports of the host.
     return frozenset(
         int(outside.host_port)
         for leading_in in bindings.values()
@@ -140,7 +140,7 @@ def _environment(pairs: list[str] | None) -> dict[str, str]:
 
 
 def image(answer: bytes, reference: str) -> Image:
-    """Read the inspection of the image with this reference."""
+    """Return the image with this reference that was inspected."""
     entry = _IMAGE.decode(answer)
     config = entry.config or answers.Config()
     return Image(
@@ -158,12 +158,12 @@ def _tcp_port(exposed: str) -> int | None:
 
 
 def volume_labels(answer: bytes) -> dict[str, str]:
-    """Read the labels of a volume."""
+    """Return the labels of a volume."""
     return _VOLUME.decode(answer).labels or {}
 
 
 def processes(answer: bytes) -> list[Process]:
-    """Read the rows of the host's ps."""
+    """Return the processes in the rows of the host's ps."""
     rows = _TOP.decode(answer).processes or []
     return [_process(row) for row in rows if len(row) >= COLUMNS]
 
@@ -182,10 +182,11 @@ def _process(row: list[str]) -> Process:
 
 
 def sample(answer: bytes) -> Sample | None:
-    """Read a sample; the engine returns one of no time for a container that does not run.
+    """Return a sample, None for a container that does not run.
 
-    One that runs may lack figures: a kernel need not count the memory of containers.
+    Figures of memory are None if the kernel does not count the memory of containers.
     """
+    # The sample of a container that does not run has no time.
     if _READ.decode(answer).read == NEVER:
         return None
     entry = _STATS.decode(answer)
@@ -208,7 +209,7 @@ def sample(answer: bytes) -> Sample | None:
 def _used(memory: answers.Memory) -> int | None:
     if memory.usage is None:
         return None
-    # What the kernel would give back at once is no use of memory: total_ in cgroup v1.
+    # Page cache that the kernel can reclaim is not counted. In cgroup v1 its name has a prefix.
     details = memory.stats or {}
     cached = details.get("total_inactive_file", details.get("inactive_file", 0))
     return max(0, memory.usage - cached)
@@ -219,7 +220,7 @@ def _blocks(entries: list[answers.Block], operation: str) -> int:
 
 
 def event(line: bytes, label: str) -> ContainerEvent:
-    """Read an event of a container that has the label."""
+    """Return an event of a container; ``label`` is the label that holds the app's name."""
     entry = _EVENT.decode(line)
     return ContainerEvent(
         action=entry.action,
@@ -229,11 +230,11 @@ def event(line: bytes, label: str) -> ContainerEvent:
 
 
 def file_content(archive: bytes, path: str) -> bytes:
-    """Read a regular file as the engine packs it: a tar of one member.
+    """Return the content of a regular file from the engine's archive, a tar with one member.
 
     Raises:
-        EngineConflict: it is no regular file.
-        EngineRefused: it is longer than what there is of the archive.
+        EngineConflict: the member is not a regular file.
+        EngineRefused: the archive is malformed, or was truncated.
 
     """
     try:
@@ -244,7 +245,7 @@ def file_content(archive: bytes, path: str) -> bytes:
                 return content.read()
     except tarfile.TarError as error:
         raise EngineRefused(f"{path} in the container cannot be read") from error
-    raise EngineConflict(f"{path} in the container is no regular file")
+    raise EngineConflict(f"{path} in the container is not a regular file")
 
 
 def host_options(spec: ContainerSpec) -> dict[str, Any]:
@@ -270,7 +271,7 @@ def host_options(spec: ContainerSpec) -> dict[str, Any]:
 
 
 def _bindings(spec: ContainerSpec) -> dict[int, list[tuple[str, int]]]:
-    # One port of the container may answer on two of the host.
+    # A port of the container may be published on several ports of the host.
     bindings: dict[int, list[tuple[str, int]]] = {}
     for inside, outside in spec.ports:
         bindings.setdefault(inside, []).append((spec.bind, outside))

@@ -23,7 +23,7 @@ class SingleFlight:
     async def share(self, key: str, ask: Callable[[], Awaitable[T]]) -> T:
         """Return what ``ask`` returns, or what the same question of another caller did.
 
-        ``ask`` is to have a time limit of its own. It is cancelled once no caller waits for it.
+        It is cancelled once no caller waits for it, so the time limits of the callers are its own.
         """
         call = self._waiting.get(key)
         if call is None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from agent.reporting.connections import RegistryConnection
 from agent.state.errors import IdentityError
 from agent.state.identity import Identity
-from registry.client.client import CloneRefused, NotFound, RegistryError
+from registry.client.client import HostnameTaken, NotFound, RegistryError
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ async def _deregister(
         outcome = "taken out"
     except NotFound:
         outcome = "was not listed"
-    except CloneRefused as failure:
+    except HostnameTaken as failure:
         return DeregistrationResult(url, hostname, done=False, outcome=f"left alone: {failure}")
     except RegistryError as failure:
         return DeregistrationResult(url, hostname, done=False, outcome=f"NOT taken out: {failure}")

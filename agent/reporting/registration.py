@@ -7,7 +7,7 @@ from structlog.typing import FilteringBoundLogger
 from agent.reporting.connections import RegistryConnection
 from agent.state.errors import IdentityError
 from agent.state.identity import Identity
-from registry.client.client import CloneRefused, NotFound, RegistryError
+from registry.client.client import HostnameTaken, NotFound, RegistryError
 from registry.message import Heartbeat
 
 
@@ -65,7 +65,7 @@ class Registration:
 
     async def _remove(self, name: str) -> None:
         key = self._identity.node_key(self._url, name)
-        with suppress(NotFound, CloneRefused):
+        with suppress(NotFound, HostnameTaken):
             await self._registry.forget(name, agent_id=self._identity.id, key=key)
         self._identity.release(self._url, name)
         self._log.info("former name removed", node=name)

@@ -65,6 +65,7 @@ class ApplicationServer:
         await self._app.shutdown()
         await self._limiter.drain(seconds)
         await self._server.shutdown(CANCEL_SECONDS)
+        self._limiter.abort()  # the lane's connections, which aiohttp does not know
         await self._app.cleanup()
 
 

@@ -47,7 +47,7 @@ def _layers(transport: asyncio.WriteTransport | None) -> list[asyncio.WriteTrans
     return list(dict.fromkeys([transport, transport.get_extra_info(RAW_TRANSPORT, transport)]))
 
 
-class Backend:
+class Responders:
     """Who answers the requests of a listener's connections: the lane, if there is one, and aiohttp.
 
     All connections are read through one buffer: what is read is copied before the next read.
@@ -70,10 +70,10 @@ class HttpConnection(asyncio.BufferedProtocol):
     """
 
     def __init__(
-        self, limiter: ConnectionLimiter, backend: Backend, *, loop: asyncio.AbstractEventLoop
+        self, limiter: ConnectionLimiter, responders: Responders, *, loop: asyncio.AbstractEventLoop
     ) -> None:
         self._limiter = limiter
-        self._backend = backend
+        self._responders = responders
         self._loop = loop
         self._lane: LaneConnection | None = None
         self._handler: web.RequestHandler | None = None
@@ -95,7 +95,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._raw_transport = raw = transport.get_extra_info(RAW_TRANSPORT, transport)
-        # Whatever waits to be sent is watched, however little. TLS would take 0 for always.
+        # All that waits to be sent is watched. With high=0, asyncio's TLS would always be paused.
         over_tls = transport.get_extra_info("sslcontext") is not None
         transport.set_write_buffer_limits(high=1 if over_tls else 0)
         if self._limiter.acquire(self):
@@ -104,14 +104,14 @@ class HttpConnection(asyncio.BufferedProtocol):
         transport.write(TOO_MANY_CONNECTIONS)
         transport.close()
         if raw is not transport:
-            raw.close()  # TLS would wait for the client's farewell, and hold a descriptor for it
+            raw.close()  # TLS would wait for close_notify, and hold a descriptor for it
 
     def _begin(self, transport: asyncio.Transport) -> None:
-        if self._backend.lane is None:
+        if self._responders.lane is None:
             self.hand_over(b"", self._loop.time())
         else:
             self._lane = LaneConnection(
-                self._backend.lane,
+                self._responders.lane,
                 transport,
                 owner=self,
                 idle_seconds=self._limiter.timeouts.idle,
@@ -122,7 +122,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         """Leave the connection to aiohttp, with the bytes that have arrived since then."""
         assert self._transport is not None
         self._lane = None
-        self._handler = self._backend.make_handler()
+        self._handler = self._responders.make_handler()
         self._handler.connection_made(self._transport)
         if self._writing_paused:
             self._handler.pause_writing()
@@ -143,11 +143,11 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def get_buffer(self, _sizehint: int) -> memoryview:
         """Return the buffer to read into."""
-        return self._backend.buffer
+        return self._responders.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """Pass on what was read to whoever answers."""
-        data = bytes(self._backend.buffer[:nbytes])
+        data = bytes(self._responders.buffer[:nbytes])
         if self._lane is not None:
             self._lane.data_received(data)
         elif self._handler is not None:
@@ -184,6 +184,11 @@ class HttpConnection(asyncio.BufferedProtocol):
         """Close the connection, unless a request is being answered."""
         if not self.is_busy:
             self._close()
+
+    def abort(self) -> None:
+        """Close the connection at once; what is not sent yet is lost."""
+        if self._raw_transport is not None:
+            self._raw_transport.abort()
 
     def _close(self) -> None:
         # A TLS transport does not bear to be closed twice.

@@ -1,4 +1,4 @@
-"""A short way for the plain requests of one route, before aiohttp.
+"""Answers the plain requests of one route without aiohttp.
 
 aiohttp's two tasks, its request and its response take two thirds of the time of a small request.
 The lane answers requests that never end, such as heartbeats, without them. It looks at a request
@@ -34,7 +34,7 @@ OK = 200
 OK_LINE = b"200 OK"
 
 
-class Client(NamedTuple):
+class Peer(NamedTuple):
     """Who is connected: the address, and the names in the certificate that it has shown.
 
     The names are None where no certificate was asked for.
@@ -55,7 +55,7 @@ class Reply(NamedTuple):
 
 
 # Carries out a client's request with this body. None: nothing was done, aiohttp is to answer it.
-Respond = Callable[[Client, bytes], Reply | None]
+Respond = Callable[[Peer, bytes], Reply | None]
 
 
 class Endpoint(Protocol):
@@ -152,7 +152,7 @@ class Lane:
         return self.encode(body, status.encode(), "".join(lines).encode())
 
     def record(
-        self, accepted: Accepted, client: Client, seconds: float, problem: Problem | None = None
+        self, accepted: Accepted, peer: Peer, seconds: float, problem: Problem | None = None
     ) -> None:
         """Count an answered request, and write it to the access log if it belongs there."""
         if problem is None and not self._recorder.writes_quiet_requests:
@@ -164,7 +164,7 @@ class Lane:
             path=accepted.path,
             status=OK if problem is None else problem.status.value,
             caller=accepted.caller.name,
-            remote=client.address,
+            remote=peer.address,
             quiet=True,
             reason=None if problem is None else problem.reason,
         )

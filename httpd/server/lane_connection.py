@@ -6,7 +6,7 @@ from functools import partial
 from typing import Protocol
 
 from httpd.client_certificates import names_in
-from httpd.server.lane import Accepted, Client, Lane
+from httpd.server.lane import Accepted, Lane, Peer
 from httpd.server.plain_head import MAX_HEAD_BYTES
 
 # A request that is not whole by then is left to aiohttp, which has time limits of its own.
@@ -30,7 +30,6 @@ class LaneConnection:
     """Answers the plain requests of one connection, until it hands the connection over."""
 
     __slots__ = (
-        "_client",
         "_finishing",
         "_idle_seconds",
         "_idle_timer",
@@ -41,6 +40,7 @@ class LaneConnection:
         "_owner",
         "_partial_since",
         "_partial_timer",
+        "_peer",
         "_rest",
         "_transport",
         "_writing_paused",
@@ -60,7 +60,7 @@ class LaneConnection:
         self._transport = transport
         self._owner = owner
         self._loop = loop
-        self._client = _client(transport)
+        self._peer = _peer(transport)
         self._rest = bytearray()
         self._needed = 0
         self._partial_since = self._last_activity = loop.time()
@@ -88,10 +88,14 @@ class LaneConnection:
         self._writing_paused = True
 
     def resume_writing(self) -> None:
-        """Go on with the requests that have arrived."""
+        """Go on with the requests that have arrived, or close if the last answer is sent."""
         self._writing_paused = False
         self._last_activity = self._loop.time()
-        if not self.is_waiting:
+        if self.is_waiting:
+            return
+        if self._finishing:
+            self._end()
+        else:
             self._go_on()
 
     def finish(self) -> None:
@@ -133,7 +137,7 @@ class LaneConnection:
         """Answer a request, now or later; False if it is not for the lane."""
         started = time.perf_counter()
         try:
-            reply = accepted.respond(self._client, body)
+            reply = accepted.respond(self._peer, body)
         except Exception as error:
             self._send_problem(accepted, started, error)
             return True
@@ -156,30 +160,41 @@ class LaneConnection:
             self._transport.abort()
             return
         error = durable.exception()
-        if self._transport.is_closing():
-            return
         if error is None:
             self._send(accepted, started, body)
         elif isinstance(error, Exception):
             self._send_problem(accepted, started, error)
         if self._finishing:
-            self._transport.close()
-            self._owner.request_ended()
-        elif not self._writing_paused:
+            self._end()
+        elif not (self._writing_paused or self._transport.is_closing()):
             self._go_on()
 
+    def _end(self) -> None:
+        """Close after the last answer."""
+        self._close_transport()
+        self._owner.request_ended()
+
+    def _close_transport(self) -> None:
+        # A TLS transport does not bear to be closed twice.
+        if not self._transport.is_closing():
+            self._transport.close()
+
     def _send(self, accepted: Accepted, started: float, body: bytes) -> None:
-        self._transport.write(self._lane.encode(body))
-        self._last_activity = self._loop.time()
-        self._lane.record(accepted, self._client, time.perf_counter() - started)
+        self._write(self._lane.encode(body))
+        self._lane.record(accepted, self._peer, time.perf_counter() - started)
 
     def _send_problem(self, accepted: Accepted, started: float, error: Exception) -> None:
         """Answer with an error. aiohttp must not repeat the request: it may have had its effect."""
         lane = self._lane
         problem = lane.errors.problem(error, path=accepted.path)
-        self._transport.write(lane.encode_problem(problem))
+        self._write(lane.encode_problem(problem))
+        lane.record(accepted, self._peer, time.perf_counter() - started, problem)
+
+    def _write(self, response: bytes) -> None:
+        """Send a response, unless its client has left: the request counts all the same."""
+        if not self._transport.is_closing():
+            self._transport.write(response)
         self._last_activity = self._loop.time()
-        lane.record(accepted, self._client, time.perf_counter() - started, problem)
 
     def _go_on(self) -> None:
         self._transport.resume_reading()
@@ -223,12 +238,12 @@ class LaneConnection:
         if left > 0:
             self._idle_timer = self._loop.call_later(left, self._check_idle)
         else:
-            self._transport.close()
+            self._close_transport()
 
 
-def _client(transport: asyncio.Transport) -> Client:
+def _peer(transport: asyncio.Transport) -> Peer:
     """Return who is at the other end; a certificate is looked at here, once for a connection."""
     peername = transport.get_extra_info("peername")
     address = str(peername[0]) if isinstance(peername, tuple) else "-"
     certificate = transport.get_extra_info("peercert")
-    return Client(address, names_in(certificate) if certificate else None)
+    return Peer(address, names_in(certificate) if certificate else None)

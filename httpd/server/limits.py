@@ -43,6 +43,9 @@ class Connection(Protocol):
     def close_if_idle(self) -> None:
         """Close it, unless a request is being answered."""
 
+    def abort(self) -> None:
+        """Close it at once; what is not sent yet is lost."""
+
 
 @dataclass
 class ConnectionLimiter:
@@ -107,3 +110,8 @@ class ConnectionLimiter:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._idle.wait()
+
+    def abort(self) -> None:
+        """Close the connections that are left at once."""
+        for connection in list(self._open):
+            connection.abort()

@@ -14,7 +14,7 @@ from structlog.typing import FilteringBoundLogger
 from httpd.metrics import RequestMetrics
 from httpd.middleware import MIDDLEWARE
 from httpd.server.application import ApplicationServer
-from httpd.server.connection import Backend, HttpConnection
+from httpd.server.connection import HttpConnection, Responders
 from httpd.server.handshakes import HandshakeScheduler
 from httpd.server.lane import Endpoint, Lane
 from httpd.server.limits import ConnectionLimiter, Timeouts
@@ -40,12 +40,12 @@ class Listener:
         self,
         *,
         limiter: ConnectionLimiter,
-        backend: Backend,
+        responders: Responders,
         tls: ServerTls | None,
         log: FilteringBoundLogger,
     ) -> None:
         self._limiter = limiter
-        self._backend = backend
+        self._responders = responders
         self._tls = tls
         self._log = log
         self._loop = asyncio.get_running_loop()
@@ -92,7 +92,7 @@ class Listener:
         )
 
     def _connection(self) -> HttpConnection:
-        return HttpConnection(self._limiter, self._backend, loop=self._loop)
+        return HttpConnection(self._limiter, self._responders, loop=self._loop)
 
     def _tls_connection(self, context: ssl.SSLContext) -> TlsProtocol:
         return TlsProtocol(
@@ -128,11 +128,11 @@ async def listening(
     async with AsyncExitStack() as stack:
         await server.start()
         stack.push_async_callback(server.stop, drain_seconds)
-        backend = Backend(
+        responders = Responders(
             make_handler=server.handler,
             lane=Lane(lane, middleware=app[MIDDLEWARE], max_heads=capacity) if lane else None,
         )
-        listener = Listener(limiter=limiter, backend=backend, tls=tls, log=log)
+        listener = Listener(limiter=limiter, responders=responders, tls=tls, log=log)
         bound = await listener.start(address)
         stack.callback(listener.close)
         if tls is not None:

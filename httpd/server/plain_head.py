@@ -6,6 +6,8 @@ import httptools
 
 MAX_HEAD_BYTES = 8190
 MAX_HEAD_LINES = 128
+# More digits than any length that is accepted; Python refuses to convert thousands of them.
+MAX_LENGTH_DIGITS = 10
 # Headers that change what a request means, or that aiohttp refuses.
 SPECIAL_HEADERS = frozenset(
     {
@@ -75,6 +77,7 @@ def parse_plain_head(head: bytes) -> PlainHead | None:
         or b"host" not in headers
         or b"authorization" not in headers
         or not length.isdigit()
+        or len(length) > MAX_LENGTH_DIGITS
     ):
         return None
     return PlainHead(events.url.decode(), int(length), headers[b"authorization"].decode())

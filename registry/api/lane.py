@@ -7,7 +7,7 @@ import msgspec
 from httpd.auth import Caller
 from httpd.bodies import decode
 from httpd.errors import BadInput
-from httpd.server.lane import Client, Reply, Respond
+from httpd.server.lane import Peer, Reply, Respond
 from registry.api.access import may_report
 from registry.api.nodes import source_of
 from registry.errors import STATUS_BY_ERROR
@@ -41,14 +41,14 @@ class HeartbeatEndpoint:
             return None
         return partial(self._report, hostname, caller) if may_report(caller, hostname) else None
 
-    def _report(self, hostname: str, caller: Caller, client: Client, body: bytes) -> Reply | None:
+    def _report(self, hostname: str, caller: Caller, peer: Peer, body: bytes) -> Reply | None:
         """Take a heartbeat, or return None before anything has changed."""
         nodes = self._nodes
         if nodes.unavailable_reason is not None:
             return None
-        if client.names is not None and hostname not in client.names:
+        if peer.names is not None and hostname not in peer.names:
             return None
-        source = source_of(caller, client.address)
+        source = source_of(caller, peer.address)
         unchanged = nodes.accept_unchanged(hostname, body, source)
         if unchanged is not None:
             return Reply(unchanged)

@@ -27,93 +27,67 @@ class RegistryError(Exception):
     """
 
     kind: ClassVar[str]
-    transient: ClassVar[bool] = False
+    transient: ClassVar[bool]
+
+    def __init_subclass__(cls, *, kind: str, transient: bool = False) -> None:
+        """Set what distinguishes one class of errors from another."""
+        cls.kind, cls.transient = kind, transient
 
     def __init__(self, message: str, *, retry_after_seconds: float | None = None) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
 
 
-class Unreachable(RegistryError):
+class Unreachable(RegistryError, kind="unreachable", transient=True):
     """No connection, or one that was cut."""
 
-    kind = "unreachable"
-    transient = True
 
-
-class TooSlow(RegistryError):
+class TooSlow(RegistryError, kind="slow", transient=True):
     """No whole answer within the time limit."""
 
-    kind = "slow"
-    transient = True
 
-
-class Busy(RegistryError):
+class Busy(RegistryError, kind="busy", transient=True):
     """The registry says that it cannot take this now."""
 
-    kind = "busy"
-    transient = True
 
-
-class Garbage(RegistryError):
+class Garbage(RegistryError, kind="garbage", transient=True):
     """What answers is no registry, or a broken one."""
 
-    kind = "garbage"
-    transient = True
 
-
-class BadCertificate(RegistryError):
+class BadCertificate(RegistryError, kind="bad_certificate"):
     """The registry could not prove who it is."""
 
-    kind = "bad_certificate"
 
-
-class CertificateRefused(RegistryError):
+class CertificateRefused(RegistryError, kind="certificate_refused"):
     """The registry asks for a client certificate, and does not accept ours or its absence."""
 
-    kind = "certificate_refused"
 
-
-class BadFile(RegistryError):
+class BadFile(RegistryError, kind="bad_file"):
     """Our own key, CA or certificate file cannot be used."""
 
-    kind = "bad_file"
 
-
-class WrongKey(RegistryError):
+class WrongKey(RegistryError, kind="wrong_key"):
     """The registry does not know our key."""
 
-    kind = "wrong_key"
 
-
-class Forbidden(RegistryError):
+class NotPermitted(RegistryError, kind="forbidden"):
     """The registry knows our key or certificate, and it is not good for this."""
 
-    kind = "forbidden"
 
-
-class CloneRefused(RegistryError):
+class HostnameTaken(RegistryError, kind="clone_refused"):
     """A live host with another identity holds the name."""
 
-    kind = "clone_refused"
 
-
-class Rejected(RegistryError):
+class Rejected(RegistryError, kind="rejected"):
     """The registry finds fault with what we sent."""
 
-    kind = "rejected"
 
-
-class NotFound(RegistryError):
+class NotFound(RegistryError, kind="not_found"):
     """The registry has no such node."""
 
-    kind = "not_found"
 
-
-class Redirected(RegistryError):
+class Redirected(RegistryError, kind="redirected"):
     """The answer sends us elsewhere, where our key must not go."""
-
-    kind = "redirected"
 
 
 REGISTRY_ERRORS: tuple[type[RegistryError], ...] = (
@@ -125,8 +99,8 @@ REGISTRY_ERRORS: tuple[type[RegistryError], ...] = (
     CertificateRefused,
     BadFile,
     WrongKey,
-    Forbidden,
-    CloneRefused,
+    NotPermitted,
+    HostnameTaken,
     Rejected,
     NotFound,
     Redirected,
@@ -135,11 +109,11 @@ REGISTRY_ERRORS: tuple[type[RegistryError], ...] = (
 ERROR_BY_STATUS: dict[int, type[RegistryError]] = {
     400: Rejected,
     401: WrongKey,
-    403: Forbidden,
+    403: NotPermitted,
     404: NotFound,
     405: Garbage,
     408: Busy,
-    409: CloneRefused,
+    409: HostnameTaken,
     413: Rejected,
     415: Rejected,
     429: Busy,

@@ -153,7 +153,7 @@ async def cancelling_a_future_changes_nothing(place: Place) -> None:
     assert sorted(await stored(place)) == ["a", "b"]
 
 
-async def a_row_that_cannot_be_stored_hurts_no_other(place: Place) -> None:
+async def a_row_that_cannot_be_stored_affects_no_other(place: Place) -> None:
     """Check that it is kept if its future says so, and that those around it succeed."""
     outcomes = Outcomes()
     async with opened(place) as (store, _):
@@ -169,7 +169,7 @@ async def a_row_that_cannot_be_stored_hurts_no_other(place: Place) -> None:
     assert sorted(await stored(place)) == ["a", "b", *(["odd"] if results[1] is None else [])]
 
 
-async def a_done_that_raises_keeps_no_other_waiting(place: Place) -> None:
+async def a_done_that_raises_delays_no_other_future(place: Place) -> None:
     """Check that the loop's exception handler gets the exception, and all futures are done."""
     defects: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(
@@ -231,8 +231,8 @@ CHECKS: tuple[Check, ...] = (
     futures_are_done_in_the_order_of_the_calls_each_right_after_its_done,
     unknown_hosts_are_ignored,
     cancelling_a_future_changes_nothing,
-    a_row_that_cannot_be_stored_hurts_no_other,
-    a_done_that_raises_keeps_no_other_waiting,
+    a_row_that_cannot_be_stored_affects_no_other,
+    a_done_that_raises_delays_no_other_future,
     closing_finishes_what_was_begun_and_later_operations_are_refused,
     ages_leave_out_the_time_in_which_no_registry_ran,
 )

@@ -12,7 +12,7 @@ from dev.waiting import until
 from tests.support.requirements import need_root
 
 TOP = Path(__file__).parents[2]
-ISOLATED = ("sh", str(TOP / "dev" / "isolated.sh"))
+ISOLATED = ("sh", str(TOP / "dev" / "shell" / "isolated.sh"))
 SOON_SECONDS = 20.0
 
 pytestmark = pytest.mark.real("unshare", "nsenter", "setpriv", "ip")

@@ -30,7 +30,7 @@ class IsolatedRun(Run):
         until(lambda: self.screen.text().count(READY) > before, READY, within=READY_SECONDS)
 
     def end(self) -> int:
-        """Press Ctrl-C; give the exit status."""
+        """Press Ctrl-C, and return the exit status."""
         before = len(self.screen.text())
         self.screen.press(CTRL_C)
         status = r"^status=(\d+)$"

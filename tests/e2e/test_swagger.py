@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.agent.dockerd import IMAGE, Dockerd
+from tests.support.agent.engines.dockerd import IMAGE, Dockerd
 from tests.support.daemons import Daemon, Daemons
 
 CHECKS = (

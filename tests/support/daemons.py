@@ -14,6 +14,7 @@ import yaml
 
 from dev.waiting import until
 
+# Eight daemons that start at once on two busy processors take 25 s each.
 START_SECONDS = 60.0
 STOP_SECONDS = 40.0
 REQUEST_SECONDS = 60.0
@@ -97,7 +98,7 @@ class Daemon:
         until(self._healthy, f"{self.base_url}/healthz", within=START_SECONDS)
 
     def terminate(self) -> int:
-        """Send SIGTERM and wait; give the exit status."""
+        """Send SIGTERM, wait for the end, and return the exit status."""
         self._running().terminate()
         return self.wait()
 
@@ -107,7 +108,7 @@ class Daemon:
         self.wait()
 
     def wait(self, within: float = STOP_SECONDS) -> int:
-        """Wait for its end, so many seconds at most; give the exit status."""
+        """Wait for its end, so many seconds at most, and return the exit status."""
         status = self._running().wait(within)
         self._process = None
         return status

@@ -12,7 +12,7 @@ def with_network(command: Sequence[str]) -> list[str]:
 
     An isolated worker has no network but its own loopback.
 
-    It begins in the folder ``/`` (see dev/isolated.sh).
+    It begins in the folder ``/`` (see dev/shell/isolated.sh).
     """
     if "ROLLCALL_ISOLATED" not in os.environ:
         return list(command)

@@ -34,7 +34,7 @@ class Terminal:
         return self._seen.decode(errors="replace").replace("\r\n", "\n")
 
     def wait_for(self, words: str, *, within: float) -> str:
-        """Wait until the words were written; give all that was.
+        """Wait until the words are written, and return all that is written by then.
 
         Fails as soon as they cannot come any more: the program has ended, and all is read.
         """
@@ -52,7 +52,7 @@ class Terminal:
         os.write(self._keyboard, keys.encode())
 
     def press_ctrl_c(self) -> int:
-        """Press Ctrl-C and wait for the end; give the exit status."""
+        """Press Ctrl-C, wait for the end, and return the exit status."""
         self.press(CTRL_C)
         return self._process.wait(END_SECONDS)
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from agent.apps.operations.create import CreateOperation
-from agent.apps.operations.credentials import PasswordOperation
 from agent.apps.operations.labels import LabelsOperation
 from agent.apps.operations.lifecycle import DeleteOperation, StartOperation, StopOperation
+from agent.apps.operations.password import PasswordOperation
 from agent.apps.operations.rebuild import RebuildOperation
 from agent.apps.operations.runner import Recover
 from agent.apps.operations.update import UpdateOperation

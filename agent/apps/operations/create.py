@@ -89,7 +89,8 @@ class CreateOperation:
             await self._carry_out(job, entry, running[0].id)
         elif entry.header.background and job.header.operation != "delete":
             await self._containers.remove_made_by(entry)
-            job.committed.set()
+            if job.header.id == entry.header.id:  # else another operation waits, not begun yet
+                job.committed.set()
             await self._carry_out(job, entry)
         else:
             await self._undo(entry, EngineUnavailable("the creation broke off"))

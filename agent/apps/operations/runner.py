@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -102,7 +102,7 @@ class Job:
             self._step, self._pull = "", None
 
 
-Run = Callable[[Job], Awaitable[None]]
+Work = Callable[[Job], Awaitable[None]]
 # Each takes entries of the type that it is listed for.
 Recover = Callable[[Job, Any], Awaitable[None]]
 
@@ -146,8 +146,8 @@ class OperationRunner:
             return OperationStatus(header=entry.header, step="waiting for the engine")
         return None
 
-    async def run(
-        self, name: str, operation: OperationKind, requester: Requester, run: Run
+    async def perform(
+        self, name: str, operation: OperationKind, requester: Requester, work: Work
     ) -> bool:
         """Run an operation, after another one of that app.
 
@@ -160,25 +160,25 @@ class OperationRunner:
 
         """
         job = await self._take(name, operation, requester)
-        task = self._start(job, lambda: self._recover_and_run(job, run))
+        task = self._start(job, self._recover_before(job, work))
         return await self._outcome(job, task)
 
     async def start(
-        self, name: str, operation: OperationKind, requester: Requester, run: Run
+        self, name: str, operation: OperationKind, requester: Requester, work: Work
     ) -> None:
         """Run an operation as above, without waiting for its end."""
         job = await self._take(name, operation, requester)
-        _ = self._start(job, lambda: self._recover_and_run(job, run))
+        _ = self._start(job, self._recover_before(job, work))
 
     async def recover(self, entry: JournalEntry, *, repeated: bool) -> None:
         """Finish or undo an operation that broke off.
 
         Wait for its end, unless it runs in the background. Do nothing if an operation of the app
-        runs. Errors are raised as by ``run``.
+        runs. Errors are raised as by ``perform``.
         """
         if self.current(entry.app) is None:
             job = self._new_job(entry.header, repeated=repeated)
-            await self._outcome(job, self._start(job, lambda: self._recover_entry(job, entry)))
+            await self._outcome(job, self._start(job, self._recover_entry(job, entry)))
 
     async def _take(self, name: str, operation: OperationKind, requester: Requester) -> Job:
         try:
@@ -212,14 +212,14 @@ class OperationRunner:
             f" `{header.by}` asked; try again later, or wait longer with `Prefer: wait=SECONDS`"
         )
 
-    async def _recover_and_run(self, job: Job, run: Run) -> None:
+    async def _recover_before(self, job: Job, work: Work) -> None:
         unfinished = self._repository.entry(job.app)
         if unfinished is not None:
             await self._try_recover(job, unfinished)
             operations = {unfinished.header.operation, job.header.operation}
             if operations == {"delete"} and self._repository.find(job.app) is None:
                 return
-        await run(job)
+        await work(job)
 
     async def _try_recover(self, job: Job, entry: JournalEntry) -> None:
         """Recover an operation that broke off; if that fails, the client need not know."""
@@ -237,11 +237,8 @@ class OperationRunner:
         log("recovering an operation", app=entry.app, operation=entry.header.operation)
         await self._recover[type(entry)](job, entry)
 
-    def _start(self, job: Job, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
-        async def run() -> None:
-            await work()
-
-        task = asyncio.create_task(run(), name=f"{job.header.operation} {job.app}")
+    def _start(self, job: Job, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name=f"{job.header.operation} {job.app}")
         self._tasks.add(task)
         task.add_done_callback(lambda _: self._end(job, task))
         return task

@@ -7,8 +7,8 @@ from structlog.typing import FilteringBoundLogger
 
 from agent.apps.containers.manager import UP_STATES
 from agent.apps.errors import AppBusy, AppError
-from agent.apps.operations.credentials import PasswordOperation
 from agent.apps.operations.lifecycle import StartOperation
+from agent.apps.operations.password import PasswordOperation
 from agent.apps.operations.runner import OperationRunner, Requester
 from agent.apps.repository import AppRepository
 from agent.engine.protocol import Container, ContainerEvent, EngineError
@@ -95,4 +95,6 @@ class Restarter:
             if app.password_pending and is_running and is_idle:
                 # If it fails, the runner logs it and the password stays pending.
                 with suppress(AppError, EngineError):
-                    await self._runner.run(app.name, "keys", AGENT, self._password.apply_pending)
+                    await self._runner.perform(
+                        app.name, "keys", AGENT, self._password.apply_pending
+                    )

@@ -52,7 +52,7 @@ async def test_a_slow_reader_that_resets_the_connection_is_no_error() -> None:
     app = build_app(
         routes=[web.get("/flood", flood.show)],
         keyring=Keyring([(fingerprint(KEY), Caller("reader", frozenset({"read"})))]),
-        statuses={},
+        status_by_error={},
         metrics=metrics,
         request_metrics=request_metrics,
         swagger=SWAGGER,

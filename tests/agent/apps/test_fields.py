@@ -9,7 +9,7 @@ from structlog.testing import LogCapture
 from agent.apps import AppChanges, NewApp
 from agent.apps.containers.spec import LABELLED_FIELDS, SPEC_LABEL
 from agent.model import FIELD_KINDS, AppSpec, FieldKind
-from tests.support.agent.fake_engine import IMAGE, OTHER_IMAGE, FakeEngine
+from tests.support.agent.engines.fake_engine import IMAGE, OTHER_IMAGE, FakeEngine
 from tests.support.agent.in_process import DEFAULTS
 from tests.support.agent.running_apps import ASKER, running_apps
 

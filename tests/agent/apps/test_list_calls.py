@@ -8,8 +8,8 @@ from structlog.testing import LogCapture
 
 from agent.apps import NewApp
 from agent.engine.protocol import Container, InspectedContainer
+from tests.support.agent.engines.wrapped_engine import WrappedEngine
 from tests.support.agent.running_apps import ASKER, running_apps
-from tests.support.agent.wrapped_engine import WrappedEngine
 
 pytestmark = pytest.mark.real
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agent.engine import DockerEngine
-from tests.support.agent.fake_docker_api import (
+from tests.support.agent.engines.fake_docker_api import (
     HTTP,
     ID,
     SSH,

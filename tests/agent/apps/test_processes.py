@@ -6,7 +6,7 @@ import docker
 import pytest
 
 from tests.support.agent.containers import derived_image
-from tests.support.agent.dockerd import IMAGE, Dockerd
+from tests.support.agent.engines.dockerd import IMAGE, Dockerd
 from tests.support.agent.in_process import InProcessAgent, async_until, in_process_agent
 
 pytestmark = [pytest.mark.real("dockerd", "unshare", "ip"), pytest.mark.timeout(300)]

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from agent.engine import DockerEngine
-from tests.support.agent.fake_docker_api import FakeDockerApi, fake_docker_api
+from tests.support.agent.engines.fake_docker_api import FakeDockerApi, fake_docker_api
 
 
 @pytest.fixture

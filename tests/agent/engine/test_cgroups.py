@@ -10,7 +10,7 @@ from agent.apps.errors import AppNotRunning
 from agent.apps.queries import AppQueries
 from agent.engine import DockerEngine
 from agent.engine.protocol import ContainerSpec, EngineError
-from tests.support.agent.fake_docker_api import (
+from tests.support.agent.engines.fake_docker_api import (
     ID,
     INFO,
     NO_TIME,

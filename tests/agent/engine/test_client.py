@@ -14,7 +14,7 @@ from agent.engine.protocol import (
     EngineUnavailable,
     ObjectNotFound,
 )
-from tests.support.agent.fake_docker_api import INFO, FakeDockerApi
+from tests.support.agent.engines.fake_docker_api import INFO, FakeDockerApi
 
 VOLUME = "GET /volumes/v"
 

@@ -3,8 +3,9 @@
 import asyncio
 import gc
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -13,7 +14,7 @@ from agent.engine import DockerEngine
 from agent.engine.client import EngineClient
 from agent.engine.commands import Client, CommandKind, Commands
 from agent.engine.protocol import EngineTimeout, EngineUnavailable
-from tests.support.agent.fake_docker_api import VERSION, FakeDockerApi
+from tests.support.agent.engines.fake_docker_api import VERSION, FakeDockerApi
 from tests.support.agent.in_process import in_process_agent
 
 MOST = CommandKind.ENGINE.value
@@ -41,6 +42,22 @@ def slow(
     return handler
 
 
+async def until_asked(
+    asked: asyncio.Semaphore, times: int, callers: Iterable[asyncio.Future[Any]]
+) -> None:
+    """Wait until the handler was called so many times; raise the error of a caller that failed."""
+
+    async def count() -> None:
+        for _ in range(times):
+            await asked.acquire()
+
+    counting = asyncio.ensure_future(count())
+    ended, _ = await asyncio.wait([counting, *callers], return_when=asyncio.FIRST_COMPLETED)
+    for each in ended:
+        each.result()
+    assert counting in ended
+
+
 async def test_no_two_threads_share_a_client(commands: Commands) -> None:
     together = threading.Barrier(MOST, timeout=60)
 
@@ -58,9 +75,9 @@ async def test_any_number_who_stop_apps_keep_nobody_from_creating_and_reading(
 ) -> None:
     asked, go_on = asyncio.Semaphore(0), asyncio.Event()
     fake.handle("POST /containers/a/stop", slow(asked, go_on))
+    fake.respond("GET /_ping", (200, b"OK"))  # which a stop asks for that takes seconds
     stops = [asyncio.ensure_future(engine.stop("a", 300)) for _ in range(100)]
-    for _ in range(CommandKind.PROGRAM.value):
-        await asked.acquire()
+    await until_asked(asked, CommandKind.PROGRAM.value, stops)
 
     fake.respond("POST /containers/b/start", (204, None))
     await engine.start("b")
@@ -81,7 +98,7 @@ async def test_any_number_of_readers_keep_no_change_from_commanding_or_reading(
             fake.handle(f"GET /containers/r{number}/{path}", slow(asked, go_on))
         for read in (engine.inspect, engine.processes, engine.sample):
             reads.append(asyncio.ensure_future(read(f"r{number}")))
-    await asked.acquire()
+    await until_asked(asked, 1, reads)
 
     fake.respond("POST /containers/b/start", (204, None))
     fake.respond("GET /containers/b/stats", (200, {}))
@@ -137,8 +154,7 @@ async def test_a_command_that_its_caller_gave_up_goes_on_and_counts_until_it_has
     asked, go_on = asyncio.Semaphore(0), asyncio.Event()
     fake.handle("POST /containers/a/start", slow(asked, go_on))
     given_up = [asyncio.ensure_future(engine.start("a")) for _ in range(MOST)]
-    for _ in range(MOST):
-        await asked.acquire()
+    await until_asked(asked, MOST, given_up)
     for each in given_up:
         each.cancel()
     await asyncio.wait(given_up)

@@ -8,7 +8,7 @@ import pytest
 
 from agent.engine import DockerEngine
 from agent.engine.protocol import ContainerSpec, EngineError, PullProgress
-from tests.support.agent.fake_docker_api import VERSION, fake_docker_api
+from tests.support.agent.engines.fake_docker_api import VERSION, fake_docker_api
 
 ID = "a" * 64
 Call = Callable[[DockerEngine], Awaitable[object]]

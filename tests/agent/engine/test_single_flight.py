@@ -10,7 +10,7 @@ from aiohttp import web
 from agent.engine import DockerEngine
 from agent.engine.protocol import EngineTimeout, EngineUnavailable
 from agent.engine.single_flight import SingleFlight
-from tests.support.agent.fake_docker_api import FakeDockerApi
+from tests.support.agent.engines.fake_docker_api import FakeDockerApi
 
 LIST = "GET /containers/json"
 

@@ -18,7 +18,7 @@ from agent.engine.protocol import (
     PullProgress,
     TooManyStreams,
 )
-from tests.support.agent.fake_docker_api import FakeDockerApi
+from tests.support.agent.engines.fake_docker_api import FakeDockerApi
 from tests.support.agent.in_process import async_until
 
 LOGS = "GET /containers/a/logs"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agent.state.identity import Identity
-from registry.client.client import CloneRefused, Forbidden
+from registry.client.client import HostnameTaken, NotPermitted
 from tests.support.agent.reporter_harness import UNREACHABLE, URL, ReporterHarness
 from tests.support.clocks import in_virtual_time
 
@@ -51,10 +51,10 @@ async def test_the_old_name_stays_until_the_new_one_is_taken(tmp_path: Path) -> 
         await registry.until(lambda: len(registry.forgotten) == 1)
 
 
-@pytest.mark.parametrize("failure", [CloneRefused("409: another's by now"), None])
+@pytest.mark.parametrize("failure", [HostnameTaken("409: another's by now"), None])
 @in_virtual_time
 async def test_an_old_name_that_is_no_longer_this_hosts_is_struck_off(
-    tmp_path: Path, failure: CloneRefused | None
+    tmp_path: Path, failure: HostnameTaken | None
 ) -> None:
     Identity(directory=tmp_path, machine=None).claim(URL, "web-0", "k" * 20)
     harness = ReporterHarness(tmp_path)
@@ -87,7 +87,7 @@ async def test_an_old_name_that_may_not_be_taken_out_is_told_once_and_tried_at_t
 ) -> None:
     Identity(directory=tmp_path, machine=None).claim(URL, "web-0", "k" * 20)
     harness = ReporterHarness(tmp_path, max_silence_seconds=1)
-    harness.registry.forget_failure = Forbidden("403: not yours")
+    harness.registry.forget_failure = NotPermitted("403: not yours")
 
     async with harness.running() as registry:
         await registry.until(lambda: len(registry.taken) == 3)

@@ -3,7 +3,7 @@ from pathlib import Path
 from random import Random
 
 from agent.reporting.backoff import Backoff
-from registry.client.client import Busy, CloneRefused, WrongKey
+from registry.client.client import Busy, HostnameTaken, WrongKey
 from registry.message import Heartbeat
 from tests.support.agent.reporter_harness import UNREACHABLE, ReporterHarness
 from tests.support.clocks import in_virtual_time
@@ -113,7 +113,7 @@ async def test_a_failure_that_needs_an_operator_is_logged_once_in_an_outage(tmp_
             UNREACHABLE,
             WrongKey("401: no"),
             UNREACHABLE,
-            CloneRefused("409: no"),
+            HostnameTaken("409: no"),
             WrongKey("401"),
         ):
             registry.failure, registry.reports = failure, 0

@@ -9,6 +9,8 @@ import pytest
 
 from tests.support.daemons import Daemon, Daemons
 
+pytestmark = pytest.mark.real
+
 EACH = 100
 MEBIBYTE = 1024 * 1024
 CRLF = b"\r\n"

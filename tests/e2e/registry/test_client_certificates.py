@@ -80,7 +80,7 @@ def test_a_kept_connection_speaks_only_for_the_name_in_its_certificate(
 
 
 def post(connection: ssl.SSLSocket, hostname: str, key: str) -> int:
-    """Send a heartbeat in one piece, as agents do; give the status of the answer."""
+    """Send a heartbeat in one piece, as agents do, and return the status of the response."""
     body = b'{"labels": ["service:web"], "kv": {}}'
     head = f"POST /nodes/{hostname} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\n"
     connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)

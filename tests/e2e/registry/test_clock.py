@@ -32,7 +32,7 @@ def states(registry: Daemon) -> dict[str, int]:
 
 
 def beat(registry: Daemon, hostname: str) -> int:
-    """Send a heartbeat; give the time that it got."""
+    """Send a heartbeat, and return its last_update, in Unix seconds."""
     last_update: int = registry.ask("POST", f"/nodes/{hostname}", json=EMPTY).json()[0][
         "last_update"
     ]

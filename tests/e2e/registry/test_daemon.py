@@ -1,15 +1,12 @@
 """rollcall-registry as a process: its command line, its signals, what survives its end."""
 
 import os
-import re
 import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 import yaml
@@ -19,84 +16,26 @@ from registry.main import main
 from tests.support.daemons import Daemon, Daemons
 from tests.support.registry.write_load import WriteLoad
 
+pytestmark = pytest.mark.real
+
 PROGRAM = Path(sys.executable).with_name("rollcall-registry")
-KEY = "k" * 32
 # For a long run: ROLLCALL_KILLS=50.
 KILLS = int(os.environ.get("ROLLCALL_KILLS", "2"))
 EMPTY: dict[str, object] = {"labels": [], "kv": {}}
 
 
-class CommandResult(NamedTuple):
-    """How the program ended, and what it said."""
-
-    status: int
-    stdout: str
-    stderr: str
-
-
-@pytest.fixture
-def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., CommandResult]:
-    """Return what runs the program with some settings, within this process."""
-
-    def run(*arguments: str, **settings: Any) -> CommandResult:
-        config = tmp_path / "config.yml"
-        base = {
-            "keys": [{"name": "ops", "value": KEY, "allow": ["read", "write"]}],
-            "store": f"sqlite:///{tmp_path / 'r.db'}",
-            "listen": "127.0.0.1:0",
-        }
-        config.write_text(yaml.safe_dump(base | settings))
-        status = main(["--config", str(config), *arguments])
-        said = capsys.readouterr()
-        return CommandResult(status, said.out, said.err)
-
-    return run
-
-
-def test_good_settings_pass_the_check_and_start_nothing(
-    run: Callable[..., CommandResult], tmp_path: Path
-) -> None:
-    done = run("--check")
-
-    assert (done.status, done.stderr) == (0, "")
-    assert not (tmp_path / "r.db").exists()
-
-
-@pytest.mark.parametrize(
-    ("settings", "named"),
-    [
-        ({"keys": []}, "keys"),
-        ({"keys": [{"name": "a", "value": "short", "allow": ["read"]}]}, "keys[0]"),
-        ({"keys": [{"name": "a", "value": KEY, "allow": ["all"]}]}, "keys[0].allow[0]"),
-        ({"store": "postgres://x"}, "store"),
-        ({"colour": "red"}, "colour"),
-        ({"nodes": {"stale_after_seconds": "90"}}, "nodes.stale_after_seconds"),
-        ({"prometheus": {"targets": "all"}}, "prometheus.targets"),
-        ({"node_secret": {"value": "short"}}, "node_secret"),
-        ({"node_secret": []}, "node_secret"),
-        ({"tls": {"certificate": "none", "key": "none"}}, "none"),
-    ],
-)
-def test_wrong_settings_stop_the_check_and_the_start(
-    run: Callable[..., CommandResult], tmp_path: Path, settings: dict[str, Any], named: str
-) -> None:
-    for arguments in (["--check"], []):
-        done = run(*arguments, **settings)
-
-        assert done.status == 2
-        assert named in done.stderr
-        assert "Traceback" not in done.stderr
-    assert not (tmp_path / "r.db").exists()
-
-
 def test_a_store_that_cannot_be_used_stops_the_start_and_is_left_as_it_is(
-    run: Callable[..., CommandResult], tmp_path: Path
+    tmp_path: Path,
 ) -> None:
-    run("--check")  # which writes the settings
-    (tmp_path / "r.db").write_text("precious")
+    config, database = tmp_path / "config.yml", tmp_path / "r.db"
+    keys = [{"name": "ops", "value": "k" * 32, "allow": ["read", "write"]}]
+    config.write_text(
+        yaml.safe_dump({"keys": keys, "store": f"sqlite:///{database}", "listen": "127.0.0.1:0"})
+    )
+    database.write_text("precious")
 
     done = subprocess.run(
-        [PROGRAM, "--config", tmp_path / "config.yml"],
+        [PROGRAM, "--config", config],
         check=False,
         capture_output=True,
         text=True,
@@ -106,19 +45,7 @@ def test_a_store_that_cannot_be_used_stops_the_start_and_is_left_as_it_is(
     assert done.returncode == 1
     assert "is not a SQLite database" in done.stderr
     assert "Traceback" not in done.stderr
-    assert (tmp_path / "r.db").read_text() == "precious"
-
-
-def test_node_key_prints_the_key_of_a_host(run: Callable[..., CommandResult]) -> None:
-    secret = {"value": "s" * 20}
-
-    done = run("node-key", "WEB-1.", node_secret=secret)
-
-    assert re.fullmatch(r"rk1\.web-1\.[A-Za-z0-9_-]{43}\n", done.stdout)
-    assert run("node-key", "a b", node_secret=secret).status == 2
-    missing = run("node-key", "web-1")
-    assert missing.status == 2
-    assert "node_secret" in missing.stderr
+    assert database.read_text() == "precious"
 
 
 def test_backup_check_and_restore_while_the_registry_runs(
@@ -215,7 +142,6 @@ def test_sigterm_under_load_answers_what_was_begun_and_ends_with_zero(
     assert not folder & {"store.db-wal", "store.db-shm"}  # all is folded into the one file
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("seed", range(KILLS))
 def test_kill_9_under_load_loses_nothing_that_was_acknowledged(daemons: Daemons, seed: int) -> None:
     registry = daemons.registry(log={"level": "info"})

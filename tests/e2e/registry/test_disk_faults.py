@@ -121,7 +121,7 @@ class RegistryOnSmallDisk:
         self._ballast.unlink()
 
     def post(self, hostname: str, text: str) -> int:
-        """Send a heartbeat; give the status."""
+        """Send a heartbeat, and return the status of the response."""
         body: dict[str, Any] = {"labels": [], "kv": {"text": text}}
         return self.registry.ask("POST", f"/nodes/{hostname}", json=body).status_code
 

@@ -11,6 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from dev.waiting import until
 from tests.support.daemons import Daemon, Daemons, FreePort
 
+pytestmark = pytest.mark.real
+
 
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory: pytest.TempPathFactory, free_port: FreePort) -> Iterator[Daemon]:

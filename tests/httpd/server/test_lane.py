@@ -1,24 +1,18 @@
 """The lane among other requests: a client cannot tell who answered."""
 
 import asyncio
-import gc
-import struct
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
-from socket import SO_LINGER, SOL_SOCKET
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from httpd.auth import Caller, fingerprint
-from httpd.server.lane_connection import WHOLE_REQUEST_SECONDS
 from httpd.server.limits import Timeouts
 from httpd.server.tls import ServerTls, TlsFiles
+from tests.support.examples import share_of
 from tests.support.httpd.lane_server import (
-    LaneApi,
     Unavailable,
     answered_by,
     connected,
@@ -26,12 +20,9 @@ from tests.support.httpd.lane_server import (
     read_response,
     request,
     round_trip,
-    until_alone,
 )
-from tests.support.httpd.loops import FastForwardLoop
 from tests.support.httpd.sample_server import READER, WRITER
 from tests.support.httpd.self_signed import certificate, client_context
-from tests.support.httpd.slow_client import slow_client
 
 PLAIN = request("now")
 GET = PLAIN.replace(b"POST", b"GET")
@@ -44,8 +35,9 @@ async def test_a_plain_request_is_answered_by_the_lane_as_a_handler_would() -> N
         assert (status, body) == (200, b'{"by":"lane","body":"hello"}')
         writer.write(request("other", body="hello"))
         ordinary = (await read_response(reader))[1]
-    for name in ("Date", "Content-Length"):
-        assert headers.pop(name)[-3:] != ordinary.pop(name)[-3:] or name == "Date"
+    assert (headers.pop("Content-Length"), ordinary.pop("Content-Length")) == ("28", "31")
+    headers.pop("Date")
+    ordinary.pop("Date")
     assert headers == ordinary == {"Content-Type": "application/json", "Server": "rollcall"}
 
 
@@ -69,6 +61,7 @@ async def test_a_plain_request_is_answered_by_the_lane_as_a_handler_would() -> N
         request("now", "X: \u00e9"),
         request("now", *[f"X-{number}: x" for number in range(124)]),
         request("now", f"X: {'x' * 8000}", f"Y: {'y' * 8000}"),
+        request("now").replace(b"Length: 0", b"Length: 00000000000"),
         request("now").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked") + b"0\r\n\r\n",
         b"\r\n" + PLAIN,
     ],
@@ -98,6 +91,8 @@ async def test_from_the_first_special_request_on_aiohttp_has_the_connection(spec
         (PLAIN.replace(b"Length: 0", b"Length: +1") + b"x", 400),
         (PLAIN.replace(b"Length: 0", b"Length: 1x") + b"x", 400),
         (PLAIN.replace(b"Length: 0", b"Length:"), 400),
+        (PLAIN.replace(b"Length: 0", b"Length: %b" % (b"0" * 5000)), 200),
+        (PLAIN.replace(b"Length: 0", b"Length: %b" % (b"9" * 5000)), 400),
         (PLAIN.replace(b"Host: a\r\n", b""), 400),
         (PLAIN.replace(b"Host: a", b"Host: a\r\n folded"), 400),
         (PLAIN.replace(b"Host: a", b"Host: a\r\nHost: b"), 400),
@@ -170,7 +165,7 @@ async def test_however_many_different_heads_there_are_all_are_answered() -> None
         assert len(api.accepted) > 3  # no more than two are remembered
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=share_of(60), deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["now", "now", "later", "other"]), st.integers(1, 2000)),
@@ -290,166 +285,6 @@ async def test_a_body_that_came_late_costs_none_of_many_requests_behind_it(name:
         behind = [str(number) for number in range(70)]
         writer.write(late[-2:] + b"".join([request(name, body=n) for n in behind]))
         assert [(await answered_by(reader))[1] for _ in ["late", *behind]] == ["late", *behind]
-
-
-async def test_the_end_waits_for_an_answer_that_has_to_wait() -> None:
-    async with connected_until_the_end() as (api, reader, ended):
-        await asyncio.sleep(0)
-        assert not ended.done()
-        api.later.set_result(None)
-        assert await answered_by(reader) == ("lane", "1")
-        assert await reader.read() == b""
-        await ended
-
-
-@asynccontextmanager
-async def connected_until_the_end() -> AsyncIterator[
-    tuple[LaneApi, asyncio.StreamReader, asyncio.Task[bool | None]]
-]:
-    """Stop the server while an answer waits."""
-    running = lane_server()
-    api, address = await running.__aenter__()
-    async with connected(address) as (reader, writer):
-        writer.write(request("later", body="1"))
-        await api.is_waiting.wait()
-        yield api, reader, asyncio.create_task(running.__aexit__(None, None, None))
-
-
-async def test_a_client_that_leaves_while_its_answer_waits_is_no_error() -> None:
-    async with lane_server() as (api, address):
-        async with connected(address) as (_, writer):
-            writer.write(request("later", body="1"))
-            await api.is_waiting.wait()
-            writer.transport.abort()
-        await until_alone(api, address)
-        api.later.set_result(None)
-        await round_trip(address)
-
-
-async def test_a_client_that_leaves_right_after_its_requests_is_no_error() -> None:
-    told: list[str] = []
-    asyncio.get_running_loop().set_exception_handler(
-        lambda _, context: told.append(context["message"])
-    )
-    async with lane_server() as (_, address):
-        before = asyncio.all_tasks()
-        async with connected(address) as (reader, writer):
-            writer.write(request("now") + request("other"))
-            await answered_by(reader)
-            left = asyncio.all_tasks() - before
-            writer.write(request("now") + request("other"))
-            at_once = struct.pack("ii", 1, 0)
-            writer.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_LINGER, at_once)
-            writer.transport.abort()
-        if left:
-            await asyncio.wait(left)
-    del left
-    gc.collect()  # a task tells of its error when nobody can ask for it any more
-    assert told == []
-
-
-Script = Callable[[FastForwardLoop], Coroutine[None, None, None]]
-
-
-def run(script: Script) -> None:
-    """Run a test on a loop whose time it moves."""
-    loop = FastForwardLoop()
-    with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        runner.run(script(loop))
-
-
-def test_a_connection_on_which_nothing_happens_is_closed() -> None:
-    async def script(loop: FastForwardLoop) -> None:
-        async with (
-            lane_server() as (api, address),
-            connected(address) as (silent, _),
-            connected(address) as (reader, writer),
-        ):
-            await loop.advance(70)
-            writer.write(PLAIN)
-            assert await answered_by(reader) == ("lane", "")
-            await loop.advance(10)
-            assert await silent.read() == b""
-            writer.write(request("later"))
-            await api.is_waiting.wait()
-            await loop.advance(200)
-            api.later.set_result(None)
-            assert await answered_by(reader) == ("lane", "")
-            await loop.advance(80)
-            assert await reader.read() == b""
-
-    run(script)
-
-
-def test_a_head_that_does_not_end_is_cut_off_ten_seconds_after_its_first_byte() -> None:
-    async def script(loop: FastForwardLoop) -> None:
-        async with lane_server() as (_, address), connected(address) as (reader, writer):
-            writer.write(PLAIN)
-            assert await answered_by(reader) == ("lane", "")
-            await loop.advance(20)  # between requests that limit does not count
-            writer.write(PLAIN + PLAIN[:30])
-            assert await answered_by(reader) == ("lane", "")
-            await round_trip(address)
-            await loop.advance(5)
-            writer.write(PLAIN[30:35])
-            await loop.advance(4.9)
-            assert not reader.at_eof()
-            await loop.advance(0.2)
-            assert await reader.read() == b""
-
-    run(script)
-
-
-def test_a_request_that_is_not_whole_in_time_is_left_to_aiohttp() -> None:
-    async def script(loop: FastForwardLoop) -> None:
-        slow = request("now", body="slow")
-        for places in ([10], [-2], [10, -2]):
-            pieces = [slow[start:end] for start, end in pairwise([0, *places, len(slow)])]
-            async with lane_server() as (_, address), connected(address) as (reader, writer):
-                for piece in pieces[:-1]:
-                    writer.write(piece)
-                    await round_trip(address)
-                    await loop.advance(WHOLE_REQUEST_SECONDS / 2 - 0.1)
-                writer.write(pieces[-1])
-                assert await answered_by(reader) == ("lane", "slow")
-                writer.write(pieces[0])
-                await round_trip(address)
-                await loop.advance(WHOLE_REQUEST_SECONDS)
-                writer.write(b"".join(pieces[1:]))
-                assert await answered_by(reader) == ("handler", "slow")
-
-    run(script)
-
-
-def test_a_body_that_does_not_come_is_refused() -> None:
-    async def script(loop: FastForwardLoop) -> None:
-        async with lane_server() as (_, address), connected(address) as (reader, writer):
-            writer.write(request("now", body="slow")[:-1])
-            await round_trip(address)
-            await loop.advance(WHOLE_REQUEST_SECONDS)
-            await loop.advance(10)
-            assert (await read_response(reader))[0] == 408
-
-    run(script)
-
-
-@pytest.mark.parametrize("over_tls", [False, True])
-async def test_a_client_that_takes_no_answers_gets_no_more_and_is_cut_off(
-    tmp_path: Path, *, over_tls: bool
-) -> None:
-    crt, key = certificate(tmp_path, "server", "localhost")
-    tls = ServerTls(TlsFiles(crt, key)) if over_tls else None
-    context = client_context(crt) if over_tls else None
-    async with (
-        lane_server(Timeouts(stall=0.2), tls=tls) as (api, address),
-        slow_client(address, context) as client,
-    ):
-        await client.send(PLAIN)
-        await client.take()
-        sending = asyncio.create_task(client.send_until_cut_off(request("now", body="x" * 50_000)))
-        await until_alone(api, address, context)
-        assert api.lane_bytes > 0
-        await sending
 
 
 async def test_over_tls_the_lane_answers_too(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ async def test_a_client_that_takes_nothing_of_the_last_few_bytes_is_cut_off(
 
 
 async def take(client: SlowClient, least: int) -> int:
-    """Take so much of an answer; give how much it was."""
+    """Read at least this much of a response, and return how many bytes were read."""
     taken = 0
     while taken < least:
         piece = await client.take()

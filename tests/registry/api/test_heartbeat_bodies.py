@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.examples import share_of
 from tests.support.registry.in_process import InProcessRegistry
 
 MALFORMED = {
@@ -107,7 +108,7 @@ def written(pairs: list[tuple[str, str]], *, ascii_only: bool) -> str:
     return "{" + ",".join(f"{name}:{value}" for name, value in members) + "}"
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=share_of(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(labels=st.lists(WORDS, max_size=4), kv=PAIRS, more=FIELDS, ascii_only=st.booleans())
 async def test_a_key_that_stands_twice_is_found_in_any_body(
     registry: InProcessRegistry,

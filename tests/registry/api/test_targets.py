@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from registry.prometheus.targets import TargetOptions
+from tests.support.examples import share_of
 from tests.support.registry import http_sd
 from tests.support.registry.in_process import InProcessRegistry, ManualClocks, in_process_registry
 
@@ -264,7 +265,7 @@ KV = st.dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=share_of(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(nodes=st.lists(st.tuples(LABELS, KV), min_size=1, max_size=4))
 async def test_whatever_nodes_send_a_scraper_takes_the_answer(
     nodes: Sequence[tuple[list[str], dict[str, str]]], registry: InProcessRegistry

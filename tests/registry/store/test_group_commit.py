@@ -48,7 +48,7 @@ async def test_after_a_defect_the_writer_goes_on_and_the_defect_is_told() -> Non
     assert [type(error) for error in told] == [KeyError]
 
 
-async def test_whoever_is_told_badly_keeps_no_others_of_the_batch_waiting() -> None:
+async def test_a_done_that_raises_delays_no_other_future_of_the_batch() -> None:
     told = defects()
     commits = GroupCommit[str](
         name="test", write=lambda operations: [None] * len(operations), observe=ignore

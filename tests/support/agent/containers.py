@@ -1,16 +1,14 @@
 """Containers and images of apps, looked at and made without the agent."""
 
-import asyncio
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import asyncssh
 import docker
 
 from dev.images import build
-from tests.support.agent.in_process import InProcessAgent, async_until
+from tests.support.agent.in_process import InProcessAgent
 
 PASSWORD = "correct horse: battery"
 
@@ -56,40 +54,6 @@ def derived_image(client: docker.APIClient, base: str, lines: str) -> Iterator[s
         yield tag
     finally:
         client.remove_image(tag, force=True)
-
-
-async def log_in(record: dict[str, Any], password: str) -> str:
-    """Log in as `app` over the app's SSH port; return what `id -un` prints there."""
-    async with asyncssh.connect(
-        "127.0.0.1",
-        record["ssh_port"],
-        username="app",
-        password=password,
-        known_hosts=None,
-        client_keys=None,
-        agent_path=None,
-        config=None,
-    ) as connection:
-        done = await connection.run("id -un", check=True)
-        return str(done.stdout).strip()
-
-
-async def until_ssh_answers(record: dict[str, Any]) -> None:
-    """Wait until the app's SSH server answers."""
-
-    async def answers() -> bool:
-        try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", record["ssh_port"])
-        except OSError:
-            return False
-        try:
-            return (await reader.readline()).startswith(b"SSH-")
-        except OSError:
-            return False
-        finally:
-            writer.close()
-
-    await async_until(answers)
 
 
 async def set_password(

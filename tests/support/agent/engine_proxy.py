@@ -1,8 +1,8 @@
-"""A way to the engine that sees what is asked of it, and which connections are open."""
+"""A proxy before the engine that records requests and open connections."""
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,13 +14,15 @@ CHUNK = 65_536
 class EngineProxy:
     """Passes bytes on between the agent and a real engine.
 
-    ``asked`` holds each question: ``METHOD /path``, without a version and a query.
+    ``asked`` holds each request: ``METHOD /path``, without a version and a query.
+    ``before_request`` is called with each of them before the engine gets it.
     """
 
     def __init__(self, url: str, folder: str) -> None:
         self.path = str(Path(folder, "socket"))
         self.url = f"unix://{self.path}"
         self.asked: list[str] = []
+        self.before_request: Callable[[str], None] = lambda _: None
         self._real = url.removeprefix("unix://")
         self._latest: dict[asyncio.Task[None], str] = {}
 
@@ -39,6 +41,7 @@ class EngineProxy:
                 for method, path in REQUEST.findall(chunk):
                     self._latest[task] = f"{method.decode()} {path.decode()}"
                     self.asked.append(self._latest[task])
+                    self.before_request(self._latest[task])
                 real_writer.write(chunk)
                 await real_writer.drain()
             if real_writer.can_write_eof():

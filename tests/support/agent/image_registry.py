@@ -26,7 +26,7 @@ class ImageRegistry:
         self.server = server
 
     def push(self, client: docker.APIClient, image: str, repository: str) -> str:
-        """Put an image there and take it away here; give its reference."""
+        """Push an image, remove it here, and return its reference."""
         reference = f"{self.server}/{repository}"
         client.tag(image, reference, tag="latest")
         login = {"username": USER, "password": PASSWORD}

@@ -13,7 +13,7 @@ import structlog
 from aiohttp import ClientSession, web
 from structlog.testing import LogCapture
 
-from agent.api.errors import STATUSES
+from agent.api.errors import STATUS_BY_ERROR
 from agent.api.routes import AppsApi
 from agent.apps import AppDefaults, Apps, open_apps
 from agent.engine import DockerEngine, ImageRegistryLogin
@@ -194,7 +194,7 @@ async def _served(apps: Apps, log: Any) -> AsyncIterator[str]:
                 (fingerprint(READER), Caller("reader", frozenset({"read"}))),
             ]
         ),
-        statuses=STATUSES,
+        status_by_error=STATUS_BY_ERROR,
         metrics=metrics,
         request_metrics=RequestMetrics(metrics),
         swagger="swagger: '2.0'",

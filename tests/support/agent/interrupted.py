@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from agent.model import App
-from tests.support.agent.fake_engine import FakeEngineState
+from tests.support.agent.engines.fake_engine import FakeEngineState
 
 FOLDER = Path(__file__).parents[2] / "agent" / "apps" / "recovery" / "interrupted"
 OPERATIONS = sorted(file.stem for file in FOLDER.glob("*.json"))
@@ -37,7 +37,9 @@ class Interruption(msgspec.Struct, frozen=True):
         """Write the database as that version did, and make its directory."""
         path.parent.mkdir()
         with closing(sqlite3.connect(path)) as database, database:
-            database.executescript((FOLDER / "schema_2.sql").read_text("utf-8"))
+            # All in one transaction: each one waits for the disk.
+            schema = (FOLDER / "schema_2.sql").read_text("utf-8")
+            database.executescript(f"BEGIN;\n{schema}")
             facts = {"agent": self.agent, "adopted": "yes"}
             database.executemany("INSERT INTO facts VALUES (?, ?)", facts.items())
             database.executemany(

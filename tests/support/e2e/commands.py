@@ -51,7 +51,7 @@ def registry_statuses(agent: Daemon) -> dict[str, dict[str, Any]]:
 
 
 def until_state(agent: Daemon, url: str, state: str) -> dict[str, Any]:
-    """Wait until a registry is in this state for an agent; give the standing."""
+    """Return what an agent says of a registry, once that is in this state."""
 
     def look() -> dict[str, Any] | None:
         registry_status = registry_statuses(agent).get(url)

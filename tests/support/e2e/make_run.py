@@ -34,7 +34,7 @@ class Run:
         return re.findall(r"^\s+(curl .*)$", text, re.MULTILINE)
 
     def paste(self, line: str) -> Any:
-        """Paste one into a shell somewhere else; give its answer, decoded."""
+        """Run one in a shell in another folder, and return its decoded answer."""
         done = subprocess.run(self.shell(line), capture_output=True, check=True, cwd="/")
         return msgspec.json.decode(done.stdout)
 

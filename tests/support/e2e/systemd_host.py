@@ -40,13 +40,13 @@ class SystemdHost:
         self.run("umask 077; : >/etc/rollcall/node.key")
 
     def run(self, line: str) -> str:
-        """Run a line of shell; give what it wrote."""
+        """Run a line of shell, and return what it wrote."""
         status, output = self.try_to(line)
         assert status == 0, f"{line}\n{output}"
         return output
 
     def try_to(self, line: str) -> tuple[int, str]:
-        """Run a line of shell; give its exit status and what it wrote."""
+        """Run a line of shell, and return its exit status and what it wrote."""
         made = self._client.exec_create(self._container, ["sh", "-euc", line])
         output: bytes = self._client.exec_start(made["Id"])
         return self._client.exec_inspect(made["Id"])["ExitCode"], output.decode()

@@ -8,12 +8,13 @@ from contextlib import asynccontextmanager
 import msgspec
 import structlog
 from aiohttp import web
+from structlog.typing import FilteringBoundLogger
 
 from httpd.app import build_app
 from httpd.auth import Caller, Keyring, fingerprint
 from httpd.bodies import json_response, read_body
 from httpd.metrics import RequestMetrics, new_metrics
-from httpd.server.lane import Client, Reply, Respond
+from httpd.server.lane import Peer, Reply, Respond
 from httpd.server.limits import Timeouts
 from httpd.server.listener import listening
 from httpd.server.tls import ServerTls
@@ -36,11 +37,13 @@ class LaneApi:
     """POST /things/{name}, answered by the lane and by a handler; answers say which it was.
 
     The lane's answer depends on the name: ``now``, ``later`` (once `later` is done), ``broken``
-    (a defect); all other names are left to the handler.
+    (a defect), ``large`` (`large_bytes`, more than kernels keep); all other names are left to the
+    handler.
     """
 
     path = "/things/{name}"
     max_body_bytes = 100_000
+    large_bytes = 30_000_000
 
     def __init__(self) -> None:
         self.keyring = Keyring(KEYS)
@@ -51,6 +54,7 @@ class LaneApi:
         self.later: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.is_waiting = asyncio.Event()
         self.is_late = asyncio.Event()
+        self.has_answered_large = asyncio.Event()
 
     def routes(self) -> list[web.RouteDef]:
         return [web.get(self.path, self.handle), web.post(self.path, self.handle)]
@@ -66,18 +70,43 @@ class LaneApi:
         self.accepted.append(f"{name} {caller.name}")
         if "write" not in caller.allow:
             return None
-        return {"now": self._now, "later": self._later, "broken": self._broken}.get(name)
+        answers = {
+            "now": self._now,
+            "later": self._later,
+            "broken": self._broken,
+            "large": self._large,
+        }
+        return answers.get(name)
 
-    def _now(self, _client: Client, body: bytes) -> Reply:
+    def _now(self, _peer: Peer, body: bytes) -> Reply:
         self.lane_bytes += len(body)
         return Reply(msgspec.json.encode({"by": "lane", "body": body.decode()}))
 
-    def _later(self, client: Client, body: bytes) -> Reply:
+    def _later(self, peer: Peer, body: bytes) -> Reply:
         self.is_waiting.set()
-        return self._now(client, body)._replace(durable=self.later)
+        return self._now(peer, body)._replace(durable=self.later)
 
-    def _broken(self, _client: Client, _body: bytes) -> Reply:
+    def _large(self, _peer: Peer, _body: bytes) -> Reply:
+        self.has_answered_large.set()
+        return Reply(b"x" * self.large_bytes)
+
+    def _broken(self, _peer: Peer, _body: bytes) -> Reply:
         raise RuntimeError("with the secret in it")
+
+
+def lane_app(
+    api: LaneApi, request_metrics: RequestMetrics, log: FilteringBoundLogger
+) -> web.Application:
+    """Return the application behind the lane."""
+    return build_app(
+        routes=api.routes(),
+        keyring=api.keyring,
+        status_by_error={Unavailable: 503},
+        metrics=api.metrics,
+        request_metrics=request_metrics,
+        swagger=SWAGGER,
+        log=log,
+    )
 
 
 @asynccontextmanager
@@ -86,30 +115,23 @@ async def lane_server(
     *,
     tls: ServerTls | None = None,
     max_connections: int = 100,
+    drain_seconds: float = 600.0,
     level: str = "info",
 ) -> AsyncIterator[tuple[LaneApi, Address]]:
     """Run it while the context is open."""
     api = LaneApi()
-    request_metrics = RequestMetrics(api.metrics)
     log = structlog.wrap_logger(
         structlog.PrintLogger(), wrapper_class=structlog.make_filtering_bound_logger(level)
     )
-    app = build_app(
-        routes=api.routes(),
-        keyring=api.keyring,
-        statuses={Unavailable: 503},
-        metrics=api.metrics,
-        request_metrics=request_metrics,
-        swagger=SWAGGER,
-        log=log,
-    )
+    request_metrics = RequestMetrics(api.metrics)
+    app = lane_app(api, request_metrics, log)
     async with listening(
         app,
         address=("127.0.0.1", 0),
         tls=tls,
         metrics=request_metrics,
         max_connections=max_connections,
-        drain_seconds=600.0,
+        drain_seconds=drain_seconds,
         timeouts=timeouts or Timeouts(),
         lane=api,
         log=log,

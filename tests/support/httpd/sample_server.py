@@ -124,7 +124,7 @@ async def sample_server(
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
     api: SampleApi | None = None,
 ) -> AsyncIterator[tuple[str, int]]:
-    """Run it while the context is open; gives host and port."""
+    """Run it while the context is open; yield host and port."""
     metrics = new_metrics()
     request_metrics = RequestMetrics(metrics)
     log = structlog.wrap_logger(
@@ -138,7 +138,7 @@ async def sample_server(
                 (fingerprint(WRITER), Caller("writer", frozenset({"read", "write"}))),
             ]
         ),
-        statuses={SampleNotFound: 404, SampleUnavailable: 503, SampleConflict: 409},
+        status_by_error={SampleNotFound: 404, SampleUnavailable: 503, SampleConflict: 409},
         metrics=metrics,
         request_metrics=request_metrics,
         swagger=SWAGGER,

@@ -3,7 +3,7 @@
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 import msgspec
@@ -71,27 +71,25 @@ class RegistryResponse:
         return msgspec.json.decode(self.body)
 
 
+class Controls(NamedTuple):
+    """What a test moves or looks at from within."""
+
+    store: MemoryStore
+    clock: ManualClocks
+    audit: list[tuple[str, str, Source]]
+    keyring: Keyring
+    metrics: CollectorRegistry
+
+
 class InProcessRegistry:
     """A running registry, and how to ask it."""
 
     def __init__(
-        self,
-        *,
-        address: tuple[str, int],
-        components: RegistryComponents,
-        store: MemoryStore,
-        clock: ManualClocks,
-        audit: list[tuple[str, str, Source]],
-        keyring: Keyring,
-        metrics: CollectorRegistry,
+        self, *, address: tuple[str, int], components: RegistryComponents, controls: Controls
     ) -> None:
         self.address = address
         self.components = components
-        self.store = store
-        self.clock = clock
-        self.audit = audit
-        self.keyring = keyring
-        self.metrics = metrics
+        self.store, self.clock, self.audit, self.keyring, self.metrics = controls
         self._session = aiohttp.ClientSession(auto_decompress=False)
 
     async def ask(
@@ -201,11 +199,7 @@ async def in_process_registry(
         registry = InProcessRegistry(
             address=address,
             components=components,
-            store=store,
-            clock=clock,
-            audit=audit,
-            keyring=keyring,
-            metrics=metrics,
+            controls=Controls(store, clock, audit, keyring, metrics),
         )
         try:
             yield registry

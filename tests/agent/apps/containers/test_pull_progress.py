@@ -11,9 +11,9 @@ from structlog.testing import LogCapture
 from agent.apps import Apps, NewApp, Requester
 from agent.apps.views import AppView
 from agent.engine.protocol import Image, PullProgress
+from tests.support.agent.engines.wrapped_engine import WrappedEngine
 from tests.support.agent.in_process import async_until
 from tests.support.agent.running_apps import ASKER, running_apps
-from tests.support.agent.wrapped_engine import WrappedEngine
 
 pytestmark = pytest.mark.real
 

@@ -12,7 +12,7 @@ import pytest
 from agent.engine import DockerEngine
 from agent.engine.protocol import EngineUnavailable
 from tests.support.agent.containers import containers_of, limits, read_file, write_file
-from tests.support.agent.fake_docker_api import fake_docker_api
+from tests.support.agent.engines.fake_docker_api import fake_docker_api
 from tests.support.agent.in_process import InProcessAgent, async_until, in_process_agent
 from tests.support.requirements import need_root
 

@@ -51,7 +51,7 @@ async def level(
     failing = (
         runner.recover(entry, repeated=True)
         if repeated
-        else runner.run("web", "stop", ASKER, operation.run)
+        else runner.perform("web", "stop", ASKER, operation.run)
     )
     with pytest.raises(type(error)):
         await failing

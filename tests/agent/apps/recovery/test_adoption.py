@@ -6,8 +6,9 @@ from typing import Any
 import docker
 import pytest
 
-from tests.support.agent.containers import PASSWORD, log_in, set_password, until_ssh_answers
+from tests.support.agent.containers import PASSWORD, set_password
 from tests.support.agent.in_process import InProcessAgent, in_process_agent
+from tests.support.agent.ssh import log_in, until_ssh_answers
 
 pytestmark = pytest.mark.real
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.agent.containers import derived_image
-from tests.support.agent.dockerd import IMAGE, Dockerd
+from tests.support.agent.engines.dockerd import IMAGE, Dockerd
 from tests.support.agent.in_process import async_until, in_process_agent
 
 pytestmark = pytest.mark.real("dockerd", "unshare", "ip")

@@ -14,7 +14,7 @@ from agent.apps.errors import AppNotFound, MemoryInUse, NameTaken, NoSuchUser, S
 from agent.engine import DockerEngine
 from agent.engine.protocol import EngineError
 from tests.support.agent.containers import derived_image
-from tests.support.agent.failing_engines import (
+from tests.support.agent.engines.failing_engines import (
     ContestedNameEngine,
     ContestedVolumeEngine,
     FixedLimitsEngine,

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.agent.dockerd import IMAGE, Dockerd
+from tests.support.agent.engine_proxy import EngineProxy, engine_proxy
+from tests.support.agent.engines.dockerd import IMAGE, Dockerd
 from tests.support.agent.in_process import InProcessAgent, async_until, in_process_agent
 
 pytestmark = pytest.mark.real("dockerd", "unshare", "ip")
@@ -53,7 +54,7 @@ async def until_engine_found(agent: InProcessAgent) -> None:
 
 
 async def until_idle(agent: InProcessAgent, name: str) -> dict[str, Any] | None:
-    """Wait until no change of an app is under way; give its record, None if there is no app."""
+    """Return the app's record once no operation of it runs; None if there is no app."""
     found: list[dict[str, Any]] = []
 
     async def settled() -> bool:
@@ -197,25 +198,44 @@ async def test_a_frozen_engine_is_503_in_bounded_time_and_all_recovers_after_it(
     assert (await agent.ask("PUT", f"/{record['name']}/rebuild")).status == 200
 
 
+@pytest.fixture
+async def proxy(dockerd: Dockerd) -> AsyncIterator[EngineProxy]:
+    """Yield a proxy before the engine."""
+    async with engine_proxy(dockerd.url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def proxied_agent(proxy: EngineProxy, tmp_path: Path) -> AsyncIterator[InProcessAgent]:
+    """Yield an agent's apps that use the engine through the proxy."""
+    async with in_process_agent(
+        tmp_path / "agent", proxy.url, timeout_seconds=ENGINE_SECONDS, keep=True
+    ) as agent:
+        yield agent
+
+
+@pytest.mark.parametrize("call", ["stop", "start"])  # of the old container, of the new one
 async def test_an_engine_that_freezes_in_the_middle_of_a_rebuild_leaves_one_running_container(
-    dockerd: Dockerd, agent: InProcessAgent
+    dockerd: Dockerd, proxy: EngineProxy, proxied_agent: InProcessAgent, call: str
 ) -> None:
+    agent, frozen_at = proxied_agent, list[str]()
+
+    def freeze(request: str) -> None:
+        if request.endswith(f"/{call}") and not frozen_at:
+            frozen_at.append(request)
+            dockerd.freeze()
+
     await asyncio.to_thread(dockerd.start)
     await asyncio.to_thread(dockerd.build)
     await until_engine_found(agent)
     record = await agent.create(IMAGE)
     name = record["name"]
 
-    rebuild = asyncio.create_task(agent.ask("PUT", f"/{name}/rebuild"))
-
-    async def new_one_is_made() -> bool:
-        return len(await containers(dockerd)) > 1
-
-    await async_until(new_one_is_made)
-    dockerd.freeze()
+    proxy.before_request = freeze
     async with asyncio.timeout(BOUND):
-        answer = await rebuild
+        answer = await agent.ask("PUT", f"/{name}/rebuild")
     assert answer.status == 503
+    assert len(frozen_at) == 1
 
     dockerd.thaw()
     await until_engine_found(agent)

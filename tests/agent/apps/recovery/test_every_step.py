@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from structlog.testing import LogCapture
 from agent.apps import AppChanges, Apps, NewApp
 from agent.apps.errors import AppError
 from agent.engine.protocol import EngineUnavailable
-from tests.support.agent.fake_engine import BROKEN_IMAGE, IMAGE, OTHER_IMAGE, FakeEngine
+from tests.support.agent.engines.fake_engine import BROKEN_IMAGE, IMAGE, OTHER_IMAGE, FakeEngine
 from tests.support.agent.in_process import DEFAULTS, async_until
 from tests.support.agent.running_apps import ASKER, running_apps
 
@@ -93,16 +94,41 @@ async def check(apps: Apps, engine: FakeEngine) -> None:
         assert has_password or record.password != "set"
 
 
-async def step_count(operation: str, folder: Path) -> int:
+class Beginning:
+    """What there is before an operation: made once, copied for each of its steps."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "beginning"
+        self._engine = FakeEngine()
+
+    async def make(self, before: Action) -> None:
+        async with running_apps(self._folder, self._engine, LogCapture(), defaults=AT_ONCE) as apps:
+            await before(apps)
+            await until_idle(apps)
+
+    def copy(self, folder: Path) -> FakeEngine:
+        """Copy the database into a folder; return an engine with the same content."""
+        shutil.copytree(self._folder, folder)
+        return FakeEngine(deepcopy(self._engine.state))
+
+
+async def step_count(run: Action, beginning: Beginning, folder: Path) -> int:
     """Return how many steps an operation has, if nothing gets in its way."""
-    before, run = OPERATIONS[operation]
-    engine, steps = FakeEngine(), Steps(0, asyncio.Event().wait)
-    async with running_apps(folder, engine, LogCapture(), defaults=AT_ONCE) as apps:
-        await before(apps)
+    engine, steps = beginning.copy(folder), Steps(0, asyncio.Event().wait)
+    async with again(folder, engine) as apps:
         engine.at_step = steps
         await run_to_its_end(run, apps)
         await check(apps, engine)
     return steps.count
+
+
+def again(
+    folder: Path, engine: FakeEngine, drain_seconds: float = 20
+) -> AbstractAsyncContextManager[Apps]:
+    """Run apps over a database that an agent left."""
+    return running_apps(
+        folder, engine, LogCapture(), adopt=True, defaults=AT_ONCE, drain_seconds=drain_seconds
+    )
 
 
 async def run_to_its_end(run: Action, apps: Apps) -> None:
@@ -119,10 +145,12 @@ async def test_an_agent_killed_at_any_step_recovers_at_its_next_start(
     tmp_path: Path, operation: str
 ) -> None:
     before, run = OPERATIONS[operation]
+    beginning = Beginning(tmp_path)
+    await beginning.make(before)
 
     async def kill_at(number: int) -> None:
-        folder, left, engine = tmp_path / f"{number}", tmp_path / f"{number}-left", FakeEngine()
-        reached, after = asyncio.Event(), FakeEngine()
+        folder, left = tmp_path / f"{number}", tmp_path / f"{number}-left"
+        engine, reached, after = beginning.copy(folder), asyncio.Event(), FakeEngine()
 
         async def stop_here() -> None:
             shutil.copytree(folder, left)
@@ -130,20 +158,17 @@ async def test_an_agent_killed_at_any_step_recovers_at_its_next_start(
             reached.set()
             await asyncio.Event().wait()
 
-        async with running_apps(
-            folder, engine, LogCapture(), defaults=AT_ONCE, drain_seconds=0
-        ) as apps:
-            await before(apps)
+        async with again(folder, engine, drain_seconds=0) as apps:
             engine.at_step = Steps(number, stop_here)
             request = asyncio.ensure_future(run(apps))
             await reached.wait()
             request.cancel()
             await asyncio.wait([request])
 
-        async with running_apps(left, after, LogCapture(), defaults=AT_ONCE) as apps:
+        async with again(left, after) as apps:
             await check(apps, after)
 
-    steps = await step_count(operation, tmp_path / "whole")
+    steps = await step_count(run, beginning, tmp_path / "whole")
     await asyncio.gather(*(kill_at(number + 1) for number in range(steps)))
 
 
@@ -152,19 +177,19 @@ async def test_an_engine_that_does_not_answer_at_any_step_is_asked_again(
     tmp_path: Path, operation: str
 ) -> None:
     before, run = OPERATIONS[operation]
+    beginning = Beginning(tmp_path)
+    await beginning.make(before)
 
     async def lose_engine_at(number: int) -> None:
         async def fail() -> None:
             raise EngineUnavailable("the engine does not answer")
 
-        engine = FakeEngine()
-        async with running_apps(
-            tmp_path / f"{number}", engine, LogCapture(), defaults=AT_ONCE
-        ) as apps:
-            await before(apps)
+        folder = tmp_path / f"{number}"
+        engine = beginning.copy(folder)
+        async with again(folder, engine) as apps:
             engine.at_step = Steps(number, fail)
             await run_to_its_end(run, apps)
             await check(apps, engine)
 
-    steps = await step_count(operation, tmp_path / "whole")
+    steps = await step_count(run, beginning, tmp_path / "whole")
     await asyncio.gather(*(lose_engine_at(number + 1) for number in range(steps)))

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import LogCapture
 
 from agent.state.store import Store
-from tests.support.agent.fake_engine import FakeEngine, FakeEngineState
+from tests.support.agent.engines.fake_engine import FakeEngine, FakeEngineState
 from tests.support.agent.in_process import DEFAULTS, async_until
 from tests.support.agent.interrupted import OPERATIONS, Interruption, interruptions
 from tests.support.agent.running_apps import running_apps

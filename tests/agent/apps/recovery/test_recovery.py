@@ -25,7 +25,7 @@ from agent.model import App, EntryHeader, ReplaceEntry, StopEntry
 from agent.state.store import Store
 from dev.waiting import until
 from tests.support.agent.containers import derived_image
-from tests.support.agent.fake_engine import IMAGE, FakeEngine
+from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.in_process import DEFAULTS, async_until, in_process_agent
 from tests.support.agent.running_apps import ASKER, running_apps
 from tests.support.daemons import Daemons

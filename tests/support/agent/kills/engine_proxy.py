@@ -1,4 +1,4 @@
-"""A proxy before the engine's socket that counts changing calls, and kills whoever makes one."""
+"""A proxy before the engine's socket that counts changing calls and kills the agent at one."""
 
 import asyncio
 import re
@@ -35,39 +35,52 @@ POSTED_READS = {
 
 
 @dataclass(frozen=True)
-class Kill:
-    """A kill at a changing call; the first call has the number 1.
+class Call:
+    """A changing call.
 
-    ``before``: the call does not reach the engine. ``after``: the engine has answered to the end,
-    and the caller gets nothing of the answer (of a hijacked connection: not its end).
+    Attributes:
+        name: Its method and path pattern, such as ``POST /containers/ID/start``.
+        number: 1 for the operation's first call of this name.
+
     """
 
+    name: str
     number: int
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A kill of the agent at a changing call.
+
+    ``before``: the call does not reach the engine. ``after``: the engine has answered completely,
+    and the agent gets nothing of the answer (of a hijacked connection: not its end).
+    """
+
+    call: Call
     moment: Moment
 
 
 @dataclass
 class Watch:
-    """The changing calls since a moment, and the kill that is to come.
+    """The changing calls since ``EngineProxy.watch``, and the kill that is planned.
 
-    A call that is repeated until it succeeds counts once, since how often depends on the time.
+    A call that is repeated until it succeeds counts once: the number of attempts depends on timing.
     """
 
     kill: Kill | None = None
     strike: Callable[[], None] = lambda: None
-    calls: list[str] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
     struck: threading.Event = field(default_factory=threading.Event)
     _last: bytes = b""
 
-    def count(self, call: str, request_line: bytes) -> Moment | None:
-        """Note a call; return the moment of the kill if it is the one."""
+    def count(self, name: str, request_line: bytes) -> Moment | None:
+        """Record a call; return the moment of the kill if the kill is at this call."""
         if request_line == self._last:
             return None
         self._last = request_line
+        call = Call(name, 1 + sum(each.name == name for each in self.calls))
         self.calls.append(call)
-        if self.kill is not None and self.kill.number == len(self.calls):
-            return self.kill.moment
-        return None
+        return self.kill.moment if self.kill is not None and self.kill.call == call else None
 
 
 def changing_call(head: bytes) -> str | None:
@@ -171,7 +184,7 @@ class EngineProxy:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Hang up."""
+        """Close all connections and stop."""
         assert self._loop is not None
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()

@@ -1,4 +1,4 @@
-"""An agent that is killed at its calls to the engine, and what is left of each operation."""
+"""An agent that is killed at its calls to the engine, and checks of each operation's outcome."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -9,7 +9,7 @@ from typing import Self, TypeVar
 import docker
 
 from dev.waiting import until
-from tests.support.agent.kills.engine_proxy import EngineProxy, Kill
+from tests.support.agent.kills.engine_proxy import Call, EngineProxy, Kill
 from tests.support.agent.kills.operations import Operation
 from tests.support.agent.kills.snapshot import Snapshot
 from tests.support.agent.kills.subject import AppImages, Subject
@@ -18,16 +18,11 @@ from tests.support.daemons import Daemon
 T = TypeVar("T")
 STRIKE_SECONDS = 120.0
 SWEEP_SECONDS = 120.0
-ATTEMPTS = 3
 ACCEPTED = 202
 
 
-class CallNotMade(Exception):
-    """The operation ended without the call at which the agent was to be killed."""
-
-
 class KilledHost:
-    """An agent with a way of its own to the engine, and the app that operations are tried on."""
+    """An agent with a proxy of its own before the engine, and the app that it changes."""
 
     def __init__(
         self, agent: Daemon, proxy: EngineProxy, client: docker.APIClient, images: AppImages
@@ -36,8 +31,8 @@ class KilledHost:
         self._client, self._images = client, images
         self._subjects = [Subject(agent, client, images)]
 
-    def run_whole(self, operation: Operation) -> list[str]:
-        """Run an operation that nobody disturbs; return its changing calls."""
+    def run_whole(self, operation: Operation) -> list[Call]:
+        """Run an operation without a kill; return its changing calls."""
         subject = self._subjects[-1]
         operation.prepare(subject)
         before = subject.snapshot()
@@ -52,14 +47,19 @@ class KilledHost:
         return watch.calls
 
     def run_killed(self, operation: Operation, kill: Kill) -> str:
-        """Run an operation with a kill, and what must follow; return what came of it."""
+        """Run an operation with a kill, restart the agent, and check the app.
+
+        Returns:
+            ``done`` or ``as before``: the state of the app.
+
+        """
         subject = self._subjects[-1]
-        before, promised = self._until_killed(subject, operation, kill)
+        before, accepted = self._until_killed(subject, operation, kill)
         self._agent.start()
         subject.app.settled()
         until(lambda: len(subject.app.containers()) < 2, "the sweep", within=SWEEP_SECONDS)
         after, expected = subject.snapshot(), operation.expected(subject, before)
-        undone = after == before and not promised
+        undone = after == before and not accepted
         assert undone or after == expected, after.differences(expected)
         subject.check_changeable()
         return "as before" if after == before else "done"
@@ -67,40 +67,32 @@ class KilledHost:
     def _until_killed(
         self, subject: Subject, operation: Operation, kill: Kill
     ) -> tuple[Snapshot, bool]:
-        """Run an operation up to the kill; return the app before, and whether it was promised.
-
-        An app that crashes sooner or later may spare a call, so that the number is not reached.
-        """
-        calls: list[list[str]] = []
-        while len(calls) < ATTEMPTS:
-            operation.prepare(subject)
-            before = subject.snapshot()
-            watch = self._proxy.watch(kill, self._agent.kill)
-            answer = operation.request(subject, before)
-            promised = answer is not None and answer.status_code == ACCEPTED
-            if answer is None or promised:
-                assert watch.struck.wait(STRIKE_SECONDS), f"only {watch.calls}"
-                self._proxy.watch()
-                return before, promised
-            self._proxy.watch()
-            calls.append(watch.calls)
-        raise CallNotMade(f"call {kill.number} was not made: {calls}")
+        """Run an operation up to the kill; return the app before, and whether 202 was answered."""
+        operation.prepare(subject)
+        before = subject.snapshot()
+        watch = self._proxy.watch(kill, self._agent.kill)
+        answer = operation.request(subject, before)
+        accepted = answer is not None and answer.status_code == ACCEPTED
+        within = STRIKE_SECONDS if answer is None or accepted else 0
+        assert watch.struck.wait(within), f"the call was not made, only {watch.calls}"
+        self._proxy.watch()
+        return before, accepted
 
     def renew(self) -> None:
-        """Go on with another app."""
+        """Continue with another app."""
         self._proxy.watch()
         if not self._agent.is_running:
             self._agent.start()
         self._subjects.append(Subject(self._agent, self._client, self._images))
 
     def clean(self) -> None:
-        """Take away all apps."""
+        """Delete all apps."""
         for subject in self._subjects:
             subject.delete()
 
 
 class KilledHosts:
-    """Hosts of which any that is free runs what is submitted, in threads, in order."""
+    """A pool of hosts: each runs one piece of work at a time, in the order of submission."""
 
     def __init__(self, hosts: Sequence[KilledHost]) -> None:
         self._free = SimpleQueue[KilledHost]()
@@ -109,7 +101,7 @@ class KilledHosts:
             self._free.put(host)
 
     def submit(self, work: Callable[[KilledHost], T]) -> Future[T]:
-        """Run something on a host; where it fails, the host goes on with another app."""
+        """Run ``work`` on a free host; if it fails, the host continues with another app."""
         return self._pool.submit(self._run, work)
 
     def _run(self, work: Callable[[KilledHost], T]) -> T:
@@ -132,5 +124,5 @@ class KilledHosts:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Drop what has not begun, and wait for the rest."""
+        """Cancel what has not begun, and wait for the rest."""
         self._pool.shutdown(cancel_futures=True)

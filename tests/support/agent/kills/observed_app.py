@@ -1,4 +1,4 @@
-"""An app of an agent that gets killed, and what is known of the app from outside."""
+"""An app of an agent that is killed, observed from outside the agent."""
 
 import io
 import secrets
@@ -18,7 +18,7 @@ SETTLE_SECONDS = 120.0
 
 
 class ObservedApp:
-    """An app, seen through the agent's API and behind its back.
+    """An app, observed through the agent's API and through the engine's.
 
     Attributes:
         agent: the agent that has the app.
@@ -52,13 +52,13 @@ class ObservedApp:
         return record if answer.ok else None
 
     def settled(self) -> dict[str, Any] | None:
-        """Return the record once no change is under way, None if there is no app."""
+        """Wait until no operation runs; return the record, None if there is no app."""
 
         def quiet() -> bool:
             record = self.record()
             return record is None or record["progress"] is None
 
-        until(quiet, "the end of the change", within=SETTLE_SECONDS)
+        until(quiet, "the end of the operation", within=SETTLE_SECONDS)
         return self.record()
 
     def write(self) -> None:
@@ -69,7 +69,7 @@ class ObservedApp:
         write_file(self.client, record, self.content)
 
     def containers(self) -> list[dict[str, Any]]:
-        """List the app's containers, as the engine has them."""
+        """List the app's containers, as the engine does."""
         return containers_of(self.client, self.name)
 
     def check(self) -> None:
@@ -106,7 +106,7 @@ class ObservedApp:
             return file.read().decode()
 
     def delete(self) -> None:
-        """Take away all that is left."""
+        """Remove the containers and the volume."""
         for container in self.containers():
             self.client.remove_container(container["Id"], force=True)
         with suppress(docker.errors.NotFound):

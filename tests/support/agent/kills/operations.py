@@ -1,4 +1,4 @@
-"""Every operation of the agent: what it needs, how it is asked for, what comes of it."""
+"""Every operation of the agent: its precondition, its request and its expected outcome."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,10 +18,11 @@ class Operation:
 
     Attributes:
         name: its name in the table.
-        prepare: has the app as the operation needs it.
-        request: asks for it; None if the agent went away under it.
-        expected: the app once it is done, from the app before; a failing one is undone.
-        succeeds: whether the answer is no error.
+        prepare: brings the app into the state that the operation needs.
+        request: sends the request; None if the agent ended before it answered.
+        expected: returns the app after the operation from the app before it; an operation that
+            fails is undone.
+        succeeds: whether the answer is a success.
 
     """
 
@@ -185,13 +186,13 @@ OPERATIONS = (
         expected=lambda _, __: Snapshot(volume="kept"),
     ),
     Operation(
-        name="keys of a running app",
+        name="password of a running app",
         prepare=Subject.running,
         request=lambda subject, _: subject.ask("PUT", "/keys", subject.new_password()),
         expected=lambda subject, before: _with_last_password(subject, before, "set"),
     ),
     Operation(
-        name="keys of a stopped app",
+        name="password of a stopped app",
         prepare=Subject.stopped,
         request=lambda subject, _: subject.ask("PUT", "/keys", subject.new_password()),
         expected=lambda subject, before: _with_last_password(subject, before, "pending"),

@@ -1,4 +1,4 @@
-"""All that an app is, in one value that can be compared."""
+"""The complete state of an app as one value that can be compared."""
 
 import secrets
 from collections.abc import Iterable, Mapping
@@ -15,10 +15,11 @@ VolumeContent: TypeAlias = Literal["none", "empty", "kept"]
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """An app as it is seen from outside; without arguments, one of which nothing is left.
+    """An app as it is observed from outside; the default values stand for no app at all.
 
     Attributes:
-        state: The record's state, None if there is no app; so the other fields of the record.
+        state: The record's state, None if there is no app. The same holds for the other fields of
+            the record.
         login: The password that works in the container.
         image_id: The image that the container was made of.
         volume: Whether there is a volume, and whether it holds what was last written.
@@ -40,19 +41,19 @@ class Snapshot:
     volume: VolumeContent = "none"
 
     def differences(self, other: "Snapshot") -> str:
-        """Return in what another one differs."""
+        """Return the fields that differ from another snapshot, with both values."""
         mine, others = asdict(self), asdict(other)
         differing = [name for name in mine if mine[name] != others[name]]
         return ", ".join(f"{name}: {mine[name]} and not {others[name]}" for name in differing)
 
 
 def take_snapshot(app: ObservedApp, passwords: Iterable[str], image: str) -> Snapshot:
-    """Look at an app, which must be settled; its record and its one container must agree.
+    """Return a snapshot of an app that no operation changes; its record and container must agree.
 
     Args:
-        app: what to look at.
-        passwords: those that may be found in its container, the likeliest first.
-        image: what a container may be made of to look into the volume.
+        app: the app.
+        passwords: those that its container may hold, the most likely first.
+        image: an image for a container that reads the volume.
 
     """
     record, containers = app.record(), app.containers()

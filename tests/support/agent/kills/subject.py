@@ -1,4 +1,4 @@
-"""An app that operations are tried on: brought into the states that they need, and asked of."""
+"""The app that operations change: its preparation, requests to it, and its outcomes."""
 
 import secrets
 from contextlib import suppress
@@ -18,13 +18,13 @@ LIMITS = ((50, 32), (60, 40))  # percent of a core, MiB
 
 @dataclass(frozen=True)
 class AppImages:
-    """What an agent's apps are made of.
+    """The images of an agent's apps.
 
     Attributes:
         good: ids of two images.
-        crashing: the tag of one whose app crashes at once.
-        crashing_later: the tag of one whose app crashes once its password has been set.
-        pulled: a reference to the first good image at a server of images, this agent's own.
+        crashing: the tag of an image whose app crashes at its start.
+        crashing_later: the tag of an image whose app crashes after its password was set.
+        pulled: the first good image's reference at a registry of images; each agent has another.
 
     """
 
@@ -41,7 +41,7 @@ def image_id(client: docker.APIClient, tag: str) -> str:
 
 
 class Subject:
-    """An app that operations are tried on. Its image's tag is its own, so that it may be moved."""
+    """The app that operations change. Its image has a tag of its own, which can be moved."""
 
     def __init__(self, agent: Daemon, client: docker.APIClient, images: AppImages) -> None:
         self.app = ObservedApp(agent, client)
@@ -53,7 +53,7 @@ class Subject:
     def ask(
         self, method: str, path: str, body: Any = None, **options: Any
     ) -> requests.Response | None:
-        """Ask the agent for something of the app; None if it went away under it."""
+        """Send the agent a request for the app; None if the agent ended before it answered."""
         try:
             return self.app.agent.ask(method, self.app.path + path, json=body, **options)
         except requests.RequestException:
@@ -62,7 +62,7 @@ class Subject:
     def post(
         self, image: str | None = None, headers: dict[str, str] | None = None
     ) -> requests.Response | None:
-        """Ask the agent to create the app; None if it went away under it."""
+        """Ask the agent to create the app; None if the agent ended before it answered."""
         with suppress(requests.RequestException):
             return self.app.agent.ask(
                 "POST", "/v1/apps", json=self.body(image or self.tag), headers=headers
@@ -70,19 +70,19 @@ class Subject:
         return None
 
     def body(self, image: str) -> dict[str, Any]:
-        """Return the app as it is asked for; once it had ports, with these."""
+        """Return the body that creates the app, with the ports of an earlier creation."""
         cpu, memory = LIMITS[0]
         fields = {"name": self.app.name, "image": image, "env": {"VERSION": "1"}}
         ports = zip(("ssh_port", "http_port"), self._ports, strict=False)
         return fields | {"cpu": cpu, "memory": memory} | dict(ports)
 
     def snapshot(self) -> Snapshot:
-        """Look at the app, which must be settled."""
+        """Return a snapshot of the app, which no operation may change meanwhile."""
         return take_snapshot(self.app, reversed(self._passwords), self.images.good[0])
 
     @property
     def last_password(self) -> str:
-        """The password that was made last."""
+        """The newest password."""
         return self._passwords[-1]
 
     def tagged_image(self) -> str:
@@ -90,12 +90,12 @@ class Subject:
         return image_id(self.app.client, self.tag)
 
     def new_password(self) -> str:
-        """Make a password, and know it."""
+        """Make a password and remember it."""
         self._passwords.append(secrets.token_hex(8))
         return self.last_password
 
     def retag(self, image: str) -> None:
-        """Tag this image with the app's tag."""
+        """Give the app's tag to this image."""
         repository, _, tag = self.tag.partition(":")
         self.app.client.tag(image, repository, tag=tag, force=True)
 
@@ -103,10 +103,10 @@ class Subject:
         """Return the good image that the app does not run."""
         return next(each for each in self.images.good if each != before.image_id)
 
-    # What the operations need.
+    # Preparation of operations.
 
     def running(self) -> None:
-        """Have the app running with a password and new content."""
+        """Make the app run, with a password and new content in its volume."""
         record = self.app.record()
         if record is not None and record["container_id"] is None:
             self._must("DELETE", "")
@@ -125,24 +125,24 @@ class Subject:
         self.app.write()
 
     def stopped(self) -> None:
-        """Have it stopped."""
+        """Stop the app."""
         self.running()
         self._must("PUT", "/stop")
 
     def stopped_with_pending_password(self) -> None:
-        """Have it stopped, with a password that waits for the start."""
+        """Stop the app and set a password, which is pending until the start."""
         self.stopped()
         self._must("PUT", "/keys", self.new_password())
 
     def without_container(self) -> None:
-        """Have its container gone behind the agent's back."""
+        """Remove the app's container through the engine, without the agent."""
         self.running()
         self._must("PUT", "/keys", self.new_password())
         (container,) = self.app.containers()
         self.app.client.remove_container(container["Id"], force=True)
 
     def absent(self) -> None:
-        """Have nothing of it."""
+        """Delete the app and its volume."""
         if not self._ports:
             self.running()
         if self.app.record() is not None:
@@ -152,13 +152,13 @@ class Subject:
         self.app.content = ""
 
     def absent_and_not_pulled(self) -> None:
-        """Have nothing of it, nor the name of the image that is to be pulled."""
+        """Delete the app, its volume and the reference of the image that is to be pulled."""
         self.absent()
         with suppress(docker.errors.ImageNotFound):
             self.app.client.remove_image(f"{self.images.pulled}:latest", force=True)
 
     def absent_with_data(self) -> None:
-        """Have nothing of it but its data."""
+        """Delete the app and keep its volume."""
         self.running()
         self._must("DELETE", "?keep_data=true")
         self.retag(self.images.good[0])
@@ -168,10 +168,10 @@ class Subject:
         assert answer is not None
         assert answer.ok, answer.text
 
-    # What comes of them.
+    # Outcomes of operations.
 
     def created(self, _: Snapshot | None = None) -> Snapshot:
-        """Return the app as it is once it was created."""
+        """Return the app as it is after its creation."""
         body = self.body(self.tag)
         del body["name"]
         return Snapshot(
@@ -184,7 +184,7 @@ class Subject:
         )
 
     def check_changeable(self) -> None:
-        """Assert that the app can still be changed, or its name and ports used for a new one."""
+        """Assert that the app can be changed, or that its name and ports can be used again."""
         record = self.app.record()
         if record is None:
             created = self.post()
@@ -198,7 +198,7 @@ class Subject:
             self._must("PUT", "", {"cpu": cpu - 1})
 
     def delete(self) -> None:
-        """Take away all that is left."""
+        """Remove the containers, the volume and the tag."""
         self.app.delete()
         with suppress(docker.errors.ImageNotFound):
             self.app.client.remove_image(self.tag, force=True)

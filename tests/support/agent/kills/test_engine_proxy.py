@@ -1,4 +1,4 @@
-"""The proxy before an engine: what it counts, passes on and holds back."""
+"""The proxy before an engine: what it counts, forwards and withholds."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.agent.kills.engine_proxy import END_OF_HEAD, EngineProxy, Kill, changing_call
+from tests.support.agent.kills.engine_proxy import (
+    END_OF_HEAD,
+    Call,
+    EngineProxy,
+    Kill,
+    changing_call,
+)
 
 CREATE = b"POST /v1.41/containers/create?name=x HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}"
 LIST = b"GET /v1.41/containers/json HTTP/1.1\r\nConnection: keep-alive\r\n\r\n"
@@ -54,7 +60,7 @@ async def proxy(tmp_path: Path, engine: FakeEngine) -> AsyncIterator[EngineProxy
 
 
 async def ask(proxy: EngineProxy, request: bytes) -> bytes:
-    """Send a request with the end of what the caller has to say; return the whole answer."""
+    """Send a request, half-closed if it is an upgrade; return the whole answer."""
     reader, writer = await asyncio.open_unix_connection(proxy.url.removeprefix("unix://"))
     writer.write(request)
     if b"Upgrade: tcp" in request:
@@ -96,7 +102,7 @@ async def test_all_is_passed_on_and_changing_calls_are_counted(proxy: EngineProx
     assert await ask(proxy, CREATE) == ANSWER
     assert await ask(proxy, EXEC) == b"HTTP/1.1 101 UPGRADED\r\n\r\n{}"
 
-    assert watch.calls == ["POST /containers/create", "POST /exec/ID/start"]
+    assert watch.calls == [Call("POST /containers/create", 1), Call("POST /exec/ID/start", 1)]
     assert not watch.struck.is_set()
 
 
@@ -106,14 +112,15 @@ async def test_a_call_that_is_repeated_counts_once(proxy: EngineProxy) -> None:
     for request in (CREATE, LIST, CREATE, OTHER):
         assert await ask(proxy, request) == ANSWER
 
-    assert watch.calls == ["POST /containers/create", "POST /containers/create"]
+    assert watch.calls == [Call("POST /containers/create", each) for each in (1, 2)]
 
 
 async def test_a_kill_before_a_call_keeps_it_from_the_engine(
     proxy: EngineProxy, engine: FakeEngine
 ) -> None:
     kills: list[int] = []
-    watch = proxy.watch(Kill(2, "before"), lambda: kills.append(len(engine.requests)))
+    second = Call("POST /containers/create", 2)
+    watch = proxy.watch(Kill(second, "before"), lambda: kills.append(len(engine.requests)))
 
     assert await ask(proxy, CREATE) == ANSWER
     assert await ask(proxy, OTHER) == b""
@@ -131,7 +138,8 @@ async def test_a_kill_after_a_call_comes_when_the_engine_is_done_with_it(
     proxy: EngineProxy, engine: FakeEngine, request_: bytes, answer: bytes
 ) -> None:
     kills: list[int] = []
-    watch = proxy.watch(Kill(1, "after"), lambda: kills.append(len(engine.requests)))
+    call = Call("POST /exec/ID/start" if request_ == EXEC else "POST /containers/create", 1)
+    watch = proxy.watch(Kill(call, "after"), lambda: kills.append(len(engine.requests)))
 
     assert await ask(proxy, request_) == answer
 

@@ -4,8 +4,9 @@ import asyncssh
 import docker
 import pytest
 
-from tests.support.agent.containers import PASSWORD, log_in, set_password, until_ssh_answers
+from tests.support.agent.containers import PASSWORD, set_password
 from tests.support.agent.in_process import InProcessAgent, async_until
+from tests.support.agent.ssh import log_in, until_ssh_answers
 
 pytestmark = pytest.mark.real
 

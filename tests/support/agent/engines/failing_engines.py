@@ -13,7 +13,7 @@ from agent.engine.protocol import (
     EngineUnavailable,
     InspectedContainer,
 )
-from tests.support.agent.wrapped_engine import WrappedEngine
+from tests.support.agent.engines.wrapped_engine import WrappedEngine
 
 
 class UnremovableEngine(WrappedEngine):

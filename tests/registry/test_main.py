@@ -1,0 +1,88 @@
+"""rollcall-registry as it is called: what it checks and prints before it serves."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from registry.main import main
+
+KEY = "k" * 32
+
+
+class CommandResult(NamedTuple):
+    """How the program ended, and what it said."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., CommandResult]:
+    """Return what runs the program with some settings, within this process."""
+
+    def run(*arguments: str, **settings: Any) -> CommandResult:
+        config = tmp_path / "config.yml"
+        base = {
+            "keys": [{"name": "ops", "value": KEY, "allow": ["read", "write"]}],
+            "store": f"sqlite:///{tmp_path / 'r.db'}",
+            "listen": "127.0.0.1:0",
+        }
+        config.write_text(yaml.safe_dump(base | settings))
+        status = main(["--config", str(config), *arguments])
+        said = capsys.readouterr()
+        return CommandResult(status, said.out, said.err)
+
+    return run
+
+
+def test_good_settings_pass_the_check_and_start_nothing(
+    run: Callable[..., CommandResult], tmp_path: Path
+) -> None:
+    done = run("--check")
+
+    assert (done.status, done.stderr) == (0, "")
+    assert not (tmp_path / "r.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"keys": []}, "keys"),
+        ({"keys": [{"name": "a", "value": "short", "allow": ["read"]}]}, "keys[0]"),
+        ({"keys": [{"name": "a", "value": KEY, "allow": ["all"]}]}, "keys[0].allow[0]"),
+        ({"store": "postgres://x"}, "store"),
+        ({"colour": "red"}, "colour"),
+        ({"nodes": {"stale_after_seconds": "90"}}, "nodes.stale_after_seconds"),
+        ({"prometheus": {"targets": "all"}}, "prometheus.targets"),
+        ({"node_secret": {"value": "short"}}, "node_secret"),
+        ({"node_secret": []}, "node_secret"),
+        ({"tls": {"certificate": "none", "key": "none"}}, "none"),
+    ],
+)
+def test_wrong_settings_stop_the_check_and_the_start(
+    run: Callable[..., CommandResult], tmp_path: Path, settings: dict[str, Any], named: str
+) -> None:
+    for arguments in (["--check"], []):
+        done = run(*arguments, **settings)
+
+        assert done.status == 2
+        assert named in done.stderr
+        assert "Traceback" not in done.stderr
+    assert not (tmp_path / "r.db").exists()
+
+
+def test_node_key_prints_the_key_of_a_host(run: Callable[..., CommandResult]) -> None:
+    secret = {"value": "s" * 20}
+
+    done = run("node-key", "WEB-1.", node_secret=secret)
+
+    assert re.fullmatch(r"rk1\.web-1\.[A-Za-z0-9_-]{43}\n", done.stdout)
+    assert run("node-key", "a b", node_secret=secret).status == 2
+    missing = run("node-key", "web-1")
+    assert missing.status == 2
+    assert "node_secret" in missing.stderr
