@@ -33,7 +33,7 @@ from registry.api.representation import Answers
 from registry.api.targets import TargetsApi
 from registry.api.watch import Watch
 from registry.errors import STATUS_BY_ERROR
-from registry.metrics import NodeMetrics, StoreMetrics
+from registry.metrics import NodeMetrics, StoreMetrics, register_reader_metrics
 from registry.nodes.audit import AUDITED, AuditLog
 from registry.nodes.directory import Directory
 from registry.nodes.events import NodeEvents
@@ -125,7 +125,8 @@ def build_application(
 ) -> web.Application:
     """Build the HTTP application over the rules."""
     nodes, queries = registry.nodes, registry.queries
-    answers = Answers(slices=registry.slices, readers=Readers())
+    readers = Readers()
+    answers = Answers(slices=registry.slices, readers=readers)
     watch = Watch(
         queries=queries,
         directory=registry.directory,
@@ -133,6 +134,7 @@ def build_application(
         wakeups=registry.wakeups,
         slices=registry.slices,
     )
+    register_reader_metrics(metrics, readers=readers, watch=watch)
     targets = TargetsApi(
         queries=queries,
         answers=answers,

@@ -1,9 +1,10 @@
 """All metrics of the registry itself; each class registers its own when it is made."""
 
 from collections import Counter as Counts
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
+from functools import partial
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -46,6 +47,15 @@ class StoreMetrics:
         self._sizes.observe(operations)
         self._seconds.observe(seconds)
         self._operations.inc(operations)
+
+
+def register_reader_metrics(metrics: CollectorRegistry, *, readers: Sized, watch: Sized) -> None:
+    """Register how many clients read large answers, and how many watch."""
+    for name, text, clients in (
+        ("rollcall_registry_readers", "Clients that are being sent lists or targets.", readers),
+        ("rollcall_registry_watchers", "Clients that follow changes of nodes.", watch),
+    ):
+        Gauge(name, text, registry=metrics).set_function(partial(len, clients))
 
 
 class NodeMetrics(Collector):

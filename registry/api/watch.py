@@ -138,38 +138,42 @@ class Watch:
         self, changes: Iterable[PastChange], position: Position, filters: Filters
     ) -> Iterator[bytes]:
         """Return the events of changes; those of nodes that are not listed yet are left out."""
-        number, listed = position
         matches = filters.matcher()
-        for change in changes:
-            number += 1
-            if listed is not None and change.hostname > listed:
+        for number, change in enumerate(changes, position.number + 1):
+            if position.listed is not None and change.hostname > position.listed:
                 continue
             kind = change.kind_for(matches)
             if kind is not None:
                 data = _node(change.head, change.last_update) if kind == "node" else _name(change)
-                yield from self._event(kind, data, Position(number, listed))
+                yield from self._event(kind, data, position._replace(number=number))
 
     def _listed(self, position: Position, filters: Filters) -> tuple[Parts, Position]:
         """Return the events of the next nodes of the list, and the position after them."""
-        number, listed = position
-        if listed is None:
+        if position.listed is None:
             return [], position
         parts: Parts = []
         matches = filters.matcher()
-        for entry in self._directory.following(listed):
-            after = Position(number, entry.hostname)
+        following = Position(position.number)
+        for entry in self._unlisted(position.listed, again=position.again):
+            following = Position(position.number, entry.hostname)
             if matches(entry.head, entry.labels_start()):
-                is_stale = self._directory.is_stale(entry.hostname)
-                # The last event of a node has the id from which the next node follows.
-                node_position = Position(number, listed) if is_stale else after
-                parts += self._event("node", _node(entry.head, entry.last_update), node_position)
-                if is_stale:
-                    parts += self._event("stale", _name(entry), after)
-            listed = entry.hostname
+                parts += self._node_events(entry, following)
             if sum(map(len, parts)) > PIECE_BYTES:
                 break
-        is_end = listed == position.listed
-        return parts, Position(number, None if is_end else listed)
+        return parts, following
+
+    def _unlisted(self, listed: str, *, again: bool) -> list[Entry]:
+        entry = self._directory.get(listed) if again else None
+        following = self._directory.following(listed)
+        return following if entry is None else [entry, *following]
+
+    def _node_events(self, entry: Entry, position: Position) -> Parts:
+        """Return the events that describe a node; the last one has the id of the position."""
+        node = _node(entry.head, entry.last_update)
+        if not self._directory.is_stale(entry):
+            return self._event("node", node, position)
+        first = self._event("node", node, position._replace(again=True))
+        return first + self._event("stale", _name(entry), position)
 
     def _event(self, kind: EventKind | Literal["reset"], data: Parts, position: Position) -> Parts:
         """Return an event in parts, of which a large one is shared with the directory."""

@@ -1,14 +1,14 @@
 """Every node in memory: by hostname, by the time it was last heard of, and as it is shown."""
 
 import sys
-from collections import OrderedDict
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from hashlib import sha256
 from operator import attrgetter
 
 import msgspec
 
 from registry.message import Heartbeat, Node
+from registry.nodes.ages import Ages
 from registry.nodes.sorted_blocks import BlockItem, SortedBlocks
 from registry.store.protocol import Row
 
@@ -98,44 +98,46 @@ class Directory:
     """
 
     def __init__(self) -> None:
-        self._fresh: OrderedDict[str, Entry] = OrderedDict()
-        self._stale: OrderedDict[str, Entry] = OrderedDict()
+        self._entries: dict[str, Entry] = {}
+        self._fresh = Ages[Entry]()
+        self._stale = Ages[Entry]()
         self._sorted = SortedBlocks[Entry](key=attrgetter("hostname"), max_items=MAX_BLOCK_NODES)
 
     def __len__(self) -> int:
-        return len(self._fresh) + len(self._stale)
+        return len(self._entries)
 
-    def fresh(self) -> Collection[Entry]:
+    def fresh(self) -> Ages[Entry]:
         """Return the nodes that are not marked as stale, the one not heard of for longest first."""
-        return self._fresh.values()
+        return self._fresh
 
-    def stale(self) -> Collection[Entry]:
+    def stale(self) -> Ages[Entry]:
         """Return the nodes that are marked as stale, the one not heard of for longest first."""
-        return self._stale.values()
+        return self._stale
 
     def get(self, hostname: str) -> Entry | None:
         """Return the entry of a host, or None if it is unknown."""
-        return self._fresh.get(hostname) or self._stale.get(hostname)
+        return self._entries.get(hostname)
 
     def fill(self, entries: Iterable[Entry]) -> None:
-        """Replace everything by these entries, of which no two have the same hostname.
+        """Add these entries, of which no two have the same hostname, to an empty directory.
 
         It may run in a thread, as long as nobody else uses the directory.
         """
         self._sorted.fill(sorted(entries, key=attrgetter("hostname")))
-        by_age = sorted(self._sorted, key=attrgetter("heard"))
-        self._fresh = OrderedDict((entry.hostname, entry) for entry in by_age)
-        self._stale = OrderedDict()
+        for entry in sorted(self._sorted, key=attrgetter("heard")):
+            self._entries[entry.hostname] = entry
+            self._fresh.add(entry)
 
     def put(self, entry: Entry, *, heard: float) -> bytes | None:
         """Add a host, or replace what is known of it; return its `head` so far if it was known.
 
         `heard` is the monotonic time, at or after that of all other nodes.
         """
-        known = self.get(entry.hostname)
+        known = self._entries.get(entry.hostname)
         if known is None:
             entry.heard = heard
-            self._fresh[entry.hostname] = entry
+            self._entries[entry.hostname] = entry
+            self._fresh.add(entry)
             self._sorted.put(entry)
             return None
         before = known.head
@@ -143,27 +145,34 @@ class Directory:
         self.heard(known, last_update=entry.last_update, heard=heard)
         return before
 
-    def heard(self, entry: Entry, *, last_update: int, heard: float) -> None:
-        """Note that a host was heard of at the monotonic time `heard`, the latest of all."""
+    def heard(self, entry: Entry, *, last_update: int, heard: float) -> bool:
+        """Note that a host was heard of now; return whether it was marked as stale.
+
+        `heard` is the monotonic time, at or after that of all other nodes.
+        """
+        was_stale = entry in self._stale
+        (self._stale if was_stale else self._fresh).remove(entry)
         entry.heard = heard
         entry.last_update = last_update
-        if self._stale.pop(entry.hostname, None) is None:
-            self._fresh.move_to_end(entry.hostname)
-        else:
-            self._fresh[entry.hostname] = entry
+        self._fresh.add(entry)
+        return was_stale
 
-    def is_stale(self, hostname: str) -> bool:
-        """Return whether a host is marked as stale."""
-        return hostname in self._stale
+    def is_stale(self, entry: Entry) -> bool:
+        """Return whether a known host is marked as stale."""
+        return entry in self._stale
 
-    def mark_stale(self, hostname: str) -> None:
-        """Mark as stale the fresh node that was not heard of for longest."""
-        self._stale[hostname] = self._fresh.pop(hostname)
+    def mark_stale(self, entry: Entry) -> None:
+        """Mark as stale a fresh host, of which none that is fresh was heard of before it."""
+        self._fresh.remove(entry)
+        self._stale.add(entry)
 
     def remove(self, hostname: str) -> Entry | None:
         """Forget a host; return its entry, or None if it is unknown."""
-        known = self._fresh.pop(hostname, None) or self._stale.pop(hostname, None)
-        return known and self._sorted.remove(hostname)
+        entry = self._entries.pop(hostname, None)
+        if entry is not None:
+            (self._stale if entry in self._stale else self._fresh).remove(entry)
+            self._sorted.remove(hostname)
+        return entry
 
     def following(self, hostname: str) -> list[Entry]:
         """Return the next nodes after a hostname, a few at a time; none at the end."""

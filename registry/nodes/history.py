@@ -11,7 +11,9 @@ from registry.nodes.events import Change, ChangeKind
 MIN_CHANGES = 10_000
 MAX_BYTES = 32 * 1024 * 1024
 
-ID = re.compile(r"(?P<run>[0-9a-f]{8})-(?P<number>[0-9]{1,18})(-(?P<listed>[a-z0-9._-]{0,253}))?")
+ID = re.compile(
+    r"(?P<run>[0-9a-f]{8})-(?P<number>[0-9]{1,18})(-(?P<listed>[a-z0-9._-]{0,253})(?P<again>\+)?)?"
+)
 
 EventKind = Literal["node", "gone", "stale", "fresh"]
 EVENT_KINDS: dict[ChangeKind, EventKind] = {
@@ -50,11 +52,13 @@ class PastChange(NamedTuple):
 class Position(NamedTuple):
     """How far one has followed the nodes: up to the change with this number.
 
-    `listed` is the hostname up to which all nodes were listed; None if all were.
+    `listed` is the hostname up to which the nodes were listed; None if all were. With `again`, that
+    node itself was not listed completely.
     """
 
     number: int
     listed: str | None = None
+    again: bool = False
 
 
 class ChangeHistory:
@@ -102,7 +106,9 @@ class ChangeHistory:
     def id_of(self, position: Position) -> str:
         """Return the id of a position."""
         text = f"{self._run}-{position.number}"
-        return text if position.listed is None else f"{text}-{position.listed}"
+        if position.listed is None:
+            return text
+        return f"{text}-{position.listed}{'+' if position.again else ''}"
 
     def position_of(self, text: str) -> Position | None:
         """Return the position of an id; None if one cannot go on from there."""
@@ -110,7 +116,9 @@ class ChangeHistory:
         if match is None or match["run"] != self._run:
             return None
         number = int(match["number"])
-        return Position(number, match["listed"]) if self._dropped <= number <= self.last else None
+        if not self._dropped <= number <= self.last:
+            return None
+        return Position(number, match["listed"], again=match["again"] is not None)
 
     def _drop(self, count: int) -> None:
         self._bytes -= sum(len(change.head) for change in self._changes[:count])

@@ -242,7 +242,7 @@ class Nodes:
         now = self._monotonic()
         silent = _oldest(self._directory.fresh(), lambda entry: self._is_stale(entry, now))
         for entry in silent:
-            self._directory.mark_stale(entry.hostname)
+            self._directory.mark_stale(entry)
             self._events.publish(Change(ChangeKind.STALE, entry, REGISTRY))
         expired = _oldest(self._directory.stale(), lambda entry: self._is_expired(entry, now))
         for entry in expired:
@@ -295,9 +295,7 @@ class Nodes:
 
     def _mark_heard(self, entry: Entry) -> None:
         self._touched[entry.hostname] = None
-        was_stale = self._directory.is_stale(entry.hostname)
-        self._directory.heard(entry, last_update=int(self._wall()), heard=self._monotonic())
-        if was_stale:
+        if self._directory.heard(entry, last_update=int(self._wall()), heard=self._monotonic()):
             self._events.publish(Change(ChangeKind.FRESH, entry, REGISTRY))
         if self._unavailable_error is not None:
             # The host is alive and counts as heard, but that cannot be made durable.
@@ -312,10 +310,11 @@ class Nodes:
         if error is not None:
             self.counts.store_failures += isinstance(error, StoreUnavailable)
             return
-        was_stale = self._directory.is_stale(entry.hostname)
+        known = self._directory.get(entry.hostname)
+        was_stale = known is not None and self._directory.is_stale(known)
         before = self._directory.put(entry, heard=self._monotonic())
         kind = ChangeKind.ADDED if before is None else ChangeKind.CHANGED
-        node = self._directory.get(entry.hostname) or entry
+        node = known or entry
         self._events.publish(Change(kind, node, source, before))
         if was_stale:
             self._events.publish(Change(ChangeKind.FRESH, node, REGISTRY))

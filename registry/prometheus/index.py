@@ -1,7 +1,7 @@
 """Which nodes offer which service, and the answers for scrapers, kept until a node changes."""
 
 import time
-from collections import Counter, OrderedDict
+from collections import Counter, deque
 from collections.abc import Iterator
 
 from registry.answers.shared_work import SharedWork
@@ -31,7 +31,9 @@ class TargetIndex:
         self._slices = slices
         self._services: dict[str, Service] = {}
         self._offered: dict[str, tuple[Service, ...]] = {}
-        self._invalidated: OrderedDict[str, None] = OrderedDict()
+        # The nodes that have changed, in their order and as a set.
+        self._unread: deque[str] = deque()
+        self._invalidated: set[str] = set()
         self._reading: Iterator[None] | None = None  # the node that is being read
         self._reading_hostname = ""
         self._refreshed = 0  # how many nodes were read since the start
@@ -49,7 +51,7 @@ class TargetIndex:
         node = change.node
         is_indexed = node.hostname in self._offered or node.hostname == self._reading_hostname
         if is_indexed or ENCODED_PREFIX in node.head:
-            self._invalidated[node.hostname] = None
+            self._invalidate(node.hostname)
 
     async def answer(self, service: str, target_format: TargetFormat) -> TargetList:
         """Return the targets of all nodes that offer the service; the loop serves others meanwhile.
@@ -70,29 +72,35 @@ class TargetIndex:
 
     async def refresh(self) -> None:
         """Read the nodes that have changed by now; the loop serves others meanwhile."""
-        if self._unread():
-            await self._slices.run(self._steps_until(self._refreshed + self._unread()))
+        if self._unread_count():
+            await self._slices.run(self._steps_until(self._refreshed + self._unread_count()))
 
     def refresh_some(self) -> None:
         """Read some of the changed nodes: the work of some milliseconds."""
         end = time.thread_time() + SLICE_SECONDS
-        for _ in self._steps_until(self._refreshed + self._unread()):
+        for _ in self._steps_until(self._refreshed + self._unread_count()):
             if time.thread_time() >= end:
                 break
 
     def _steps_until(self, target: int) -> Iterator[None]:
         """Read nodes until so many were read since the start, each in steps."""
-        while self._refreshed < target and self._unread():
+        while self._refreshed < target and self._unread_count():
             self._read_on()
             yield
 
-    def _unread(self) -> int:
-        return len(self._invalidated) + (self._reading is not None)
+    def _invalidate(self, hostname: str) -> None:
+        if hostname not in self._invalidated:
+            self._invalidated.add(hostname)
+            self._unread.append(hostname)
+
+    def _unread_count(self) -> int:
+        return len(self._unread) + (self._reading is not None)
 
     def _read_on(self) -> None:
         """Carry out the next step of the node that is being read, or begin with another one."""
         if self._reading is None:
-            self._reading_hostname, _ = self._invalidated.popitem(last=False)
+            self._reading_hostname = self._unread.popleft()
+            self._invalidated.discard(self._reading_hostname)
             self._reading = self._read_node(self._reading_hostname)
         reading, self._reading = self._reading, None
         for _ in reading:

@@ -141,6 +141,22 @@ async def test_who_resumes_in_the_middle_of_the_list_gets_the_rest_of_it(
     assert seen == [("gone", "web-0"), ("node", "web-2"), ("node", "web-4")]
 
 
+async def test_who_resumes_right_after_a_stale_node_is_told_when_it_goes(
+    registry: InProcessRegistry,
+) -> None:
+    for hostname in ("web-1", "web-2"):
+        await registry.post(hostname)
+    registry.clock.pass_seconds(100)
+    watcher = Watcher(registry.address)
+    await watcher.follow(events=2)
+    assert watcher.nodes.keys() == {"web-1"}
+    await registry.ask("DELETE", "/nodes/web-1")
+
+    await watcher.follow(events=3)
+
+    assert watcher.nodes.keys() == watcher.stale == {"web-2"}
+
+
 @pytest.mark.parametrize("last_id", ["", "x", "00000000-0", "00000000-1-web", "12", "-", "é"])
 async def test_who_resumes_from_an_id_of_another_run_gets_all_nodes_again(
     registry: InProcessRegistry, last_id: str

@@ -44,7 +44,14 @@ def test_of_large_changes_fewer_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    "position", [Position(0), Position(3), Position(2, ""), Position(2, "web-1.example.com")]
+    "position",
+    [
+        Position(0),
+        Position(3),
+        Position(2, ""),
+        Position(2, "web-1.a"),
+        Position(2, "b", again=True),
+    ],
 )
 def test_an_id_gives_the_position_that_it_was_made_of(position: Position) -> None:
     history = ChangeHistory()

@@ -28,7 +28,7 @@ class MemoryStore:
 
     async def load(self) -> Sequence[Row]:
         await self.loaded.wait()
-        return self._aged_rows()
+        return await asyncio.to_thread(self._aged_rows)
 
     def _aged_rows(self) -> list[Row]:
         now = self._monotonic()

@@ -1,0 +1,50 @@
+"""Nodes in the order in which they were last heard of."""
+
+from collections.abc import Iterator
+from math import floor
+from typing import Generic, Protocol, TypeVar
+
+
+class Heard(Protocol):
+    """A host, and the monotonic time at which it was last heard of."""
+
+    hostname: str
+    heard: float
+
+
+T = TypeVar("T", bound=Heard)
+
+
+class Ages(Generic[T]):
+    """Nodes by the second in which they were last heard of, the oldest first.
+
+    One dictionary of all nodes would be copied whenever it grows: with a hundred thousand nodes,
+    that takes up to 10 ms.
+    """
+
+    def __init__(self) -> None:
+        self._seconds: dict[int, dict[str, T]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[T]:
+        return (node for nodes in self._seconds.values() for node in nodes.values())
+
+    def __contains__(self, node: T) -> bool:
+        return node.hostname in self._seconds.get(floor(node.heard), ())
+
+    def add(self, node: T) -> None:
+        """Add a node that was heard of later than all others, or in the same second as the last."""
+        self._seconds.setdefault(floor(node.heard), {})[node.hostname] = node
+        self._count += 1
+
+    def remove(self, node: T) -> None:
+        """Remove a node; its `heard` is that with which it was added."""
+        second = floor(node.heard)
+        nodes = self._seconds[second]
+        del nodes[node.hostname]
+        if not nodes:
+            del self._seconds[second]
+        self._count -= 1
