@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 
-SLICE_SECONDS = 0.003
+SLICE_SECONDS = 0.002
 
 
 class TimeSlices:

@@ -71,7 +71,8 @@ class ChangeHistory:
         self._run = token_hex(4)
         self._min_changes = min_changes
         self._max_bytes = max_bytes
-        self._changes: list[PastChange] = []
+        # Plain tuples, as the garbage collector looks at them once only.
+        self._changes: list[tuple[EventKind, str, bytes, int, bytes | None]] = []
         self._bytes = 0
         self._dropped = 0
 
@@ -83,15 +84,8 @@ class ChangeHistory:
     def record(self, change: Change) -> None:
         """Keep a change; subscribes to the kinds in FOLLOWED."""
         node = change.node
-        self._changes.append(
-            PastChange(
-                EVENT_KINDS[change.kind],
-                node.hostname,
-                node.head,
-                node.last_update,
-                change.before,
-            )
-        )
+        kind = EVENT_KINDS[change.kind]
+        self._changes.append((kind, node.hostname, node.head, node.last_update, change.before))
         self._bytes += len(node.head)
         if len(self._changes) >= 2 * self._min_changes:
             self._drop(self._min_changes)
@@ -101,7 +95,9 @@ class ChangeHistory:
     def after(self, number: int, limit: int) -> list[PastChange] | None:
         """Return the next changes after a number, at most `limit`; None if it is too old."""
         start = number - self._dropped
-        return None if start < 0 else self._changes[start : start + limit]
+        if start < 0:
+            return None
+        return [PastChange(*change) for change in self._changes[start : start + limit]]
 
     def id_of(self, position: Position) -> str:
         """Return the id of a position."""
@@ -121,6 +117,6 @@ class ChangeHistory:
         return Position(number, match["listed"], again=match["again"] is not None)
 
     def _drop(self, count: int) -> None:
-        self._bytes -= sum(len(change.head) for change in self._changes[:count])
+        self._bytes -= sum(len(head) for _, _, head, _, _ in self._changes[:count])
         del self._changes[:count]
         self._dropped += count

@@ -1,6 +1,7 @@
 """The rules: which heartbeats are accepted, when a node is durable, when it is forgotten."""
 
 import asyncio
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -29,6 +30,7 @@ from registry.nodes.events import REGISTRY, Change, ChangeKind, NodeEvents, Sour
 from registry.nodes.freshness import Clocks, Freshness
 from registry.store.protocol import Heard, NodeStore, Row
 
+MAX_DELETED_AT_ONCE = 200
 # How many nodes become stale, or are forgotten, in one step.
 MAX_AGED_AT_ONCE = 20
 
@@ -79,6 +81,8 @@ class Nodes:
         )
         # What was given to the store and is not durable yet: the node, or None for a deletion.
         self._pending: dict[str, Entry | None] = {}
+        # Hostnames of nodes that have expired and that the store still has.
+        self._expired: dict[str, None] = {}
         # Hostnames of heartbeats that changed nothing and that the store does not know of yet.
         self._touched: dict[str, None] = {}
         self.counts = HeartbeatCounts()
@@ -98,8 +102,9 @@ class Nodes:
             self._events.publish(Change(ChangeKind.LOADED, entry, REGISTRY))
             yield
 
-    def _fill(self, rows: Iterable[Row], now: float) -> list[Entry]:
+    def _fill(self, rows: list[Row], now: float) -> list[Entry]:
         entries = entries_from_rows(rows, now)
+        rows.clear()  # here, since to free many of them takes long
         self._directory.fill(entries)
         return entries
 
@@ -173,6 +178,7 @@ class Nodes:
             self._mark_heard(known)
             return HeartbeatResult(b"[%b]" % known.encoded())
         self._pending[hostname] = entry
+        self._expired.pop(hostname, None)
         durable = self._store.put(entry.row(), lambda error: self._on_put(entry, source, error))
         return HeartbeatResult(b"[%b]" % entry.encoded(), durable)
 
@@ -210,6 +216,7 @@ class Nodes:
         If there were none, write now and then all the same: after a crash, ages go on from the
         last write. While the store is unavailable, each call tries it again.
         """
+        await self._delete_expired()
         now = self._monotonic()
         due = (
             self._touched
@@ -226,6 +233,22 @@ class Nodes:
             await self._store.touch(rows, self._update_availability)
         except StoreUnavailable:
             self._touched = touched | self._touched
+
+    async def _delete_expired(self) -> None:
+        """Delete expired nodes from the store, some at a time.
+
+        If this fails, the next start reads the node again, and it expires again.
+        """
+        while self._expired:
+            hostnames = list(itertools.islice(self._expired, MAX_DELETED_AT_ONCE))
+            for hostname in hostnames:
+                del self._expired[hostname]
+            deletions = [
+                self._store.delete(hostname, self._update_availability) for hostname in hostnames
+            ]
+            await asyncio.wait(deletions)
+            for deletion in deletions:
+                deletion.exception()
 
     def state_counts(self) -> tuple[int, int]:
         """Return how many nodes are fresh, and how many are stale."""
@@ -247,10 +270,7 @@ class Nodes:
         expired = _oldest(self._directory.stale(), lambda entry: self._is_expired(entry, now))
         for entry in expired:
             self._forget(entry.hostname, ChangeKind.EXPIRED, REGISTRY)
-            # If this fails, the next start reads the node again, and it expires again.
-            self._store.delete(entry.hostname, self._update_availability).add_done_callback(
-                _retrieve_exception
-            )
+            self._expired[entry.hostname] = None
         return bool(silent or expired)
 
     def _is_stale(self, entry: Entry, now: float) -> bool:
@@ -349,8 +369,3 @@ def _oldest(entries: Iterable[Entry], choose: Callable[[Entry], bool | None]) ->
         if verdict:
             chosen.append(entry)
     return chosen
-
-
-def _retrieve_exception(future: asyncio.Future[None]) -> None:
-    if not future.cancelled():
-        future.exception()

@@ -47,8 +47,11 @@ class NodeStore(Protocol):
     are finished.
     """
 
-    async def load(self) -> Sequence[Row]:
-        """Return all nodes, sorted by hostname. Called once, first. Raises StoreOpenError."""
+    async def load(self) -> list[Row]:
+        """Return all nodes, sorted by hostname, in a list that is the caller's.
+
+        Called once, first. Raises StoreOpenError.
+        """
 
     def put(self, row: Row, done: DoneCallback) -> asyncio.Future[None]:
         """Keep a node, instead of what was known of the host; its age counts from now."""

@@ -56,7 +56,7 @@ class SqliteStore:
             self._lock.release()
             raise
 
-    async def load(self) -> Sequence[Row]:
+    async def load(self) -> list[Row]:
         """Read and check every row, then start the writer. Raises StoreOpenError."""
         rows = await asyncio.to_thread(self._load)
         self._commits = GroupCommit(name="store", write=self._write, observe=self._observe)

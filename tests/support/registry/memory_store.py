@@ -26,7 +26,7 @@ class MemoryStore:
         self._closed = False
         self.kept: Sequence[Row] = ()
 
-    async def load(self) -> Sequence[Row]:
+    async def load(self) -> list[Row]:
         await self.loaded.wait()
         return await asyncio.to_thread(self._aged_rows)
 
