@@ -10,16 +10,14 @@ from pathlib import Path
 from registry.errors import StoreOpenError
 from registry.store.protocol import Restored
 from registry.store.sqlite.database import (
-    MIGRATIONS,
     StoreLock,
     check_header,
-    check_rows,
-    check_version,
     connect,
     rename_durably,
     sibling,
 )
 from registry.store.sqlite.ownership import inherit_owner
+from registry.store.sqlite.schema import SCHEMAS, check_structure, read_rows, read_version
 
 
 def check(path: Path) -> int:
@@ -29,11 +27,13 @@ def check(path: Path) -> int:
     """
     if not path.exists():
         raise StoreOpenError(f"{path} does not exist")
-    check_version(path, check_header(path), len(MIGRATIONS))
+    check_header(path)
     try:
         with closing(connect(path, mode="ro")) as connection:
             connection.execute("BEGIN")  # one snapshot, whatever is written meanwhile
-            return check_rows(path, connection)
+            version = read_version(path, connection, SCHEMAS)
+            check_structure(path, connection)
+            return sum(1 for _ in read_rows(path, connection, SCHEMAS[version - 1]))
     except sqlite3.Error as error:
         raise StoreOpenError(f"{path} cannot be read: {error}") from error
 

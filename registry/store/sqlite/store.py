@@ -10,18 +10,23 @@ from registry.errors import StoreFull, StoreOpenError, StoreUnavailable
 from registry.store.group_commit import GroupCommit
 from registry.store.protocol import DoneCallback, Heard, Observe, Row
 from registry.store.sqlite.batch import Batch, Operation
+from registry.store.sqlite.creation import create
 from registry.store.sqlite.database import (
-    MIGRATIONS,
-    REMEDY,
-    SELECT_UPTIME,
     StoreLock,
     check_header,
-    check_version,
     connect,
     connect_locked,
-    create,
+    error_name,
+    sqlite_errors,
+)
+from registry.store.sqlite.schema import (
+    SCHEMAS,
+    Schema,
+    check_structure,
     migrate,
     read_rows,
+    read_uptime,
+    read_version,
 )
 
 WAL_BYTES_KEPT = 64 * 1024 * 1024
@@ -36,12 +41,12 @@ class SqliteStore:
         path: Path,
         monotonic: Callable[[], float],
         observe: Observe,
-        migrations: Sequence[str] = MIGRATIONS,
+        schemas: Sequence[Schema] = SCHEMAS,
     ) -> None:
         self._path = path
         self._monotonic = monotonic
         self._observe = observe
-        self._migrations = migrations
+        self._schemas = schemas
         self._commits: GroupCommit[Operation] | None = None
         self._connection: sqlite3.Connection | None = None
         self._uptime_at_start = 0.0
@@ -49,9 +54,8 @@ class SqliteStore:
         self._lock = StoreLock(path)
         try:
             if not path.exists():
-                create(path, migrations)
-            self._version = check_header(path)
-            check_version(path, self._version, len(migrations))
+                create(path, schemas)
+            self._version = self._read_version()
         except StoreOpenError:
             self._lock.release()
             raise
@@ -87,27 +91,20 @@ class SqliteStore:
             raise StoreUnavailable("the store is not loaded yet")
         return self._commits
 
+    def _read_version(self) -> int:
+        check_header(self._path)
+        with sqlite_errors(self._path), closing(connect_locked(self._path)) as connection:
+            return read_version(self._path, connection, self._schemas)
+
     def _load(self) -> list[Row]:
-        try:
+        with sqlite_errors(self._path):
             with closing(connect_locked(self._path)) as connection:
-                self._check(connection)
-                rows = self._rows(connection) if self._version == len(self._migrations) else None
+                check_structure(self._path, connection)
+                schema = self._schemas[self._version - 1]
+                self._uptime_at_start = read_uptime(connection, schema)
+                rows = list(read_rows(self._path, connection, schema))
             self._connection = self._open()
-            return self._rows(self._connection) if rows is None else rows
-        except sqlite3.Error as error:
-            if _error_name(error).startswith("SQLITE_BUSY"):
-                raise StoreOpenError(f"{self._path} is locked by another process") from error
-            raise StoreOpenError(f"{self._path} cannot be used: {error}; {REMEDY}") from error
-
-    def _check(self, connection: sqlite3.Connection) -> None:
-        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-        if verdict != "ok":
-            raise StoreOpenError(f"{self._path} is corrupt: {verdict}; {REMEDY}")
-
-    def _rows(self, connection: sqlite3.Connection) -> list[Row]:
-        (now,) = connection.execute(SELECT_UPTIME).fetchone()
-        self._uptime_at_start = now
-        return [row._replace(age=now - uptime) for row, uptime in read_rows(self._path, connection)]
+            return rows
 
     def _open(self) -> sqlite3.Connection:
         connection = connect(self._path, mode="rw")
@@ -129,8 +126,8 @@ class SqliteStore:
                 f"{self._path} cannot be made durable here:"
                 f" journal_mode is {journal}, synchronous is {synchronous}"
             )
-        if self._version < len(self._migrations):
-            migrate(connection, self._version, self._migrations)
+        if self._version < len(self._schemas):
+            migrate(connection, self._version, self._schemas)
         connection.execute(
             "DELETE FROM heard WHERE hostname NOT IN (SELECT hostname FROM node)"
         ).close()
@@ -174,11 +171,6 @@ class SqliteStore:
 
 
 def _unavailable(error: sqlite3.Error) -> StoreUnavailable:
-    if _error_name(error) == "SQLITE_FULL":
+    if error_name(error) == "SQLITE_FULL":
         return StoreFull("the disk of the registry's store is full; make room")
     return StoreUnavailable(f"the registry's store cannot be written: {error}")
-
-
-def _error_name(error: sqlite3.Error) -> str:
-    """Return SQLite's name of an error; errors of Python's sqlite3 itself have none."""
-    return getattr(error, "sqlite_errorname", "")
