@@ -25,6 +25,7 @@ from registry.api.access import permits
 from registry.api.lane import HeartbeatEndpoint
 from registry.api.nodes import NodesApi
 from registry.api.targets import TargetsApi
+from registry.api.warming import WarmingHeader
 from registry.errors import STATUS_BY_ERROR
 from registry.metrics import NodeMetrics, StoreMetrics
 from registry.nodes.audit import AUDITED, AuditLog
@@ -32,6 +33,7 @@ from registry.nodes.directory import Directory
 from registry.nodes.events import NodeEvents
 from registry.nodes.freshness import Clocks, Freshness
 from registry.nodes.nodes import Nodes
+from registry.nodes.warm_up import WarmUp
 from registry.prometheus.index import TargetIndex
 from registry.prometheus.scrapers import Scrapers
 from registry.prometheus.targets import TargetOptions
@@ -55,8 +57,14 @@ class RegistryComponents:
     events: NodeEvents
     index: TargetIndex
     nodes: Nodes
+    warm_up: WarmUp
     target_options: TargetOptions
     scrapers: Scrapers
+
+    async def load(self) -> None:
+        """Read the store; from then on nodes are served. Raises StoreOpenError."""
+        await self.nodes.load()
+        self.warm_up.begin()  # before any request sees the nodes
 
 
 def build_components(
@@ -64,6 +72,7 @@ def build_components(
     store: NodeStore,
     target_options: TargetOptions,
     freshness: Freshness,
+    warm_up_seconds: float,
     clocks: Clocks,
     metrics: CollectorRegistry,
     log: FilteringBoundLogger,
@@ -75,14 +84,19 @@ def build_components(
     )
     index = TargetIndex(directory=directory, target_options=target_options)
     scrapers = Scrapers(monotonic=clocks.monotonic)
+    warm_up = WarmUp(store=store, seconds=warm_up_seconds, monotonic=clocks.monotonic)
+    node_metrics = NodeMetrics(
+        metrics, nodes=nodes, warm_up=warm_up, index=index, scrapers=scrapers
+    )
     events.subscribe(index.on_change)
-    events.subscribe(NodeMetrics(metrics, nodes=nodes, index=index, scrapers=scrapers).count)
+    events.subscribe(node_metrics.count)
     events.subscribe(AuditLog(log).record, AUDITED)
     return RegistryComponents(
         directory=directory,
         events=events,
         index=index,
         nodes=nodes,
+        warm_up=warm_up,
         target_options=target_options,
         scrapers=scrapers,
     )
@@ -99,14 +113,15 @@ def build_application(
     log: FilteringBoundLogger,
 ) -> web.Application:
     """Build the HTTP application over the rules."""
-    nodes = registry.nodes
+    nodes, warm_up = registry.nodes, registry.warm_up
     targets = TargetsApi(
         nodes=nodes,
+        warm_up=warm_up,
         index=registry.index,
         target_options=registry.target_options,
         scrapers=registry.scrapers,
     )
-    return build_app(
+    app = build_app(
         routes=[*NodesApi(nodes=nodes).routes(), *targets.routes()],
         keyring=keyring,
         permits=permits,
@@ -115,10 +130,13 @@ def build_application(
         request_metrics=request_metrics,
         swagger=files("registry").joinpath("swagger.yml").read_text("utf-8"),
         unavailable_reason=lambda: nodes.unavailable_reason,
+        health=lambda: warm_up.reason or "ok",
         open_metrics=open_metrics,
         open_swagger=open_swagger,
         log=log,
     )
+    app.on_response_prepare.append(WarmingHeader(warm_up).__call__)
+    return app
 
 
 async def run(
@@ -158,14 +176,17 @@ async def run(
                 lane=HeartbeatEndpoint(registry.nodes),
             )
         )
-        await registry.nodes.load()
+        await registry.load()
         # The garbage collector need not look at the loaded nodes again: of a hundred thousand
         # nodes, each full collection would stop the loop for 50 to 80 ms.
         gc.freeze()
         log.info("loaded", nodes=len(registry.directory))
+        if registry.warm_up.reason is not None:
+            log.warning("targets withheld", reason=registry.warm_up.reason)
         # One task each: to read the services of a whole fleet takes longer than a flush may wait.
         for interval, action in (
             (FLUSH_SECONDS, registry.nodes.flush),
+            (FLUSH_SECONDS, registry.warm_up.finish),
             (INDEX_REFRESH_SECONDS, IndexRefresher(registry.index)),
         ):
             await stack.enter_async_context(PeriodicTask(interval=interval, action=action, log=log))
@@ -191,6 +212,7 @@ def _open(
         store=store,
         target_options=configuration.target_options(),
         freshness=_freshness(configuration),
+        warm_up_seconds=configuration.settings.nodes.warm_up,
         clocks=Clocks(wall=time.time, monotonic=time.monotonic),
         metrics=metrics,
         log=log,

@@ -24,6 +24,14 @@ class NotLoaded(Exception):
     retry_after_seconds = 1
 
 
+class WarmingUp(Exception):
+    """The registry does not know all hosts yet, so it withholds targets."""
+
+    def __init__(self, message: str, *, retry_after_seconds: int) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
 class StoreOpenError(Exception):
     """The store cannot be opened; the text says why and what to do. The store was not changed."""
 
@@ -45,5 +53,6 @@ STATUS_BY_ERROR: Mapping[type[Exception], int] = {
     NodeNotFound: HTTPStatus.NOT_FOUND,
     CloneRefused: HTTPStatus.CONFLICT,
     NotLoaded: HTTPStatus.SERVICE_UNAVAILABLE,
+    WarmingUp: HTTPStatus.SERVICE_UNAVAILABLE,
     StoreUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
 }

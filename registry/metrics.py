@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 from registry.nodes.directory import Entry
 from registry.nodes.events import ChangeKind, Source
 from registry.nodes.nodes import Nodes
+from registry.nodes.warm_up import WarmUp
 from registry.prometheus.index import TargetIndex
 from registry.prometheus.scrapers import Scrapers
 
@@ -57,9 +58,16 @@ class NodeMetrics(Collector):
     """
 
     def __init__(
-        self, metrics: CollectorRegistry, *, nodes: Nodes, index: TargetIndex, scrapers: Scrapers
+        self,
+        metrics: CollectorRegistry,
+        *,
+        nodes: Nodes,
+        warm_up: WarmUp,
+        index: TargetIndex,
+        scrapers: Scrapers,
     ) -> None:
         self._nodes = nodes
+        self._warm_up = warm_up
         self._index = index
         self._scrapers = scrapers
         self._changes: Counts[ChangeKind] = Counts()
@@ -88,6 +96,11 @@ class NodeMetrics(Collector):
             "rollcall_registry_available",
             "1 while heartbeats are accepted, 0 while the store is loading or unavailable.",
             value=float(self._nodes.unavailable_reason is None),
+        )
+        yield GaugeMetricFamily(
+            "rollcall_registry_warming_seconds",
+            "How long targets are still withheld because not all hosts are known yet, 0 if not.",
+            value=self._warm_up.remaining_seconds,
         )
 
     def _heartbeats(self) -> Iterator[Metric]:

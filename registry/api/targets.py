@@ -12,6 +12,7 @@ from registry.api.queries import single
 from registry.api.representation import conditional_response
 from registry.message import normalise_hostname
 from registry.nodes.nodes import Nodes
+from registry.nodes.warm_up import WarmUp
 from registry.prometheus.explain import explain
 from registry.prometheus.index import TargetFormat, TargetIndex
 from registry.prometheus.scrapers import Scrapers
@@ -26,9 +27,16 @@ class TargetsApi:
     """The handler of /prometheus/{service}."""
 
     def __init__(
-        self, *, nodes: Nodes, index: TargetIndex, target_options: TargetOptions, scrapers: Scrapers
+        self,
+        *,
+        nodes: Nodes,
+        warm_up: WarmUp,
+        index: TargetIndex,
+        target_options: TargetOptions,
+        scrapers: Scrapers,
     ) -> None:
         self._nodes = nodes
+        self._warm_up = warm_up
         self._index = index
         self._target_options = target_options
         self._scrapers = scrapers
@@ -41,6 +49,7 @@ class TargetsApi:
         """Answer 200 with the service's targets, or 304 if the client has them already.
 
         A scraper gets the form of http_sd, others the documented, nested one; `format` chooses.
+        503 while the registry warms up: an answer that lacks nodes would take their targets away.
         With `explain=HOSTNAME`, answer 200 with an Explanation, or 404 for an unknown host.
         """
         parameters = query(request, {"format", "explain"})
@@ -52,6 +61,7 @@ class TargetsApi:
             )
         target_format = _target_format(request, parameters)
         self._nodes.require_readable()
+        self._warm_up.require_over()
         found = await self._index.answer(service, target_format)
         self._scrapers.record_fetch(caller(request).name, request.headers.get("User-Agent", ""))
         return await conditional_response(

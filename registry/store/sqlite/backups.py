@@ -9,6 +9,7 @@ from pathlib import Path
 
 from registry.errors import StoreOpenError
 from registry.store.protocol import Restored
+from registry.store.sqlite import stamp
 from registry.store.sqlite.database import (
     StoreLock,
     check_header,
@@ -17,7 +18,13 @@ from registry.store.sqlite.database import (
     sibling,
 )
 from registry.store.sqlite.ownership import inherit_owner
-from registry.store.sqlite.schema import SCHEMAS, check_structure, read_rows, read_version
+from registry.store.sqlite.schema import (
+    SCHEMAS,
+    check_structure,
+    clear_generation,
+    read_rows,
+    read_version,
+)
 
 
 def check(path: Path) -> int:
@@ -53,6 +60,7 @@ def copy(path: Path, target: Path) -> int:
         with closing(connect(path, mode="ro")) as source, closing(connect(draft, mode="rw")) as to:
             source.backup(to)
             to.execute("PRAGMA journal_mode = DELETE")  # one file, without its log beside it
+            clear_generation(to)
         nodes = check(draft)
         rename_durably(draft, target)
     except (OSError, sqlite3.Error) as error:
@@ -76,6 +84,7 @@ def restore(
         fresh.unlink(missing_ok=True)
         nodes = copy(backup, fresh)
         inherit_owner(fresh, path)
+        stamp.remove(path)
         kept = _keep_previous(path)
         rename_durably(fresh, path)
     except OSError as error:

@@ -52,7 +52,7 @@ SCHEMAS: tuple[Schema, ...] = (
     ),
     Schema(
         # A changed node is one row. `heard` holds those that were only heard of since, and `clock`
-        # the latest uptime of all.
+        # the latest uptime of all. `generation` is explained in stamp.py.
         migration="""
         CREATE TABLE changed_node (
             hostname TEXT PRIMARY KEY,
@@ -71,6 +71,8 @@ SCHEMAS: tuple[Schema, ...] = (
             SELECT 1, max(ifnull((SELECT max(uptime) FROM heard), 0),
                           ifnull((SELECT max(uptime) FROM clock), 0));
         DELETE FROM heard;
+        CREATE TABLE generation (id INTEGER PRIMARY KEY CHECK (id = 1), word TEXT NOT NULL);
+        INSERT INTO generation VALUES (1, lower(hex(randomblob(16))));
         """,
         nodes="""
         SELECT hostname, document, checksum,
@@ -122,6 +124,24 @@ def check_structure(path: Path, connection: sqlite3.Connection) -> None:
     (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise StoreOpenError(f"{path} is corrupt: {verdict}; {REMEDY}")
+
+
+def read_generation(connection: sqlite3.Connection) -> str:
+    """Return the generation of a store; a backup's is empty."""
+    (word,) = connection.execute("SELECT word FROM generation").fetchone()
+    return str(word)
+
+
+def renew_generation(connection: sqlite3.Connection) -> None:
+    """Give a store another generation, durably."""
+    connection.execute("UPDATE generation SET word = lower(hex(randomblob(16)))").close()
+
+
+def clear_generation(connection: sqlite3.Connection) -> None:
+    """Mark a store as a backup. One of schema 1 is recognised by its journal mode instead."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version > 1:
+        connection.execute("UPDATE generation SET word = ''").close()
 
 
 def read_uptime(connection: sqlite3.Connection, schema: Schema) -> float:

@@ -249,7 +249,7 @@ async def test_until_the_store_is_loaded_everything_is_503() -> None:
             assert "Retry-After" in answer.headers
         assert (await registry.post("web-1")).status == 503
         store.loaded.set()
-        await registry.components.nodes.load()
+        await registry.components.load()
         assert (await registry.post("web-1")).status == 200
 
 

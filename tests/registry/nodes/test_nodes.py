@@ -26,6 +26,7 @@ def registry_on(store: SqliteStore, uptime: ManualClock) -> RegistryComponents:
         store=store,
         target_options=TargetOptions(),
         freshness=Freshness(stale_after=90, expire_after=0, started=uptime.now),
+        warm_up_seconds=0,
         clocks=Clocks(wall=lambda: 1_700_000_000.0, monotonic=uptime),
         metrics=CollectorRegistry(),
         log=structlog.get_logger(),

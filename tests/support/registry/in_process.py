@@ -146,6 +146,7 @@ async def in_process_registry(
     store: MemoryStore | None = None,
     clock: ManualClocks | None = None,
     expire_after: float = 86_400,
+    warm_up_seconds: float = 0,
     load: bool = True,
     open_metrics: bool = False,
     open_swagger: bool = False,
@@ -166,6 +167,7 @@ async def in_process_registry(
         store=store,
         target_options=target_options or TargetOptions(),
         freshness=Freshness(stale_after=90, expire_after=expire_after, started=clock.uptime),
+        warm_up_seconds=warm_up_seconds,
         clocks=Clocks(wall=lambda: clock.wall, monotonic=lambda: clock.uptime),
         metrics=metrics,
         log=log,
@@ -187,7 +189,7 @@ async def in_process_registry(
         log=log,
     )
     if load:
-        await components.nodes.load()
+        await components.load()
     async with listening(
         app,
         address=("127.0.0.1", 0),

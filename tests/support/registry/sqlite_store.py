@@ -13,6 +13,8 @@ from registry.store.protocol import Row
 from registry.store.sqlite.schema import SCHEMAS, Schema
 from registry.store.sqlite.store import SqliteStore
 
+# Dumps of what each earlier release wrote.
+EARLIER = sorted((Path(__file__).parents[2] / "registry/store/sqlite/schemas").glob("schema_*.sql"))
 DOCUMENT = b'{"labels":["a"],"kv":{}}'
 
 
@@ -97,3 +99,10 @@ def stored_last_update(path: Path, hostname: str) -> int:
     with closing(sqlite3.connect(path)) as connection:
         _, last_update = connection.execute(query, {"hostname": hostname}).fetchone()
     return int(last_update)
+
+
+def write_earlier_store(path: Path, fixture: Path = EARLIER[0]) -> None:
+    """Make the store that an earlier release wrote, by default the first."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(fixture.read_text("utf-8"))

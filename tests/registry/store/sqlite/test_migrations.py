@@ -12,21 +12,19 @@ from registry.errors import StoreOpenError
 from registry.store.protocol import Heard, Row
 from registry.store.sqlite import backups
 from registry.store.sqlite.schema import SCHEMAS, Schema
-from tests.support.registry.sqlite_store import ignore, open_store, row, start_error
+from tests.support.registry.sqlite_store import (
+    EARLIER,
+    ignore,
+    open_store,
+    row,
+    start_error,
+    write_earlier_store,
+)
 
-FIXTURES = Path(__file__).with_name("schemas")
-EARLIER = sorted(FIXTURES.glob("schema_*.sql"))
 PAGE_BYTES = 4096
 WAL_HEADER_BYTES = 32
 FRAME_BYTES = 24 + PAGE_BYTES
 LATER = SCHEMAS[-1]._replace(migration="CREATE TABLE extra (x);")
-
-
-def write_store(path: Path, fixture: Path) -> None:
-    """Make the store that an earlier release wrote."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(fixture.read_text("utf-8"))
 
 
 def known(rows: Sequence[Row]) -> list[Row]:
@@ -71,7 +69,7 @@ async def test_a_store_of_an_earlier_release_is_taken_over_with_all_nodes(
     fixture: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "r.db"
-    write_store(path, fixture)
+    write_earlier_store(path, fixture)
     assert backups.check(path) == 41  # also before it is migrated
 
     assert await stored(path) == nodes_of(fixture)
@@ -95,7 +93,7 @@ async def test_a_kill_at_any_write_of_a_migration_loses_nothing(
     While the log is written back, it leaves some pages of the file as they are after that.
     """
     path = tmp_path / "s" / "r.db"
-    write_store(path, fixture)
+    write_earlier_store(path, fixture)
     before = path.read_bytes()
     with closing(sqlite3.connect(path)) as reader:  # it keeps the log from being written back
         reader.execute("BEGIN")
@@ -131,7 +129,7 @@ async def test_a_kill_right_after_a_migration_leaves_a_store_that_starts(
     fixture: Path, tmp_path: Path
 ) -> None:
     path, later = tmp_path / "s" / "r.db", [*SCHEMAS, LATER]
-    write_store(path, fixture)
+    write_earlier_store(path, fixture)
 
     async with as_killed(path, schemas=later) as killed:
         assert await stored(killed, schemas=later) == nodes_of(fixture)
@@ -139,7 +137,7 @@ async def test_a_kill_right_after_a_migration_leaves_a_store_that_starts(
 
 async def test_a_migration_that_is_only_in_the_log_is_not_done_again(tmp_path: Path) -> None:
     path, later = tmp_path / "s" / "r.db", [*SCHEMAS, LATER]
-    write_store(path, EARLIER[0])
+    write_earlier_store(path, EARLIER[0])
     with closing(sqlite3.connect(path)) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM clock").fetchall()
@@ -153,7 +151,7 @@ async def test_an_older_program_refuses_a_newer_store_wherever_its_version_is_wr
     tmp_path: Path,
 ) -> None:
     path, later = tmp_path / "s" / "r.db", [*SCHEMAS, LATER]
-    write_store(path, EARLIER[0])
+    write_earlier_store(path, EARLIER[0])
     told = f"schema version {len(later)}, this release knows 1 to {len(SCHEMAS)}; it is left as"
     with closing(sqlite3.connect(path)) as reader:
         reader.execute("BEGIN")
@@ -175,7 +173,7 @@ async def test_a_backup_of_an_earlier_release_is_restored_into_this_one(
     fixture: Path, tmp_path: Path
 ) -> None:
     path, backup = tmp_path / "r.db", tmp_path / "backup"
-    write_store(tmp_path / "earlier.db", fixture)
+    write_earlier_store(tmp_path / "earlier.db", fixture)
     backups.copy(tmp_path / "earlier.db", backup)
 
     assert backups.restore(backup, path).nodes == 41
@@ -187,7 +185,7 @@ async def test_a_damaged_store_of_an_earlier_release_is_refused_and_not_migrated
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "r.db"
-    write_store(path, EARLIER[0])
+    write_earlier_store(path, EARLIER[0])
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("UPDATE node SET checksum = 1 WHERE hostname = 'odd'")
         connection.commit()
@@ -197,10 +195,11 @@ async def test_a_damaged_store_of_an_earlier_release_is_refused_and_not_migrated
 
 async def test_a_migration_that_fails_leaves_the_store_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
-    write_store(path, EARLIER[0])
+    write_earlier_store(path, EARLIER[0])
     broken = LATER._replace(migration="CREATE TABLE extra (x); NONSENSE;")
 
     with pytest.raises(StoreOpenError):
         await stored(path, schemas=[*SCHEMAS, broken])
 
-    assert await stored(path, schemas=SCHEMAS[:1]) == nodes_of(EARLIER[0])
+    assert path.read_bytes()[60:64] == b"\0\0\0\1"
+    assert await stored(path) == nodes_of(EARLIER[0])

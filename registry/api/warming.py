@@ -1,0 +1,22 @@
+"""What a client is told while the registry warms up."""
+
+from aiohttp import web
+
+from registry.nodes.warm_up import WarmUp
+
+WARMING = "Rollcall-Warming"
+NODES = "/nodes"
+
+
+class WarmingHeader:
+    """Adds the header `Rollcall-Warming`, in seconds, to each answer to GET /nodes."""
+
+    def __init__(self, warm_up: WarmUp) -> None:
+        self._warm_up = warm_up
+
+    async def __call__(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Add the header right before the head of the answer is sent."""
+        if request.method != "POST" and request.path.startswith(NODES):
+            seconds = self._warm_up.remaining_seconds
+            if seconds:
+                response.headers[WARMING] = str(seconds)
