@@ -40,7 +40,7 @@ PEER = 28660
 PROGRAM = Path(sys.executable).with_name("rollcall-registry")
 DOCUMENT = BODY.encode()
 # The stores are new, and targets are wanted at once.
-RULES = {"warm_up_seconds": 0}
+RULES = {"warm_up_seconds": 0, "max_mib": 0, "changes_per_minute": 0}
 Side = tuple[int, Callable[[], Result]]  # process id, and how to measure it
 
 

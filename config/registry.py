@@ -26,12 +26,16 @@ class NodesSettings(Settings, frozen=True, kw_only=True):
     """After how many seconds without a heartbeat a node is stale, and is forgotten (0: never).
 
     After a start on a store that is new or was put back, targets are withheld for
-    ``warm_up_seconds`` (0: not at all).
+    ``warm_up_seconds`` (0: not at all). All nodes together take ``max_mib`` MiB of memory at most
+    (0: no bound), and a node changes ``changes_per_minute`` times at most, in bursts of that size
+    (0: no limit).
     """
 
     stale_after_seconds: Seconds = 90
     expire_after_seconds: NotNegative = 86_400
     warm_up_seconds: NotNegative | None = None
+    max_mib: NotNegative = 512
+    changes_per_minute: NotNegative = 60
 
     def __post_init__(self) -> None:
         """Require that no node is forgotten before it is stale."""

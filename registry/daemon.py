@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
 
 from config.address import listen_address
+from config.registry import NodesSettings
 from httpd.app import build_app
 from httpd.auth import Keyring
 from httpd.metrics import RequestMetrics, new_metrics
@@ -28,6 +29,9 @@ from registry.api.targets import TargetsApi
 from registry.api.warming import WarmingHeader
 from registry.errors import STATUS_BY_ERROR
 from registry.metrics import NodeMetrics, StoreMetrics
+from registry.nodes.acceptance.capacity import Capacity
+from registry.nodes.acceptance.change_limit import ChangeLimit
+from registry.nodes.acceptance.rules import Acceptance
 from registry.nodes.audit import AUDITED, AuditLog
 from registry.nodes.directory import Directory
 from registry.nodes.events import NodeEvents
@@ -72,7 +76,7 @@ def build_components(
     store: NodeStore,
     target_options: TargetOptions,
     freshness: Freshness,
-    warm_up_seconds: float,
+    limits: NodesSettings,
     clocks: Clocks,
     metrics: CollectorRegistry,
     log: FilteringBoundLogger,
@@ -80,11 +84,22 @@ def build_components(
     """Build the rules on a store that is not loaded yet, and whatever subscribes to changes."""
     directory, events = Directory(), NodeEvents(log)
     nodes = Nodes(
-        store=store, directory=directory, events=events, freshness=freshness, clocks=clocks
+        store=store,
+        directory=directory,
+        events=events,
+        acceptance=Acceptance(
+            freshness=freshness,
+            capacity=Capacity(max_mib=limits.max_mib),
+            change_limit=ChangeLimit(
+                per_minute=limits.changes_per_minute, monotonic=clocks.monotonic
+            ),
+            monotonic=clocks.monotonic,
+        ),
+        clocks=clocks,
     )
     index = TargetIndex(directory=directory, target_options=target_options)
     scrapers = Scrapers(monotonic=clocks.monotonic)
-    warm_up = WarmUp(store=store, seconds=warm_up_seconds, monotonic=clocks.monotonic)
+    warm_up = WarmUp(store=store, seconds=limits.warm_up, monotonic=clocks.monotonic)
     node_metrics = NodeMetrics(
         metrics, nodes=nodes, warm_up=warm_up, index=index, scrapers=scrapers
     )
@@ -212,7 +227,7 @@ def _open(
         store=store,
         target_options=configuration.target_options(),
         freshness=_freshness(configuration),
-        warm_up_seconds=configuration.settings.nodes.warm_up,
+        limits=configuration.settings.nodes,
         clocks=Clocks(wall=time.time, monotonic=time.monotonic),
         metrics=metrics,
         log=log,

@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from registry.errors import CapacityReached, ChangesTooFast, CloneRefused
 from registry.nodes.directory import Entry
 from registry.nodes.events import ChangeKind, Source
 from registry.nodes.nodes import Nodes
@@ -93,6 +94,11 @@ class NodeMetrics(Collector):
         states.add_metric(["stale"], stale)
         yield states
         yield GaugeMetricFamily(
+            "rollcall_registry_nodes_bytes",
+            "Memory that all nodes take, as estimated for nodes.max_mib.",
+            value=self._nodes.used_bytes,
+        )
+        yield GaugeMetricFamily(
             "rollcall_registry_available",
             "1 while heartbeats are accepted, 0 while the store is loading or unavailable.",
             value=float(self._nodes.unavailable_reason is None),
@@ -125,7 +131,12 @@ class NodeMetrics(Collector):
             "rollcall_registry_heartbeats_refused",
             "Heartbeats refused although they were well-formed.",
             "reason",
-            {"clone": counts.clones, "store": counts.store_failures}.items(),
+            {
+                "clone": counts.refused[CloneRefused],
+                "store": counts.store_failures,
+                "rate": counts.refused[ChangesTooFast],
+                "capacity": counts.refused[CapacityReached],
+            }.items(),
         )
 
     def _remarks(self) -> Iterator[Metric]:

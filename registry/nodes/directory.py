@@ -14,12 +14,26 @@ from registry.nodes.sorted_blocks import Block, BlockItem, SortedBlocks
 from registry.store.protocol import Row
 
 AGENT_ID = "agent.id"
-ENCODED_AGENT_ID = b'"agent.id":'
+AGENT_INSTANCE = "agent.instance"
 MAX_BLOCK_NODES = 128
 HEAD_BYTES = len(b'{"hostname":"",')
 TAIL_BYTES = len(b',"last_update":')
 LISTED = "listed"  # the one form in which blocks of nodes are encoded
 
+Marks = tuple[bytes, bytes]
+
+
+def _marks(key: str) -> Marks:
+    """Return how the text of a key begins in encoded kv: as the first key, or as another.
+
+    Nothing else looks like it, as a quotation mark within a string is encoded with a backslash.
+    """
+    encoded = key.encode()
+    return b',"%b":"' % encoded, b'{"%b":"' % encoded
+
+
+_AGENT_ID_MARKS = _marks(AGENT_ID)
+_AGENT_INSTANCE_MARKS = _marks(AGENT_INSTANCE)
 _decode = msgspec.json.Decoder(Node).decode
 _encode_sorted = msgspec.json.Encoder(order="deterministic").encode
 
@@ -69,7 +83,22 @@ class Entry(BlockItem):
 
     def agent_id(self) -> str | None:
         """Return the identity of the host's agent, or None if it sent none."""
-        return self.node().kv.get(AGENT_ID) if ENCODED_AGENT_ID in self.head else None
+        return self._value(AGENT_ID, _AGENT_ID_MARKS)
+
+    def agent_instance(self) -> str | None:
+        """Return the instance of the host's agent, or None if it sent none."""
+        return self._value(AGENT_INSTANCE, _AGENT_INSTANCE_MARKS)
+
+    def _value(self, key: str, marks: Marks) -> str | None:
+        """Return the text of a key in kv, mostly without decoding the node."""
+        head = self.head
+        for mark in marks:
+            found = head.find(mark)
+            if found >= 0:
+                start = found + len(mark)
+                text = head[start : head.index(b'"', start)]
+                return self.node().kv.get(key) if b"\\" in text else text.decode()
+        return None
 
     def node(self) -> Node:
         """Return the node, decoded."""

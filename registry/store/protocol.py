@@ -110,6 +110,12 @@ class StoreBackend(Protocol):
         The store may be in use. Raises StoreOpenError.
         """
 
+    def delete(self, hostnames: Sequence[str]) -> list[str]:
+        """Delete nodes durably, all or none; return the hostnames that were known.
+
+        Raises StoreOpenError, also if the store is in use.
+        """
+
     def restore(self, file: Path) -> Restored:
         """Replace the store by a backup; what was there before is kept under another name.
 

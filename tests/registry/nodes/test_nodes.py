@@ -14,7 +14,7 @@ from registry.nodes.events import Source
 from registry.nodes.freshness import Clocks, Freshness
 from registry.prometheus.targets import TargetOptions
 from registry.store.sqlite.store import SqliteStore
-from tests.support.registry.in_process import NODE_SECRET, WEB_HOSTS, InProcessRegistry
+from tests.support.registry.in_process import NO_LIMITS, NODE_SECRET, WEB_HOSTS, InProcessRegistry
 from tests.support.registry.sqlite_store import Batches, ManualClock, open_store
 
 BODY = b'{"labels":[],"kv":{}}'
@@ -26,7 +26,7 @@ def registry_on(store: SqliteStore, uptime: ManualClock) -> RegistryComponents:
         store=store,
         target_options=TargetOptions(),
         freshness=Freshness(stale_after=90, expire_after=0, started=uptime.now),
-        warm_up_seconds=0,
+        limits=NO_LIMITS,
         clocks=Clocks(wall=lambda: 1_700_000_000.0, monotonic=uptime),
         metrics=CollectorRegistry(),
         log=structlog.get_logger(),
@@ -75,6 +75,8 @@ async def test_each_heartbeat_is_counted_once_as_taken_or_as_refused(
         "changed": 0,
         "clone": 0,
         "store": 3,
+        "rate": 0,
+        "capacity": 0,
     }
     registry.store.failure = None
     await registry.components.nodes.flush()

@@ -2,9 +2,11 @@
 
 import pytest
 
+from config.registry import NodesSettings
 from registry.errors import StoreFull
 from registry.store.protocol import Row
 from tests.support.registry.in_process import (
+    NO_LIMITS,
     InProcessRegistry,
     RegistryResponse,
     in_process_registry,
@@ -12,6 +14,7 @@ from tests.support.registry.in_process import (
 from tests.support.registry.memory_store import MemoryStore
 
 OLD = Row("web-1", b'{"labels":["prometheus:web"],"kv":{}}', 1_600_000_000, "127.0.0.1", 10.0)
+LIMITS = NodesSettings(warm_up_seconds=90)
 TARGETS = "/prometheus/web?format=http_sd"
 
 
@@ -28,7 +31,7 @@ async def metric(registry: InProcessRegistry) -> float:
 @pytest.mark.parametrize("rows", [[], [OLD]])
 async def test_targets_are_withheld_and_the_rest_is_served(rows: list[Row]) -> None:
     store = MemoryStore(rows, continues=False)
-    async with in_process_registry(store=store, warm_up_seconds=90) as registry:
+    async with in_process_registry(store=store, limits=LIMITS) as registry:
         assert (await registry.post("web-2", ["prometheus:web"])).status == 200
         registry.clock.pass_seconds(20)
 
@@ -60,7 +63,7 @@ async def test_targets_are_withheld_and_the_rest_is_served(rows: list[Row]) -> N
 
 async def test_it_is_over_after_its_time() -> None:
     store = MemoryStore([OLD], continues=False)
-    async with in_process_registry(store=store, warm_up_seconds=90) as registry:
+    async with in_process_registry(store=store, limits=LIMITS) as registry:
         registry.clock.pass_seconds(89.5)
         assert (await read(registry, TARGETS)).status == 503
         await registry.components.warm_up.finish()
@@ -78,14 +81,14 @@ async def test_it_is_over_after_its_time() -> None:
 
 
 async def test_a_store_that_continues_needs_none() -> None:
-    async with in_process_registry(store=MemoryStore([OLD]), warm_up_seconds=90) as registry:
+    async with in_process_registry(store=MemoryStore([OLD]), limits=LIMITS) as registry:
         assert (await read(registry, TARGETS)).status == 200
         assert "Rollcall-Warming" not in (await read(registry, "/nodes")).headers
 
 
 async def test_zero_turns_it_off() -> None:
     store = MemoryStore(continues=False)
-    async with in_process_registry(store=store, warm_up_seconds=0) as registry:
+    async with in_process_registry(store=store, limits=NO_LIMITS) as registry:
         assert await registry.get(TARGETS) == []
         await registry.components.warm_up.finish()
         assert store.continues
@@ -93,7 +96,7 @@ async def test_zero_turns_it_off() -> None:
 
 async def test_a_store_that_cannot_note_its_end_is_asked_again() -> None:
     store = MemoryStore(continues=False)
-    async with in_process_registry(store=store, warm_up_seconds=90) as registry:
+    async with in_process_registry(store=store, limits=LIMITS) as registry:
         registry.clock.pass_seconds(90)
         store.failure = StoreFull("full")
         await registry.components.warm_up.finish()
@@ -108,7 +111,7 @@ async def test_a_store_that_cannot_note_its_end_is_asked_again() -> None:
 
 async def test_while_the_store_is_read_that_is_the_reason_that_is_told() -> None:
     store = MemoryStore([OLD], continues=False)
-    async with in_process_registry(store=store, warm_up_seconds=90, load=False) as registry:
+    async with in_process_registry(store=store, limits=LIMITS, load=False) as registry:
         answer = await read(registry, TARGETS)
 
         assert (answer.status, answer.headers["Retry-After"]) == (503, "1")

@@ -11,6 +11,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 from yarl import URL
 
+from config.registry import NodesSettings
 from httpd.auth import Caller, Keyring, fingerprint
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.server.limits import Timeouts
@@ -38,6 +39,8 @@ WALL = 1_700_000_000
 HEARTBEAT_COUNTS = re.compile(
     r'^rollcall_registry_heartbeats_(?:refused_)?total{.*"(.*)"} (.*)$', re.MULTILINE
 )
+
+NO_LIMITS = NodesSettings(warm_up_seconds=0, max_mib=0, changes_per_minute=0)
 
 KEYS = [
     (fingerprint(OPS), Caller("ops", frozenset({"read", "write"}))),
@@ -146,7 +149,7 @@ async def in_process_registry(
     store: MemoryStore | None = None,
     clock: ManualClocks | None = None,
     expire_after: float = 86_400,
-    warm_up_seconds: float = 0,
+    limits: NodesSettings = NO_LIMITS,
     load: bool = True,
     open_metrics: bool = False,
     open_swagger: bool = False,
@@ -167,7 +170,7 @@ async def in_process_registry(
         store=store,
         target_options=target_options or TargetOptions(),
         freshness=Freshness(stale_after=90, expire_after=expire_after, started=clock.uptime),
-        warm_up_seconds=warm_up_seconds,
+        limits=limits,
         clocks=Clocks(wall=lambda: clock.wall, monotonic=lambda: clock.uptime),
         metrics=metrics,
         log=log,
