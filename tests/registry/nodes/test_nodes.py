@@ -113,3 +113,23 @@ async def test_an_operator_may_leave_out_a_hosts_identity(registry: InProcessReg
     await registry.post("web-1", ["a"], {"agent.id": "first"})
 
     assert (await registry.post("web-1", ["b"], {})).status == 200
+
+
+async def test_a_deletion_leaves_nothing_behind_whether_it_succeeds_or_fails(
+    registry: InProcessRegistry,
+) -> None:
+    await registry.post("web-1")
+    registry.store.failure = StoreUnavailable("broken")
+    assert (await registry.ask("DELETE", "/nodes/web-1")).status == 503
+    registry.store.failure = None
+    await registry.components.nodes.flush()
+
+    assert (await registry.post("web-1")).status == 200  # it changes nothing
+    assert (await registry.counts())["unchanged"] == 1
+    assert (await registry.ask("DELETE", "/nodes/web-1")).status == 200
+    assert (await registry.ask("DELETE", "/nodes/web-1")).status == 404
+
+    for _ in range(3):
+        assert (await registry.post("web-1")).status == 200
+    counts = await registry.counts()
+    assert (counts["added"], counts["changed"], counts["unchanged"]) == (2, 0, 3)
