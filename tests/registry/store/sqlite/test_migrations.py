@@ -14,6 +14,7 @@ from registry.store.sqlite import backups
 from registry.store.sqlite.schema import SCHEMAS, Schema
 from tests.support.registry.sqlite_store import (
     EARLIER,
+    WRITTEN,
     ignore,
     open_store,
     row,
@@ -32,15 +33,27 @@ def known(rows: Sequence[Row]) -> list[Row]:
     return [row._replace(age=round(row.age)) for row in rows]
 
 
+# By schema version, the tests' own.
+QUERIES = (
+    (
+        "SELECT hostname, document, last_update, address, 130 - uptime"
+        " FROM node JOIN heard USING (hostname) ORDER BY hostname"
+    ),
+    (
+        "SELECT hostname, document, last_update, address, 130 - max(uptime) FROM ("
+        " SELECT hostname, document, last_update, address, uptime FROM node UNION ALL"
+        " SELECT hostname, document, heard.last_update, heard.address, heard.uptime"
+        " FROM heard JOIN node USING (hostname)) GROUP BY hostname ORDER BY hostname"
+    ),
+)
+
+
 def nodes_of(fixture: Path) -> list[Row]:
-    """Return what is stored in a fixture, read by the test's own query."""
+    """Return what is stored in a fixture."""
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(fixture.read_text("utf-8"))
-        found = connection.execute(
-            "SELECT hostname, document, last_update, address, 130 - uptime"
-            " FROM node JOIN heard USING (hostname) ORDER BY hostname"
-        )
-        return [Row(*columns) for columns in found]
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        return [Row(*columns) for columns in connection.execute(QUERIES[version - 1])]
 
 
 @asynccontextmanager
@@ -64,7 +77,7 @@ async def stored(path: Path, *, schemas: Sequence[Schema] = SCHEMAS) -> list[Row
         return known(rows)
 
 
-@pytest.mark.parametrize("fixture", EARLIER, ids=lambda fixture: fixture.stem)
+@pytest.mark.parametrize("fixture", WRITTEN, ids=lambda fixture: fixture.stem)
 async def test_a_store_of_an_earlier_release_is_taken_over_with_all_nodes(
     fixture: Path, tmp_path: Path
 ) -> None:
@@ -124,7 +137,7 @@ def killed_at(folder: Path, file: bytes, log: bytes) -> Path:
     return path
 
 
-@pytest.mark.parametrize("fixture", EARLIER, ids=lambda fixture: fixture.stem)
+@pytest.mark.parametrize("fixture", WRITTEN, ids=lambda fixture: fixture.stem)
 async def test_a_kill_right_after_a_migration_leaves_a_store_that_starts(
     fixture: Path, tmp_path: Path
 ) -> None:
@@ -168,7 +181,7 @@ async def test_an_older_program_refuses_a_newer_store_wherever_its_version_is_wr
     assert path.read_bytes()[60:64] == len(later).to_bytes(4, "big")
 
 
-@pytest.mark.parametrize("fixture", EARLIER, ids=lambda fixture: fixture.stem)
+@pytest.mark.parametrize("fixture", WRITTEN, ids=lambda fixture: fixture.stem)
 async def test_a_backup_of_an_earlier_release_is_restored_into_this_one(
     fixture: Path, tmp_path: Path
 ) -> None:
@@ -203,3 +216,7 @@ async def test_a_migration_that_fails_leaves_the_store_as_it_was(tmp_path: Path)
 
     assert path.read_bytes()[60:64] == b"\0\0\0\1"
     assert await stored(path) == nodes_of(EARLIER[0])
+
+
+def test_there_is_a_store_of_each_schema() -> None:
+    assert len(WRITTEN) == len(SCHEMAS)
