@@ -20,20 +20,8 @@ HEAD_BYTES = len(b'{"hostname":"",')
 TAIL_BYTES = len(b',"last_update":')
 LISTED = "listed"  # the one form in which blocks of nodes are encoded
 
-Marks = tuple[bytes, bytes]
+BACKSLASH = ord("\\")
 
-
-def _marks(key: str) -> Marks:
-    """Return how the text of a key begins in encoded kv: as the first key, or as another.
-
-    Nothing else looks like it, as a quotation mark within a string is encoded with a backslash.
-    """
-    encoded = key.encode()
-    return b',"%b":"' % encoded, b'{"%b":"' % encoded
-
-
-_AGENT_ID_MARKS = _marks(AGENT_ID)
-_AGENT_INSTANCE_MARKS = _marks(AGENT_INSTANCE)
 _decode = msgspec.json.Decoder(Node).decode
 _encode_sorted = msgspec.json.Encoder(order="deterministic").encode
 
@@ -83,22 +71,27 @@ class Entry(BlockItem):
 
     def agent_id(self) -> str | None:
         """Return the identity of the host's agent, or None if it sent none."""
-        return self._value(AGENT_ID, _AGENT_ID_MARKS)
+        return self._value(AGENT_ID, b'"agent.id":"')
 
     def agent_instance(self) -> str | None:
         """Return the instance of the host's agent, or None if it sent none."""
-        return self._value(AGENT_INSTANCE, _AGENT_INSTANCE_MARKS)
+        return self._value(AGENT_INSTANCE, b'"agent.instance":"')
 
-    def _value(self, key: str, marks: Marks) -> str | None:
-        """Return the text of a key in kv, mostly without decoding the node."""
+    def _value(self, key: str, mark: bytes) -> str | None:
+        """Return the text of a key in kv. The node is decoded only where backslashes are near.
+
+        `mark` is how the key and its text begin, encoded. Only the end of another key looks like
+        it, after a quotation mark of its own, which has a backslash.
+        """
         head = self.head
-        for mark in marks:
-            found = head.find(mark)
-            if found >= 0:
-                start = found + len(mark)
-                text = head[start : head.index(b'"', start)]
-                return self.node().kv.get(key) if b"\\" in text else text.decode()
-        return None
+        found = head.find(mark)
+        if found < 0:
+            return None
+        start = found + len(mark)
+        text = head[start : head.index(b'"', start)]
+        if head[found - 1] == BACKSLASH or b"\\" in text:
+            return self.node().kv.get(key)
+        return text.decode()
 
     def node(self) -> Node:
         """Return the node, decoded."""

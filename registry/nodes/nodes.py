@@ -18,7 +18,6 @@ from registry.errors import (
     StoreUnavailable,
 )
 from registry.message import Heartbeat, normalise_hostname
-from registry.nodes.acceptance.capacity import Reservation
 from registry.nodes.acceptance.rules import Acceptance
 from registry.nodes.directory import (
     AGENT_ID,
@@ -175,7 +174,7 @@ class Nodes:
         )
         return HeartbeatResult(b"[%b]" % entry.encoded(), durable)
 
-    def _reserve(self, entry: Entry) -> Reservation:
+    def _reserve(self, entry: Entry) -> int:
         stored = self._directory.get(entry.hostname)
         try:
             return self._acceptance.reserve(entry, stored)
@@ -293,9 +292,7 @@ class Nodes:
             raise self._unavailable_error
         self.counts.unchanged += 1
 
-    def _on_put(
-        self, entry: Entry, source: Source, reserved: Reservation, error: Exception | None
-    ) -> None:
+    def _on_put(self, entry: Entry, source: Source, reserved: int, error: Exception | None) -> None:
         self._acceptance.release(reserved)
         if self._pending.get(entry.hostname) is entry:
             del self._pending[entry.hostname]
@@ -303,7 +300,7 @@ class Nodes:
         if error is not None:
             self.counts.store_failures += isinstance(error, StoreUnavailable)
             return
-        self._acceptance.note_stored(reserved, self._directory.get(entry.hostname), entry)
+        self._acceptance.note_stored(self._directory.get(entry.hostname), entry)
         added = self._directory.put(entry, heard=self._monotonic())
         self._events.publish(ChangeKind.ADDED if added else ChangeKind.CHANGED, entry, source)
 

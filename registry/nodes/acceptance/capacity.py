@@ -21,41 +21,37 @@ OFFER_BYTES = 300
 SERVICE_BYTES = 850
 
 MARK = b'"prometheus:'
+END_OF_LABELS = b'],"kv":{'
 _STRING = re.compile(rb'(?:[^"\\]|\\.)*', re.DOTALL)
 
 
-class Cost(NamedTuple):
-    """The bytes that a node takes by itself, and the services that it offers."""
+class Targets(NamedTuple):
+    """What the labels of targets add to the cost of a node, and the services that they name."""
 
-    own: int
+    cost: int
     services: AbstractSet[bytes]
 
 
-NOTHING = Cost(0, frozenset())
+NO_TARGETS = Targets(0, frozenset())
 
 
-class Reservation(NamedTuple):
-    """Bytes that are reserved for a change: the node as it was then, what it cost, and will."""
-
-    growth: int
-    before: bytes | None
-    cost_before: Cost
-    cost_after: Cost
-
-
-def cost_of(encoded: bytes) -> Cost:
-    """Return what a node costs; `encoded` is its JSON."""
-    own = NODE_BYTES + int(len(encoded) * BYTES_PER_BYTE)
-    _, *parts = encoded.split(MARK)
+def targets_of(labels: bytes) -> Targets:
+    """Return what labels add; they are encoded, with anything before them."""
+    _, *parts = labels.split(MARK)
     if not parts:
-        return Cost(own, frozenset())
-    groups = set()
+        return NO_TARGETS
+    cost, groups = 0, set()
     for part in parts:  # of a label prometheus:SERVICE@INSTANCE:KEY:VALUE
         group, _, key = _string(part).partition(b":")
         groups.add(group)
-        own += TARGET_LABEL_BYTES + len(key)
+        cost += TARGET_LABEL_BYTES + len(key)
     services = {group.partition(b"@")[0] for group in groups}
-    return Cost(own + GROUP_BYTES * len(groups) + OFFER_BYTES * len(services), services)
+    return Targets(cost + GROUP_BYTES * len(groups) + OFFER_BYTES * len(services), services)
+
+
+def _labels(encoded: bytes) -> bytes:
+    """Return a node up to the end of its labels; no string can hold what ends them."""
+    return encoded[: encoded.index(END_OF_LABELS)]
 
 
 def _string(encoded: bytes) -> bytes:
@@ -71,67 +67,77 @@ def _string(encoded: bytes) -> bytes:
 class Capacity:
     """The memory that all nodes take, as estimated, and its bound (0: none).
 
-    What was reserved for nodes that are not stored yet counts, until it is released.
+    Nodes are given as JSON. What was reserved for nodes that are not stored yet counts, until it is
+    released.
     """
 
     def __init__(self, *, max_mib: int) -> None:
         self._max_mib = max_mib
         self._nodes = 0
+        self._text = 0
+        self._targets = 0
         self._reserved = 0
         self._services: Counter[bytes] = Counter()
 
     @property
     def used_bytes(self) -> int:
         """The estimated memory of all nodes."""
-        return self._nodes + self._reserved + SERVICE_BYTES * len(self._services)
+        text = self._nodes * NODE_BYTES + int(self._text * BYTES_PER_BYTE)
+        return text + self._targets + SERVICE_BYTES * len(self._services) + self._reserved
 
-    def reserve(self, encoded: bytes, before: bytes | None) -> Reservation:
-        """Reserve what a new or changed node takes more than before.
+    def reserve(self, node: bytes, before: bytes | None) -> int:
+        """Reserve what a new or changed node takes more than before; return the bytes.
 
         Raises CapacityReached if that would pass the bound. A node that does not grow may always
         change.
         """
-        cost, cost_before = cost_of(encoded), cost_of(before) if before else NOTHING
-        growth = cost.own - cost_before.own
-        growth += SERVICE_BYTES * sum([service not in self._services for service in cost.services])
-        if self._max_mib and growth > 0 and self.used_bytes + growth > self._max_mib * MIB:
+        growth = self._growth(node, before)
+        if growth <= 0:
+            return 0
+        if self._max_mib and self.used_bytes + growth > self._max_mib * MIB:
             raise CapacityReached(
                 f"the registry's nodes take {self._max_mib} MiB, which is its bound"
                 " (nodes.max_mib); nodes that are known and do not grow are accepted. Delete nodes,"
                 " or raise the bound together with the memory that the registry may take"
             )
-        reservation = Reservation(max(0, growth), before, cost_before, cost)
-        self._reserved += reservation.growth
-        return reservation
+        self._reserved += growth
+        return growth
 
-    def release(self, reservation: Reservation) -> None:
+    def release(self, reserved: int) -> None:
         """Release what was reserved, since the node is stored, or was refused, by now."""
-        self._reserved -= reservation.growth
+        self._reserved -= reserved
 
-    def store(self, reservation: Reservation, before: bytes | None) -> None:
-        """Count a node as it was reserved instead of as it is now, if it is known."""
-        if before is not None:
-            same = before is reservation.before
-            self._remove(reservation.cost_before if same else cost_of(before))
-        self._add(reservation.cost_after)
-
-    def forget(self, encoded: bytes) -> None:
-        """Count a node no longer."""
-        self._remove(cost_of(encoded))
+    def replace(self, before: bytes | None, node: bytes | None) -> None:
+        """Count a node as it is now instead of as it was; None where there is none."""
+        labels = _labels(node) if node is not None else b""
+        labels_before = _labels(before) if before is not None else b""
+        self._nodes += (node is not None) - (before is not None)
+        self._text += len(node or b"") - len(before or b"")
+        if labels != labels_before:
+            self._add(targets_of(labels), 1)
+            self._add(targets_of(labels_before), -1)
 
     def fill(self, nodes: Iterable[bytes]) -> None:
         """Count all nodes of a store, even if they pass the bound."""
-        for encoded in nodes:
-            self._add(cost_of(encoded))
+        for node in nodes:
+            self.replace(None, node)
 
-    def _add(self, cost: Cost) -> None:
-        self._nodes += cost.own
-        for service in cost.services:
-            self._services[service] += 1
+    def _growth(self, node: bytes, before: bytes | None) -> int:
+        growth = int((len(node) - len(before or b"")) * BYTES_PER_BYTE)
+        if before is None:
+            growth += NODE_BYTES
+        labels, labels_before = _labels(node), _labels(before) if before is not None else b""
+        if labels == labels_before:
+            return growth
+        targets = targets_of(labels)
+        new_services = sum([service not in self._services for service in targets.services])
+        growth += targets.cost - targets_of(labels_before).cost
+        return growth + SERVICE_BYTES * new_services
 
-    def _remove(self, cost: Cost) -> None:
-        self._nodes -= cost.own
-        for service in cost.services:
-            self._services[service] -= 1
-            if not self._services[service]:
-                del self._services[service]
+    def _add(self, targets: Targets, sign: int) -> None:
+        self._targets += sign * targets.cost
+        services = self._services
+        for service in targets.services:
+            services[service] += sign
+            if not services[service]:
+                del services[service]

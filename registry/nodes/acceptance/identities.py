@@ -34,9 +34,10 @@ class Identities:
         A heartbeat without an identity is refused as well, except an operator's: otherwise the
         identity would be lost, and the next host would be accepted.
         """
-        seconds = self._monotonic() - known.heard
-        if self._freshness.is_stale(known.heard, self._monotonic()):
+        now = self._monotonic()
+        if self._freshness.is_stale(known.heard, now):
             return
+        seconds = now - known.heard
         claimed, held = heartbeat.kv.get(AGENT_ID), known.agent_id()
         if held is not None and claimed != held and not (claimed is None and operator):
             this = "none" if claimed is None else ascii(claimed)
@@ -57,8 +58,10 @@ class Identities:
     def note_change(self, before: Entry | None, after: Entry) -> None:
         """Remember which instance was replaced, if the change of a node is by a new one."""
         old = before.agent_instance() if before is not None else None
+        if old is None:
+            return
         new = after.agent_instance()
-        if old is None or new is None or old == new:
+        if new is None or old == new:
             return
         hostname, gone = after.hostname, {_digest(old), _digest(new)}
         others = [digest for digest in self._replaced.get(hostname, ()) if digest not in gone]

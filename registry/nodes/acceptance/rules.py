@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from registry.errors import ChangesTooFast
 from registry.message import Heartbeat
-from registry.nodes.acceptance.capacity import Capacity, Reservation
+from registry.nodes.acceptance.capacity import Capacity
 from registry.nodes.acceptance.change_limit import ChangeLimit
 from registry.nodes.acceptance.identities import Identities
 from registry.nodes.directory import Entry
@@ -39,10 +39,10 @@ class Acceptance:
         """Raise CloneRefused if a hostname belongs to another host that is not stale."""
         self._identities.check(known, heartbeat, source, operator=operator)
 
-    def reserve(self, entry: Entry, stored: Entry | None) -> Reservation:
+    def reserve(self, entry: Entry, stored: Entry | None) -> int:
         """Reserve memory for a new or changed node, and count the change.
 
-        What is returned is for `release` and `note_stored`. Raises CapacityReached, ChangesTooFast.
+        Return the bytes, which are for `release`. Raises CapacityReached, ChangesTooFast.
         """
         reserved = self._capacity.reserve(entry.head, stored.head if stored else None)
         try:
@@ -52,18 +52,18 @@ class Acceptance:
             raise
         return reserved
 
-    def release(self, reserved: Reservation) -> None:
+    def release(self, reserved: int) -> None:
         """Release what was reserved, since the node was stored, or could not be."""
         self._capacity.release(reserved)
 
-    def note_stored(self, reserved: Reservation, before: Entry | None, after: Entry) -> None:
+    def note_stored(self, before: Entry | None, after: Entry) -> None:
         """Take note of a node that was stored, right before the directory has it."""
-        self._capacity.store(reserved, before.head if before else None)
+        self._capacity.replace(before.head if before else None, after.head)
         self._identities.note_change(before, after)
 
     def note_forgotten(self, entry: Entry) -> None:
         """Take note of a node that is gone."""
-        self._capacity.forget(entry.head)
+        self._capacity.replace(entry.head, None)
         self._identities.forget(entry.hostname)
 
     def note_loaded(self, entries: Iterable[Entry]) -> None:
