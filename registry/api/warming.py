@@ -1,11 +1,16 @@
 """What a client is told while the registry warms up."""
 
+from http import HTTPStatus
+
 from aiohttp import web
 
 from registry.nodes.warm_up import WarmUp
 
 WARMING = "Rollcall-Warming"
 NODES = "/nodes"
+READS = {"GET", "HEAD"}
+# Without a key nothing can be learned, not even which paths there are.
+REFUSALS = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
 
 
 class WarmingHeader:
@@ -16,7 +21,11 @@ class WarmingHeader:
 
     async def __call__(self, request: web.Request, response: web.StreamResponse) -> None:
         """Add the header right before the head of the answer is sent."""
-        if request.method != "POST" and request.path.startswith(NODES):
-            seconds = self._warm_up.remaining_seconds
-            if seconds:
-                response.headers[WARMING] = str(seconds)
+        seconds = self._warm_up.remaining_seconds
+        if (
+            seconds
+            and request.method in READS
+            and request.path.startswith(NODES)
+            and response.status not in REFUSALS
+        ):
+            response.headers[WARMING] = str(seconds)

@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from registry.errors import StoreOpenError
+from registry.store.sqlite import stamp
 from registry.store.sqlite.database import check_no_orphaned_wal, connect, rename_durably
 from registry.store.sqlite.ownership import inherit_owner
 from registry.store.sqlite.schema import Schema, migrate
@@ -17,6 +18,7 @@ def create(path: Path, schemas: Sequence[Schema]) -> None:
     check_no_orphaned_wal(path)
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
+        stamp.remove(path)  # it is of a store that was lost
         draft.unlink(missing_ok=True)
         draft.touch(mode=0o600, exist_ok=False)
         inherit_owner(draft, path)

@@ -7,6 +7,7 @@ from registry.errors import StoreFull
 from registry.store.protocol import Row
 from tests.support.registry.in_process import (
     NO_LIMITS,
+    WEB_HOSTS,
     InProcessRegistry,
     RegistryResponse,
     in_process_registry,
@@ -54,6 +55,11 @@ async def test_targets_are_withheld_and_the_rest_is_served(rows: list[Row]) -> N
         ):
             answer = await read(registry, path)
             assert (answer.status, answer.headers["Rollcall-Warming"]) == (status, "70")
+        for key in (None, WEB_HOSTS):
+            answer = await registry.ask("GET", "/nodes/web-2", key=key)
+            assert answer.status in {401, 403}
+            assert "Rollcall-Warming" not in answer.headers
+        assert "Rollcall-Warming" not in (await registry.post("web-2", ["prometheus:web"])).headers
         health = await registry.ask("GET", "/healthz", key=None)
         assert (health.status, "warming" in health.json()["message"]) == (200, True)
         assert (await read(registry, "/prometheus/web?explain=web-2")).status == 200

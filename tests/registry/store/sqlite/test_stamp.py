@@ -205,6 +205,14 @@ async def test_an_upgrade_of_a_copied_store_that_is_killed_at_once_does_not_cont
     assert not await continues(path)
 
 
+async def test_a_store_that_was_lost_in_an_upgrade_is_new(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    path.with_name("r.db.stamp").write_bytes(b"upgrade 00000000000000000000\n")
+
+    assert not await continues(path)
+    assert not await continues(path)
+
+
 @pytest.mark.parametrize("content", [b"", b"x", b"a b c", b"\xff\xff", b"word 1.5\n", b"w\n"])
 async def test_a_stamp_that_cannot_be_read_is_none(tmp_path: Path, content: bytes) -> None:
     path = await settled(tmp_path / "r.db", "a")
