@@ -13,6 +13,7 @@ from dev.waiting import until
 from tests.support.daemons import Daemon, Daemons
 from tests.support.e2e.commands import run_command
 from tests.support.prometheus import Prometheus, StartPrometheus
+from tests.support.registry.sqlite_store import write_earlier_store
 
 HOSTS = [f"web-{number}" for number in range(4)]
 WARM_UP_SECONDS = 8
@@ -137,4 +138,21 @@ def test_an_ordinary_restart_and_a_crash_need_no_warm_up(registry: Daemon) -> No
 
         assert answer.status_code == 200
         assert len(answer.json()) == len(HOSTS)
+    assert "targets withheld" not in registry.log()
+
+
+def test_an_upgrade_over_the_store_of_an_earlier_schema_needs_no_warm_up(
+    registry: Daemon,
+) -> None:
+    registry.terminate()
+    for name in ("store.db", "store.db.stamp"):
+        (folder_of(registry) / name).unlink()
+    write_earlier_store(folder_of(registry) / "store.db")
+
+    for _ in range(2):
+        registry.start()
+        answer = registry.ask("GET", "/prometheus/rollcall")
+        assert answer.status_code == 200
+        assert len(answer.json()) == 40
+        registry.kill()
     assert "targets withheld" not in registry.log()
