@@ -104,6 +104,7 @@ def _status_view(configuration: AgentConfiguration, status: AgentStatus | None) 
     host = configuration.host(
         configuration.settings.node,
         agent_id=agent_id or "",
+        agent_instance="",
         label_files=LabelFiles(warn=faults.append),
         warn=faults.append,
     )

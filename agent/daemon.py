@@ -7,6 +7,7 @@ from functools import partial
 from importlib.resources import files
 from random import SystemRandom
 from time import time
+from uuid import uuid4
 
 from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
@@ -178,6 +179,8 @@ def _host(
     return partial(
         configuration.host,
         agent_id=identity.id,
+        # Of this process: if a machine is cloned with its state, the clone has another one.
+        agent_instance=uuid4().hex,
         label_files=LabelFiles(warn=warn),
         warn=warn,
         port=port,

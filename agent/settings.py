@@ -79,6 +79,7 @@ class AgentConfiguration:
         node: NodeSettings,
         *,
         agent_id: str,
+        agent_instance: str,
         label_files: LabelFiles,
         warn: Callable[[str], None],
         port: int | None = None,
@@ -93,7 +94,13 @@ class AgentConfiguration:
             address=_address(settings, system_hostname=self.address.hostname, port=port),
             labels=node.labels,
             file_labels=partial(label_files.read, self._secrets.path(node.labels_dir)),
-            kv={**node.kv, **host_facts(), "agent.id": agent_id, "agent.version": VERSION},
+            kv={
+                **node.kv,
+                **host_facts(),
+                "agent.id": agent_id,
+                "agent.instance": agent_instance,
+                "agent.version": VERSION,
+            },
             warn=warn,
         )
 

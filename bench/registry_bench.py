@@ -18,7 +18,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -39,6 +39,8 @@ PORT = 28655
 PEER = 28660
 PROGRAM = Path(sys.executable).with_name("rollcall-registry")
 DOCUMENT = BODY.encode()
+# The stores are new, and targets are wanted at once.
+RULES = {"warm_up_seconds": 0, "max_mib": 0, "changes_per_minute": 0}
 Side = tuple[int, Callable[[], Result]]  # process id, and how to measure it
 
 
@@ -55,13 +57,22 @@ class Bench:
         """Return an unused path in the folder."""
         return self._folder / f"{name}-{time.monotonic_ns()}"
 
-    def settings(self, nodes: int, offering: int | None = None, *, port: int = PORT) -> Path:
+    def settings(
+        self,
+        nodes: int,
+        offering: int | None = None,
+        *,
+        port: int = PORT,
+        rules: Mapping[str, int] = RULES,
+    ) -> Path:
         """Make a store with this many nodes; return the settings file of a registry for it."""
         file = self.path("r.db")
-        asyncio.run(fill(file, nodes, nodes if offering is None else offering))
+        if nodes:  # an empty store is made by the registry, with its own schema
+            asyncio.run(fill(file, nodes, nodes if offering is None else offering))
         config = self.path("registry.yml")
         key = {"name": "bench", "value": KEY, "allow": ["read", "write"]}
-        settings = {"listen": f"127.0.0.1:{port}", "store": f"sqlite:///{file}", "keys": [key]}
+        settings: dict[str, object] = {"listen": f"127.0.0.1:{port}", "store": f"sqlite:///{file}"}
+        settings |= {"keys": [key], "nodes": dict(rules)}
         config.write_text(yaml.safe_dump(settings))
         return config
 
@@ -76,7 +87,7 @@ class Bench:
     def baseline(self, checkout: Path, port: int) -> Iterator[int]:
         """Run the registry of another checkout, in its own environment; yield its process id."""
         program = checkout / ".venv/bin/rollcall-registry"
-        config = self.settings(0, port=port)
+        config = self.settings(0, port=port, rules={})  # it may know none of them
         with process([program, "--config", config], f"http://127.0.0.1:{port}/healthz") as server:
             yield server.pid
 

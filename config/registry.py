@@ -19,16 +19,34 @@ class RegistryKey(Secret, frozen=True, kw_only=True):
     nodes: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] = ("*",)
 
 
+NotNegative = Annotated[int, msgspec.Meta(ge=0)]
+
+
 class NodesSettings(Settings, frozen=True, kw_only=True):
-    """After how many seconds without a heartbeat a node is stale, and is forgotten (0: never)."""
+    """After how many seconds without a heartbeat a node is stale, and is forgotten (0: never).
+
+    After a start on a store that is new or was put back, targets are withheld for
+    ``warm_up_seconds`` (0: not at all). All nodes together take ``max_mib`` MiB of memory at most
+    (0: no bound), and a node changes ``changes_per_minute`` times at most, in bursts of that size
+    (0: no limit).
+    """
 
     stale_after_seconds: Seconds = 90
-    expire_after_seconds: Annotated[int, msgspec.Meta(ge=0)] = 86_400
+    expire_after_seconds: NotNegative = 86_400
+    warm_up_seconds: NotNegative | None = None
+    max_mib: NotNegative = 512
+    changes_per_minute: NotNegative = 60
 
     def __post_init__(self) -> None:
         """Require that no node is forgotten before it is stale."""
         if 0 < self.expire_after_seconds < self.stale_after_seconds:
             raise ValueError("`expire_after_seconds` must be 0 or at least `stale_after_seconds`")
+
+    @property
+    def warm_up(self) -> int:
+        """The seconds of the warm-up; by default those after which a node is stale."""
+        given = self.warm_up_seconds
+        return self.stale_after_seconds if given is None else given
 
 
 class PrometheusSettings(Settings, frozen=True, kw_only=True):

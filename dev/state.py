@@ -83,6 +83,7 @@ def _registry(folder: Path, listen: str) -> Mapping[str, Any]:
             {"name": "hosts", "file": "hosts.key", "allow": ["register"]},
         ],
         "store": f"sqlite:///{folder / 'registry.db'}",
+        "nodes": {"warm_up_seconds": 0},  # the one host of a new registry is known at once
         "max_connections": MAX_CONNECTIONS,
         "log": {"format": "console"},
     }

@@ -32,14 +32,16 @@ def build_app(
     log: FilteringBoundLogger,
     permits: Permits = permits_by_method,
     unavailable_reason: Callable[[], str | None] = lambda: None,
+    health: Callable[[], str] = lambda: "ok",
     open_metrics: bool = False,
     open_swagger: bool = False,
 ) -> web.Application:
     """Return the application: the daemon's routes, and those that every daemon has.
 
     ``status_by_error`` maps each of the daemon's exceptions to its status. ``unavailable_reason``
-    returns why the daemon cannot serve at present (GET /healthz is 503 then), or None. ``swagger``
-    is the text of the Swagger document, in YAML.
+    returns why the daemon cannot serve at present (GET /healthz is 503 then), or None. ``health``
+    returns the message of a GET /healthz that is 200. ``swagger`` is the text of the Swagger
+    document, in YAML.
     """
     may_be_open = {HEALTH: True, METRICS: open_metrics, SWAGGER: open_swagger}
     middleware = Middleware(
@@ -50,7 +52,7 @@ def build_app(
         recorder=RequestRecorder(metrics=request_metrics, access_log=AccessLog(log)),
     )
     common_routes = [
-        web.get(HEALTH, HealthHandler(unavailable_reason).get),
+        web.get(HEALTH, HealthHandler(unavailable_reason, health).get),
         web.get(METRICS, MetricsHandler(metrics).get),
         web.get(SWAGGER, SwaggerHandler(swagger).get),
     ]
@@ -63,14 +65,17 @@ def build_app(
 class HealthHandler:
     """GET /healthz: whether the daemon can do its work."""
 
-    def __init__(self, unavailable_reason: Callable[[], str | None]) -> None:
+    def __init__(
+        self, unavailable_reason: Callable[[], str | None], health: Callable[[], str]
+    ) -> None:
         self._unavailable_reason = unavailable_reason
+        self._health = health
 
     async def get(self, _request: web.Request) -> web.Response:
         """Answer 200, or 503 with the reason."""
         unavailable_reason = self._unavailable_reason()
         if unavailable_reason is None:
-            return message_response("ok")
+            return message_response(self._health())
         return message_response(
             unavailable_reason, status=HTTPStatus.SERVICE_UNAVAILABLE, headers={"Retry-After": "5"}
         )

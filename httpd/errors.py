@@ -64,10 +64,11 @@ class ErrorTable:
         if status is None:
             self._log.error("defect", path=path[:512], exc_info=error)
             return Problem(HTTPStatus.INTERNAL_SERVER_ERROR, DEFECT, DEFECT)
-        headers = {}
-        if status == HTTPStatus.SERVICE_UNAVAILABLE:
-            seconds = getattr(error, "retry_after_seconds", RETRY_AFTER_SECONDS)
-            headers = {"Retry-After": str(seconds)}
+        unavailable = status == HTTPStatus.SERVICE_UNAVAILABLE
+        seconds = getattr(
+            error, "retry_after_seconds", RETRY_AFTER_SECONDS if unavailable else None
+        )
+        headers = {} if seconds is None else {"Retry-After": str(seconds)}
         # The text for the client may contain an app's output, which must not be logged.
         reason = getattr(error, "reason", str(error))
         return Problem(HTTPStatus(status), str(error), reason, headers)

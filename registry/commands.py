@@ -1,6 +1,7 @@
-"""What an operator does beside running the daemon: keys of hosts, backups, checks."""
+"""What an operator does beside running the daemon: keys of hosts, backups, checks, deletions."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from config.load import ConfigError
@@ -30,6 +31,18 @@ def restore(configuration: RegistryConfiguration, file: Path) -> None:
     nodes, kept = store.restore(file)
     before = f"what was there before is {kept}" if kept else "there was no store before"
     _print(f"{store}: {nodes} nodes; {before}")
+
+
+def delete(configuration: RegistryConfiguration, hostnames: Sequence[str]) -> bool:
+    """Delete nodes from the store, which must not be in use; return whether all were known.
+
+    Raises StoreOpenError, HostnameInvalid.
+    """
+    names = list(dict.fromkeys([normalise_hostname(hostname) for hostname in hostnames]))
+    deleted = set(configuration.store().delete(names))
+    for name in names:
+        _print(f"{name}: {'deleted' if name in deleted else 'no such node'}")
+    return len(deleted) == len(names)
 
 
 def check(configuration: RegistryConfiguration) -> None:

@@ -4,48 +4,28 @@ import asyncio
 import gc
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
-from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from typing import Self
 
-from aiohttp import web
 from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
 
 from config.address import listen_address
-from httpd.app import build_app
 from httpd.auth import Keyring
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.process import SignalHandler, SystemdNotifier
 from httpd.server.limits import Timeouts
 from httpd.server.listener import listening
-from registry.answers.readers import Readers
-from registry.answers.time_slices import TimeSlices
-from registry.answers.wakeups import Wakeups
-from registry.api.access import permits
 from registry.api.lane import HeartbeatEndpoint
-from registry.api.nodes import NodesApi
-from registry.api.representation import Answers
-from registry.api.targets import TargetsApi
-from registry.api.watch import Watch
-from registry.errors import STATUS_BY_ERROR
-from registry.metrics import NodeMetrics, StoreMetrics, register_reader_metrics
-from registry.nodes.audit import AUDITED, AuditLog
+from registry.composition import RegistryComponents, build_application, build_components
+from registry.metrics import StoreMetrics
 from registry.nodes.directory import Directory
-from registry.nodes.events import NodeEvents
 from registry.nodes.freshness import Clocks, Freshness
-from registry.nodes.history import FOLLOWED, ChangeHistory
-from registry.nodes.nodes import Nodes
-from registry.nodes.queries import NodeQueries
-from registry.prometheus.index import INDEXED, TargetIndex
-from registry.prometheus.scrapers import Scrapers
-from registry.prometheus.targets import TargetOptions
+from registry.prometheus.index import TargetIndex
 from registry.settings import RegistryConfiguration
-from registry.store.protocol import NodeStore, StoreBackend
+from registry.store.protocol import StoreBackend
 
 # An unchanged heartbeat is durable within this time. It may come right after a flush has begun,
 # so that flushes are twice as frequent.
@@ -55,122 +35,6 @@ FLUSH_SECONDS = DURABLE_WITHIN_SECONDS / 2
 INDEX_REFRESH_SECONDS = 2.0
 NODES_PER_FREEZE = 5000
 DRAIN_SECONDS = 8.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegistryComponents:
-    """What is behind the routes."""
-
-    directory: Directory
-    events: NodeEvents
-    index: TargetIndex
-    nodes: Nodes
-    queries: NodeQueries
-    history: ChangeHistory
-    wakeups: Wakeups
-    slices: TimeSlices
-    target_options: TargetOptions
-    scrapers: Scrapers
-
-
-def build_components(
-    *,
-    store: NodeStore,
-    target_options: TargetOptions,
-    freshness: Freshness,
-    clocks: Clocks,
-    metrics: CollectorRegistry,
-    log: FilteringBoundLogger,
-) -> RegistryComponents:
-    """Build the rules on a store that is not loaded yet, and whatever subscribes to changes."""
-    directory, events = Directory(), NodeEvents(log)
-    nodes = Nodes(
-        store=store, directory=directory, events=events, freshness=freshness, clocks=clocks
-    )
-    slices = TimeSlices()
-    queries = NodeQueries(
-        nodes=nodes, directory=directory, slices=slices, monotonic=clocks.monotonic
-    )
-    index = TargetIndex(directory=directory, target_options=target_options, slices=slices)
-    scrapers = Scrapers(monotonic=clocks.monotonic)
-    history, wakeups = ChangeHistory(), Wakeups()
-    events.subscribe(history.record, FOLLOWED)
-    events.subscribe(lambda _change: wakeups.notify(), FOLLOWED)
-    events.subscribe(index.on_change, INDEXED)
-    events.subscribe(NodeMetrics(metrics, nodes=nodes, index=index, scrapers=scrapers).count)
-    events.subscribe(AuditLog(log).record, AUDITED)
-    return RegistryComponents(
-        directory=directory,
-        events=events,
-        index=index,
-        nodes=nodes,
-        queries=queries,
-        history=history,
-        wakeups=wakeups,
-        slices=slices,
-        target_options=target_options,
-        scrapers=scrapers,
-    )
-
-
-def build_application(
-    registry: RegistryComponents,
-    *,
-    keyring: Keyring,
-    metrics: CollectorRegistry,
-    request_metrics: RequestMetrics,
-    open_metrics: bool,
-    open_swagger: bool,
-    log: FilteringBoundLogger,
-) -> web.Application:
-    """Build the HTTP application over the rules."""
-    nodes, queries = registry.nodes, registry.queries
-    readers = Readers()
-    answers = Answers(slices=registry.slices, readers=readers)
-    watch = Watch(
-        queries=queries,
-        directory=registry.directory,
-        history=registry.history,
-        wakeups=registry.wakeups,
-        slices=registry.slices,
-    )
-    register_reader_metrics(metrics, readers=readers, watch=watch)
-    targets = TargetsApi(
-        queries=queries,
-        answers=answers,
-        index=registry.index,
-        target_options=registry.target_options,
-        scrapers=registry.scrapers,
-    )
-    app = build_app(
-        routes=[
-            *NodesApi(nodes=nodes, queries=queries, answers=answers, watch=watch).routes(),
-            *targets.routes(),
-        ],
-        keyring=keyring,
-        permits=permits,
-        status_by_error=STATUS_BY_ERROR,
-        metrics=metrics,
-        request_metrics=request_metrics,
-        swagger=files("registry").joinpath("swagger.yml").read_text("utf-8"),
-        unavailable_reason=lambda: nodes.unavailable_reason,
-        open_metrics=open_metrics,
-        open_swagger=open_swagger,
-        log=log,
-    )
-    app.cleanup_ctx.append(partial(_open_wakeups, registry.wakeups))
-    app.on_shutdown.append(partial(_close_wakeups, registry.wakeups))
-    return app
-
-
-async def _open_wakeups(wakeups: Wakeups, _app: web.Application) -> AsyncIterator[None]:
-    async with wakeups:
-        yield
-
-
-async def _close_wakeups(wakeups: Wakeups, _app: web.Application) -> None:
-    """End what waits for changes, since a shutdown waits for the responses."""
-    wakeups.close()
 
 
 async def run(
@@ -211,11 +75,14 @@ async def run(
             )
         )
         refresher = stack.enter_context(IndexRefresher(registry.index, registry.directory))
-        await registry.nodes.load(registry.slices)
+        await registry.load()
         log.info("loaded", nodes=len(registry.directory))
+        if registry.warm_up.reason is not None:
+            log.warning("targets withheld", reason=registry.warm_up.reason)
         # One task each: to read the services of a whole fleet takes longer than a flush may wait.
         for interval, action in (
             (FLUSH_SECONDS, registry.nodes.flush),
+            (FLUSH_SECONDS, registry.warm_up.finish),
             (FLUSH_SECONDS, registry.queries.update_ages),
             (INDEX_REFRESH_SECONDS, refresher.refresh),
         ):
@@ -242,6 +109,7 @@ def _open(
         store=store,
         target_options=configuration.target_options(),
         freshness=_freshness(configuration),
+        limits=configuration.settings.nodes,
         clocks=Clocks(wall=time.time, monotonic=time.monotonic),
         metrics=metrics,
         log=log,

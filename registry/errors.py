@@ -18,10 +18,32 @@ class CloneRefused(Exception):
     """Another host, whose agent has another identity and which is not stale, has this hostname."""
 
 
+class ChangesTooFast(Exception):
+    """The node changes more often than it may; an unchanged heartbeat would be accepted."""
+
+    def __init__(self, message: str, *, retry_after_seconds: int) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class CapacityReached(Exception):
+    """The nodes take as much memory as they may; those that are known are kept."""
+
+    retry_after_seconds = 60
+
+
 class NotLoaded(Exception):
     """The nodes are still being read from the store."""
 
     retry_after_seconds = 1
+
+
+class WarmingUp(Exception):
+    """The registry does not know all hosts yet, so it withholds targets."""
+
+    def __init__(self, message: str, *, retry_after_seconds: int) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
 
 
 class StoreOpenError(Exception):
@@ -50,7 +72,11 @@ STATUS_BY_ERROR: Mapping[type[Exception], int] = {
     HostnameMismatch: HTTPStatus.BAD_REQUEST,
     NodeNotFound: HTTPStatus.NOT_FOUND,
     CloneRefused: HTTPStatus.CONFLICT,
+    ChangesTooFast: HTTPStatus.TOO_MANY_REQUESTS,
+    CapacityReached: HTTPStatus.INSUFFICIENT_STORAGE,
     NotLoaded: HTTPStatus.SERVICE_UNAVAILABLE,
+    WarmingUp: HTTPStatus.SERVICE_UNAVAILABLE,
     StoreUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     TooManyReaders: HTTPStatus.SERVICE_UNAVAILABLE,
+    StoreFull: HTTPStatus.INSUFFICIENT_STORAGE,
 }

@@ -28,17 +28,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.check:
             commands.warn(configuration)
             return 0
-        _run(options, configuration)
+        return _run(options, configuration)
     except (ConfigError, HostnameInvalid) as error:
         sys.stderr.write(f"rollcall-registry: {error}\n")
         return WRONG_SETTINGS
     except (StoreOpenError, listener.ListenError) as error:
         sys.stderr.write(f"rollcall-registry: {error}\n")
         return 1
-    return 0
 
 
-def _run(options: argparse.Namespace, configuration: RegistryConfiguration) -> None:
+def _run(options: argparse.Namespace, configuration: RegistryConfiguration) -> int:
     match options.command:
         case "node-key":
             commands.node_key(configuration, options.host)
@@ -48,11 +47,14 @@ def _run(options: argparse.Namespace, configuration: RegistryConfiguration) -> N
             commands.restore(configuration, options.file)
         case "check":
             commands.check(configuration)
+        case "delete":
+            return 0 if commands.delete(configuration, options.hosts) else 1
         case _:
             log = configuration.settings.log
             asyncio.run(
                 daemon.run(configuration, logs.configure_logging(level=log.level, style=log.format))
             )
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -73,6 +75,9 @@ def _parser() -> argparse.ArgumentParser:
         "file", type=Path
     )
     command("check", "check the settings and each row of the store")
+    command("delete", "delete nodes from the store, while no registry runs").add_argument(
+        "hosts", nargs="+", metavar="host"
+    )
     return parser
 
 

@@ -8,8 +8,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from registry.errors import CapacityReached, ChangesTooFast, CloneRefused
 from registry.nodes.events import Change, ChangeKind
 from registry.nodes.nodes import Nodes
+from registry.nodes.warm_up import WarmUp
 from registry.prometheus.index import TargetIndex
 from registry.prometheus.scrapers import Scrapers
 
@@ -66,9 +68,16 @@ class NodeMetrics(Collector):
     """
 
     def __init__(
-        self, metrics: CollectorRegistry, *, nodes: Nodes, index: TargetIndex, scrapers: Scrapers
+        self,
+        metrics: CollectorRegistry,
+        *,
+        nodes: Nodes,
+        warm_up: WarmUp,
+        index: TargetIndex,
+        scrapers: Scrapers,
     ) -> None:
         self._nodes = nodes
+        self._warm_up = warm_up
         self._index = index
         self._scrapers = scrapers
         self._changes: Counts[ChangeKind] = Counts()
@@ -94,9 +103,19 @@ class NodeMetrics(Collector):
         states.add_metric(["stale"], stale)
         yield states
         yield GaugeMetricFamily(
+            "rollcall_registry_nodes_bytes",
+            "Memory that all nodes take, as estimated for nodes.max_mib.",
+            value=self._nodes.used_bytes,
+        )
+        yield GaugeMetricFamily(
             "rollcall_registry_available",
             "1 while heartbeats are accepted, 0 while the store is loading or unavailable.",
             value=float(self._nodes.unavailable_reason is None),
+        )
+        yield GaugeMetricFamily(
+            "rollcall_registry_warming_seconds",
+            "How long targets are still withheld because not all hosts are known yet, 0 if not.",
+            value=self._warm_up.remaining_seconds,
         )
 
     def _heartbeats(self) -> Iterator[Metric]:
@@ -121,7 +140,12 @@ class NodeMetrics(Collector):
             "rollcall_registry_heartbeats_refused",
             "Heartbeats refused although they were well-formed.",
             "reason",
-            {"clone": counts.clones, "store": counts.store_failures}.items(),
+            {
+                "clone": counts.refused[CloneRefused],
+                "store": counts.store_failures,
+                "rate": counts.refused[ChangesTooFast],
+                "capacity": counts.refused[CapacityReached],
+            }.items(),
         )
 
     def _remarks(self) -> Iterator[Metric]:

@@ -11,6 +11,7 @@ from registry.message import MAX_BODY_BYTES, MAX_LABELS, Heartbeat, label_error
 AGENT_KV_KEYS = frozenset(
     {
         "agent.id",
+        "agent.instance",
         "agent.url",
         "agent.version",
         "apps.running",

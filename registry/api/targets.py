@@ -12,11 +12,10 @@ from registry.api.queries import single
 from registry.api.representation import Answers
 from registry.message import normalise_hostname
 from registry.nodes.queries import NodeQueries
-from registry.prometheus.explain import explain
+from registry.nodes.warm_up import WarmUp
 from registry.prometheus.index import TargetIndex
 from registry.prometheus.scrapers import Scrapers
 from registry.prometheus.target_list import TargetFormat
-from registry.prometheus.targets import TargetOptions
 
 # Prometheus, and all that embed it, send this header when they ask for targets.
 SCRAPER = "X-Prometheus-Refresh-Interval-Seconds"
@@ -31,14 +30,14 @@ class TargetsApi:
         *,
         queries: NodeQueries,
         answers: Answers,
+        warm_up: WarmUp,
         index: TargetIndex,
-        target_options: TargetOptions,
         scrapers: Scrapers,
     ) -> None:
         self._queries = queries
         self._answers = answers
+        self._warm_up = warm_up
         self._index = index
-        self._target_options = target_options
         self._scrapers = scrapers
 
     def routes(self) -> list[web.RouteDef]:
@@ -49,6 +48,7 @@ class TargetsApi:
         """Answer 200 with the service's targets, or 304 if the client has them already.
 
         A scraper gets the form of http_sd, others the documented, nested one; `format` chooses.
+        503 while the registry warms up: an answer that lacks nodes would take their targets away.
         With `explain=HOSTNAME`, answer 200 with an Explanation, or 404 for an unknown host.
         """
         parameters = query(request, {"format", "explain"})
@@ -56,11 +56,10 @@ class TargetsApi:
         if "explain" in parameters:
             hostname = normalise_hostname(single(parameters, "explain") or "")
             entry = await self._queries.entry(hostname)
-            return json_response(
-                explain(entry, service=service, target_options=self._target_options)
-            )
+            return json_response(self._index.explain(entry, service))
         target_format = _target_format(request, parameters)
         await self._queries.require_readable()
+        self._warm_up.require_over()
         vary = f"{SCRAPER}, Accept-Encoding"
         async with self._answers.reading(request) as reader:
             found = await self._index.answer(service, target_format)

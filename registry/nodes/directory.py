@@ -13,11 +13,13 @@ from registry.nodes.sorted_blocks import BlockItem, SortedBlocks
 from registry.store.protocol import Row
 
 AGENT_ID = "agent.id"
-ENCODED_AGENT_ID = b'"agent.id":'
+AGENT_INSTANCE = "agent.instance"
 MAX_BLOCK_NODES = 128
 HEAD_BYTES = len(b'{"hostname":"",')
 LABELS_OFFSET = HEAD_BYTES + len(b'"labels":')
 TAIL_BYTES = len(b',"last_update":')
+
+BACKSLASH = ord("\\")
 
 _decode = msgspec.json.Decoder(Node).decode
 _encode_sorted = msgspec.json.Encoder(order="deterministic").encode
@@ -72,7 +74,27 @@ class Entry(BlockItem):
 
     def agent_id(self) -> str | None:
         """Return the identity of the host's agent, or None if it sent none."""
-        return self.node().kv.get(AGENT_ID) if ENCODED_AGENT_ID in self.head else None
+        return self._value(AGENT_ID, b'"agent.id":"')
+
+    def agent_instance(self) -> str | None:
+        """Return the instance of the host's agent, or None if it sent none."""
+        return self._value(AGENT_INSTANCE, b'"agent.instance":"')
+
+    def _value(self, key: str, mark: bytes) -> str | None:
+        """Return the text of a key in kv. The node is decoded only where backslashes are near.
+
+        `mark` is how the key and its text begin, encoded. Only the end of another key looks like
+        it, after a quotation mark of its own, which has a backslash.
+        """
+        head = self.head
+        found = head.find(mark)
+        if found < 0:
+            return None
+        start = found + len(mark)
+        text = head[start : head.index(b'"', start)]
+        if head[found - 1] == BACKSLASH or b"\\" in text:
+            return self.node().kv.get(key)
+        return text.decode()
 
     def node(self) -> Node:
         """Return the node, decoded."""

@@ -2,14 +2,17 @@
 
 import asyncio
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from msgspec import UNSET
 
 from registry.answers.time_slices import TimeSlices
 from registry.errors import (
+    CapacityReached,
+    ChangesTooFast,
     CloneRefused,
     HostnameMismatch,
     NodeNotFound,
@@ -18,6 +21,7 @@ from registry.errors import (
     StoreUnavailable,
 )
 from registry.message import Heartbeat, normalise_hostname
+from registry.nodes.acceptance.rules import Acceptance
 from registry.nodes.directory import (
     AGENT_ID,
     Directory,
@@ -27,7 +31,7 @@ from registry.nodes.directory import (
     entries_from_rows,
 )
 from registry.nodes.events import REGISTRY, Change, ChangeKind, NodeEvents, Source
-from registry.nodes.freshness import Clocks, Freshness
+from registry.nodes.freshness import Clocks
 from registry.store.protocol import Heard, NodeStore, Row
 
 MAX_DELETED_AT_ONCE = 200
@@ -40,8 +44,8 @@ class HeartbeatCounts:
     """Heartbeats since the start that changed nothing, or were refused. The rest are events."""
 
     unchanged: int = 0
-    clones: int = 0
     store_failures: int = 0
+    refused: Counter[type[Exception]] = field(default_factory=Counter)
 
 
 class HeartbeatResult(NamedTuple):
@@ -67,13 +71,14 @@ class Nodes:
         store: NodeStore,
         directory: Directory,
         events: NodeEvents,
-        freshness: Freshness,
+        acceptance: Acceptance,
         clocks: Clocks,
     ) -> None:
         self._store = store
         self._directory = directory
         self._events = events
-        self._freshness = freshness
+        self._acceptance = acceptance
+        self._freshness = acceptance.freshness
         self._wall, self._monotonic = clocks
         self._last_flush = self._monotonic()
         self._unavailable_error: Exception | None = NotLoaded(
@@ -105,6 +110,7 @@ class Nodes:
     def _fill(self, rows: list[Row], now: float) -> list[Entry]:
         entries = entries_from_rows(rows, now)
         rows.clear()  # here, since to free many of them takes long
+        self._acceptance.note_loaded(entries)
         self._directory.fill(entries)
         return entries
 
@@ -138,12 +144,13 @@ class Nodes:
     ) -> bytes:
         """Accept a heartbeat; return the answer once all that it changes is durable.
 
-        Raises HostnameMismatch, CloneRefused (which is counted), StoreUnavailable, NotLoaded.
+        Raises HostnameMismatch, StoreUnavailable, NotLoaded, and CloneRefused, ChangesTooFast and
+        CapacityReached, which are counted.
         """
         try:
             result = self.accept(hostname, heartbeat, body, source, operator=operator)
-        except CloneRefused:
-            self.counts.clones += 1
+        except (CloneRefused, ChangesTooFast, CapacityReached) as error:
+            self.counts.refused[type(error)] += 1
             raise
         if result.durable is not None:
             await result.durable
@@ -155,9 +162,11 @@ class Nodes:
         """Accept a heartbeat, and hand to the store what it changes.
 
         An operator may leave out the identity of a host that has one. If this raises an error, the
-        heartbeat has changed nothing, unless it is StoreUnavailable: then the host counts as heard.
+        heartbeat has changed nothing, unless it is StoreUnavailable, ChangesTooFast or
+        CapacityReached: then a host that is known counts as heard.
 
-        Raises HostnameMismatch, CloneRefused, StoreUnavailable, NotLoaded.
+        Raises HostnameMismatch, CloneRefused, ChangesTooFast, CapacityReached, StoreUnavailable,
+        NotLoaded.
         """
         self._require_loaded()
         if heartbeat.hostname is not UNSET and normalise_hostname(heartbeat.hostname) != hostname:
@@ -172,15 +181,27 @@ class Nodes:
         )
         known = self._pending.get(hostname) or self._directory.get(hostname)
         if known is not None:
-            self._refuse_clone(known, heartbeat, operator=operator)
+            self._acceptance.check_identity(known, heartbeat, source, operator=operator)
         if known is not None and known.head == entry.head and hostname not in self._pending:
             self._update_address(known, entry, source)
             self._mark_heard(known)
             return HeartbeatResult(b"[%b]" % known.encoded())
+        reserved = self._reserve(entry)
         self._pending[hostname] = entry
         self._expired.pop(hostname, None)
-        durable = self._store.put(entry.row(), lambda error: self._on_put(entry, source, error))
+        durable = self._store.put(
+            entry.row(), lambda error: self._on_put(entry, source, reserved, error)
+        )
         return HeartbeatResult(b"[%b]" % entry.encoded(), durable)
+
+    def _reserve(self, entry: Entry) -> int:
+        stored = self._directory.get(entry.hostname)
+        try:
+            return self._acceptance.reserve(entry, stored)
+        except (ChangesTooFast, CapacityReached):
+            if stored is not None:  # it is alive, and must not be forgotten
+                self._note_heard(stored)
+            raise
 
     def require_readable(self) -> None:
         """Raise if reads are not possible; StoreFull allows them.
@@ -250,6 +271,11 @@ class Nodes:
             for deletion in deletions:
                 deletion.exception()
 
+    @property
+    def used_bytes(self) -> int:
+        """The estimated memory of all nodes."""
+        return self._acceptance.used_bytes
+
     def state_counts(self) -> tuple[int, int]:
         """Return how many nodes are fresh, and how many are stale."""
         self.update_some_ages()
@@ -287,43 +313,27 @@ class Nodes:
         if isinstance(self._unavailable_error, NotLoaded):
             raise NotLoaded(*self._unavailable_error.args)
 
-    def _refuse_clone(self, known: Entry, heartbeat: Heartbeat, *, operator: bool) -> None:
-        """Raise CloneRefused if the hostname belongs to another host that is not stale.
-
-        A heartbeat without an identity is refused as well, except an operator's: otherwise the
-        identity would be lost, and the next host would be accepted.
-        """
-        now = self._monotonic()
-        if self._freshness.is_stale(known.heard, now):
-            return
-        seconds = now - known.heard
-        claimed, held = heartbeat.kv.get(AGENT_ID), known.agent_id()
-        if held is None or claimed == held or (claimed is None and operator):
-            return
-        this = "none" if claimed is None else ascii(claimed)
-        raise CloneRefused(
-            f"{known.hostname} is the host with {AGENT_ID} {held!a}, heard of {seconds:.0f} s ago"
-            f" from {known.address}; this one has {this}. Give one of them another hostname; if the"
-            " first is gone, wait until it is stale or delete it"
-        )
-
     def _update_address(self, known: Entry, entry: Entry, source: Source) -> None:
         known.digest = entry.digest
         if known.address != entry.address:
             known.address = entry.address
             self._events.publish(Change(ChangeKind.MOVED, known, source))
 
-    def _mark_heard(self, entry: Entry) -> None:
+    def _note_heard(self, entry: Entry) -> None:
         self._touched[entry.hostname] = None
         if self._directory.heard(entry, last_update=int(self._wall()), heard=self._monotonic()):
             self._events.publish(Change(ChangeKind.FRESH, entry, REGISTRY))
+
+    def _mark_heard(self, entry: Entry) -> None:
+        self._note_heard(entry)
         if self._unavailable_error is not None:
             # The host is alive and counts as heard, but that cannot be made durable.
             self.counts.store_failures += 1
             raise self._unavailable_error
         self.counts.unchanged += 1
 
-    def _on_put(self, entry: Entry, source: Source, error: Exception | None) -> None:
+    def _on_put(self, entry: Entry, source: Source, reserved: int, error: Exception | None) -> None:
+        self._acceptance.release(reserved)
         if self._pending.get(entry.hostname) is entry:
             del self._pending[entry.hostname]
         self._update_availability(error)
@@ -332,6 +342,7 @@ class Nodes:
             return
         known = self._directory.get(entry.hostname)
         was_stale = known is not None and self._directory.is_stale(known)
+        self._acceptance.note_stored(known, entry)
         before = self._directory.put(entry, heard=self._monotonic())
         kind = ChangeKind.ADDED if before is None else ChangeKind.CHANGED
         node = known or entry
@@ -350,6 +361,7 @@ class Nodes:
         entry = self._directory.remove(hostname)
         self._touched.pop(hostname, None)
         if entry is not None:
+            self._acceptance.note_forgotten(entry)
             self._events.publish(Change(kind, entry, source))
 
     def _update_availability(self, error: Exception | None) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from registry.answers.shared_work import SharedWork
 from registry.answers.time_slices import SLICE_SECONDS, TimeSlices
-from registry.nodes.directory import Directory
+from registry.nodes.directory import Directory, Entry
 from registry.nodes.events import Change, ChangeKind
+from registry.prometheus.explain import Explanation, explain
 from registry.prometheus.offers import Offer
 from registry.prometheus.target_list import AnswerLru, Service, TargetFormat, TargetList
 from registry.prometheus.targets import PREFIX, TargetOptions, service_targets
@@ -52,6 +53,10 @@ class TargetIndex:
         is_indexed = node.hostname in self._offered or node.hostname == self._reading_hostname
         if is_indexed or ENCODED_PREFIX in node.head:
             self._invalidate(node.hostname)
+
+    def explain(self, entry: Entry, service: str) -> Explanation:
+        """Return what becomes of a node's labels for a service, and why."""
+        return explain(entry, service=service, target_options=self._target_options)
 
     async def answer(self, service: str, target_format: TargetFormat) -> TargetList:
         """Return the targets of all nodes that offer the service; the loop serves others meanwhile.

@@ -223,6 +223,21 @@ async def ages_leave_out_the_time_in_which_no_registry_ran(place: Place) -> None
         assert {row.hostname: row.age for row in rows} == {"old": 95, "touched": 35, "young": 35}
 
 
+async def a_new_place_continues_nothing_until_that_is_confirmed(place: Place) -> None:
+    """Check that a restart before the confirmation changes nothing, and that one after it does."""
+    for _ in range(2):
+        async with opened(place) as (store, _rows):
+            assert not store.continues
+            await store.put(node("a"), Outcomes())
+    async with opened(place) as (store, _rows):
+        await store.confirm()
+        assert store.continues
+
+    for _ in range(2):
+        async with opened(place) as (store, _rows):
+            assert store.continues
+
+
 CHECKS: tuple[Check, ...] = (
     a_new_place_is_empty,
     rows_come_back_as_they_were_sorted_by_hostname,
@@ -235,4 +250,5 @@ CHECKS: tuple[Check, ...] = (
     a_done_that_raises_delays_no_other_future,
     closing_finishes_what_was_begun_and_later_operations_are_refused,
     ages_leave_out_the_time_in_which_no_registry_ran,
+    a_new_place_continues_nothing_until_that_is_confirmed,
 )

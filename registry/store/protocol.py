@@ -65,6 +65,19 @@ class NodeStore(Protocol):
     def delete(self, hostname: str, done: DoneCallback) -> asyncio.Future[None]:
         """Forget a host; an unknown one is ignored."""
 
+    @property
+    def continues(self) -> bool:
+        """Whether this is what the last registry here left. Known after `load`.
+
+        False for a store that is new, was lost or was put back from a copy, until `confirm`.
+        """
+
+    async def confirm(self) -> None:
+        """Keep durably that what is stored is current: later starts continue it.
+
+        Raises StoreUnavailable.
+        """
+
     async def close(self) -> None:
         """Finish all operations, then release everything. Later operations are StoreUnavailable."""
 
@@ -98,6 +111,12 @@ class StoreBackend(Protocol):
         """Write a consistent copy to a new file, whole or not at all; return how many nodes it has.
 
         The store may be in use. Raises StoreOpenError.
+        """
+
+    def delete(self, hostnames: Sequence[str]) -> list[str]:
+        """Delete nodes durably, all or none; return the hostnames that were known.
+
+        Raises StoreOpenError, also if the store is in use.
         """
 
     def restore(self, file: Path) -> Restored:

@@ -65,7 +65,10 @@ keys:
 node_secret: {file: F}
 store: sqlite:///var/lib/rollcall/registry.db
 nodes: {stale_after_seconds: 90,
-        expire_after_seconds: 86400}
+        expire_after_seconds: 86400,
+        warm_up_seconds: 90,
+        max_mib: 512,
+        changes_per_minute: 60}
 prometheus: {default_port: 9100,
              ports: {postgres: 9187}}
 open_metrics: false

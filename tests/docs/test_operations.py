@@ -40,6 +40,7 @@ CHECKS = {
         "answers 7656; registered; ls backup-agent/agent.db",
     ],
     "Metrics": ['metrics "$(cat scraper.key)" 7655; metrics "$(cat ops.key)" 7656'],
+    "Memory of the registry": ['answers 7655; gets 404 "$(cat ops-2.key)" /web-9.example.com'],
     "Taking a host out": ['gets 404 "$(cat ops-2.key)" /web-1.example.com'],
 }
 

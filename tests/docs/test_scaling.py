@@ -38,7 +38,11 @@ def test_each_command_works_and_a_target_outlives_one_of_two_registries(
     ports = " ".join(words[f"127.0.0.1:1765{number}"].rpartition(":")[2] for number in (1, 2))
     # The page's agent needs no engine; the one that is here may hold apps of others.
     engine = {"\nregistries:": "\ndocker: {url: unix:///none}\nregistries:"}
-    here = dataclasses.replace(make_run, words={**make_run.words, **listen, **words, **engine})
+    # The registries are new; nobody waits for their warm-up here.
+    store = "store: sqlite:///$PWD/registry-$number.db"
+    warm_up = {store: f"{store}\nnodes: {{warm_up_seconds: 0}}"}
+    changed = {**listen, **words, **engine, **warm_up}
+    here = dataclasses.replace(make_run, words={**make_run.words, **changed})
 
     here.follow(page, checks=CHECKS, before=f"ports=(0 {ports})\n{FUNCTIONS}")
 

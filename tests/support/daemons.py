@@ -172,9 +172,12 @@ class Daemons:
     def registry(self, *, trust: TlsOptions | None = None, **settings: Any) -> Daemon:
         """Start a registry; ``settings`` are laid over those of the tests.
 
-        With ``tls`` among them, ``trust`` is how the test then talks to it.
+        With ``tls`` among them, ``trust`` is how the test then talks to it. Targets are not
+        withheld after the first start, and nodes may change as often as they like, unless ``nodes``
+        sets ``warm_up_seconds`` and ``changes_per_minute``.
         """
-        return self._start("rollcall-registry", settings, trust)
+        base = {"nodes": {"warm_up_seconds": 0, "changes_per_minute": 0}}
+        return self._start("rollcall-registry", merged(base, settings), trust)
 
     def agent(
         self,

@@ -1,11 +1,11 @@
 """The place of a SQLite store: one file, with those of SQLite and a lock beside it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
 from registry.store.protocol import NodeStore, Observe, Restored
-from registry.store.sqlite import backups
+from registry.store.sqlite import backups, deletion
 from registry.store.sqlite.database import check_no_orphaned_wal
 from registry.store.sqlite.store import SqliteStore
 
@@ -52,6 +52,10 @@ class SqliteBackend:
     def backup(self, file: Path) -> int:
         """Copy the store to a new file; return the number of nodes. Raises StoreOpenError."""
         return backups.copy(self._path, file)
+
+    def delete(self, hostnames: Sequence[str]) -> list[str]:
+        """Delete nodes while no registry runs. Raises StoreOpenError."""
+        return deletion.delete(self._path, hostnames)
 
     def restore(self, file: Path) -> Restored:
         """Put a backup in the place of the file. Raises StoreOpenError."""

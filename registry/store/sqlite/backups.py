@@ -9,17 +9,22 @@ from pathlib import Path
 
 from registry.errors import StoreOpenError
 from registry.store.protocol import Restored
+from registry.store.sqlite import stamp
 from registry.store.sqlite.database import (
-    MIGRATIONS,
     StoreLock,
     check_header,
-    check_rows,
-    check_version,
     connect,
     rename_durably,
     sibling,
 )
 from registry.store.sqlite.ownership import inherit_owner
+from registry.store.sqlite.schema import (
+    SCHEMAS,
+    check_structure,
+    clear_generation,
+    read_rows,
+    read_version,
+)
 
 
 def check(path: Path) -> int:
@@ -29,11 +34,13 @@ def check(path: Path) -> int:
     """
     if not path.exists():
         raise StoreOpenError(f"{path} does not exist")
-    check_version(path, check_header(path), len(MIGRATIONS))
+    check_header(path)
     try:
         with closing(connect(path, mode="ro")) as connection:
             connection.execute("BEGIN")  # one snapshot, whatever is written meanwhile
-            return check_rows(path, connection)
+            version = read_version(path, connection, SCHEMAS)
+            check_structure(path, connection)
+            return sum(1 for _ in read_rows(path, connection, SCHEMAS[version - 1]))
     except sqlite3.Error as error:
         raise StoreOpenError(f"{path} cannot be read: {error}") from error
 
@@ -53,6 +60,7 @@ def copy(path: Path, target: Path) -> int:
         with closing(connect(path, mode="ro")) as source, closing(connect(draft, mode="rw")) as to:
             source.backup(to)
             to.execute("PRAGMA journal_mode = DELETE")  # one file, without its log beside it
+            clear_generation(to)
         nodes = check(draft)
         rename_durably(draft, target)
     except (OSError, sqlite3.Error) as error:
@@ -76,6 +84,7 @@ def restore(
         fresh.unlink(missing_ok=True)
         nodes = copy(backup, fresh)
         inherit_owner(fresh, path)
+        stamp.remove(path)
         kept = _keep_previous(path)
         rename_durably(fresh, path)
     except OSError as error:

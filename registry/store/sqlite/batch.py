@@ -6,7 +6,7 @@ from functools import cache
 from itertools import chain
 
 from registry.store.protocol import Heard, Row
-from registry.store.sqlite.database import checksum
+from registry.store.sqlite.schema import checksum
 
 # Rows in one statement. Each step of a statement releases the GIL and has to get it back from the
 # busy event loop, so that one statement for each row would wait at each row.
@@ -17,45 +17,59 @@ Operation = Row | str | Sequence[Heard]
 
 
 class Batch:
-    """What is to be written of many operations, where later ones replace earlier ones."""
+    """What is to be written of many operations, where later ones replace earlier ones.
+
+    A changed node is one row of `node`. A node that was only heard of is a small row of `heard`;
+    the one of the two with the later uptime counts.
+    """
 
     def __init__(self, operations: Sequence[Operation], uptime: float) -> None:
         self._uptime = uptime
-        self._nodes: dict[str, tuple[str, bytes, int]] = {}
-        self._heard: dict[str, tuple[str, int, float, str]] = {}
+        self._nodes: dict[str, Row] = {}
+        self._heard: dict[str, Heard] = {}
         self._deleted: dict[str, None] = {}
-        self._clock = False
         for operation in operations:
             self._add(operation)
 
     def _add(self, operation: Operation) -> None:
         if isinstance(operation, Row):
-            hostname, document = operation.hostname, operation.document
+            hostname = operation.hostname
             self._deleted.pop(hostname, None)
-            self._nodes[hostname] = (hostname, document, checksum(hostname, document))
-            self._add_heard(hostname, operation.last_update, operation.address)
+            self._heard.pop(hostname, None)
+            self._nodes[hostname] = operation
         elif isinstance(operation, str):
             self._deleted[operation] = None
             self._nodes.pop(operation, None)
             self._heard.pop(operation, None)
         else:
-            self._clock = True
-            for hostname, last_update, address in operation:
-                if hostname not in self._deleted:
-                    self._add_heard(hostname, last_update, address)
+            for heard in operation:
+                self._add_heard(heard)
 
-    def _add_heard(self, hostname: str, last_update: int, address: str) -> None:
-        self._heard[hostname] = (hostname, last_update, self._uptime, address)
+    def _add_heard(self, heard: Heard) -> None:
+        hostname, last_update, address = heard
+        row = self._nodes.get(hostname)
+        if row is not None:
+            self._nodes[hostname] = row._replace(last_update=last_update, address=address)
+        elif hostname not in self._deleted:
+            self._heard[hostname] = heard
 
     def apply(self, connection: sqlite3.Connection) -> None:
         """Write everything in the transaction that is open. Raises sqlite3.Error."""
+        uptime = self._uptime
         for hostname in self._deleted:
             connection.execute("DELETE FROM node WHERE hostname = ?", [hostname])
             connection.execute("DELETE FROM heard WHERE hostname = ?", [hostname])
-        _replace(connection, "node", 3, [self._nodes[name] for name in sorted(self._nodes)])
-        _replace(connection, "heard", 4, [self._heard[name] for name in sorted(self._heard)])
-        if self._clock:
-            connection.execute("INSERT OR REPLACE INTO clock VALUES (1, ?)", [self._uptime])
+        nodes = [
+            (name, row.document, checksum(name, row.document), row.last_update, uptime, row.address)
+            for name, row in sorted(self._nodes.items())
+        ]
+        _replace(connection, "node", 6, nodes)
+        heard = [
+            (name, last_update, uptime, address)
+            for name, last_update, address in sorted(self._heard.values())
+        ]
+        _replace(connection, "heard", 4, heard)
+        connection.execute("INSERT OR REPLACE INTO clock VALUES (1, ?)", [uptime])
 
 
 def _replace(

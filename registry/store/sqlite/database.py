@@ -1,49 +1,26 @@
-"""The file of the SQLite store: creating, locking, checking and migrating it."""
+"""The file of the SQLite store: locking it, opening it, and what is beside it."""
 
 import fcntl
 import os
 import sqlite3
-import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 from urllib.parse import quote
 
 from registry.errors import StoreOpenError
-from registry.store.protocol import Row
 from registry.store.sqlite.ownership import inherit_owner
 
 APPLICATION_ID = 0x524F4C4C
 MAGIC = b"SQLite format 3\0"
 HEADER_BYTES = 100
-# Entry N turns schema version N into N + 1.
-MIGRATIONS: tuple[str, ...] = (
-    """
-    CREATE TABLE node (
-        hostname TEXT PRIMARY KEY,
-        document BLOB NOT NULL,
-        checksum INTEGER NOT NULL
-    ) WITHOUT ROWID;
-    CREATE TABLE heard (
-        hostname TEXT PRIMARY KEY,
-        last_update INTEGER NOT NULL,
-        uptime REAL NOT NULL,
-        address TEXT NOT NULL
-    ) WITHOUT ROWID;
-    CREATE TABLE clock (id INTEGER PRIMARY KEY CHECK (id = 1), uptime REAL NOT NULL);
-    """,
-)
+WRITE_VERSION_OFFSET, WRITE_VERSION_LOG = 18, 2
 REMEDY = (
     "it is left as it is; restore a backup (rollcall-registry restore FILE), or move the file away"
     " together with those beside it that end in -wal and -shm: then hosts are known again as soon"
     " as they report"
 )
-
-
-def checksum(hostname: str, document: bytes) -> int:
-    """Return a checksum over a row: SQLite does not notice a flipped bit."""
-    return zlib.crc32(document, zlib.crc32(hostname.encode()))
 
 
 class StoreLock:
@@ -101,8 +78,11 @@ def _connect(uri: str) -> sqlite3.Connection:
     )
 
 
-def check_header(path: Path) -> int:
-    """Return the schema version of a store. Raises StoreOpenError if the file is none."""
+def check_header(path: Path) -> None:
+    """Raise StoreOpenError if a file is no store.
+
+    Its schema version is not to be read from here: the newest may be in the log.
+    """
     try:
         with path.open("rb") as file:
             header = file.read(HEADER_BYTES)
@@ -115,16 +95,28 @@ def check_header(path: Path) -> int:
             f"{path} is a database of another program; it is left as it is:"
             " name another file as `store`"
         )
-    return int.from_bytes(header[60:64], "big")
 
 
-def check_version(path: Path, version: int, newest: int) -> None:
-    """Raise StoreOpenError for a store that a later release has made."""
-    if not 1 <= version <= newest:
-        raise StoreOpenError(
-            f"{path} has schema version {version}, this release knows 1 to {newest};"
-            " it is left as it is: run the release that wrote it, or a later one"
-        )
+@contextmanager
+def sqlite_errors(path: Path) -> Iterator[None]:
+    """Raise StoreOpenError for an error of SQLite."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        if error_name(error).startswith("SQLITE_BUSY"):
+            raise StoreOpenError(f"{path} is locked by another process") from error
+        raise StoreOpenError(f"{path} cannot be used: {error}; {REMEDY}") from error
+
+
+def error_name(error: sqlite3.Error) -> str:
+    """Return SQLite's name of an error; errors of Python's sqlite3 itself have none."""
+    return getattr(error, "sqlite_errorname", "")
+
+
+def writes_a_log(path: Path) -> bool:
+    """Return whether a file says that it is written through a log, as a running store's is."""
+    with path.open("rb") as file:
+        return file.read(HEADER_BYTES)[WRITE_VERSION_OFFSET] == WRITE_VERSION_LOG
 
 
 def check_no_orphaned_wal(path: Path) -> None:
@@ -137,23 +129,6 @@ def check_no_orphaned_wal(path: Path) -> None:
         )
 
 
-def create(path: Path, migrations: Sequence[str]) -> None:
-    """Create an empty store, whole or not at all. Raises StoreOpenError."""
-    check_no_orphaned_wal(path)
-    draft = path.with_name(f"{path.name}.{os.getpid()}.new")
-    try:
-        draft.unlink(missing_ok=True)
-        draft.touch(mode=0o600, exist_ok=False)
-        inherit_owner(draft, path)
-        with closing(connect(draft, mode="rw")) as connection:
-            migrate(connection, 0, migrations)
-            connection.execute("PRAGMA journal_mode = WAL")
-        rename_durably(draft, path)
-    except (OSError, sqlite3.Error) as error:
-        draft.unlink(missing_ok=True)
-        raise StoreOpenError(f"{path} cannot be made: {error}") from error
-
-
 def rename_durably(draft: Path, path: Path) -> None:
     """Rename a finished file, durably."""
     with draft.open("rb") as file:
@@ -164,43 +139,3 @@ def rename_durably(draft: Path, path: Path) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
-
-
-def migrate(connection: sqlite3.Connection, version: int, migrations: Sequence[str]) -> None:
-    """Bring a store to the newest schema, in one transaction."""
-    connection.executescript(
-        f"BEGIN IMMEDIATE; {' '.join(migrations[version:])}"
-        f" PRAGMA application_id = {APPLICATION_ID};"
-        f" PRAGMA user_version = {len(migrations)}; COMMIT;"
-    )
-
-
-SELECT_NODES = """
-    SELECT hostname, document, checksum, last_update, address, uptime
-    FROM node LEFT JOIN heard USING (hostname) ORDER BY hostname
-"""
-SELECT_UPTIME = """
-    SELECT max(ifnull((SELECT max(uptime) FROM heard), 0),
-               ifnull((SELECT max(uptime) FROM clock), 0))
-"""
-
-
-def read_rows(path: Path, connection: sqlite3.Connection) -> Iterator[tuple[Row, float]]:
-    """Yield each node, checked, with the registry's uptime in seconds when it was heard of.
-
-    Raises StoreOpenError.
-    """
-    for hostname, document, stored, last_update, address, uptime in connection.execute(
-        SELECT_NODES
-    ):
-        if checksum(hostname, document) != stored or last_update is None:
-            raise StoreOpenError(f"{path} is corrupt: the row of {hostname!a}; {REMEDY}")
-        yield Row(hostname, document, last_update, address), uptime
-
-
-def check_rows(path: Path, connection: sqlite3.Connection) -> int:
-    """Check the structure and each row; return the number of nodes. Raises StoreOpenError."""
-    (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-    if verdict != "ok":
-        raise StoreOpenError(f"{path} is corrupt: {verdict}; {REMEDY}")
-    return sum(1 for _ in read_rows(path, connection))

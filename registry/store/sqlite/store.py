@@ -10,19 +10,29 @@ from registry.errors import StoreFull, StoreOpenError, StoreUnavailable
 from registry.store.group_commit import GroupCommit
 from registry.store.protocol import DoneCallback, Heard, Observe, Row
 from registry.store.sqlite.batch import Batch, Operation
+from registry.store.sqlite.creation import create
 from registry.store.sqlite.database import (
-    MIGRATIONS,
-    REMEDY,
-    SELECT_UPTIME,
     StoreLock,
     check_header,
-    check_version,
     connect,
     connect_locked,
-    create,
-    migrate,
-    read_rows,
+    error_name,
+    sibling,
+    sqlite_errors,
+    writes_a_log,
 )
+from registry.store.sqlite.schema import (
+    SCHEMAS,
+    Schema,
+    check_structure,
+    migrate,
+    read_generation,
+    read_rows,
+    read_uptime,
+    read_version,
+    renew_generation,
+)
+from registry.store.sqlite.stamp import NEVER, UPGRADE, Mark, Stamp
 
 WAL_BYTES_KEPT = 64 * 1024 * 1024
 
@@ -36,22 +46,26 @@ class SqliteStore:
         path: Path,
         monotonic: Callable[[], float],
         observe: Observe,
-        migrations: Sequence[str] = MIGRATIONS,
+        schemas: Sequence[Schema] = SCHEMAS,
     ) -> None:
         self._path = path
         self._monotonic = monotonic
         self._observe = observe
-        self._migrations = migrations
+        self._schemas = schemas
         self._commits: GroupCommit[Operation] | None = None
         self._connection: sqlite3.Connection | None = None
         self._uptime_at_start = 0.0
         self._started = monotonic()
+        self._stamp = Stamp(path)
+        self._continues = False
+        self._generation = ""
+        self._uptime_stored = 0.0
+        self._was_here_before = sibling(path, ".lock").exists()
         self._lock = StoreLock(path)
         try:
             if not path.exists():
-                create(path, migrations)
-            self._version = check_header(path)
-            check_version(path, self._version, len(migrations))
+                create(path, schemas)
+            self._version = self._read_version()
         except StoreOpenError:
             self._lock.release()
             raise
@@ -74,6 +88,19 @@ class SqliteStore:
         """Forget a host."""
         return self._require_loaded().submit(hostname, done)
 
+    @property
+    def continues(self) -> bool:
+        """Whether the file is the one that the last registry here left."""
+        return self._continues
+
+    async def confirm(self) -> None:
+        """Stamp the file as this directory's own."""
+        try:
+            await asyncio.to_thread(self._write_stamp, self._generation)
+        except StoreOpenError as error:
+            raise StoreUnavailable(str(error)) from error
+        self._continues = True
+
     async def close(self) -> None:
         """Finish all operations; SQLite writes its log back into the file."""
         if self._commits is not None:
@@ -87,27 +114,35 @@ class SqliteStore:
             raise StoreUnavailable("the store is not loaded yet")
         return self._commits
 
+    def _read_version(self) -> int:
+        check_header(self._path)
+        with sqlite_errors(self._path), closing(connect_locked(self._path)) as connection:
+            return read_version(self._path, connection, self._schemas)
+
     def _load(self) -> list[Row]:
-        try:
+        with sqlite_errors(self._path):
             with closing(connect_locked(self._path)) as connection:
-                self._check(connection)
-                rows = self._rows(connection) if self._version == len(self._migrations) else None
+                check_structure(self._path, connection)
+                schema = self._schemas[self._version - 1]
+                self._uptime_at_start = read_uptime(connection, schema)
+                self._uptime_stored = self._uptime_at_start
+                rows = list(read_rows(self._path, connection, schema))
+                self._continues = self._is_own(connection)
             self._connection = self._open()
-            return self._rows(self._connection) if rows is None else rows
-        except sqlite3.Error as error:
-            if _error_name(error).startswith("SQLITE_BUSY"):
-                raise StoreOpenError(f"{self._path} is locked by another process") from error
-            raise StoreOpenError(f"{self._path} cannot be used: {error}; {REMEDY}") from error
+            return rows
 
-    def _check(self, connection: sqlite3.Connection) -> None:
-        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-        if verdict != "ok":
-            raise StoreOpenError(f"{self._path} is corrupt: {verdict}; {REMEDY}")
+    def _is_own(self, connection: sqlite3.Connection) -> bool:
+        """Return whether the file was here when the last registry ended, as its stamp tells.
 
-    def _rows(self, connection: sqlite3.Connection) -> list[Row]:
-        (now,) = connection.execute(SELECT_UPTIME).fetchone()
-        self._uptime_at_start = now
-        return [row._replace(age=now - uptime) for row, uptime in read_rows(self._path, connection)]
+        A file of schema 1 without a stamp is, if a registry ran here and the file is not a backup.
+        """
+        mark = self._stamp.read()
+        if self._version > 1:
+            generation = read_generation(connection)
+            return mark is not None and mark.fits(generation, self._uptime_at_start)
+        if mark is None:
+            return self._was_here_before and writes_a_log(self._path)
+        return mark.fits(None, self._uptime_at_start)
 
     def _open(self) -> sqlite3.Connection:
         connection = connect(self._path, mode="rw")
@@ -119,6 +154,8 @@ class SqliteStore:
         return connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
+        if self._version == 1:  # first of all: a change of the journal mode hides a backup
+            self._write_stamp(UPGRADE if self._continues else NEVER)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
@@ -129,16 +166,29 @@ class SqliteStore:
                 f"{self._path} cannot be made durable here:"
                 f" journal_mode is {journal}, synchronous is {synchronous}"
             )
-        if self._version < len(self._migrations):
-            migrate(connection, self._version, self._migrations)
+        if self._version < len(self._schemas):
+            migrate(connection, self._version, self._schemas)
+        if not self._continues:  # from now on no stamp fits, whatever was here before
+            renew_generation(connection)
+        self._generation = read_generation(connection)
+        if self._continues and not self._stamp.resume(self._generation):
+            self._write_stamp(self._generation)
         connection.execute(
             "DELETE FROM heard WHERE hostname NOT IN (SELECT hostname FROM node)"
         ).close()
 
+    def _write_stamp(self, generation: str) -> None:
+        try:
+            self._stamp.write(Mark(generation, int(self._uptime_stored)))
+        except OSError as error:
+            raise StoreOpenError(f"the stamp of {self._path} cannot be written: {error}") from error
+
     def _close(self) -> None:
         assert self._connection is not None
         with suppress(sqlite3.Error):  # every finished operation is durable already
-            self._connection.execute("INSERT OR REPLACE INTO clock VALUES (1, ?)", [self._uptime()])
+            uptime = self._uptime()
+            self._connection.execute("INSERT OR REPLACE INTO clock VALUES (1, ?)", [uptime])
+            self._stamp.advance(uptime, interval=0)
         self._connection.close()
 
     def _uptime(self) -> float:
@@ -159,11 +209,14 @@ class SqliteStore:
     def _commit(self, operations: Sequence[Operation]) -> None:
         assert self._connection is not None
         connection = self._connection
-        batch = Batch(operations, self._uptime())
+        uptime = self._uptime()
+        batch = Batch(operations, uptime)
         try:
             connection.execute("BEGIN IMMEDIATE")
             batch.apply(connection)
             connection.execute("COMMIT")
+            self._uptime_stored = uptime
+            self._stamp.advance(uptime)
         except BaseException as error:
             with suppress(sqlite3.Error):  # then the next failure tries it again
                 if connection.in_transaction:
@@ -174,11 +227,6 @@ class SqliteStore:
 
 
 def _unavailable(error: sqlite3.Error) -> StoreUnavailable:
-    if _error_name(error) == "SQLITE_FULL":
+    if error_name(error) == "SQLITE_FULL":
         return StoreFull("the disk of the registry's store is full; make room")
     return StoreUnavailable(f"the registry's store cannot be written: {error}")
-
-
-def _error_name(error: sqlite3.Error) -> str:
-    """Return SQLite's name of an error; errors of Python's sqlite3 itself have none."""
-    return getattr(error, "sqlite_errorname", "")

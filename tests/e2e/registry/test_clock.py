@@ -1,7 +1,5 @@
 """A machine's clock that jumps while its registry runs: it is shown, and decides nothing."""
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +8,7 @@ import pytest
 from dev.waiting import until
 from tests.support.clocks import WallClock
 from tests.support.daemons import Daemon, Daemons
+from tests.support.registry.sqlite_store import stored_last_update
 
 pytestmark = pytest.mark.real("faketime")
 
@@ -40,12 +39,7 @@ def beat(registry: Daemon, hostname: str) -> int:
 
 
 def stored(registry: Daemon, hostname: str) -> int:
-    """Read the time from the file, without our code."""
-    file = registry.config_path.with_name("store.db")
-    query = "SELECT last_update FROM heard WHERE hostname = ?"
-    with closing(sqlite3.connect(file)) as connection:
-        (found,) = connection.execute(query, [hostname]).fetchone()
-    return int(found)
+    return stored_last_update(registry.config_path.with_name("store.db"), hostname)
 
 
 def until_stored(registry: Daemon, hostname: str, last_update: int) -> None:

@@ -14,6 +14,7 @@ import yaml
 from dev.waiting import until
 from registry.main import main
 from tests.support.daemons import Daemon, Daemons
+from tests.support.registry.sqlite_store import stored_last_update
 from tests.support.registry.write_load import WriteLoad
 
 pytestmark = pytest.mark.real
@@ -162,7 +163,7 @@ def test_an_unchanged_heartbeat_is_on_disk_soon_too(daemons: Daemons) -> None:
 
     def moved() -> bool:
         registry.ask("POST", "/nodes/h1", json=EMPTY)
-        return stored_last_update(registry) > first
+        return stored_last_update(registry.config_path.with_name("store.db"), "h1") > first
 
     until(moved, "a later time in the file", within=10)
     registry.kill()
@@ -180,15 +181,7 @@ def test_what_was_heard_last_before_an_orderly_end_is_on_disk(daemons: Daemons) 
     last = until(lambda: heard if (heard := beat()) > first else None, "a second", within=10)
     registry.terminate()
 
-    assert stored_last_update(registry) >= last
-
-
-def stored_last_update(registry: Daemon) -> int:
-    """Read the time from the file, without our code."""
-    file = registry.config_path.with_name("store.db")
-    with closing(sqlite3.connect(file)) as connection:
-        (found,) = connection.execute("SELECT last_update FROM heard").fetchone()
-    return int(found)
+    assert stored_last_update(registry.config_path.with_name("store.db"), "h1") >= last
 
 
 def stored_sequences(registry: Daemon) -> dict[str, int]:

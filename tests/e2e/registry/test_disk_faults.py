@@ -126,7 +126,7 @@ class RegistryOnSmallDisk:
         return self.registry.ask("POST", f"/nodes/{hostname}", json=body).status_code
 
 
-def test_a_full_disk_is_503_loses_nothing_and_is_over_when_there_is_room(
+def test_a_full_disk_is_507_loses_nothing_and_is_over_when_there_is_room(
     daemons: Daemons, stack: ExitStack, tmp_path: Path
 ) -> None:
     folder = stack.enter_context(memory_disk(tmp_path / "small", size="4m"))
@@ -142,10 +142,11 @@ def test_a_full_disk_is_503_loses_nothing_and_is_over_when_there_is_room(
         taken.add(f"h{number}")
     refused = registry.ask("POST", "/nodes/more", json={"labels": ["y"], "kv": {"k": "y" * 10_000}})
 
-    assert refused.status_code == 503
+    assert refused.status_code == 507
     assert "full" in refused.json()["message"]
     assert "Retry-After" in refused.headers
     assert registry.ask("GET", "/healthz").status_code == 503
+    assert registry.ask("GET", "/prometheus/web").status_code == 200
     nodes = {node["hostname"] for node in registry.ask("GET", "/nodes").json()}
     assert nodes == taken
     small.empty()

@@ -36,6 +36,7 @@ def test_a_host_without_an_engine_registers_with_all_that_it_has_to_say(daemons:
     assert node["kv"].keys() == {
         "rack",
         "agent.id",
+        "agent.instance",
         "agent.url",
         "agent.version",
         "host.os",

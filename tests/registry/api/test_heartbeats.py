@@ -190,7 +190,7 @@ async def test_while_a_change_waits_for_the_disk_reads_show_what_was_before(
 
     answer = await registry.post("web-1", ["after"])
 
-    assert answer.status == 503
+    assert answer.status == 507
     assert answer.headers["Retry-After"] == "5"
     assert answer.json() == {"message": "full"}
     assert (await registry.get("/nodes/web-1"))[0]["labels"] == ["before"]
@@ -198,7 +198,7 @@ async def test_while_a_change_waits_for_the_disk_reads_show_what_was_before(
     assert (await registry.post("web-1", ["after"])).status == 200
 
 
-async def test_a_heartbeat_that_cannot_be_made_durable_counts_as_heard_but_is_503(
+async def test_a_heartbeat_that_cannot_be_made_durable_counts_as_heard_but_is_507(
     registry: InProcessRegistry,
 ) -> None:
     await registry.post("web-1", ["a"])
@@ -208,7 +208,7 @@ async def test_a_heartbeat_that_cannot_be_made_durable_counts_as_heard_but_is_50
 
     answer = await registry.post("web-1", ["a"])
 
-    assert answer.status == 503
+    assert answer.status == 507
     assert (await registry.get("/nodes/web-1"))[0]["last_update"] == WALL + 30
     registry.store.failure = None
     await registry.components.nodes.flush()
@@ -249,7 +249,7 @@ async def test_until_the_store_is_loaded_everything_is_503() -> None:
             assert "Retry-After" in answer.headers
         assert (await registry.post("web-1")).status == 503
         store.loaded.set()
-        await registry.components.nodes.load(registry.components.slices)
+        await registry.components.load()
         assert (await registry.post("web-1")).status == 200
 
 

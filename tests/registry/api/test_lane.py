@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from httpd.server.limits import Timeouts
 from httpd.server.tls import ServerTls, TlsFiles
-from registry.errors import StoreFull
+from registry.errors import CloneRefused, StoreFull
 from registry.nodes.directory import Directory, Entry
 from tests.support.certificates import Authority
 from tests.support.examples import share_of
@@ -266,7 +266,7 @@ async def test_a_clone_is_refused_and_counted_once(registry: InProcessRegistry) 
         for identity, status in (("one", 200), ("two", 409), ("one", 200)):
             body = json.dumps({"labels": [], "kv": {"agent.id": identity}}).encode()
             assert (await client.report(body)).status == status
-    assert registry.components.nodes.counts.clones == 1
+    assert registry.components.nodes.counts.refused == {CloneRefused: 1}
 
 
 async def test_what_the_store_does_not_take_is_answered_once_and_refused_from_then_on() -> None:
@@ -278,7 +278,7 @@ async def test_what_the_store_does_not_take_is_answered_once_and_refused_from_th
         for body, failures in ((heartbeat(1), 1), (heartbeat(2), 2), (FIRST, 3)):
             refused = await client.report(body)
             assert refused == PipelinedResponse(
-                503,
+                507,
                 {
                     "Content-Type": "application/json",
                     "Retry-After": "5",

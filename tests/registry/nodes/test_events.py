@@ -97,7 +97,7 @@ async def test_every_node_of_the_store_is_published_when_it_is_loaded() -> None:
     async with in_process_registry(store=store, load=False) as registry:
         follower = Follower(registry)
 
-        await registry.components.nodes.load(registry.components.slices)
+        await registry.components.load()
 
         assert follower.told == [("loaded", "a", REGISTRY), ("loaded", "b", REGISTRY)]
         assert registry.audit == []

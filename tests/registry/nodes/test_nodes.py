@@ -8,14 +8,14 @@ from prometheus_client import CollectorRegistry
 
 from registry.answers.time_slices import TimeSlices
 from registry.api.access import NodeKeys
-from registry.daemon import RegistryComponents, build_components
+from registry.composition import RegistryComponents, build_components
 from registry.errors import StoreUnavailable
 from registry.message import Heartbeat
 from registry.nodes.events import Source
 from registry.nodes.freshness import Clocks, Freshness
 from registry.prometheus.targets import TargetOptions
 from registry.store.sqlite.store import SqliteStore
-from tests.support.registry.in_process import NODE_SECRET, WEB_HOSTS, InProcessRegistry
+from tests.support.registry.in_process import NO_LIMITS, NODE_SECRET, WEB_HOSTS, InProcessRegistry
 from tests.support.registry.sqlite_store import Batches, ManualClock, open_store
 
 BODY = b'{"labels":[],"kv":{}}'
@@ -27,6 +27,7 @@ def registry_on(store: SqliteStore, uptime: ManualClock) -> RegistryComponents:
         store=store,
         target_options=TargetOptions(),
         freshness=Freshness(stale_after=90, expire_after=0, started=uptime.now),
+        limits=NO_LIMITS,
         clocks=Clocks(wall=lambda: 1_700_000_000.0, monotonic=uptime),
         metrics=CollectorRegistry(),
         log=structlog.get_logger(),
@@ -75,6 +76,8 @@ async def test_each_heartbeat_is_counted_once_as_taken_or_as_refused(
         "changed": 0,
         "clone": 0,
         "store": 3,
+        "rate": 0,
+        "capacity": 0,
     }
     registry.store.failure = None
     await registry.components.nodes.flush()
@@ -111,3 +114,23 @@ async def test_an_operator_may_leave_out_a_hosts_identity(registry: InProcessReg
     await registry.post("web-1", ["a"], {"agent.id": "first"})
 
     assert (await registry.post("web-1", ["b"], {})).status == 200
+
+
+async def test_a_deletion_leaves_nothing_behind_whether_it_succeeds_or_fails(
+    registry: InProcessRegistry,
+) -> None:
+    await registry.post("web-1")
+    registry.store.failure = StoreUnavailable("broken")
+    assert (await registry.ask("DELETE", "/nodes/web-1")).status == 503
+    registry.store.failure = None
+    await registry.components.nodes.flush()
+
+    assert (await registry.post("web-1")).status == 200  # it changes nothing
+    assert (await registry.counts())["unchanged"] == 1
+    assert (await registry.ask("DELETE", "/nodes/web-1")).status == 200
+    assert (await registry.ask("DELETE", "/nodes/web-1")).status == 404
+
+    for _ in range(3):
+        assert (await registry.post("web-1")).status == 200
+    counts = await registry.counts()
+    assert (counts["added"], counts["changed"], counts["unchanged"]) == (2, 0, 3)

@@ -239,3 +239,16 @@ async def test_a_node_of_one_large_group_keeps_all_that_it_says() -> None:
         [group] = await service.get("/prometheus/x?format=http_sd")
 
         assert len(group["labels"]) == 2 + 62
+
+
+async def test_a_service_that_no_node_offers_any_more_takes_no_memory() -> None:
+    fleet = IndexedNodes()
+    for number in range(100):
+        fleet.report("web-1", [f"prometheus:s{number}"])
+        await fleet.ask(f"s{number}")
+
+    assert len(fleet.index) == 1
+    fleet.remove("web-1")
+    await fleet.index.refresh()
+    assert len(fleet.index) == 0
+    assert await fleet.ask("s99") == b"[]"

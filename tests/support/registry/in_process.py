@@ -11,6 +11,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 from yarl import URL
 
+from config.registry import NodesSettings
 from httpd.auth import Caller, Keyring, fingerprint
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.server.limits import Timeouts
@@ -18,7 +19,7 @@ from httpd.server.listener import DEFAULT_TIMEOUTS, listening
 from httpd.server.tls import ServerTls
 from registry.api.access import NodeKeyCallers, NodeKeys
 from registry.api.lane import HeartbeatEndpoint
-from registry.daemon import (
+from registry.composition import (
     RegistryComponents,
     build_application,
     build_components,
@@ -37,6 +38,8 @@ WALL = 1_700_000_000
 HEARTBEAT_COUNTS = re.compile(
     r'^rollcall_registry_heartbeats_(?:refused_)?total{.*"(.*)"} (.*)$', re.MULTILINE
 )
+
+NO_LIMITS = NodesSettings(warm_up_seconds=0, max_mib=0, changes_per_minute=0)
 
 KEYS = [
     (fingerprint(OPS), Caller("ops", frozenset({"read", "write"}))),
@@ -143,6 +146,7 @@ async def in_process_registry(
     store: MemoryStore | None = None,
     clock: ManualClocks | None = None,
     expire_after: float = 86_400,
+    limits: NodesSettings = NO_LIMITS,
     load: bool = True,
     open_metrics: bool = False,
     open_swagger: bool = False,
@@ -163,6 +167,7 @@ async def in_process_registry(
         store=store,
         target_options=target_options or TargetOptions(),
         freshness=Freshness(stale_after=90, expire_after=expire_after, started=clock.uptime),
+        limits=limits,
         clocks=Clocks(wall=lambda: clock.wall, monotonic=lambda: clock.uptime),
         metrics=metrics,
         log=log,
@@ -184,7 +189,7 @@ async def in_process_registry(
         log=log,
     )
     if load:
-        await components.nodes.load(components.slices)
+        await components.load()
     async with listening(
         app,
         address=("127.0.0.1", 0),

@@ -15,9 +15,14 @@ class MemoryStore:
     """
 
     def __init__(
-        self, rows: Sequence[Row] = (), *, monotonic: Callable[[], float] = lambda: 0.0
+        self,
+        rows: Sequence[Row] = (),
+        *,
+        monotonic: Callable[[], float] = lambda: 0.0,
+        continues: bool = True,
     ) -> None:
         self.rows = {row.hostname: row for row in rows}
+        self.continues = continues
         self.failure: Exception | None = None
         self.loaded = asyncio.Event()
         self.loaded.set()
@@ -49,6 +54,11 @@ class MemoryStore:
 
     def delete(self, hostname: str, done: DoneCallback) -> asyncio.Future[None]:
         return self._soon(done, lambda: {hostname: None})
+
+    async def confirm(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.continues = True
 
     async def close(self) -> None:
         if not self._closed:
@@ -97,8 +107,10 @@ class MemoryPlace:
     """Opens one memory store after the other, each with what the one before held when closed."""
 
     def __init__(self) -> None:
-        self._last = MemoryStore()
+        self._last = MemoryStore(continues=False)
 
     def __call__(self, monotonic: Callable[[], float]) -> MemoryStore:
-        self._last = MemoryStore(self._last.kept, monotonic=monotonic)
+        self._last = MemoryStore(
+            self._last.kept, monotonic=monotonic, continues=self._last.continues
+        )
         return self._last

@@ -1,17 +1,21 @@
 """A store in a file, opened and filled by a test."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
 
 from registry.errors import StoreOpenError
 from registry.store.protocol import Row
-from registry.store.sqlite.database import MIGRATIONS
+from registry.store.sqlite.schema import SCHEMAS, Schema
 from registry.store.sqlite.store import SqliteStore
 
+# Dumps of what a registry of each schema wrote, and of those that are migrated.
+WRITTEN = sorted((Path(__file__).parents[2] / "registry/store/sqlite/schemas").glob("schema_*.sql"))
+EARLIER = WRITTEN[: len(SCHEMAS) - 1]
 DOCUMENT = b'{"labels":["a"],"kv":{}}'
 
 
@@ -51,13 +55,13 @@ async def open_store(
     *,
     uptime: ManualClock | None = None,
     batches: Batches | None = None,
-    migrations: Sequence[str] = MIGRATIONS,
+    schemas: Sequence[Schema] = SCHEMAS,
 ) -> AsyncIterator[tuple[SqliteStore, Sequence[Row]]]:
     store = SqliteStore(
         path=path,
         monotonic=uptime or ManualClock(),
         observe=(Batches() if batches is None else batches).observe,
-        migrations=migrations,
+        schemas=schemas,
     )
     try:
         yield store, await store.load()
@@ -84,3 +88,22 @@ async def start_error(path: Path) -> str:
 def directory_snapshot(path: Path) -> tuple[bytes, set[str]]:
     """Return what a file holds, and the names beside it."""
     return path.read_bytes(), {other.name for other in path.parent.iterdir()}
+
+
+def stored_last_update(path: Path, hostname: str) -> int:
+    """Read from the file, without our code, when a host was heard of last."""
+    query = """
+        SELECT uptime, last_update FROM node WHERE hostname = :hostname
+        UNION ALL SELECT uptime, last_update FROM heard WHERE hostname = :hostname
+        ORDER BY uptime DESC
+    """
+    with closing(sqlite3.connect(path)) as connection:
+        _, last_update = connection.execute(query, {"hostname": hostname}).fetchone()
+    return int(last_update)
+
+
+def write_earlier_store(path: Path, fixture: Path = EARLIER[0]) -> None:
+    """Make the store that an earlier release wrote, by default the first."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(fixture.read_text("utf-8"))

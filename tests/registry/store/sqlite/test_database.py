@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from registry.errors import StoreOpenError
-from registry.store.sqlite.database import MIGRATIONS
 from tests.support.registry.sqlite_store import (
     fill,
-    hostnames_of,
     ignore,
     open_store,
     row,
@@ -44,30 +42,6 @@ async def test_a_store_of_a_later_release_or_of_none_is_refused(
         connection.execute(f"PRAGMA user_version = {version}")
 
     assert f"schema version {version}, this release knows 1 to " in await start_error(path)
-
-
-async def test_an_earlier_schema_is_brought_up_to_date_with_its_rows(tmp_path: Path) -> None:
-    path = tmp_path / "r.db"
-    await fill(path, "a")
-    later = [*MIGRATIONS, "CREATE TABLE more (x); UPDATE heard SET address = 'moved';"]
-
-    async with open_store(path, migrations=later) as (_, rows):
-        assert [(row.hostname, row.address) for row in rows] == [("a", "moved")]
-    async with open_store(path, migrations=later) as (_, rows):
-        assert hostnames_of(rows) == ["a"]
-    assert "schema version 2" in await start_error(path)
-
-
-async def test_a_migration_that_fails_leaves_the_store_as_it_was(tmp_path: Path) -> None:
-    path = tmp_path / "r.db"
-    await fill(path, "a")
-
-    with pytest.raises(StoreOpenError):
-        async with open_store(path, migrations=[*MIGRATIONS, "CREATE TABLE more (x); NONSENSE;"]):
-            pass
-
-    async with open_store(path) as (_, rows):
-        assert hostnames_of(rows) == ["a"]
 
 
 @pytest.mark.parametrize("harm", ["cut", "page", "bit", "header"])

@@ -1,0 +1,1 @@
+"""Which heartbeats are accepted."""

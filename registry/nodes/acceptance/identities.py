@@ -1,0 +1,80 @@
+"""One hostname, two hosts: which of them is heard."""
+
+from collections.abc import Callable
+from hashlib import blake2b
+
+from registry.errors import CloneRefused
+from registry.message import Heartbeat
+from registry.nodes.directory import AGENT_ID, AGENT_INSTANCE, Entry
+from registry.nodes.events import Source
+from registry.nodes.freshness import Freshness
+
+# Enough to recognise each of several clones that restart in turn.
+MAX_REPLACED = 8
+DIGEST_BYTES = 8
+
+
+class Identities:
+    """Refuses hosts that use the hostname of another one that is fresh.
+
+    Another host has another identity (kv `agent.id`). A machine that was cloned with its state has
+    the same one, but an instance of the agent (kv `agent.instance`) of its own. Each instance
+    replaces the one before, as a restart does. If one that was replaced posts again, both run.
+    """
+
+    def __init__(self, *, freshness: Freshness, monotonic: Callable[[], float]) -> None:
+        self._freshness = freshness
+        self._monotonic = monotonic
+        # Digests of the instances that were replaced since the registry's start, by hostname.
+        self._replaced: dict[str, tuple[bytes, ...]] = {}
+
+    def check(self, known: Entry, heartbeat: Heartbeat, source: Source, *, operator: bool) -> None:
+        """Raise CloneRefused if the hostname belongs to another host that is not stale.
+
+        A heartbeat without an identity is refused as well, except an operator's: otherwise the
+        identity would be lost, and the next host would be accepted.
+        """
+        now = self._monotonic()
+        if self._freshness.is_stale(known.heard, now):
+            return
+        seconds = now - known.heard
+        claimed, held = heartbeat.kv.get(AGENT_ID), known.agent_id()
+        if held is not None and claimed != held and not (claimed is None and operator):
+            this = "none" if claimed is None else ascii(claimed)
+            raise CloneRefused(
+                f"{known.hostname} is the host with {AGENT_ID} {held!a}, heard of {seconds:.0f} s"
+                f" ago from {known.address}; this one has {this}. Give one of them another"
+                " hostname; if the first is gone, wait until it is stale or delete it"
+            )
+        instance = heartbeat.kv.get(AGENT_INSTANCE)
+        if instance is not None and self._was_replaced(known.hostname, instance):
+            raise CloneRefused(
+                f"{known.hostname} runs twice with the same {AGENT_ID} {held!a}: another instance"
+                f" of its agent replaced this one, which posts from {source.address}, and was heard"
+                f" of {seconds:.0f} s ago from {known.address}. One machine is a copy of the other:"
+                " give it another hostname and another /etc/machine-id"
+            )
+
+    def note_change(self, before: Entry | None, after: Entry) -> None:
+        """Remember which instance was replaced, if the change of a node is by a new one."""
+        old = before.agent_instance() if before is not None else None
+        if old is None:
+            return
+        new = after.agent_instance()
+        if new is None or old == new:
+            return
+        hostname, gone = after.hostname, {_digest(old), _digest(new)}
+        others = [digest for digest in self._replaced.get(hostname, ()) if digest not in gone]
+        self._replaced[hostname] = (*others, _digest(old))[-MAX_REPLACED:]
+
+    def forget(self, hostname: str) -> None:
+        """Forget all instances of a host that is no longer known."""
+        self._replaced.pop(hostname, None)
+
+    def _was_replaced(self, hostname: str, instance: str) -> bool:
+        replaced = self._replaced.get(hostname)
+        return replaced is not None and _digest(instance) in replaced
+
+
+def _digest(instance: str) -> bytes:
+    return blake2b(instance.encode(), digest_size=DIGEST_BYTES).digest()

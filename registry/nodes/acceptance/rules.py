@@ -1,0 +1,71 @@
+"""Which heartbeats are refused: those of clones, of hosts that change too often, and too many."""
+
+from collections.abc import Callable, Iterable
+
+from registry.errors import ChangesTooFast
+from registry.message import Heartbeat
+from registry.nodes.acceptance.capacity import Capacity
+from registry.nodes.acceptance.change_limit import ChangeLimit
+from registry.nodes.acceptance.identities import Identities
+from registry.nodes.directory import Entry
+from registry.nodes.events import Source
+from registry.nodes.freshness import Freshness
+
+
+class Acceptance:
+    """The rules by which a heartbeat is accepted, and what they have to remember of the nodes."""
+
+    def __init__(
+        self,
+        *,
+        freshness: Freshness,
+        capacity: Capacity,
+        change_limit: ChangeLimit,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self.freshness = freshness
+        self._capacity = capacity
+        self._change_limit = change_limit
+        self._identities = Identities(freshness=freshness, monotonic=monotonic)
+
+    @property
+    def used_bytes(self) -> int:
+        """The estimated memory of all nodes."""
+        return self._capacity.used_bytes
+
+    def check_identity(
+        self, known: Entry, heartbeat: Heartbeat, source: Source, *, operator: bool
+    ) -> None:
+        """Raise CloneRefused if a hostname belongs to another host that is not stale."""
+        self._identities.check(known, heartbeat, source, operator=operator)
+
+    def reserve(self, entry: Entry, stored: Entry | None) -> int:
+        """Reserve memory for a new or changed node, and count the change.
+
+        Return the bytes, which are for `release`. Raises CapacityReached, ChangesTooFast.
+        """
+        reserved = self._capacity.reserve(entry.head, stored.head if stored else None)
+        try:
+            self._change_limit.take(entry.hostname)
+        except ChangesTooFast:
+            self._capacity.release(reserved)
+            raise
+        return reserved
+
+    def release(self, reserved: int) -> None:
+        """Release what was reserved, since the node was stored, or could not be."""
+        self._capacity.release(reserved)
+
+    def note_stored(self, before: Entry | None, after: Entry) -> None:
+        """Take note of a node that was stored, right before the directory has it."""
+        self._capacity.replace(before.head if before else None, after.head)
+        self._identities.note_change(before, after)
+
+    def note_forgotten(self, entry: Entry) -> None:
+        """Take note of a node that is gone."""
+        self._capacity.replace(entry.head, None)
+        self._identities.forget(entry.hostname)
+
+    def note_loaded(self, entries: Iterable[Entry]) -> None:
+        """Take note of all nodes of the store."""
+        self._capacity.fill(entry.head for entry in entries)

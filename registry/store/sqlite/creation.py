@@ -1,0 +1,31 @@
+"""A new SQLite store."""
+
+import os
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from registry.errors import StoreOpenError
+from registry.store.sqlite import stamp
+from registry.store.sqlite.database import check_no_orphaned_wal, connect, rename_durably
+from registry.store.sqlite.ownership import inherit_owner
+from registry.store.sqlite.schema import Schema, migrate
+
+
+def create(path: Path, schemas: Sequence[Schema]) -> None:
+    """Create an empty store, whole or not at all. Raises StoreOpenError."""
+    check_no_orphaned_wal(path)
+    draft = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        stamp.remove(path)  # it is of a store that was lost
+        draft.unlink(missing_ok=True)
+        draft.touch(mode=0o600, exist_ok=False)
+        inherit_owner(draft, path)
+        with closing(connect(draft, mode="rw")) as connection:
+            migrate(connection, 0, schemas)
+            connection.execute("PRAGMA journal_mode = WAL")
+        rename_durably(draft, path)
+    except (OSError, sqlite3.Error) as error:
+        draft.unlink(missing_ok=True)
+        raise StoreOpenError(f"{path} cannot be made: {error}") from error

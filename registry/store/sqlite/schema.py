@@ -1,0 +1,159 @@
+"""The schemas of the SQLite store: how each is made from the one before, read and checked."""
+
+import sqlite3
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from registry.errors import StoreOpenError
+from registry.store.protocol import Row
+from registry.store.sqlite.database import APPLICATION_ID, REMEDY
+
+
+class Schema(NamedTuple):
+    """A version of the schema.
+
+    `migration` makes it from the version before (the first one, from an empty file) and keeps all
+    nodes. `nodes` reads hostname, document, checksum, last_update, address and the uptime when the
+    host was heard of, sorted by hostname. `uptime` reads for how many seconds registries have run.
+    """
+
+    migration: str
+    nodes: str
+    uptime: str
+
+
+# Entry N is schema version N + 1.
+SCHEMAS: tuple[Schema, ...] = (
+    Schema(
+        migration="""
+        CREATE TABLE node (
+            hostname TEXT PRIMARY KEY,
+            document BLOB NOT NULL,
+            checksum INTEGER NOT NULL
+        ) WITHOUT ROWID;
+        CREATE TABLE heard (
+            hostname TEXT PRIMARY KEY,
+            last_update INTEGER NOT NULL,
+            uptime REAL NOT NULL,
+            address TEXT NOT NULL
+        ) WITHOUT ROWID;
+        CREATE TABLE clock (id INTEGER PRIMARY KEY CHECK (id = 1), uptime REAL NOT NULL);
+        """,
+        nodes="""
+        SELECT hostname, document, checksum, last_update, address, uptime
+        FROM node LEFT JOIN heard USING (hostname) ORDER BY hostname
+        """,
+        uptime="""
+        SELECT max(ifnull((SELECT max(uptime) FROM heard), 0),
+                   ifnull((SELECT max(uptime) FROM clock), 0))
+        """,
+    ),
+    Schema(
+        # A changed node is one row. `heard` holds those that were only heard of since, and `clock`
+        # the latest uptime of all. `generation` is explained in stamp.py.
+        migration="""
+        CREATE TABLE changed_node (
+            hostname TEXT PRIMARY KEY,
+            document BLOB NOT NULL,
+            checksum INTEGER NOT NULL,
+            last_update INTEGER NOT NULL,
+            uptime REAL NOT NULL,
+            address TEXT NOT NULL
+        ) WITHOUT ROWID;
+        INSERT INTO changed_node
+            SELECT hostname, document, checksum, last_update, uptime, address
+            FROM node JOIN heard USING (hostname) ORDER BY hostname;
+        DROP TABLE node;
+        ALTER TABLE changed_node RENAME TO node;
+        INSERT OR REPLACE INTO clock
+            SELECT 1, max(ifnull((SELECT max(uptime) FROM heard), 0),
+                          ifnull((SELECT max(uptime) FROM clock), 0));
+        DELETE FROM heard;
+        CREATE TABLE generation (id INTEGER PRIMARY KEY CHECK (id = 1), word TEXT NOT NULL);
+        INSERT INTO generation VALUES (1, lower(hex(randomblob(16))));
+        """,
+        nodes="""
+        SELECT hostname, document, checksum,
+               iif(heard.uptime > node.uptime, heard.last_update, node.last_update),
+               iif(heard.uptime > node.uptime, heard.address, node.address),
+               max(ifnull(heard.uptime, 0), node.uptime)
+        FROM node LEFT JOIN heard USING (hostname) ORDER BY hostname
+        """,
+        uptime="SELECT uptime FROM clock",
+    ),
+)
+
+
+def checksum(hostname: str, document: bytes) -> int:
+    """Return a checksum over a row: SQLite does not notice a flipped bit."""
+    return zlib.crc32(document, zlib.crc32(hostname.encode()))
+
+
+def read_version(path: Path, connection: sqlite3.Connection, schemas: Sequence[Schema]) -> int:
+    """Return the schema version of a store, by its file and its log.
+
+    Raises StoreOpenError for a store that a later release has made.
+    """
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    newest = len(schemas)
+    if not 1 <= version <= newest:
+        raise StoreOpenError(
+            f"{path} has schema version {version}, this release knows 1 to {newest};"
+            " it is left as it is: run the release that wrote it, or a later one"
+        )
+    return int(version)
+
+
+def migrate(connection: sqlite3.Connection, version: int, schemas: Sequence[Schema]) -> None:
+    """Bring a store from a version to the newest, in one transaction.
+
+    Afterwards the version is in the file itself, where earlier releases look for it.
+    """
+    steps = " ".join([schema.migration for schema in schemas[version:]])
+    connection.executescript(
+        f"BEGIN IMMEDIATE; {steps} PRAGMA application_id = {APPLICATION_ID};"
+        f" PRAGMA user_version = {len(schemas)}; COMMIT;"
+    )
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
+
+
+def check_structure(path: Path, connection: sqlite3.Connection) -> None:
+    """Raise StoreOpenError if SQLite finds the file damaged."""
+    (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise StoreOpenError(f"{path} is corrupt: {verdict}; {REMEDY}")
+
+
+def read_generation(connection: sqlite3.Connection) -> str:
+    """Return the generation of a store; a backup's is empty."""
+    (word,) = connection.execute("SELECT word FROM generation").fetchone()
+    return str(word)
+
+
+def renew_generation(connection: sqlite3.Connection) -> None:
+    """Give a store another generation, durably."""
+    connection.execute("UPDATE generation SET word = lower(hex(randomblob(16)))").close()
+
+
+def clear_generation(connection: sqlite3.Connection) -> None:
+    """Mark a store as a backup. One of schema 1 is recognised by its journal mode instead."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version > 1:
+        connection.execute("UPDATE generation SET word = ''").close()
+
+
+def read_uptime(connection: sqlite3.Connection, schema: Schema) -> float:
+    """Return for how many seconds registries have run on this store, as far as it knows."""
+    (uptime,) = connection.execute(schema.uptime).fetchone()
+    return float(uptime)
+
+
+def read_rows(path: Path, connection: sqlite3.Connection, schema: Schema) -> Iterator[Row]:
+    """Yield each node, checked, with its age. Raises StoreOpenError."""
+    now = read_uptime(connection, schema)
+    for hostname, document, stored, last_update, address, heard in connection.execute(schema.nodes):
+        if checksum(hostname, document) != stored or last_update is None:
+            raise StoreOpenError(f"{path} is corrupt: the row of {hostname!a}; {REMEDY}")
+        yield Row(hostname, document, last_update, address, now - heard)

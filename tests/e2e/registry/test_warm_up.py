@@ -1,0 +1,158 @@
+"""A real Prometheus keeps its targets over whatever becomes of the registry's store."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import yaml
+
+from dev.waiting import until
+from tests.support.daemons import Daemon, Daemons
+from tests.support.e2e.commands import run_command
+from tests.support.prometheus import Prometheus, StartPrometheus
+from tests.support.registry.sqlite_store import write_earlier_store
+
+HOSTS = [f"web-{number}" for number in range(4)]
+WARM_UP_SECONDS = 8
+SOON_SECONDS = 30.0
+
+
+def post(registry: Daemon, hostname: str) -> None:
+    body = {"labels": ["prometheus:web", f"prometheus:web:host:127.0.0.{hostname[-1]}"], "kv": {}}
+    assert registry.ask("POST", f"/nodes/{hostname}", json=body).status_code == 200
+
+
+def targets(server: Prometheus) -> set[str]:
+    active = server.get("targets", state="active")["activeTargets"]
+    return {target["discoveredLabels"]["__meta_rollcall_hostname"] for target in active}
+
+
+def failures(server: Prometheus) -> float:
+    """Return how many fetches of targets have failed."""
+    text = requests.get(f"{server.base_url}/metrics", timeout=10).text
+    name = "prometheus_sd_http_failures_total "
+    return sum(float(line.split()[1]) for line in text.splitlines() if line.startswith(name))
+
+
+def lost(registry: Daemon) -> None:
+    """Lose the file of the store."""
+    for file in folder_of(registry).glob("store.db*"):
+        if file.suffix != ".stamp":
+            file.unlink()
+
+
+def not_mounted(registry: Daemon) -> None:
+    """Leave the empty directory over which the data is mounted."""
+    folder = folder_of(registry)
+    folder.rename(folder.with_name("unmounted"))
+    folder.mkdir()
+
+
+def yesterday_copied(registry: Daemon) -> None:
+    """Copy yesterday's backup over the store."""
+    for file in folder_of(registry).glob("store.db-*"):
+        file.unlink()
+    shutil.copy(backup_of(registry), folder_of(registry) / "store.db")
+
+
+def yesterday_restored(registry: Daemon) -> None:
+    """Restore yesterday's backup."""
+    done = run_command("rollcall-registry", registry, "restore", str(backup_of(registry)))
+    assert done.returncode == 0, done.stderr
+
+
+def folder_of(registry: Daemon) -> Path:
+    store: str = yaml.safe_load(registry.config_path.read_text())["store"]
+    return Path(store.removeprefix("sqlite://")).parent
+
+
+def backup_of(registry: Daemon) -> Path:
+    return registry.config_path.with_name("yesterday")
+
+
+def settings(base_url: str, key: str) -> dict[str, Any]:
+    discovery = {
+        "url": f"{base_url}/prometheus/web",
+        "refresh_interval": "1s",
+        "authorization": {"credentials": key},
+    }
+    return {"scrape_configs": [{"job_name": "web", "http_sd_configs": [discovery]}]}
+
+
+@pytest.fixture
+def registry(daemons: Daemons, tmp_path: Path) -> Daemon:
+    """Return a registry whose first warm-up is over; of its hosts, yesterday's backup has one."""
+    data = tmp_path / "data"
+    data.mkdir()
+    registry = daemons.registry(store=f"sqlite:///{data}/store.db")
+    post(registry, HOSTS[0])
+    made = run_command("rollcall-registry", registry, "backup", str(backup_of(registry)))
+    assert made.returncode == 0, made.stderr
+    for hostname in HOSTS:
+        post(registry, hostname)
+    text = registry.config_path.read_text()
+    assert "warm_up_seconds: 0" in text  # from the next start on:
+    registry.config_path.write_text(
+        text.replace("warm_up_seconds: 0", f"warm_up_seconds: {WARM_UP_SECONDS}")
+    )
+    return registry
+
+
+@pytest.mark.real("prometheus")
+@pytest.mark.parametrize("harm", [lost, not_mounted, yesterday_copied, yesterday_restored])
+def test_prometheus_keeps_all_targets_over(
+    registry: Daemon, prometheus: StartPrometheus, harm: Callable[[Daemon], None]
+) -> None:
+    server = prometheus(settings(registry.base_url, registry.key))
+    until(lambda: targets(server) == set(HOSTS), "all targets", within=SOON_SECONDS)
+
+    registry.terminate()
+    harm(registry)
+    registry.start()
+    before = failures(server)
+    until(lambda: failures(server) >= before + 3, "refused fetches", within=SOON_SECONDS)
+    assert targets(server) == set(HOSTS)
+    assert registry.ask("GET", "/nodes").headers["Rollcall-Warming"]
+    registry.kill()  # also in the midst of the warm-up
+    registry.start()
+    for hostname in HOSTS:
+        post(registry, hostname)
+
+    def served() -> bool:
+        assert targets(server) == set(HOSTS)
+        return registry.ask("GET", "/prometheus/web").status_code == 200
+
+    until(served, "the end of the warm-up", within=SOON_SECONDS + WARM_UP_SECONDS)
+    assert len(registry.ask("GET", "/prometheus/web").json()) == len(HOSTS)
+    assert targets(server) == set(HOSTS)
+
+
+def test_an_ordinary_restart_and_a_crash_need_no_warm_up(registry: Daemon) -> None:
+    for end in (registry.terminate, registry.kill):
+        end()
+        registry.start()
+        answer = registry.ask("GET", "/prometheus/web")
+
+        assert answer.status_code == 200
+        assert len(answer.json()) == len(HOSTS)
+    assert "targets withheld" not in registry.log()
+
+
+def test_an_upgrade_over_the_store_of_an_earlier_schema_needs_no_warm_up(
+    registry: Daemon,
+) -> None:
+    registry.terminate()
+    for name in ("store.db", "store.db.stamp"):
+        (folder_of(registry) / name).unlink()
+    write_earlier_store(folder_of(registry) / "store.db")
+
+    for _ in range(2):
+        registry.start()
+        answer = registry.ask("GET", "/prometheus/rollcall")
+        assert answer.status_code == 200
+        assert len(answer.json()) == 40
+        registry.kill()
+    assert "targets withheld" not in registry.log()

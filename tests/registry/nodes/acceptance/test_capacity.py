@@ -1,0 +1,139 @@
+"""The memory that all nodes may take: refused beyond it, and truly what they take."""
+
+import asyncio
+import gc
+import tracemalloc
+from collections.abc import Callable
+
+import pytest
+
+from config.registry import NodesSettings
+from tests.support.registry.in_process import (
+    NO_LIMITS,
+    InProcessRegistry,
+    in_process_registry,
+)
+from tests.support.registry.memory_store import MemoryStore
+
+LIMITS = NodesSettings(warm_up_seconds=0, changes_per_minute=0, max_mib=1)
+LARGE = "x" * 1000
+Labels = Callable[[int], list[str]]
+
+
+async def fill(registry: InProcessRegistry) -> list[str]:
+    """Add nodes until one is refused; return those that were accepted."""
+    accepted: list[str] = []
+    for number in range(1000):
+        hostname = f"web-{number:03}"
+        answer = await registry.post(hostname, [LARGE])
+        if answer.status != 200:
+            assert answer.status == 507
+            assert answer.headers["Retry-After"] == "60"
+            assert "nodes.max_mib" in answer.json()["message"]
+            return accepted
+        accepted.append(hostname)
+    raise AssertionError("the bound was not kept")
+
+
+async def used(registry: InProcessRegistry) -> float:
+    lines = (await registry.ask("GET", "/metrics")).body.decode().splitlines()
+    (line,) = [line for line in lines if line.startswith("rollcall_registry_nodes_bytes ")]
+    return float(line.split()[1])
+
+
+async def test_beyond_the_bound_a_node_is_507_and_those_known_go_on() -> None:
+    async with in_process_registry(limits=LIMITS) as registry:
+        accepted = await fill(registry)
+        assert 100 < len(accepted) < 600
+        registry.clock.pass_seconds(30)
+
+        assert (await registry.post(accepted[0], [LARGE])).status == 200
+        assert (await registry.post(accepted[0], [LARGE[:-1] + "y"])).status == 200
+        assert (await registry.post(accepted[0], [LARGE * 2])).status == 400
+        assert (await registry.post(accepted[0], [LARGE, LARGE[1:]])).status == 507
+        assert (await registry.counts())["capacity"] == 2
+        assert [node["hostname"] for node in await registry.get("/nodes")] == accepted
+        for hostname in accepted:
+            await registry.ask("DELETE", f"/nodes/{hostname}")
+        assert await used(registry) == 0
+        assert len(await fill(registry)) == len(accepted)
+
+
+async def test_a_known_host_whose_growth_is_refused_is_not_forgotten() -> None:
+    async with in_process_registry(limits=LIMITS, expire_after=100) as registry:
+        accepted = await fill(registry)
+        registry.clock.pass_seconds(60)
+        assert (await registry.post(accepted[0], [LARGE, LARGE[1:]])).status == 507
+        registry.clock.pass_seconds(60)
+
+        assert [node["hostname"] for node in await registry.get("/nodes")] == accepted[:1]
+
+
+async def test_what_is_not_stored_yet_counts() -> None:
+    async with in_process_registry(limits=LIMITS) as registry:
+        answers = await asyncio.gather(
+            *[registry.post(f"web-{number}", [LARGE]) for number in range(600)]
+        )
+        accepted = [answer for answer in answers if answer.status == 200]
+        assert await used(registry) <= 1024 * 1024
+        assert len(await registry.get("/nodes")) == len(accepted)
+
+
+async def test_what_the_store_refuses_takes_nothing() -> None:
+    async with in_process_registry(limits=LIMITS) as registry:
+        await registry.post("web-1", [LARGE])
+        before = await used(registry)
+        registry.store.failure = OSError("no")
+        for number in range(5):
+            assert (await registry.post(f"web-{number}", [LARGE, "b"])).status == 500
+        registry.store.failure = None
+
+        assert await used(registry) == before
+
+
+async def test_a_store_that_is_larger_than_the_bound_is_loaded() -> None:
+    async with in_process_registry(limits=NO_LIMITS) as registry:
+        for number in range(1000):
+            await registry.post(f"web-{number:03}", [LARGE])
+        rows = list(registry.store.rows.values())
+
+    async with in_process_registry(store=MemoryStore(rows), limits=LIMITS) as registry:
+        assert len(await registry.get("/nodes")) == 1000
+        assert (await registry.post("web-000", [LARGE])).status == 200
+        assert (await registry.post("new")).status == 507
+
+
+SHAPES: dict[str, tuple[int, Labels]] = {
+    "nothing": (2000, lambda _: []),
+    "large": (300, lambda n: [f"{n}" + "x" * 1000 for _ in range(1)] + ["y" * 1000]),
+    "labels": (100, lambda n: [f"label-{n}-{i}" for i in range(500)]),
+    "one service": (2000, lambda n: ["service:web", f"rack:{n}", "prometheus:node:port:7656"]),
+    "shared services": (100, lambda _: [f"prometheus:s{i}" for i in range(100)]),
+    "own services": (50, lambda n: [f"prometheus:s{n}-{i}" for i in range(100)]),
+    "odd names": (50, lambda n: [f'prometheus:"\\{n}-{i}:a:b' for i in range(100)]),
+    "instances": (50, lambda _: [f"prometheus:s@i{i}:port:{i + 1}" for i in range(100)]),
+    "keys": (50, lambda _: [f"prometheus:s:key{i}:v" for i in range(100)]),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_nodes_take_no_more_than_is_counted_and_not_much_less(shape: str) -> None:
+    count, labels = SHAPES[shape]
+    async with in_process_registry(limits=NO_LIMITS, level="error") as registry:
+        components = registry.components
+        await registry.post("warm", labels(0))
+        gc.collect()
+        tracemalloc.start()
+        before = components.nodes.used_bytes
+        for number in range(count):
+            await registry.post(f"host-{number:06}.example.com", labels(number))
+        await components.index.refresh()
+        registry.store.rows.clear()  # a store keeps nothing in memory
+        answer = await components.index.answer("node", "flat")
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        counted = components.nodes.used_bytes - before
+
+    assert answer.size
+    assert counted / 2.5 < taken < counted

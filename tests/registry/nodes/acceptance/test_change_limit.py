@@ -1,0 +1,103 @@
+"""How often a node may change, whichever key says so."""
+
+import pytest
+
+from config.registry import NodesSettings
+from registry.errors import ChangesTooFast
+from registry.nodes.acceptance.change_limit import ChangeLimit
+from tests.support.registry.in_process import OPS, WEB_HOSTS, in_process_registry
+from tests.support.registry.sqlite_store import ManualClock
+
+LIMITS = NodesSettings(warm_up_seconds=0, changes_per_minute=60)
+
+
+@pytest.mark.parametrize("lane", [True, False])
+async def test_beyond_the_burst_a_change_is_429_until_the_next_one_is_due(*, lane: bool) -> None:
+    async with in_process_registry(limits=LIMITS, lane=lane) as registry:
+        for number in range(60):
+            key = (OPS, WEB_HOSTS)[number % 2]
+            assert (await registry.post("web-1", [str(number)], key=key)).status == 200
+
+        for key in (OPS, WEB_HOSTS):
+            answer = await registry.post("web-1", ["more"], key=key)
+            assert answer.status == 429
+            assert answer.headers["Retry-After"] == "1"
+            assert "web-1 changes more often than 60 times a minute" in answer.json()["message"]
+
+        assert (await registry.post("web-1", ["59"])).status == 200  # it changes nothing
+        assert (await registry.post("web-2", ["another"])).status == 200
+        assert (await registry.get("/nodes/web-1"))[0]["labels"] == ["59"]
+        counts = await registry.counts()
+        assert (counts["rate"], counts["unchanged"]) == (2, 1)
+        registry.clock.pass_seconds(1)
+        assert (await registry.post("web-1", ["more"])).status == 200
+        assert (await registry.post("web-1", ["yet more"])).status == 429
+
+
+async def test_a_host_that_changes_too_often_is_not_silent() -> None:
+    limits = NodesSettings(warm_up_seconds=0, changes_per_minute=1)
+    async with in_process_registry(limits=limits, expire_after=100) as registry:
+        await registry.post("web-1", ["first"])
+        registry.clock.pass_seconds(59)
+        assert (await registry.post("web-1", ["second"])).status == 429
+        registry.clock.pass_seconds(89)
+
+        metrics = (await registry.ask("GET", "/metrics")).body
+        assert b'rollcall_registry_nodes{state="fresh"} 1.0' in metrics
+        assert [node["labels"] for node in await registry.get("/nodes")] == [["first"]]
+
+
+async def test_a_node_that_is_deleted_and_added_is_no_way_round() -> None:
+    async with in_process_registry(limits=LIMITS) as registry:
+        statuses = []
+        for number in range(61):
+            statuses.append((await registry.post("web-1", [str(number)])).status)
+            await registry.ask("DELETE", "/nodes/web-1")
+        assert statuses == [200] * 60 + [429]
+
+
+async def test_zero_is_no_limit() -> None:
+    limits = NodesSettings(warm_up_seconds=0, changes_per_minute=0)
+    async with in_process_registry(limits=limits) as registry:
+        for number in range(100):
+            assert (await registry.post("web-1", [str(number)])).status == 200
+
+
+def taken(limit: ChangeLimit, hostname: str, tries: int) -> int:
+    """Return how many changes of so many are accepted."""
+    accepted = 0
+    for _ in range(tries):
+        try:
+            limit.take(hostname)
+        except ChangesTooFast:
+            continue
+        accepted += 1
+    return accepted
+
+
+@pytest.mark.parametrize("per_minute", [1, 7, 60, 1000])
+def test_over_any_time_the_rate_and_one_burst_are_accepted(per_minute: int) -> None:
+    clock = ManualClock()
+    limit = ChangeLimit(per_minute=per_minute, monotonic=clock)
+    assert taken(limit, "a", 2000) == per_minute
+    for minutes in (1, 2, 10):
+        clock.now += 60 * minutes
+        assert taken(limit, "a", 2000) == per_minute
+    clock.now += 30
+    assert taken(limit, "a", 2000) in {per_minute // 2, (per_minute + 1) // 2}
+
+
+def test_only_hosts_that_changed_within_a_minute_are_remembered() -> None:
+    clock = ManualClock()
+    limit = ChangeLimit(per_minute=60, monotonic=clock)
+    largest = 0
+    for number in range(20_000):
+        clock.now += 0.01
+        limit.take(f"host-{number}")
+        largest = max(largest, len(limit))
+
+    assert largest <= 101  # each is full again after a second
+    clock.now += 60
+    for number in range(60):
+        limit.take(f"late-{number}")
+    assert len(limit) <= 60

@@ -1,0 +1,99 @@
+"""Nodes are deleted while no registry runs, whatever schema the store has."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from registry.errors import StoreOpenError
+from registry.main import main
+from registry.store.sqlite.deletion import delete
+from tests.support.registry.sqlite_store import (
+    fill,
+    hostnames_of,
+    open_store,
+    start_error,
+    write_earlier_store,
+)
+
+
+async def known(path: Path) -> list[str]:
+    async with open_store(path) as (_, rows):
+        return hostnames_of(rows)
+
+
+def arguments(tmp_path: Path, *hosts: str) -> list[str]:
+    """Write settings; return the arguments of the command."""
+    file = tmp_path / "registry.yml"
+    key = {"name": "ops", "value": "k" * 32, "allow": ["read", "write"]}
+    file.write_text(yaml.safe_dump({"keys": [key], "store": f"sqlite:///{tmp_path}/r.db"}))
+    return ["--config", str(file), "delete", *hosts]
+
+
+async def test_the_command_deletes_nodes_and_tells_of_those_it_does_not_know(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await fill(tmp_path / "r.db", "a", "b", "c")
+
+    assert main(arguments(tmp_path, "A.", "c", "a")) == 0
+    assert capsys.readouterr().out == "a: deleted\nc: deleted\n"
+    assert main(arguments(tmp_path, "c", "b")) == 1
+    assert capsys.readouterr().out == "c: no such node\nb: deleted\n"
+
+    assert await known(tmp_path / "r.db") == []
+
+
+async def test_a_store_in_use_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await fill(tmp_path / "r.db", "a")
+    async with open_store(tmp_path / "r.db"):
+        assert main(arguments(tmp_path, "a")) == 1
+    assert "in use by another process" in capsys.readouterr().err
+    assert await known(tmp_path / "r.db") == ["a"]
+
+
+async def test_what_only_the_log_of_a_killed_registry_holds_is_deleted(tmp_path: Path) -> None:
+    await fill(tmp_path / "r.db", "a", "b")
+    async with open_store(tmp_path / "r.db"):
+        await fill(tmp_path / "other.db")
+        for suffix in ("", "-wal"):
+            shutil.copy(tmp_path / f"r.db{suffix}", tmp_path / f"killed.db{suffix}")
+
+    assert delete(tmp_path / "killed.db", ["a"]) == ["a"]
+
+    assert await known(tmp_path / "killed.db") == ["b"]
+
+
+async def test_a_deletion_makes_no_other_store_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    async with open_store(path) as (store, _):
+        await store.confirm()
+    await fill(path, "a")
+    delete(path, ["a"])
+
+    async with open_store(path) as (store, rows):
+        assert store.continues
+        assert rows == []
+
+
+async def test_a_store_of_an_earlier_schema_stays_of_that_schema(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    write_earlier_store(path)
+
+    assert delete(path, ["odd", "unknown"]) == ["odd"]
+
+    assert path.read_bytes()[60:64] == b"\0\0\0\1"
+    assert len(await known(path)) == 40
+
+
+async def test_what_is_no_store_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    with pytest.raises(StoreOpenError, match="does not exist"):
+        delete(path, ["a"])
+    assert not path.with_name("r.db.lock").exists()
+    path.write_text("hello")
+    with pytest.raises(StoreOpenError, match="is not a SQLite database"):
+        delete(path, ["a"])
+    assert "is not a SQLite database" in await start_error(path)

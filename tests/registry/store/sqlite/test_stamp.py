@@ -1,0 +1,221 @@
+"""A store that is not the one that the last registry left is told from one that is."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from registry.errors import StoreOpenError
+from registry.store.sqlite import backups
+from registry.store.sqlite.schema import SCHEMAS
+from tests.support.registry.sqlite_store import (
+    ManualClock,
+    ignore,
+    open_store,
+    row,
+    write_earlier_store,
+)
+
+LATER = SCHEMAS[-1]._replace(migration="CREATE TABLE extra (x);")
+
+
+async def continues(path: Path, *, later: bool = False) -> bool:
+    """Start a registry on a store and end it in order; return whether it continues."""
+    async with open_store(path, schemas=[*SCHEMAS, LATER] if later else SCHEMAS) as (store, _):
+        return store.continues
+
+
+async def settled(path: Path, *hostnames: str, seconds: float = 60) -> Path:
+    """Run a registry on a store for so long, its warm-up over, and end it in order."""
+    path.parent.mkdir(exist_ok=True)
+    clock = ManualClock()
+    async with open_store(path, uptime=clock) as (store, _):
+        await store.confirm()
+        clock.now += seconds
+        for hostname in hostnames:
+            await store.put(row(hostname), ignore)
+    return path
+
+
+def copy(path: Path, to: Path) -> Path:
+    """Copy the file of a store, with its log."""
+    for suffix in ("", "-wal"):
+        to.with_name(f"{to.name}{suffix}").unlink(missing_ok=True)
+        if path.with_name(f"{path.name}{suffix}").exists():
+            shutil.copy(f"{path}{suffix}", f"{to}{suffix}")
+    return to
+
+
+async def test_a_registry_continues_over_its_own_store(tmp_path: Path) -> None:
+    path = await settled(tmp_path / "r.db", "a")
+    for _ in range(3):
+        assert await continues(path)
+
+
+@pytest.mark.parametrize("at", [0, 3, 60])
+async def test_a_registry_that_was_killed_continues(tmp_path: Path, at: float) -> None:
+    path, killed = await settled(tmp_path / "r.db", "a"), tmp_path / "killed"
+    clock = ManualClock()
+    async with open_store(path, uptime=clock) as (store, _):
+        clock.now += at
+        await store.put(row("b"), ignore)
+        shutil.copytree(tmp_path, killed, ignore=lambda *_: ["killed"])
+
+    assert await continues(killed / "r.db")
+
+
+async def test_a_store_that_is_new_or_was_lost_does_not_continue(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    assert not await continues(path)
+    assert not await continues(path)  # nobody confirmed it
+    await settled(path, "a")
+    assert await continues(path)
+
+    path.unlink()
+
+    assert not await continues(path)
+    assert not await continues(path)
+
+
+@pytest.mark.parametrize("age", [6, 3600])
+async def test_an_earlier_copy_of_the_file_does_not_continue(tmp_path: Path, age: float) -> None:
+    path, saved = await settled(tmp_path / "r.db", "a"), tmp_path / "saved.db"
+    clock = ManualClock()
+    async with open_store(path, uptime=clock) as (store, _):
+        await store.put(row("b"), ignore)
+        copy(path, saved)  # in the same run of the registry
+        clock.now += age
+        await store.put(row("c"), ignore)
+        killed = tmp_path / "killed"
+        shutil.copytree(tmp_path, killed, ignore=lambda *_: ["killed"])
+
+    for place in (path, killed / "r.db"):
+        copy(saved, place)
+        assert not await continues(place)
+        # A registry that ran on it for longer than it is old, and was never confirmed:
+        clock = ManualClock()
+        async with open_store(place, uptime=clock) as (store, _):
+            clock.now += 2 * age
+            await store.put(row("d"), ignore)
+        assert not await continues(place)
+
+
+async def test_the_store_of_another_registry_does_not_continue(tmp_path: Path) -> None:
+    path = await settled(tmp_path / "one" / "r.db", "a")
+    other = await settled(tmp_path / "other" / "r.db", "a", seconds=9999)
+
+    copy(other, path)
+
+    assert not await continues(path)
+
+
+def restored(backup: Path, path: Path) -> None:
+    backups.restore(backup, path)
+
+
+def copied(backup: Path, path: Path) -> None:
+    copy(backup, path)
+
+
+@pytest.mark.parametrize("put_back", [restored, copied])
+async def test_a_backup_does_not_continue_however_it_was_put_back(
+    tmp_path: Path, put_back: Callable[[Path, Path], object]
+) -> None:
+    path, backup = await settled(tmp_path / "r.db", "a"), tmp_path / "backup"
+    backups.copy(path, backup)  # the latest state of all
+
+    put_back(backup, path)
+
+    assert not await continues(path)
+    await settled(path)
+    assert await continues(path)
+
+
+async def test_an_upgrade_continues_over_the_store_of_schema_1(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    write_earlier_store(path)
+    path.with_name("r.db.lock").touch()  # as the registry that wrote it left it
+
+    assert await continues(path)
+    assert await continues(path)
+    assert await continues(path, later=True)
+    assert await continues(path, later=True)
+
+
+async def test_an_upgrade_that_is_killed_continues(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    write_earlier_store(path)
+    path.with_name("r.db.lock").touch()
+    before = path.read_bytes()
+    async with open_store(path):
+        after = {suffix: path.with_name(f"r.db{suffix}").read_bytes() for suffix in ("", "-wal")}
+    stamp = path.with_name("r.db.stamp")
+    final = stamp.read_bytes()
+    upgrading = b"upgrade 00000000000000000130\n"
+
+    for number, (file, log, mark) in enumerate(
+        [
+            (before, b"", None),
+            (before, b"", upgrading),
+            (after[""], after["-wal"], upgrading),
+            (after[""], after["-wal"], final),
+        ]
+    ):
+        found = tmp_path / str(number) / "r.db"
+        found.parent.mkdir()
+        found.write_bytes(file)
+        found.with_name("r.db-wal").write_bytes(log)
+        found.with_name("r.db.lock").touch()
+        if mark is not None:
+            found.with_name("r.db.stamp").write_bytes(mark)
+        assert await continues(found), number
+        assert await continues(found), number
+
+
+@pytest.mark.parametrize("case", ["nobody ran here", "a backup", "over a later store"])
+async def test_a_store_of_schema_1_that_was_copied_in_does_not_continue(
+    tmp_path: Path, case: str
+) -> None:
+    path = tmp_path / "r.db"
+    earlier = tmp_path / "earlier.db"
+    write_earlier_store(earlier)
+    if case == "over a later store":
+        await settled(path, "a")
+    elif case == "a backup":
+        path.with_name("r.db.lock").touch()
+        backups.copy(earlier, tmp_path / "backup")
+        earlier = tmp_path / "backup"
+    copy(earlier, path)
+
+    assert not await continues(path)
+    assert not await continues(path)
+
+
+async def test_an_upgrade_of_a_copied_store_that_is_killed_at_once_does_not_continue(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "r.db"
+    write_earlier_store(path)
+    broken = SCHEMAS[-1]._replace(migration="NONSENSE;")
+    with pytest.raises(StoreOpenError):
+        async with open_store(path, schemas=[*SCHEMAS, broken]):
+            pass
+
+    assert not await continues(path)
+
+
+async def test_a_store_that_was_lost_in_an_upgrade_is_new(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    path.with_name("r.db.stamp").write_bytes(b"upgrade 00000000000000000000\n")
+
+    assert not await continues(path)
+    assert not await continues(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"a b c", b"\xff\xff", b"word 1.5\n", b"w\n"])
+async def test_a_stamp_that_cannot_be_read_is_none(tmp_path: Path, content: bytes) -> None:
+    path = await settled(tmp_path / "r.db", "a")
+    path.with_name("r.db.stamp").write_bytes(content)
+
+    assert not await continues(path)
