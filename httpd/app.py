@@ -10,7 +10,7 @@ from structlog.typing import FilteringBoundLogger
 from httpd.access_log import AccessLog
 from httpd.api_docs import SwaggerHandler
 from httpd.auth import Keyring, permits_by_method
-from httpd.bodies import DEFAULT_MAX_BODY_BYTES, message_response
+from httpd.bodies import DEFAULT_MAX_BODY_BYTES, BodyLimits, message_response
 from httpd.errors import ErrorTable
 from httpd.metrics import MetricsHandler, RequestMetrics
 from httpd.middleware import MIDDLEWARE, Middleware, Permits
@@ -19,6 +19,7 @@ from httpd.recorder import RequestRecorder
 HEALTH = "/healthz"
 METRICS = "/metrics"
 SWAGGER = "/swagger.json"
+DEFAULT_BODY_LIMITS = BodyLimits()
 
 
 def build_app(
@@ -31,6 +32,7 @@ def build_app(
     swagger: str,
     log: FilteringBoundLogger,
     permits: Permits = permits_by_method,
+    body_limits: BodyLimits = DEFAULT_BODY_LIMITS,
     unavailable_reason: Callable[[], str | None] = lambda: None,
     open_metrics: bool = False,
     open_swagger: bool = False,
@@ -48,6 +50,7 @@ def build_app(
         open_paths={path for path, is_open in may_be_open.items() if is_open},
         errors=ErrorTable(statuses, log=log),
         recorder=RequestRecorder(metrics=request_metrics, access_log=AccessLog(log)),
+        body_limits=body_limits,
     )
     common_routes = [
         web.get(HEALTH, HealthHandler(unavailable_reason).get),

@@ -8,8 +8,14 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from httpd.access_log import answered
-from httpd.auth import CALLER, Caller, Keyring
-from httpd.bodies import SERVER, message_response
+from httpd.auth import CALLER, KEY_SHOWN, SAFE_METHODS, Caller, Keyring
+from httpd.bodies import (
+    SERVER,
+    BodyLimits,
+    check_body_headers,
+    message_response,
+    receive_body,
+)
 from httpd.errors import ErrorTable, Forbidden
 from httpd.recorder import RequestRecorder
 
@@ -37,12 +43,14 @@ class Middleware:
         open_paths: Collection[str],
         errors: ErrorTable,
         recorder: RequestRecorder,
+        body_limits: BodyLimits,
     ) -> None:
         self.keyring = keyring
         self.errors = errors
         self.recorder = recorder
         self._permits = permits
         self._open_paths = open_paths
+        self._body_limits = body_limits
 
     @web.middleware
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -50,7 +58,7 @@ class Middleware:
         started = time.perf_counter()
         reason = None
         try:
-            response = self._check_access(request) or await handler(request)
+            response = self._check_access(request) or await self._answer(request, handler)
         except web.HTTPException as error:
             reason = _routing_error_text(error)
             response = message_response(reason, status=error.status, headers=_allow_header(error))
@@ -69,7 +77,7 @@ class Middleware:
             Forbidden: the key does not allow this.
 
         """
-        if request.path in self._open_paths:
+        if request.path in self._open_paths and request.method in SAFE_METHODS:
             return None
         header = request.headers.get("Authorization")
         caller = self.keyring.find(header) if header else None
@@ -80,11 +88,22 @@ class Middleware:
                 headers=CHALLENGE,
             )
         request[CALLER] = caller
+        if KEY_SHOWN in request:
+            request[KEY_SHOWN]()
         if request.match_info.http_exception is None and not self._permits(caller, request):
             raise Forbidden(
                 f"{_permissions_text(caller)}, which is not enough to {request.method} this path"
             )
         return None
+
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Let the handler answer, once the body is there, whether or not the handler wants one."""
+        if request.match_info.http_exception is None:
+            limit = self._body_limits.of(request)
+            check_body_headers(request, limit)
+            if limit is not None and CALLER in request:  # nobody else is waited for
+                await receive_body(request, limit=limit, seconds=self._body_limits.seconds)
+        return await handler(request)
 
     def _error_response(self, request: web.Request, error: Exception) -> tuple[str, web.Response]:
         problem = self.errors.problem(error, path=request.rel_url.raw_path)

@@ -23,7 +23,7 @@ from httpd.server.limits import Timeouts
 from httpd.server.listener import listening
 from registry.api.access import permits
 from registry.api.lane import HeartbeatEndpoint
-from registry.api.nodes import NodesApi
+from registry.api.nodes import BODY_LIMITS, NodesApi
 from registry.api.targets import TargetsApi
 from registry.errors import STATUS_BY_ERROR
 from registry.metrics import NodeMetrics, StoreMetrics
@@ -110,6 +110,7 @@ def build_application(
         routes=[*NodesApi(nodes=nodes).routes(), *targets.routes()],
         keyring=keyring,
         permits=permits,
+        body_limits=BODY_LIMITS,
         statuses=STATUS_BY_ERROR,
         metrics=metrics,
         request_metrics=request_metrics,

@@ -7,12 +7,21 @@ from aiohttp import web
 
 from httpd.access_log import QUIET
 from httpd.auth import Caller, caller
-from httpd.bodies import decode, encoded_json_response, message_response, query, read_body
+from httpd.bodies import (
+    BodyLimits,
+    decode,
+    encoded_json_response,
+    message_response,
+    query,
+    request_body,
+)
 from registry.api.queries import filters, single
 from registry.api.representation import conditional_response
 from registry.message import MAX_BODY_BYTES, Heartbeat, has_unique_keys, normalise_hostname
 from registry.nodes.events import Source
 from registry.nodes.nodes import Nodes
+
+BODY_LIMITS = BodyLimits({("POST", "/nodes/{hostname}"): MAX_BODY_BYTES})
 
 
 class NodesApi:
@@ -51,7 +60,7 @@ class NodesApi:
         query(request, ())
         hostname, source = _hostname(request), _source(request)
         request[QUIET] = True  # the audit log tells what it changes
-        body = await read_body(request, limit=MAX_BODY_BYTES)
+        body = request_body(request)
         unchanged = self._nodes.accept_unchanged(hostname, body, source)
         if unchanged is not None:
             return encoded_json_response(unchanged)

@@ -72,8 +72,9 @@ async def test_a_body_that_drips_is_refused_in_time() -> None:
 async def test_one_connection_too_many_is_told_so_and_a_free_place_is_given_again() -> None:
     async with sample_server(max_connections=1) as address:
         reader, writer = await asyncio.open_connection(*address)
-        writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
-        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        head = f"POST /slow HTTP/1.1\r\nHost: a\r\nAuthorization: {WRITER}\r\n"
+        writer.write(head.encode() + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 100")  # it is busy
         refused = await exchange(address, b"")
         assert refused.startswith(b"HTTP/1.1 503")
         assert message(refused) == "too many connections"

@@ -362,14 +362,17 @@ def test_a_connection_on_which_nothing_happens_is_closed() -> None:
     async def script(loop: FastForwardLoop) -> None:
         async with (
             lane_server() as (api, address),
-            connected(address) as (silent, _),
+            connected(address) as (once, first),
             connected(address) as (reader, writer),
         ):
+            first.write(PLAIN)
+            writer.write(PLAIN)
+            assert await answered_by(once) == await answered_by(reader) == ("lane", "")
             await loop.advance(70)
             writer.write(PLAIN)
             assert await answered_by(reader) == ("lane", "")
             await loop.advance(10)
-            assert await silent.read() == b""
+            assert await once.read() == b""
             writer.write(request("later"))
             await api.is_waiting.wait()
             await loop.advance(200)
