@@ -10,13 +10,15 @@ from aiohttp.typedefs import Handler
 from httpd.access_log import answered
 from httpd.auth import CALLER, KEY_SHOWN, SAFE_METHODS, Caller, Keyring
 from httpd.bodies import (
+    BODY,
     SERVER,
     BodyLimits,
     check_body_headers,
     message_response,
     receive_body,
 )
-from httpd.errors import ErrorTable, Forbidden
+from httpd.continue_100 import EXPECTS_CONTINUE
+from httpd.errors import BodyTooLarge, BodyTooSlow, ErrorTable, Forbidden
 from httpd.recorder import RequestRecorder
 
 Permits = Callable[[Caller, web.Request], bool]
@@ -108,10 +110,20 @@ class Middleware:
     def _error_response(self, request: web.Request, error: Exception) -> tuple[str, web.Response]:
         problem = self.errors.problem(error, path=request.rel_url.raw_path)
         response = message_response(problem.text, status=problem.status, headers=problem.headers)
-        if not request.content.is_eof():
-            # To keep the connection, the rest of the body would have to be read.
+        if self._is_body_left(request, error):
             response.force_close()
         return problem.reason, response
+
+    def _is_body_left(self, request: web.Request, error: Exception) -> bool:
+        """Return whether the body is too much to be read, or may never come.
+
+        If not, aiohttp reads the rest, and keeps the connection.
+        """
+        if BODY in request:
+            return False
+        is_refused = isinstance(error, BodyTooLarge | BodyTooSlow) or EXPECTS_CONTINUE in request
+        is_streamed = self._body_limits.of(request) is None
+        return is_refused or (is_streamed and not request.content.is_eof())
 
 
 def _permissions_text(caller: Caller) -> str:

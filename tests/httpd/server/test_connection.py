@@ -137,7 +137,7 @@ async def until_alone(address: tuple[str, int]) -> None:
         pass
 
 
-@pytest.mark.parametrize("expected", ["100-continue", "foo"])
+@pytest.mark.parametrize("expected", ["100-continue", "foo", "foo\r\nExpect: bar"])
 @pytest.mark.parametrize("path", ["/things", "/nothing"])
 async def test_nobody_is_invited_to_send_a_body_before_the_key_was_looked_at(
     expected: str, path: str
@@ -149,6 +149,14 @@ async def test_nobody_is_invited_to_send_a_body_before_the_key_was_looked_at(
         )
     assert answer.startswith(b"HTTP/1.1 401")
     assert b"Server: rollcall\r\n" in answer
+
+
+async def test_with_an_expectation_too_headers_need_not_be_utf_8() -> None:
+    async with sample_server() as address:
+        head = b"GET /healthz HTTP/1.1\r\nHost: a\r\nX: \xff\r\nExpect: nonsense\r\n"
+        assert (await exchange(address, head + b"Connection: close\r\n\r\n")).startswith(
+            b"HTTP/1.1 200"
+        )
 
 
 async def test_who_waits_to_be_invited_is_invited() -> None:
