@@ -9,6 +9,8 @@ from httpd.server.open_files import RESERVED_DESCRIPTORS
 
 # Descriptors for clients that are refused: over TLS, even the refusal takes a handshake.
 REFUSAL_DESCRIPTORS = RESERVED_DESCRIPTORS // 2
+# More than are done within their time limit; each takes 66 KiB.
+MAX_HANDSHAKES = 4096
 
 
 class Handshake(Protocol):
@@ -44,11 +46,8 @@ class HandshakeScheduler:
 
         If there are too many, the oldest handshake gives its place to the newest.
         """
-        if (
-            len(self._in_progress) + self._limiter.connected
-            >= self._limiter.max_connections + REFUSAL_DESCRIPTORS
-            and not self._make_room()
-        ):
+        free = self._limiter.max_connections + REFUSAL_DESCRIPTORS - self._limiter.connected
+        if len(self._in_progress) >= min(free, MAX_HANDSHAKES) and not self._make_room():
             self._limiter.metrics.connections_refused.inc()
             return False
         self._in_progress[handshake] = None

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -79,12 +80,13 @@ class ConnectionLimiter:
         max_connections: int,
         metrics: RequestMetrics,
         timeouts: Timeouts,
+        time: Callable[[], float],
     ) -> None:
         self.max_connections = max_connections
         self.metrics = metrics
         self.timeouts = timeouts
         self.stopping = False
-        self._time = asyncio.get_running_loop().time
+        self._time = time
         self._max_newcomers = min(
             max(MIN_NEWCOMERS, max_connections // NEWCOMERS_SHARE), max_connections // 2
         )

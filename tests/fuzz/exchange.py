@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 Address = tuple[str, int]
+PATIENCE_SECONDS = 15.0  # more than a body may take
 END = b"\r\n\r\n"
 # What differs from one moment, or from one process, to another.
 CHANGING = re.compile(rb'"last_update":[0-9]+|Date: [^\r]+|(?i:etag): [^\r]+|[0-9.]+ seconds?')
@@ -29,13 +30,10 @@ class Outcome(NamedTuple):
     is_closed: bool
 
 
-async def exchange(
-    address: Address, pieces: Sequence[bytes], *, first: bytes = b"", patience: float
-) -> Outcome:
+async def exchange(address: Address, pieces: Sequence[bytes], *, first: bytes = b"") -> Outcome:
     """Send the pieces, each on its own; return what came back.
 
-    ``first`` is sent, and its answer read, before. ``patience`` is how many seconds to wait for
-    anything more.
+    ``first`` is sent, and its answer read, before.
     """
     loop = asyncio.get_running_loop()
     with socket.socket() as client:
@@ -46,7 +44,7 @@ async def exchange(
             await loop.sock_sendall(client, first)
             await loop.sock_recv(client, 65536)  # it is short, so that it comes as a whole
         sending = asyncio.create_task(_send(client, pieces))
-        received, is_closed = await _receive(client, patience)
+        received, is_closed = await _receive(client)
         sending.cancel()
         await asyncio.wait({sending})
     return Outcome(_answers(received), is_closed)
@@ -59,13 +57,13 @@ async def _send(client: socket.socket, pieces: Sequence[bytes]) -> None:
             await asyncio.sleep(0)
 
 
-async def _receive(client: socket.socket, patience: float) -> tuple[bytes, bool]:
+async def _receive(client: socket.socket) -> tuple[bytes, bool]:
     """Return what comes, and whether the end came. Unlike a stream's, it is whole after a reset."""
     received = bytearray()
     with suppress(ConnectionError):
         while True:
             try:
-                async with asyncio.timeout(patience):
+                async with asyncio.timeout(PATIENCE_SECONDS):
                     piece = await asyncio.get_running_loop().sock_recv(client, 1 << 20)
             except TimeoutError:
                 return bytes(received), False

@@ -12,7 +12,7 @@ HOSTS = 200
 def registry_target(key: str, client: int) -> Target:
     """Return what a client asks of a registry."""
     label = f"client-{client}"
-    odd = ["/nodes/.", "/nodes", "/prometheus/web"]
+    odd = ["/nodes/.", "/nodes/a/b", "/prometheus/web"]
     return Target(
         change=lambda rng: rng.choice([f"/nodes/{label}-{rng.randrange(HOSTS)}"] * 8 + odd),
         reads=[*PATHS, f"/nodes?label={label}", f"/prometheus/{label}", "/nodes?nonsense"],

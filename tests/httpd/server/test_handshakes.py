@@ -195,7 +195,10 @@ class Step:
 async def test_half_done_ones_go_first_then_who_came_last_and_others_in_between() -> None:
     loop = asyncio.get_running_loop()
     limiter = ConnectionLimiter(
-        max_connections=9, metrics=RequestMetrics(CollectorRegistry()), timeouts=ONE_A_PASS
+        max_connections=9,
+        metrics=RequestMetrics(CollectorRegistry()),
+        timeouts=ONE_A_PASS,
+        time=loop.time,
     )
     handshakes = HandshakeScheduler(limiter, loop=loop)
     told: list[str] = []

@@ -6,6 +6,7 @@ from config.server import ServerSettings
 from httpd import bodies
 from httpd.server import limits
 from httpd.server.framing import MAX_HEAD_BYTES
+from httpd.server.handshakes import MAX_HANDSHAKES
 from httpd.server.unfinished import MAX_UNFINISHED_BYTES
 from registry import message
 from tests.support.pages import Page
@@ -35,7 +36,7 @@ def test_the_limits_are_as_the_page_tells_them() -> None:
             message.MAX_BODY_BYTES / 2**20,
             bodies.BODY_TIMEOUT_SECONDS,
         ],
-        "a TLS handshake": [timeouts.handshake, 1.2],
+        "a TLS handshake": [timeouts.handshake, 1.2, MAX_HANDSHAKES],
         "an idle connection": [timeouts.idle],
         "a client that reads nothing of its answer": [timeouts.stall],
         "requests that are not complete": [MAX_UNFINISHED_BYTES / 2**20],
