@@ -90,12 +90,15 @@ async def receive_body(request: web.Request, *, limit: int, seconds: float) -> N
 
 
 async def _gather(request: web.Request, gathered: bytearray, limit: int) -> None:
-    while not request.content.at_eof():
+    content = request.content
+    while not content.at_eof():
         if request.transport is None:
             raise ConnectionResetError("the client has left")
-        # No variable keeps a piece while the next one is awaited.
-        gathered += await request.content.readany()
+        gathered += await content.readany()  # no variable keeps a piece while the next is awaited
         _check_size(len(gathered), limit)
+    error = content.exception()
+    if error is not None:  # it ended in the middle
+        raise error
 
 
 def request_body(request: web.Request) -> bytes:

@@ -15,7 +15,9 @@ LINE_BREAKS = b"\r\n"
 NOT_HTTP = re.compile(rb"\A[^A-Z]|(?<!\r)\n")
 CONTENT_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,18})[ \t]*\r\n", re.IGNORECASE)
 CHUNKED = re.compile(rb"\r\ntransfer-encoding:", re.IGNORECASE)
-CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r\n")
+# No more than llhttp takes, or aiohttp would wait for the end of a body that it has given up.
+CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[\w.-]+(?:=(?:[\w.-]+|\"[\w. -]*\"))?)*\r\n")
+TRAILER = re.compile(rb"[\w!#$%&'*+.^`|~-]+:[\t -~\x80-\xff]*\r\n")
 MAX_CHUNK_LINE_BYTES = 1024
 END_OF_LINE = b"\r\n"
 
@@ -146,3 +148,4 @@ class ChunkedBody:
 
     def _end_trailer(self, line: bytes) -> None:
         self.is_complete = line == END_OF_LINE
+        self.is_malformed = not self.is_complete and TRAILER.fullmatch(line) is None

@@ -57,6 +57,19 @@ async def test_a_body_that_is_framed_wrongly_is_refused(chunk: bytes) -> None:
     assert answer.split(b" ")[1] == b"400"
 
 
+async def test_a_body_that_is_broken_off_by_a_wrong_frame_is_not_taken_for_whole() -> None:
+    async with sample_server() as address:
+        reader, writer = await asyncio.open_connection(*address)
+        head = f"POST /things HTTP/1.1\r\nHost: a\r\nAuthorization: {WRITER}\r\n"
+        writer.write(head.encode() + b"Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n")
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100")
+        writer.write(b'18\r\n{"port": 80, "tags": {}}\r\nzz\r\n')
+        answer = await reader.read()
+        writer.close()
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert message(answer) == "the body broke off or is framed wrongly"
+
+
 async def test_a_body_that_drips_is_refused_in_time() -> None:
     async with sample_server(timeouts=Timeouts(linger=0.1)) as address:
         answer = await exchange(

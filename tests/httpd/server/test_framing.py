@@ -74,6 +74,8 @@ def test_a_body_in_chunks_ends_behind_its_trailers(
         b"1\r\nx\n",
         b"1" * 2000,
         b"1;" + b"x" * 1100,
+        b"1 \r\n",
+        b"0\r\nx\r\n",
     ],
 )
 def test_broken_chunks_are_noticed(framed: bytes) -> None:
