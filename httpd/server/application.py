@@ -61,6 +61,9 @@ class ApplicationServer:
             may_go_on = connection.request_ended()
         if self._limiter.stopping or not may_go_on:
             response.force_close()
+        keep_alive = request.keep_alive if response.keep_alive is None else response.keep_alive
+        if not keep_alive:
+            connection.answer_is_last()
         return response
 
     async def stop(self, seconds: float) -> None:

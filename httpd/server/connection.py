@@ -107,7 +107,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._content: StreamReader | None = None
         self._kept_body_bytes = self._held_bytes = 0
         self._in_progress = self._has_begun = self._writing_paused = False
-        self._is_refused = self._is_reading_paused = False
+        self._is_refused = self._is_last = self._is_reading_paused = False
         self.has_shown_key = False
         self._header_timer: asyncio.TimerHandle | None = None
         self._writer_timer: asyncio.TimerHandle | None = None
@@ -200,7 +200,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             if self._body is not None:
                 if not self._has_begun or not self._pass_body(self._handler, self._body):
                     break
-            elif self.is_busy or not self._pass_head(self._handler, since):
+            elif self.is_busy or self._is_last or not self._pass_head(self._handler, since):
                 break
         if self._body is None and len(self._input) > MAX_BYTES_BEHIND:
             self._is_reading_paused = True
@@ -308,6 +308,10 @@ class HttpConnection(asyncio.BufferedProtocol):
         if self._handler is not None:
             self._loop.call_soon(self._go_on)
         return not self._is_refused
+
+    def answer_is_last(self) -> None:
+        """Note that aiohttp closes the connection behind this answer: no request may follow."""
+        self._is_last = True
 
     def _go_on(self) -> None:
         """Go on with the requests that have arrived, now that one is answered."""

@@ -12,6 +12,11 @@ PATIENCE_SECONDS = 15.0  # more than a body may take
 END = b"\r\n\r\n"
 # What differs from one moment, or from one process, to another.
 CHANGING = re.compile(rb'"last_update":[0-9]+|Date: [^\r]+|(?i:etag): [^\r]+|[0-9.]+ seconds?')
+# Ends a connection.
+LAST = b"GET /healthz HTTP/1.1\r\nHost: fuzz\r\nConnection: close\r\n\r\n"
+# Completes a body that was cut off, so that nobody has to wait for its time limit.
+FILLER = b"\r\n" * 8192 + LAST
+QUIET_SECONDS = 0.5
 FIRST = b"GET /healthz HTTP/1.1\r\nHost: fuzz\r\n\r\n"
 
 
@@ -55,6 +60,8 @@ async def _send(client: socket.socket, pieces: Sequence[bytes]) -> None:
         for piece in pieces:
             await asyncio.get_running_loop().sock_sendall(client, piece)
             await asyncio.sleep(0)
+        await asyncio.sleep(QUIET_SECONDS)
+        await asyncio.get_running_loop().sock_sendall(client, FILLER)
 
 
 async def _receive(client: socket.socket) -> tuple[bytes, bool]:

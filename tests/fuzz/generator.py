@@ -4,11 +4,9 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import NamedTuple
 
+from tests.fuzz.exchange import LAST
+
 METHODS = ["GET", "GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "get", "NONSENSE"]
-# Ends a connection.
-LAST = b"GET /healthz HTTP/1.1\r\nHost: fuzz\r\nConnection: close\r\n\r\n"
-# Completes a body that was cut off, so that nobody has to wait for its time limit.
-FILLER = b"\r\n" * 8192
 ODD_BYTES = b'\0\r\n \t:;,/%?#"\\{}[]\x7f\x80\xc3\xa9\xff+-0AZaz'
 
 
@@ -31,7 +29,7 @@ class Generator:
     def stream(self) -> bytes:
         """Return what a client sends on one connection."""
         requests = [self._request() for _ in range(self._rng.choice([1, 1, 2, 3, 5, 12]))]
-        return b"".join([*requests, LAST, FILLER, LAST])
+        return b"".join([*requests, LAST])
 
     def cuts(self, data: bytes) -> list[bytes]:
         """Cut the data at random places."""

@@ -57,6 +57,14 @@ async def test_a_body_that_is_framed_wrongly_is_refused(chunk: bytes) -> None:
     assert answer.split(b" ")[1] == b"400"
 
 
+async def test_nothing_follows_the_last_answer() -> None:
+    async with sample_server() as address:
+        last = b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+        answer = await exchange(address, last + b"GET / HTTP/1.1\r\nX: " + b"x" * 20_000)
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert answer.startswith(b"HTTP/1.1 200")
+
+
 async def test_a_body_that_is_broken_off_by_a_wrong_frame_is_not_taken_for_whole() -> None:
     async with sample_server() as address:
         reader, writer = await asyncio.open_connection(*address)
