@@ -47,7 +47,9 @@ async def exchange(address: Address, pieces: Sequence[bytes], *, first: bytes = 
         await loop.sock_connect(client, address)
         if first:
             await loop.sock_sendall(client, first)
-            await loop.sock_recv(client, 65536)  # it is short, so that it comes as a whole
+            answer = b""
+            while not answer.endswith(b"}"):
+                answer += await loop.sock_recv(client, 65536)
         sending = asyncio.create_task(_send(client, pieces))
         received, is_closed = await _receive(client)
         sending.cancel()
