@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test test-fast lint format bench lock install clean
+.PHONY: help run test test-fast lint format bench fuzz lock install clean
 
 PYTHON := .venv/bin/python
 COMPILE := .venv/bin/pip-compile --quiet --generate-hashes --no-emit-index-url \
@@ -35,6 +35,9 @@ format: .venv/installed-dev ## Lay out the code, and mend what can be mended by 
 
 bench: debian-bench .venv/installed-dev ## Measure: each bench/*_bench.py, one after the other
 	@for bench in bench/*_bench.py; do echo "== $$bench"; $(PYTHON) "$$bench" || exit 1; done
+
+fuzz: debian-lint .venv/installed-dev ## Send random requests to both daemons, for ten minutes (FUZZ="--seconds 60 --seed N")
+	@$(PYTHON) -m tests.fuzz $(FUZZ)
 
 lock: .venv/installed-dev ## Lock the dependencies anew, with their hashes and without addresses
 	$(COMPILE) $(LOCK) --output-file requirements.txt pyproject.toml

@@ -10,15 +10,16 @@ from structlog.typing import FilteringBoundLogger
 from httpd.access_log import AccessLog
 from httpd.api_docs import SwaggerHandler
 from httpd.auth import Keyring, permits_by_method
-from httpd.bodies import DEFAULT_MAX_BODY_BYTES, message_response
+from httpd.bodies import DEFAULT_MAX_BODY_BYTES, BodyLimits, message_response
 from httpd.errors import ErrorTable
 from httpd.metrics import MetricsHandler, RequestMetrics
-from httpd.middleware import MIDDLEWARE, Middleware, Permits
+from httpd.middleware import MIDDLEWARE, Access, Middleware, Permits
 from httpd.recorder import RequestRecorder
 
 HEALTH = "/healthz"
 METRICS = "/metrics"
 SWAGGER = "/swagger.json"
+DEFAULT_BODY_LIMITS = BodyLimits()
 
 
 def build_app(
@@ -31,6 +32,7 @@ def build_app(
     swagger: str,
     log: FilteringBoundLogger,
     permits: Permits = permits_by_method,
+    body_limits: BodyLimits = DEFAULT_BODY_LIMITS,
     unavailable_reason: Callable[[], str | None] = lambda: None,
     health: Callable[[], str] = lambda: "ok",
     open_metrics: bool = False,
@@ -45,11 +47,10 @@ def build_app(
     """
     may_be_open = {HEALTH: True, METRICS: open_metrics, SWAGGER: open_swagger}
     middleware = Middleware(
-        keyring=keyring,
-        permits=permits,
-        open_paths={path for path, is_open in may_be_open.items() if is_open},
+        access=Access(keyring, permits, {path for path, is_open in may_be_open.items() if is_open}),
         errors=ErrorTable(status_by_error, log=log),
         recorder=RequestRecorder(metrics=request_metrics, access_log=AccessLog(log)),
+        body_limits=body_limits,
     )
     common_routes = [
         web.get(HEALTH, HealthHandler(unavailable_reason, health).get),

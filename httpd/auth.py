@@ -20,6 +20,8 @@ class Caller:
 
 
 CALLER = web.RequestKey("caller", Caller)
+# Called when a request turns out to have a valid key.
+KEY_SHOWN = web.RequestKey[Callable[[], None]]("key_shown")
 Derived = Callable[[str], Caller | None]
 
 

@@ -1,9 +1,10 @@
-"""Bodies of requests, read within limits and decoded strictly, and JSON responses."""
+"""Bodies of requests, received within limits and decoded strictly, and JSON responses."""
 
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import msgspec
@@ -23,39 +24,69 @@ LONE_SURROGATE = re.compile(
 LONE_SURROGATE_REASON = "one of its \\u escapes is half a character"
 JSON_HEADERS = {"Content-Type": "application/json"}
 SERVER = "rollcall"  # does not reveal the library and its version
+BODY = web.RequestKey("body", bytes)
+# Where a body is gathered, so that its connection can drop it when it is closed.
+GATHERED_BODY = web.RequestKey("gathered_body", bytearray)
 
 
-async def read_body(
-    request: web.Request,
-    *,
-    limit: int = DEFAULT_MAX_BODY_BYTES,
-    seconds: float = BODY_TIMEOUT_SECONDS,
-) -> bytes:
-    """Return the whole body, of at most ``limit`` bytes, read within ``seconds``.
+@dataclass(frozen=True)
+class BodyLimits:
+    """How large the body of a request may be, and how long it may take to arrive.
+
+    ``by_route`` has the limits in bytes that are not the default, by method and path of a route.
+    None leaves the body to the handler, which has to limit it while it reads it.
+    """
+
+    by_route: Mapping[tuple[str, str], int | None] = field(default_factory=dict)
+    seconds: float = BODY_TIMEOUT_SECONDS
+
+    def of(self, request: web.Request) -> int | None:
+        """Return the limit for a request, in bytes."""
+        resource = request.match_info.route.resource
+        path = "" if resource is None else resource.canonical
+        return self.by_route.get((request.method, path), DEFAULT_MAX_BODY_BYTES)
+
+
+def check_body_headers(request: web.Request, limit: int | None) -> None:
+    """Check what the headers say of a body.
 
     Raises:
         CompressedBody: it has a Content-Encoding.
-        BodyTooLarge: it exceeds the limit; its Content-Length is checked first.
-        BodyTooSlow: it did not arrive in time.
-        BadInput: its framing is broken.
+        BodyTooLarge: its Content-Length exceeds the limit.
 
     """
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise CompressedBody("send the body as it is, without Content-Encoding")
-    _check_size(_announced_size(request), limit)
+    if limit is not None:
+        _check_size(_announced_size(request), limit)
+
+
+async def receive_body(request: web.Request, *, limit: int, seconds: float) -> None:
+    """Receive the whole body, of at most ``limit`` bytes, within ``seconds``.
+
+    Raises:
+        BodyTooLarge: it exceeds the limit.
+        BodyTooSlow: it did not arrive in time.
+        BadInput: its framing is broken.
+
+    """
     content = request.content
     try:
         if content.is_eof():  # all of it came with its headers, as small bodies do
             body = content.read_nowait()
             _check_size(len(body), limit)
-            return body
-        await send_continue(request)
-        async with asyncio.timeout(seconds):
-            return await _read(content.iter_any(), limit)
+        else:
+            await send_continue(request)
+            gathered = request.get(GATHERED_BODY, bytearray())
+            async with asyncio.timeout(seconds):
+                await _gather(request, gathered, limit)
+            body = bytes(gathered)
+            gathered.clear()
     except TimeoutError as error:
         raise BodyTooSlow(f"the body did not arrive within {seconds:g} seconds") from error
     except (web.PayloadAccessError, web.RequestPayloadError, ConnectionError) as error:
         raise BadInput("the body broke off or is framed wrongly") from error
+    request[BODY] = body
 
 
 def _announced_size(request: web.Request) -> int:
@@ -63,12 +94,21 @@ def _announced_size(request: web.Request) -> int:
     return int(request.headers.get("Content-Length", "").lstrip("0") or 0)
 
 
-async def _read(chunks: AsyncIterator[bytes], limit: int) -> bytes:
-    body = bytearray()
-    async for chunk in chunks:
-        body += chunk
-        _check_size(len(body), limit)
-    return bytes(body)
+async def _gather(request: web.Request, gathered: bytearray, limit: int) -> None:
+    content = request.content
+    while not content.at_eof():
+        if request.transport is None:
+            raise ConnectionResetError("the client has left")
+        gathered += await content.readany()  # no variable keeps a piece while the next is awaited
+        _check_size(len(gathered), limit)
+    error = content.exception()
+    if error is not None:  # it ended in the middle
+        raise error
+
+
+def request_body(request: web.Request) -> bytes:
+    """Return the body of a request; only for handlers of paths that need a key."""
+    return request[BODY]
 
 
 def _check_size(size: int, limit: int) -> None:

@@ -24,11 +24,16 @@ class DeferredContinue:
         """Answer a request."""
         if "Expect" not in request.headers:
             return self._handler(request)
-        headers = CIMultiDict(request.headers)
-        expected = headers.pop("Expect")
+        headers = CIMultiDict((name, _as_utf8(value)) for name, value in request.headers.items())
+        expected = headers.popall("Expect")[0]
         without_expect = request.clone(headers=headers)
         without_expect[EXPECTS_CONTINUE] = expected.lower() == "100-continue"
         return self._handler(without_expect)
+
+
+def _as_utf8(value: str) -> str:
+    """Replace what is not UTF-8 in a header: aiohttp cannot copy it."""
+    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 async def send_continue(request: web.Request) -> None:

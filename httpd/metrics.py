@@ -47,9 +47,17 @@ class RequestMetrics:
         self.connections = Gauge("rollcall_http_connections", "Open connections.", registry=metrics)
         self.connections_refused = Counter(
             "rollcall_http_connections_refused_total",
-            "Connections closed at once since there were too many.",
+            "Connections answered with 503 since there were too many, all of them busy.",
             registry=metrics,
         )
+        self.connections_cut_off = Counter(
+            "rollcall_http_connections_cut_off_total",
+            "Connections closed before the client was done, by reason.",
+            ["reason"],
+            registry=metrics,
+        )
+        for reason in ("no_request", "slow_head", "stalled", "memory", "room", "stop"):
+            self.connections_cut_off.labels(reason)
         self.handshakes = Gauge(
             "rollcall_http_tls_handshakes", "TLS handshakes in progress.", registry=metrics
         )

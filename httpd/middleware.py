@@ -3,14 +3,23 @@
 import time
 from collections.abc import Callable, Collection
 from http import HTTPStatus
+from typing import NamedTuple
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from httpd.access_log import answered
-from httpd.auth import CALLER, Caller, Keyring
-from httpd.bodies import SERVER, message_response
-from httpd.errors import ErrorTable, Forbidden
+from httpd.auth import CALLER, KEY_SHOWN, SAFE_METHODS, Caller, Keyring
+from httpd.bodies import (
+    BODY,
+    SERVER,
+    BodyLimits,
+    check_body_headers,
+    message_response,
+    receive_body,
+)
+from httpd.continue_100 import EXPECTS_CONTINUE
+from httpd.errors import BodyTooLarge, BodyTooSlow, ErrorTable, Forbidden
 from httpd.recorder import RequestRecorder
 
 Permits = Callable[[Caller, web.Request], bool]
@@ -19,6 +28,14 @@ ROUTING_ERRORS = {
     HTTPStatus.NOT_FOUND: "there is no such path; GET /swagger.json tells those that exist",
     HTTPStatus.METHOD_NOT_ALLOWED: "this path does not take this method; it takes: {allow}",
 }
+
+
+class Access(NamedTuple):
+    """Who may do what: the keys, what each permits, and the paths that need none."""
+
+    keyring: Keyring
+    permits: Permits
+    open_paths: Collection[str]
 
 
 class Middleware:
@@ -32,17 +49,15 @@ class Middleware:
     def __init__(
         self,
         *,
-        keyring: Keyring,
-        permits: Permits,
-        open_paths: Collection[str],
+        access: Access,
         errors: ErrorTable,
         recorder: RequestRecorder,
+        body_limits: BodyLimits,
     ) -> None:
-        self.keyring = keyring
+        self.keyring, self._permits, self._open_paths = access
         self.errors = errors
         self.recorder = recorder
-        self._permits = permits
-        self._open_paths = open_paths
+        self._body_limits = body_limits
 
     @web.middleware
     async def __call__(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -50,7 +65,7 @@ class Middleware:
         started = time.perf_counter()
         reason = None
         try:
-            response = self._check_access(request) or await handler(request)
+            response = self._check_access(request) or await self._answer(request, handler)
         except web.HTTPException as error:
             reason = _routing_error_text(error)
             response = message_response(reason, status=error.status, headers=_allow_header(error))
@@ -69,7 +84,7 @@ class Middleware:
             Forbidden: the key does not allow this.
 
         """
-        if request.path in self._open_paths:
+        if request.path in self._open_paths and request.method in SAFE_METHODS:
             return None
         header = request.headers.get("Authorization")
         caller = self.keyring.find(header) if header else None
@@ -80,19 +95,40 @@ class Middleware:
                 headers=CHALLENGE,
             )
         request[CALLER] = caller
+        if KEY_SHOWN in request:
+            request[KEY_SHOWN]()
         if request.match_info.http_exception is None and not self._permits(caller, request):
             raise Forbidden(
                 f"{_permissions_text(caller)}, which is not enough to {request.method} this path"
             )
         return None
 
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Let the handler answer, once the body is there, whether or not the handler wants one."""
+        if request.match_info.http_exception is None:
+            limit = self._body_limits.of(request)
+            check_body_headers(request, limit)
+            if limit is not None and CALLER in request:  # nobody else is waited for
+                await receive_body(request, limit=limit, seconds=self._body_limits.seconds)
+        return await handler(request)
+
     def _error_response(self, request: web.Request, error: Exception) -> tuple[str, web.Response]:
         problem = self.errors.problem(error, path=request.rel_url.raw_path)
         response = message_response(problem.text, status=problem.status, headers=problem.headers)
-        if not request.content.is_eof():
-            # To keep the connection, the rest of the body would have to be read.
+        if self._is_body_left(request, error):
             response.force_close()
         return problem.reason, response
+
+    def _is_body_left(self, request: web.Request, error: Exception) -> bool:
+        """Return whether the body is too much to be read, or may never come.
+
+        If not, aiohttp reads the rest, and keeps the connection.
+        """
+        if BODY in request:
+            return False
+        is_refused = isinstance(error, BodyTooLarge | BodyTooSlow) or EXPECTS_CONTINUE in request
+        is_streamed = self._body_limits.of(request) is None
+        return is_refused or (is_streamed and not request.content.is_eof())
 
 
 def _permissions_text(caller: Caller) -> str:

@@ -17,7 +17,7 @@ from registry.answers.readers import Readers
 from registry.answers.time_slices import TimeSlices
 from registry.answers.wakeups import Wakeups
 from registry.api.access import permits
-from registry.api.nodes import NodesApi
+from registry.api.nodes import BODY_LIMITS, NodesApi
 from registry.api.representation import Answers
 from registry.api.targets import TargetsApi
 from registry.api.warming import WarmingHeader
@@ -154,6 +154,7 @@ def build_application(
         ],
         keyring=keyring,
         permits=permits,
+        body_limits=BODY_LIMITS,
         status_by_error=STATUS_BY_ERROR,
         metrics=metrics,
         request_metrics=request_metrics,

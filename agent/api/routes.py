@@ -85,14 +85,14 @@ class AppsApi:
 
     async def create(self, request: web.Request) -> web.Response:
         """Answer POST /v1/apps, a NewApp, with 201 and the app, which runs by then."""
-        new_app = bodies.decode(await bodies.read_body(request), self._new_app_decoder)
+        new_app = bodies.decode(bodies.request_body(request), self._new_app_decoder)
         requester = requests.requester(request)
         view = await self._apps.create(new_app, requester)
         return _respond(request, view, requester, status=HTTPStatus.CREATED)
 
     async def update(self, request: web.Request) -> web.Response:
         """Answer PUT /v1/apps/NAME, an AppChanges, with 200 and the changed app."""
-        changes = bodies.decode(await bodies.read_body(request), self._changes_decoder)
+        changes = bodies.decode(bodies.request_body(request), self._changes_decoder)
         requester = requests.requester(request)
         return _respond(
             request, await self._apps.update(_app_name(request), changes, requester), requester
@@ -150,7 +150,7 @@ class AppsApi:
 
     async def add_label(self, request: web.Request) -> web.Response:
         """Answer POST /v1/apps/NAME/labels, a LabelBody, with 200 and the app."""
-        label = bodies.decode(await bodies.read_body(request), self._label_decoder)
+        label = bodies.decode(bodies.request_body(request), self._label_decoder)
         requester = requests.requester(request)
         return _respond(
             request, await self._apps.add_label(_app_name(request), label.Value, requester)
@@ -158,7 +158,7 @@ class AppsApi:
 
     async def remove_label(self, request: web.Request) -> web.Response:
         """Answer DELETE /v1/apps/NAME/labels, a LabelBody, with 200 and the app."""
-        label = bodies.decode(await bodies.read_body(request), self._label_decoder)
+        label = bodies.decode(bodies.request_body(request), self._label_decoder)
         requester = requests.requester(request)
         return _respond(
             request, await self._apps.remove_label(_app_name(request), label.Value, requester)
@@ -169,7 +169,7 @@ class AppsApi:
 
         The body is the password as text, or as a JSON string.
         """
-        password = requests.password(request.content_type, await bodies.read_body(request))
+        password = requests.password(request.content_type, bodies.request_body(request))
         requester = requests.requester(request)
         view = await self._apps.set_password(_app_name(request), password, requester)
         return _respond(request, view, requester)

@@ -7,10 +7,11 @@ from typing import Any
 from aiohttp import web
 
 from httpd.access_log import UNMATCHED
-from httpd.bodies import SERVER, message_response
+from httpd.auth import KEY_SHOWN
+from httpd.bodies import GATHERED_BODY, SERVER, message_response
 from httpd.continue_100 import DeferredContinue
 from httpd.metrics import RequestMetrics
-from httpd.server.connection import HttpConnection
+from httpd.server.connection import READ_BUFFER_BYTES, HttpConnection
 from httpd.server.limits import ConnectionLimiter
 
 # How long requests that did not end in time have to be cancelled.
@@ -43,6 +44,7 @@ class ApplicationServer:
             keepalive_timeout=timeouts.idle,
             lingering_time=timeouts.linger,
             access_log=None,
+            read_bufsize=READ_BUFFER_BYTES,
             auto_decompress=False,  # compressed bodies are refused, so nothing unpacks them
         )
 
@@ -50,13 +52,18 @@ class ApplicationServer:
         connection = request.transport.get_protocol() if request.transport is not None else None
         if not isinstance(connection, HttpConnection):  # it is lost
             return await self._answer(request)
-        connection.request_begun()
+        connection.request_begun(request.content)
+        request[KEY_SHOWN] = connection.key_shown
+        request[GATHERED_BODY] = connection.gathered_body
         try:
             response = await self._answer(request)
         finally:
-            connection.request_ended()
-        if self._limiter.stopping:
+            may_go_on = connection.request_ended()
+        if self._limiter.stopping or not may_go_on:
             response.force_close()
+        keep_alive = request.keep_alive if response.keep_alive is None else response.keep_alive
+        if not keep_alive:
+            connection.answer_is_last()
         return response
 
     async def stop(self, seconds: float) -> None:

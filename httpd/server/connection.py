@@ -4,19 +4,39 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from aiohttp import web
+from aiohttp import StreamReader, web
 
+from httpd.access_log import UNMATCHED
+from httpd.server.framing import MAX_HEAD_BYTES, Body, HeadTooLarge, body_after, take_head
 from httpd.server.lane import Lane
 from httpd.server.lane_connection import LaneConnection
 from httpd.server.limits import ConnectionLimiter
 from httpd.server.tls_protocol import RAW_TRANSPORT
+from httpd.server.unfinished import UnfinishedRequests
 
-TOO_MANY_CONNECTIONS_BODY = b'{"message":"too many connections"}'
-TOO_MANY_CONNECTIONS = (
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
-    b"Retry-After: 5\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s"
-) % (len(TOO_MANY_CONNECTIONS_BODY), TOO_MANY_CONNECTIONS_BODY)
+REFUSAL = (
+    b"HTTP/1.1 %b\r\nContent-Type: application/json\r\n%bServer: rollcall\r\n"
+    b"Connection: close\r\nContent-Length: %d\r\n\r\n%b"
+)
 READ_BUFFER_BYTES = 64 * 1024
+# What may wait behind a request that is not answered yet, before nothing more is read.
+MAX_BYTES_BEHIND = 64 * 1024
+# No handler keeps more of a body than this: a larger one is refused, or used as it arrives.
+MAX_KEPT_BODY_BYTES = 1024 * 1024
+
+
+def _refusal(status: bytes, text: bytes, headers: bytes = b"") -> bytes:
+    body = b'{"message":"%b"}' % text
+    return REFUSAL % (status, headers, len(body), body)
+
+
+TOO_MANY_CONNECTIONS = _refusal(
+    b"503 Service Unavailable", b"too many connections", b"Retry-After: 5\r\n"
+)
+HEAD_TOO_LARGE = _refusal(
+    b"431 Request Header Fields Too Large",
+    b"the request line and headers are larger than the limit of %d bytes" % MAX_HEAD_BYTES,
+)
 
 
 @contextmanager
@@ -58,6 +78,7 @@ class Responders:
     ) -> None:
         self.make_handler = make_handler
         self.lane = lane
+        self.unfinished = UnfinishedRequests()
         self.buffer = memoryview(bytearray(READ_BUFFER_BYTES))
 
 
@@ -67,6 +88,9 @@ class HttpConnection(asyncio.BufferedProtocol):
     Limits hold for both: there are at most so many connections, a request's head must be complete
     within its time, and a client that takes nothing of an answer for too long is cut off. At the
     end of the process, the body of a request that has begun may still arrive.
+
+    aiohttp gets one request at a time: a head once it is complete, then the body as it arrives.
+    What the client sends behind it waits here, and is counted, until the answer has been taken.
     """
 
     def __init__(
@@ -79,22 +103,38 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._handler: web.RequestHandler | None = None
         self._transport: asyncio.Transport | None = None
         self._raw_transport: asyncio.Transport | None = None
-        self._in_progress = False
-        self._writing_paused = False
+        self._input = bytearray()
+        self.gathered_body = bytearray()
+        self._body: Body | None = None
+        self._content: StreamReader | None = None
+        self._kept_body_bytes = self._held_bytes = 0
+        self._in_progress = self._has_begun = self._writing_paused = False
+        self._is_refused = self._is_last = self._is_reading_paused = False
+        self.has_shown_key = False
         self._header_timer: asyncio.TimerHandle | None = None
         self._writer_timer: asyncio.TimerHandle | None = None
+        # TLS makes the connection only after the handshake, which counts too.
+        self._connected_at = loop.time()
 
     @property
     def is_busy(self) -> bool:
         """Whether a request is being answered, or an answer being sent."""
-        in_lane = self._lane is not None and self._lane.is_waiting
-        return in_lane or self._in_progress or self._writing_paused
+        return self._is_answering or self._writing_paused
+
+    @property
+    def may_be_closed(self) -> bool:
+        """Whether it may be closed to make room: a client without a key is not waited for."""
+        return not self._is_answering and not (self._writing_paused and self.has_shown_key)
+
+    @property
+    def _is_answering(self) -> bool:
+        return self._in_progress or (self._lane is not None and self._lane.is_waiting)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin, unless there are too many connections already."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._raw_transport = raw = transport.get_extra_info(RAW_TRANSPORT, transport)
+        self._raw_transport = transport.get_extra_info(RAW_TRANSPORT, transport)
         # All that waits to be sent is watched. With high=0, asyncio's TLS would always be paused.
         over_tls = transport.get_extra_info("sslcontext") is not None
         transport.set_write_buffer_limits(high=1 if over_tls else 0)
@@ -102,13 +142,12 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._begin(transport)
             return
         transport.write(TOO_MANY_CONNECTIONS)
-        transport.close()
-        if raw is not transport:
-            raw.close()  # TLS would wait for close_notify, and hold a descriptor for it
+        self._close()
 
     def _begin(self, transport: asyncio.Transport) -> None:
+        self._start_header_timer(self._connected_at, "no_request")
         if self._responders.lane is None:
-            self.hand_over(b"", self._loop.time())
+            self.hand_over(b"", self._connected_at)
         else:
             self._lane = LaneConnection(
                 self._responders.lane,
@@ -126,8 +165,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._handler.connection_made(self._transport)
         if self._writing_paused:
             self._handler.pause_writing()
-        if unanswered:
-            self._receive(self._handler, unanswered, since)
+        self._input += unanswered
+        self._pass_on(since)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Release what the connection holds."""
@@ -139,6 +178,8 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._handler.connection_lost(exc)
         self._lane = None
         self._in_progress = self._writing_paused = False
+        self._input.clear()
+        self.hold(0)
         self._limiter.release(self)
 
     def get_buffer(self, _sizehint: int) -> memoryview:
@@ -147,33 +188,153 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Pass on what was read to whoever answers."""
-        data = bytes(self._responders.buffer[:nbytes])
+        data = self._responders.buffer[:nbytes]
         if self._lane is not None:
-            self._lane.data_received(data)
-        elif self._handler is not None:
-            self._receive(self._handler, data, self._loop.time())
+            self._lane.data_received(bytes(data))
+        elif not self._is_refused:
+            self._input += data
+            self._pass_on(self._loop.time())
 
-    def _receive(self, handler: web.RequestHandler, data: bytes, since: float) -> None:
-        """Let aiohttp parse; what does not become a request is a head that is not complete yet."""
-        if not self.is_busy and self._header_timer is None:
-            due = since + self._limiter.timeouts.header
-            self._header_timer = self._loop.call_at(due, self._close)
-        handler.data_received(data)
+    def _pass_on(self, since: float) -> None:
+        """Let aiohttp have what is due of the bytes that have arrived since then."""
+        assert self._transport is not None
+        while self._handler is not None and not self._transport.is_closing():
+            if self._body is not None:
+                if not self._has_begun or not self._pass_body(self._handler, self._body):
+                    break
+            elif self.is_busy or self._is_last or not self._pass_head(self._handler, since):
+                break
+        if self._body is None and len(self._input) > MAX_BYTES_BEHIND:
+            self._is_reading_paused = True
+            self._transport.pause_reading()
+        self.hold(len(self._input) + self._kept_body_bytes)
+
+    def _pass_body(self, handler: web.RequestHandler, body: Body) -> bool:
+        """Pass on what has arrived of a body; return whether all of it has."""
+        arrived = body.take(self._input)
+        if self._in_progress and self._kept_body_bytes + len(arrived) <= MAX_KEPT_BODY_BYTES:
+            self._kept_body_bytes += len(arrived)
+        else:
+            self._kept_body_bytes = 0
+        if arrived:
+            handler.data_received(arrived)
+        if body.is_malformed:
+            self._refuse_body()
+        if not body.is_complete:
+            return False
+        self._end_request()
+        return True
+
+    def _pass_head(self, handler: web.RequestHandler, since: float) -> bool:
+        """Pass on a head; return whether it is complete."""
+        try:
+            head = take_head(self._input)
+        except HeadTooLarge:
+            self._refuse_head()
+            return False
+        if head is None:
+            if self._input:
+                self._start_header_timer(since, "slow_head")
+            return False
+        # aiohttp closes the connection if it finds the head malformed; else the request begins.
+        self._start_header_timer(since, "slow_head")
+        self._in_progress, self._has_begun = True, False
+        self._limiter.changed(self)
+        self._body = body_after(head)
+        handler.data_received(head)
+        if self._body is None:
+            self._end_request()
+        return True
+
+    def _refuse_body(self) -> None:
+        """Let the handler refuse a body whose end cannot be found; no request can follow it."""
+        self._is_refused = True
+        self._input.clear()
+        if self._content is not None:
+            self._content.set_exception(web.RequestPayloadError("the chunks are malformed"))
+            self._content.feed_eof()  # or aiohttp would wait for the rest of it
+
+    def _end_request(self) -> None:
+        """Note that all of a request has arrived: what follows is another."""
+        self._body = None
+        self._kept_body_bytes = 0
+        self.hold(0)
+
+    def _refuse_head(self) -> None:
+        """Answer 431, and close once the client has had time to read that."""
+        assert self._transport is not None
+        self._limiter.metrics.observe(UNMATCHED, "other", 431, 0.0)
+        self._is_refused = True
+        self._input.clear()
+        self._stop_header_timer()
+        self._transport.write(HEAD_TOO_LARGE)
+        due = self._loop.time() + self._limiter.timeouts.linger
+        self._header_timer = self._loop.call_at(due, self._close)
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+
+    def hold(self, size: int) -> None:
+        """Note how many bytes of unanswered requests the connection holds; 0 ends what it began."""
+        if size != self._held_bytes:
+            self._held_bytes = size
+            self._responders.unfinished.hold(self, size)
 
     def eof_received(self) -> None:
         """Let the transport be closed."""
         if self._handler is not None:
             self._handler.eof_received()
 
-    def request_begun(self) -> None:
-        """Note that aiohttp has a request's head."""
-        self._in_progress = True
-        self._stop_header_timer()
+    def key_shown(self) -> None:
+        """Note that a request has a valid key."""
+        if not self.has_shown_key:
+            self.has_shown_key = True
+            self._limiter.changed(self)
 
-    def request_ended(self) -> None:
-        """Note that a request has its answer, which is to be sent next."""
+    def request_begun(self, content: StreamReader) -> None:
+        """Note that aiohttp has a request's head; its body is to arrive there."""
+        self._stop_header_timer()
+        self._content, self._has_begun = content, True
+        if self._body is not None:
+            self._pass_on(self._loop.time())
+
+    def request_ended(self) -> bool:
+        """Note that a request has its answer, which is to be sent next.
+
+        Returns whether another request may follow.
+        """
         self._in_progress = False
-        self._limiter.answered(self)
+        self._content = None
+        self._kept_body_bytes = 0
+        self.gathered_body.clear()
+        self._limiter.changed(self)
+        if self._handler is not None:
+            self._loop.call_soon(self._go_on)
+        return not self._is_refused
+
+    def answer_is_last(self) -> None:
+        """Note that aiohttp closes the connection behind this answer: no request may follow."""
+        self._is_last = True
+
+    def _go_on(self) -> None:
+        """Go on with the requests that have arrived, now that one is answered."""
+        if self._transport is not None and not self._transport.is_closing():
+            if self._is_reading_paused:
+                self._is_reading_paused = False
+                self._transport.resume_reading()
+            self._pass_on(self._loop.time())
+
+    def answered_at_once(self) -> None:
+        """Note that the lane has answered a request."""
+        self._limiter.used(self)
+
+    def first_answered(self) -> None:
+        """Note that the lane has taken its first request, which had a valid key."""
+        self._stop_header_timer()
+        self.key_shown()
+
+    def waiting_changed(self) -> None:
+        """Note that a request in the lane has begun or ceased to wait."""
+        self._limiter.changed(self)
 
     def finish(self) -> None:
         """Take no request but those whose bytes have arrived."""
@@ -185,15 +346,27 @@ class HttpConnection(asyncio.BufferedProtocol):
         if not self.is_busy:
             self._close()
 
-    def abort(self) -> None:
-        """Close the connection at once; what is not sent yet is lost."""
+    def close_now(self, reason: str) -> None:
+        """Close it without waiting for the client; the reason is counted."""
+        self._limiter.metrics.connections_cut_off.labels(reason).inc()
+        # The loss is reported later, when all clients that have sent something have been read.
+        self._input.clear()
+        self.gathered_body.clear()
+        if self._lane is not None:
+            self._lane.drop_input()
+        if self._content is not None and self._content.exception() is None:
+            with suppress(RuntimeError):  # its handler waits: there is nothing to forget
+                self._content.read_nowait()
         if self._raw_transport is not None:
             self._raw_transport.abort()
 
     def _close(self) -> None:
         # A TLS transport does not bear to be closed twice.
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.close()
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._transport.close()
+        if self._raw_transport is not None and self._raw_transport is not self._transport:
+            self._raw_transport.close()  # TLS would wait for the client's farewell
 
     def pause_writing(self) -> None:
         """Watch from now on whether the client takes anything."""
@@ -202,6 +375,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._lane.pause_writing()
         elif self._handler is not None:
             self._handler.pause_writing()
+        self._limiter.changed(self)
         self._check_writer(last_pending=None)
 
     def resume_writing(self) -> None:
@@ -212,7 +386,8 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._lane.resume_writing()
         elif self._handler is not None:
             self._handler.resume_writing()
-        self._limiter.answered(self)
+            self._loop.call_soon(self._go_on)
+        self._limiter.changed(self)
 
     def _check_writer(self, last_pending: int | None) -> None:
         # Below TLS: bytes are taken there, also while the transport above is closing.
@@ -221,7 +396,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             return
         pending = transport.get_write_buffer_size()
         if pending == last_pending:
-            transport.abort()
+            self.close_now("stalled")
             return
         self._writer_timer = self._loop.call_later(
             self._limiter.timeouts.stall, self._check_writer, pending
@@ -231,6 +406,15 @@ class HttpConnection(asyncio.BufferedProtocol):
         if self._writer_timer is not None:
             self._writer_timer.cancel()
             self._writer_timer = None
+
+    def _start_header_timer(self, since: float, reason: str) -> None:
+        if self._header_timer is None:
+            due = since + self._limiter.timeouts.header
+            self._header_timer = self._loop.call_at(due, self._close_late, reason)
+
+    def _close_late(self, reason: str) -> None:
+        self._limiter.metrics.connections_cut_off.labels(reason).inc()
+        self._close()
 
     def _stop_header_timer(self) -> None:
         if self._header_timer is not None:

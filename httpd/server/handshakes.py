@@ -1,6 +1,7 @@
 """The TLS handshakes of a listener, scheduled in steps so that other clients are served between."""
 
 import asyncio
+from collections import OrderedDict
 from typing import Protocol
 
 from httpd.server.limits import ConnectionLimiter
@@ -8,6 +9,8 @@ from httpd.server.open_files import RESERVED_DESCRIPTORS
 
 # Descriptors for clients that are refused: over TLS, even the refusal takes a handshake.
 REFUSAL_DESCRIPTORS = RESERVED_DESCRIPTORS // 2
+# More than are done within their time limit; each takes 66 KiB.
+MAX_HANDSHAKES = 4096
 
 
 class Handshake(Protocol):
@@ -33,21 +36,31 @@ class HandshakeScheduler:
         self.timeout_seconds = limiter.timeouts.handshake
         self._limiter = limiter
         self._loop = loop
-        self._in_progress: set[Handshake] = set()
+        self._in_progress: OrderedDict[Handshake, None] = OrderedDict()
         self._new: dict[Handshake, None] = {}
         self._half_done: dict[Handshake, None] = {}
         self._running = False
 
     def begin(self, handshake: Handshake) -> bool:
-        """Register a handshake; return False when there are too many clients even to refuse one."""
-        if (
-            len(self._in_progress) + self._limiter.connected
-            >= self._limiter.max_connections + REFUSAL_DESCRIPTORS
-        ):
+        """Register a handshake; return False when there are too many clients even to refuse one.
+
+        If there are too many, the oldest handshake gives its place to the newest.
+        """
+        free = self._limiter.max_connections + REFUSAL_DESCRIPTORS - self._limiter.connected
+        if len(self._in_progress) >= min(free, MAX_HANDSHAKES) and not self._make_room():
             self._limiter.metrics.connections_refused.inc()
             return False
-        self._in_progress.add(handshake)
+        self._in_progress[handshake] = None
         self._limiter.metrics.handshakes.set(len(self._in_progress))
+        return True
+
+    def _make_room(self) -> bool:
+        if not self._in_progress:
+            return False
+        oldest = next(iter(self._in_progress))
+        self.end(oldest, "failed")
+        self._limiter.metrics.connections_cut_off.labels("room").inc()
+        oldest.abort()
         return True
 
     def schedule_step(self, handshake: Handshake, *, half_done: bool) -> None:
@@ -62,7 +75,7 @@ class HandshakeScheduler:
         """Unregister a handshake with its outcome, ``done`` or ``failed``; once is enough."""
         if handshake not in self._in_progress:
             return
-        self._in_progress.discard(handshake)
+        del self._in_progress[handshake]
         self._half_done.pop(handshake, None)
         self._new.pop(handshake, None)
         self._limiter.metrics.handshakes.set(len(self._in_progress))

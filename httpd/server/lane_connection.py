@@ -22,8 +22,20 @@ class Owner(Protocol):
     def hand_over(self, unanswered: bytes, since: float) -> None:
         """Leave the connection to aiohttp, with the bytes that have arrived since then."""
 
-    def request_ended(self) -> None:
+    def first_answered(self) -> None:
+        """Note that the first request was taken, which had a valid key."""
+
+    def answered_at_once(self) -> None:
+        """Note that a request is answered."""
+
+    def waiting_changed(self) -> None:
+        """Note that a request waits to become durable."""
+
+    def request_ended(self) -> bool:
         """Note that a request has its answer, which is to be sent next."""
+
+    def hold(self, size: int) -> None:
+        """Note how many bytes of unanswered requests are held; 0 ends what they began."""
 
 
 class LaneConnection:
@@ -31,8 +43,10 @@ class LaneConnection:
 
     __slots__ = (
         "_finishing",
+        "_has_answered",
         "_idle_seconds",
         "_idle_timer",
+        "_is_holding",
         "_lane",
         "_last_activity",
         "_loop",
@@ -68,12 +82,13 @@ class LaneConnection:
         self._idle_seconds = idle_seconds
         self._idle_timer = loop.call_later(idle_seconds, self._check_idle)
         self._writing_paused = self._finishing = False
+        self._has_answered = self._is_holding = False
         self.is_waiting = False  # for a reply to become durable
 
     def data_received(self, data: bytes) -> None:
         """Answer the requests that are whole by now."""
         if self._rest or self.is_waiting or self._writing_paused:
-            self._rest += data
+            self._keep(data)
             if self.is_waiting or self._writing_paused:
                 if len(self._rest) > MAX_BYTES_AHEAD:
                     self._transport.pause_reading()
@@ -104,6 +119,10 @@ class LaneConnection:
         if self._rest and not self.is_waiting:
             self._leave(self._take_rest())
 
+    def drop_input(self) -> None:
+        """Forget what has arrived: the connection is being closed."""
+        self._rest = bytearray()
+
     def close(self) -> None:
         """Stop the timers."""
         self._idle_timer.cancel()
@@ -128,10 +147,21 @@ class LaneConnection:
             if not self._answer(accepted, data[body:end]):
                 self._leave(data[start:])
                 return
-            if self._partial_timer is not None:
-                self._stop_partial_timer()
+            if self._is_holding or not self._has_answered:
+                self._note_progress()
             start = end
-        self._rest += data[start:]
+        if start < len(data):
+            self._keep(data[start:])
+
+    def _note_progress(self) -> None:
+        """Note that a request is answered which was the first, or did not arrive at once."""
+        if not self._has_answered:
+            self._has_answered = True
+            self._owner.first_answered()
+        if self._is_holding:
+            self._is_holding = False
+            self._stop_partial_timer()
+            self._owner.hold(0)
 
     def _answer(self, accepted: Accepted, body: bytes) -> bool:
         """Answer a request, now or later; False if it is not for the lane."""
@@ -147,6 +177,7 @@ class LaneConnection:
             self._send(accepted, started, reply.body)
         else:
             self.is_waiting = True
+            self._owner.waiting_changed()
             on_durable = partial(self._on_durable, accepted, started, reply.body)
             reply.durable.add_done_callback(on_durable)
         return True
@@ -195,6 +226,7 @@ class LaneConnection:
         if not self._transport.is_closing():
             self._transport.write(response)
         self._last_activity = self._loop.time()
+        self._owner.answered_at_once()
 
     def _go_on(self) -> None:
         self._transport.resume_reading()
@@ -212,13 +244,19 @@ class LaneConnection:
             self._leave(rest)
 
     def _keep_partial(self, rest: bytes, *, needed: int) -> None:
-        self._rest += rest
+        self._keep(rest)
         self._needed = needed
         if self._partial_timer is None:
             self._partial_since = self._loop.time()
             self._partial_timer = self._loop.call_later(
                 WHOLE_REQUEST_SECONDS, lambda: self._leave(self._take_rest())
             )
+
+    def _keep(self, data: bytes) -> None:
+        """Keep what cannot be answered yet."""
+        self._rest += data
+        self._is_holding = True
+        self._owner.hold(len(self._rest))
 
     def _stop_partial_timer(self) -> None:
         if self._partial_timer is not None:

@@ -1,14 +1,21 @@
-"""The limits of a listener's connections, and the set of those that are open."""
+"""The limits of a listener's connections, and which of them are open."""
 
 import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from httpd.metrics import RequestMetrics
 
 # Turns of the loop that aiohttp takes from a request's bytes to its handler, and one to spare.
 TURNS_TO_BEGIN = 3
+# A client that has connected has so long to send a request before others may take its place.
+GRACE_SECONDS = 1.0
+# This many clients, at most half of all, may use that time at once.
+MIN_NEWCOMERS = 32
+NEWCOMERS_SHARE = 10
 
 
 @dataclass(frozen=True)
@@ -16,10 +23,10 @@ class Timeouts:
     """Time limits of a connection, in seconds.
 
     ``idle``: from one request to the next; longer than a heartbeat, so that agents keep their
-    connection. ``header``: from a request's first byte to the end of its headers. ``stall``: while
-    the client takes nothing of a response. ``linger``: for the rest of a body that was refused.
-    ``handshake``: for TLS. ``handshake_budget``: how long the handshakes of all clients together
-    may keep other clients waiting at a stretch.
+    connection. ``header``: from a request's first byte to the end of its headers; for the first
+    request, from connecting. ``stall``: while the client takes nothing of a response. ``linger``:
+    for the rest of a request that was refused. ``handshake``: for TLS. ``handshake_budget``: how
+    long the handshakes of all clients together may keep other clients waiting at a stretch.
     """
 
     idle: float = 75.0
@@ -35,7 +42,15 @@ class Connection(Protocol):
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request of it is being answered."""
+        """Whether a request of it is being answered, or an answer being sent."""
+
+    @property
+    def has_shown_key(self) -> bool:
+        """Whether a request on it had a valid key."""
+
+    @property
+    def may_be_closed(self) -> bool:
+        """Whether it may be closed to make room for another."""
 
     def finish(self) -> None:
         """Take no request but those whose bytes have arrived."""
@@ -43,27 +58,44 @@ class Connection(Protocol):
     def close_if_idle(self) -> None:
         """Close it, unless a request is being answered."""
 
-    def abort(self) -> None:
-        """Close it at once; what is not sent yet is lost."""
+    def close_now(self, reason: str) -> None:
+        """Close it without waiting for the client; the reason is counted."""
 
 
-@dataclass
 class ConnectionLimiter:
-    """What the connections of one listener have in common.
+    """The open connections of one listener, at most ``max_connections``.
+
+    When there are that many, a new one takes the place of one that may be closed: of one that has
+    shown no valid key, or else of the one that has been idle for longest. Clients that have just
+    connected are spared, unless they are many, since their first request may be on its way.
 
     Attributes:
-        max_connections: how many there may be.
         stopping: no request is to follow those that are being answered.
 
     """
 
-    max_connections: int
-    metrics: RequestMetrics
-    timeouts: Timeouts
-    stopping: bool = False
-    _open: set[Connection] = field(default_factory=set)
-    _busy: set[Connection] = field(default_factory=set)
-    _idle: asyncio.Event = field(default_factory=asyncio.Event)
+    def __init__(
+        self,
+        *,
+        max_connections: int,
+        metrics: RequestMetrics,
+        timeouts: Timeouts,
+        time: Callable[[], float],
+    ) -> None:
+        self.max_connections = max_connections
+        self.metrics = metrics
+        self.timeouts = timeouts
+        self.stopping = False
+        self._time = time
+        self._max_newcomers = min(
+            max(MIN_NEWCOMERS, max_connections // NEWCOMERS_SHARE), max_connections // 2
+        )
+        self._open: set[Connection] = set()
+        # Those that may be closed, in the order of their last activity; strangers with its time.
+        self._strangers: OrderedDict[Connection, float] = OrderedDict()
+        self._known: OrderedDict[Connection, None] = OrderedDict()
+        self._busy: set[Connection] = set()
+        self._idle = asyncio.Event()
 
     @property
     def connected(self) -> int:
@@ -71,26 +103,71 @@ class ConnectionLimiter:
         return len(self._open)
 
     def acquire(self, connection: Connection) -> bool:
-        """Register a connection; return False when there are too many."""
-        if len(self._open) >= self.max_connections:
+        """Register a connection; return False when there are too many, all of them busy."""
+        if len(self._open) >= self.max_connections and not self._make_room():
             self.metrics.connections_refused.inc()
             return False
         self._open.add(connection)
+        self._strangers[connection] = self._time()
         self.metrics.connections.set(len(self._open))
         return True
 
     def release(self, connection: Connection) -> None:
-        """Unregister a connection."""
+        """Unregister a connection; once is enough."""
         self._open.discard(connection)
+        self._strangers.pop(connection, None)
+        self._known.pop(connection, None)
         self.metrics.connections.set(len(self._open))
-        self.answered(connection)
+        self._end(connection)
 
-    def answered(self, connection: Connection) -> None:
-        """Note that a connection may have become idle."""
+    def used(self, connection: Connection) -> None:
+        """Note that a request was answered."""
+        if connection in self._known:
+            self._known.move_to_end(connection)
+        else:
+            self.changed(connection)
+
+    def changed(self, connection: Connection) -> None:
+        """Note that a connection may have become busy or idle, or has shown a valid key."""
+        if connection not in self._open:
+            return
+        self._strangers.pop(connection, None)
+        self._known.pop(connection, None)
+        if not connection.may_be_closed:
+            return
+        if connection.has_shown_key:
+            self._known[connection] = None
+        else:
+            self._strangers[connection] = self._time()
+        self._end(connection)
+
+    def _end(self, connection: Connection) -> None:
         if self.stopping and not connection.is_busy:
             self._busy.discard(connection)
             if not self._busy:
                 self._idle.set()
+
+    def _make_room(self) -> bool:
+        """Close the connection that is missed least; return False if all are busy."""
+        if self._strangers and not (self._known and self._are_newcomers()):
+            stranger, _ = self._strangers.popitem(last=False)
+            self._close(stranger)
+        elif self._known:
+            known, _ = self._known.popitem(last=False)
+            self._close(known)
+        else:
+            return False
+        return True
+
+    def _are_newcomers(self) -> bool:
+        """Return whether those without a key are few, and have just connected."""
+        oldest = next(iter(self._strangers.values()))
+        is_few = len(self._strangers) <= self._max_newcomers
+        return is_few and self._time() - oldest < GRACE_SECONDS
+
+    def _close(self, connection: Connection) -> None:
+        self._open.discard(connection)  # its place is free before its end is noticed
+        connection.close_now("room")
 
     async def stop(self) -> None:
         """Close the connections on which no request is being answered."""
@@ -114,4 +191,4 @@ class ConnectionLimiter:
     def abort(self) -> None:
         """Close the connections that are left at once."""
         for connection in list(self._open):
-            connection.abort()
+            connection.close_now("stop")

@@ -123,7 +123,12 @@ async def listening(
 
     """
     capacity = raise_open_file_limit(max_connections, log)
-    limiter = ConnectionLimiter(max_connections=capacity, metrics=metrics, timeouts=timeouts)
+    limiter = ConnectionLimiter(
+        max_connections=capacity,
+        metrics=metrics,
+        timeouts=timeouts,
+        time=asyncio.get_running_loop().time,
+    )
     server = ApplicationServer(app, limiter)
     async with AsyncExitStack() as stack:
         await server.start()

@@ -7,7 +7,14 @@ from aiohttp import web
 
 from httpd.access_log import QUIET
 from httpd.auth import Caller, caller
-from httpd.bodies import decode, encoded_json_response, message_response, query, read_body
+from httpd.bodies import (
+    BodyLimits,
+    decode,
+    encoded_json_response,
+    message_response,
+    query,
+    request_body,
+)
 from registry.api.queries import (
     FILTERS,
     PAGE,
@@ -24,6 +31,8 @@ from registry.nodes.events import Source
 from registry.nodes.listing import Listing
 from registry.nodes.nodes import Nodes
 from registry.nodes.queries import NodeQueries
+
+BODY_LIMITS = BodyLimits({("POST", "/nodes/{hostname}"): MAX_BODY_BYTES})
 
 
 class NodesApi:
@@ -78,7 +87,7 @@ class NodesApi:
         query(request, ())
         hostname, source = _hostname(request), _source(request)
         request[QUIET] = True  # the audit log tells what it changes
-        body = await read_body(request, limit=MAX_BODY_BYTES)
+        body = request_body(request)
         unchanged = self._nodes.accept_unchanged(hostname, body, source)
         if unchanged is not None:
             return encoded_json_response(unchanged)

@@ -1,3 +1,4 @@
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from io import BytesIO
@@ -6,6 +7,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
+from httpd.server.limits import Timeouts
 from tests.support.httpd.sample_server import READER, WRITER, sample_server
 
 
@@ -178,6 +180,18 @@ async def test_a_compressed_body_is_refused(client: aiohttp.ClientSession, encod
     async with client.post("/things", data=b"\x1f\x8b123", headers=headers) as response:
         assert response.status == 415
         assert (await response.json())["message"].startswith("send the body as it is")
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+async def test_a_body_that_does_not_come_is_refused_whatever_the_method(method: str) -> None:
+    async with sample_server(timeouts=Timeouts(linger=0.1)) as address:
+        path = "/things" if method == "POST" else "/things/a"
+        reader, writer = await asyncio.open_connection(*address)
+        head = f"{method} {path} HTTP/1.1\r\nHost: a\r\nAuthorization: {WRITER}\r\n"
+        writer.write(head.encode() + b"Content-Length: 100\r\n\r\n{")
+        answer = await reader.read()
+        writer.close()
+    assert answer.startswith(b"HTTP/1.1 408" if method != "DELETE" else b"HTTP/1.1 405")
 
 
 async def test_health_is_open_and_says_no_more_than_ok(client: aiohttp.ClientSession) -> None:

@@ -57,6 +57,27 @@ async def test_a_body_that_is_framed_wrongly_is_refused(chunk: bytes) -> None:
     assert answer.split(b" ")[1] == b"400"
 
 
+async def test_nothing_follows_the_last_answer() -> None:
+    async with sample_server() as address:
+        last = b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+        answer = await exchange(address, last + b"GET / HTTP/1.1\r\nX: " + b"x" * 20_000)
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert answer.startswith(b"HTTP/1.1 200")
+
+
+async def test_a_body_that_is_broken_off_by_a_wrong_frame_is_not_taken_for_whole() -> None:
+    async with sample_server() as address:
+        reader, writer = await asyncio.open_connection(*address)
+        head = f"POST /things HTTP/1.1\r\nHost: a\r\nAuthorization: {WRITER}\r\n"
+        writer.write(head.encode() + b"Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n")
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100")
+        writer.write(b'18\r\n{"port": 80, "tags": {}}\r\nzz\r\n')
+        answer = await reader.read()
+        writer.close()
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert message(answer) == "the body broke off or is framed wrongly"
+
+
 async def test_a_body_that_drips_is_refused_in_time() -> None:
     async with sample_server(timeouts=Timeouts(linger=0.1)) as address:
         answer = await exchange(
@@ -72,8 +93,9 @@ async def test_a_body_that_drips_is_refused_in_time() -> None:
 async def test_one_connection_too_many_is_told_so_and_a_free_place_is_given_again() -> None:
     async with sample_server(max_connections=1) as address:
         reader, writer = await asyncio.open_connection(*address)
-        writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
-        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        head = f"POST /slow HTTP/1.1\r\nHost: a\r\nAuthorization: {WRITER}\r\n"
+        writer.write(head.encode() + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 100")  # it is busy
         refused = await exchange(address, b"")
         assert refused.startswith(b"HTTP/1.1 503")
         assert message(refused) == "too many connections"
@@ -136,7 +158,7 @@ async def until_alone(address: tuple[str, int]) -> None:
         pass
 
 
-@pytest.mark.parametrize("expected", ["100-continue", "foo"])
+@pytest.mark.parametrize("expected", ["100-continue", "foo", "foo\r\nExpect: bar"])
 @pytest.mark.parametrize("path", ["/things", "/nothing"])
 async def test_nobody_is_invited_to_send_a_body_before_the_key_was_looked_at(
     expected: str, path: str
@@ -148,6 +170,14 @@ async def test_nobody_is_invited_to_send_a_body_before_the_key_was_looked_at(
         )
     assert answer.startswith(b"HTTP/1.1 401")
     assert b"Server: rollcall\r\n" in answer
+
+
+async def test_with_an_expectation_too_headers_need_not_be_utf_8() -> None:
+    async with sample_server() as address:
+        head = b"GET /healthz HTTP/1.1\r\nHost: a\r\nX: \xff\r\nExpect: nonsense\r\n"
+        assert (await exchange(address, head + b"Connection: close\r\n\r\n")).startswith(
+            b"HTTP/1.1 200"
+        )
 
 
 async def test_who_waits_to_be_invited_is_invited() -> None:

@@ -182,14 +182,17 @@ def test_a_connection_on_which_nothing_happens_is_closed() -> None:
     async def script(loop: FastForwardLoop) -> None:
         async with (
             lane_server() as (api, address),
-            connected(address) as (silent, _),
+            connected(address) as (once, first),
             connected(address) as (reader, writer),
         ):
+            first.write(PLAIN)
+            writer.write(PLAIN)
+            assert await answered_by(once) == await answered_by(reader) == ("lane", "")
             await loop.advance(70)
             writer.write(PLAIN)
             assert await answered_by(reader) == ("lane", "")
             await loop.advance(10)
-            assert await silent.read() == b""
+            assert await once.read() == b""
             writer.write(request("later"))
             await api.is_waiting.wait()
             await loop.advance(200)
@@ -225,7 +228,9 @@ def test_a_connection_that_is_closing_is_not_closed_again_when_its_time_is_over(
         metrics = RequestMetrics(api.metrics)
         app = lane_app(api, metrics, structlog.get_logger())
         lane = Lane(api, middleware=app[MIDDLEWARE], max_heads=1)
-        limiter = ConnectionLimiter(max_connections=1, metrics=metrics, timeouts=Timeouts(idle=75))
+        limiter = ConnectionLimiter(
+            max_connections=1, metrics=metrics, timeouts=Timeouts(idle=75), time=loop.time
+        )
         responders = Responders(make_handler=lambda: pytest.fail("for the lane alone"), lane=lane)
         transport = ClosingTransport()
         HttpConnection(limiter, responders, loop=loop).connection_made(transport)

@@ -5,6 +5,9 @@ import re
 from config.server import ServerSettings
 from httpd import bodies
 from httpd.server import limits
+from httpd.server.framing import MAX_HEAD_BYTES
+from httpd.server.handshakes import MAX_HANDSHAKES
+from httpd.server.unfinished import MAX_UNFINISHED_BYTES
 from registry import message
 from tests.support.pages import Page
 
@@ -26,14 +29,16 @@ def test_the_limits_are_as_the_page_tells_them() -> None:
     timeouts = limits.Timeouts()
 
     assert promised() == {
-        "a request's headers": [timeouts.header, 8, 128],
+        "the first request": [timeouts.header],
+        "a request's headers": [timeouts.header, MAX_HEAD_BYTES / 1024, 8, 128],
         "a request's body": [
             bodies.DEFAULT_MAX_BODY_BYTES / 1024,
             message.MAX_BODY_BYTES / 2**20,
             bodies.BODY_TIMEOUT_SECONDS,
         ],
-        "a TLS handshake": [timeouts.handshake, 1.2],
+        "a TLS handshake": [timeouts.handshake, 1.2, MAX_HANDSHAKES],
         "an idle connection": [timeouts.idle],
         "a client that reads nothing of its answer": [timeouts.stall],
+        "requests that are not complete": [MAX_UNFINISHED_BYTES / 2**20],
         "connections": [ServerSettings(listen="a:1").max_connections],
     }

@@ -94,11 +94,11 @@ async def test_without_the_names_one_connection_too_many_is_told_so(
 ) -> None:
     make, context = tls
     async with (
-        lane_server(tls=make(), max_connections=1) as (_, address),
-        connected(address, context) as (reader, writer),
+        lane_server(tls=make(), max_connections=1) as (api, address),
+        connected(address, context) as (_, writer),
     ):
-        writer.write(request("now"))
-        assert await answered_by(reader) == ("lane", "")
+        writer.write(request("later"))
+        await api.is_waiting.wait()
         async with connected(address, context) as (other, _):
             assert (await read_response(other))[0] == 503
             assert await other.read() == b""

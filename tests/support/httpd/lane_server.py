@@ -12,7 +12,14 @@ from structlog.typing import FilteringBoundLogger
 
 from httpd.app import build_app
 from httpd.auth import Caller, Keyring, fingerprint
-from httpd.bodies import json_response, read_body
+from httpd.bodies import (
+    BODY_TIMEOUT_SECONDS,
+    BodyLimits,
+    check_body_headers,
+    json_response,
+    receive_body,
+    request_body,
+)
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.server.lane import Peer, Reply, Respond
 from httpd.server.limits import Timeouts
@@ -63,8 +70,9 @@ class LaneApi:
         self.handler_calls += 1
         if request.match_info["name"] == "late":
             self.is_late.set()
-        body = await read_body(request, limit=self.max_body_bytes)
-        return json_response({"by": "handler", "body": body.decode()})
+        check_body_headers(request, self.max_body_bytes)
+        await receive_body(request, limit=self.max_body_bytes, seconds=BODY_TIMEOUT_SECONDS)
+        return json_response({"by": "handler", "body": request_body(request).decode()})
 
     def accept(self, name: str, caller: Caller) -> Respond | None:
         self.accepted.append(f"{name} {caller.name}")
@@ -101,6 +109,7 @@ def lane_app(
     return build_app(
         routes=api.routes(),
         keyring=api.keyring,
+        body_limits=BodyLimits({("GET", api.path): None, ("POST", api.path): None}),
         status_by_error={Unavailable: 503},
         metrics=api.metrics,
         request_metrics=request_metrics,

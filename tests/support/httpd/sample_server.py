@@ -11,7 +11,14 @@ from aiohttp import web
 
 from httpd.app import build_app
 from httpd.auth import Caller, Keyring, fingerprint
-from httpd.bodies import decode, json_response, query, read_body
+from httpd.bodies import (
+    BodyLimits,
+    decode,
+    json_response,
+    query,
+    receive_body,
+    request_body,
+)
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.server.connection import relaxed_write_buffers
 from httpd.server.limits import Timeouts
@@ -71,8 +78,7 @@ class SampleApi:
         return json_response({"name": request.match_info["name"], "q": dict(query(request, {"q"}))})
 
     async def add(self, request: web.Request) -> web.Response:
-        body = await read_body(request, limit=1000, seconds=0.2)
-        return json_response(decode(body, self._decoder), status=201)
+        return json_response(decode(request_body(request), self._decoder), status=201)
 
     async def slow(self, _request: web.Request) -> web.Response:
         self.slow_requests += 1
@@ -81,7 +87,8 @@ class SampleApi:
 
     async def collect(self, request: web.Request) -> web.Response:
         self.slow_requests += 1
-        return json_response(len(await read_body(request)))
+        await receive_body(request, limit=1000, seconds=10)
+        return json_response(len(request_body(request)))
 
     async def large(self, _request: web.Request) -> web.Response:
         return json_response("x" * 50_000_000)
@@ -142,6 +149,7 @@ async def sample_server(
         metrics=metrics,
         request_metrics=request_metrics,
         swagger=SWAGGER,
+        body_limits=BodyLimits({("POST", "/things"): 1000, ("POST", "/slow"): None}, seconds=0.2),
         log=log,
     )
     async with listening(

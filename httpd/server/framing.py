@@ -1,0 +1,151 @@
+"""Finds where requests end in the bytes of a client: first a head, then its body.
+
+Only lengths are read here. Whether a head is well-formed, aiohttp decides: what cannot become one
+is passed on to it as it is, to be refused.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Protocol
+
+MAX_HEAD_BYTES = 16 * 1024
+END_OF_HEAD = b"\r\n\r\n"
+LINE_BREAKS = b"\r\n"
+# No request begins like this, or has a line that ends like this.
+NOT_HTTP = re.compile(rb"\A[^A-Z]|(?<!\r)\n")
+CONTENT_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,18})[ \t]*\r\n", re.IGNORECASE)
+CHUNKED = re.compile(rb"\r\ntransfer-encoding:", re.IGNORECASE)
+# No more than llhttp takes, or aiohttp would wait for the end of a body that it has given up.
+CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[\w.-]+(?:=(?:[\w.-]+|\"[\w. -]*\"))?)*\r\n")
+TRAILER = re.compile(rb"[\w!#$%&'*+.^`|~-]+:[\t -~\x80-\xff]*\r\n")
+MAX_CHUNK_LINE_BYTES = 1024
+END_OF_LINE = b"\r\n"
+
+
+class HeadTooLarge(Exception):
+    """A request's head has more than MAX_HEAD_BYTES."""
+
+
+def take_head(data: bytearray) -> bytes | None:
+    """Remove a head, with the empty line at its end, from the beginning of the data.
+
+    Returns None if it is not complete. What cannot become a head is returned at once.
+
+    Raises:
+        HeadTooLarge: it is larger than allowed.
+
+    """
+    if data.startswith((b"\r", b"\n")):  # allowed before a request
+        data[:] = data.lstrip(LINE_BREAKS)
+    end = data.find(END_OF_HEAD, 0, MAX_HEAD_BYTES) + len(END_OF_HEAD)
+    if end < len(END_OF_HEAD):
+        if NOT_HTTP.search(data, 0, MAX_HEAD_BYTES) is None:
+            if len(data) >= MAX_HEAD_BYTES:
+                raise HeadTooLarge
+            return None
+        end = len(data)
+    head = bytes(data[:end])
+    del data[:end]
+    return head
+
+
+class Body(Protocol):
+    """The body of a request, as it arrives."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of it was taken."""
+
+    @property
+    def is_malformed(self) -> bool:
+        """Whether its framing is broken, so that its end cannot be found."""
+
+    def take(self, data: bytearray) -> bytes:
+        """Remove what belongs to it from the beginning of the data."""
+
+
+def body_after(head: bytes) -> Body | None:
+    """Return the body that follows this head; None if there is none."""
+    if CHUNKED.search(head):
+        return ChunkedBody()
+    length = CONTENT_LENGTH.search(head)
+    if length is None or not int(length[1]):
+        return None
+    return SizedBody(int(length[1]))
+
+
+class SizedBody:
+    """A body of so many bytes."""
+
+    is_malformed = False
+
+    def __init__(self, size: int) -> None:
+        self._left = size
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of it was taken."""
+        return self._left == 0
+
+    def take(self, data: bytearray) -> bytes:
+        """Remove what belongs to it from the beginning of the data."""
+        taken = bytes(data[: self._left])
+        del data[: self._left]
+        self._left -= len(taken)
+        return taken
+
+
+class ChunkedBody:
+    """A body in chunks, each after a line with its size; the last has the size 0.
+
+    Behind the last chunk come trailers, up to an empty line.
+    """
+
+    _end_line: Callable[[bytes], None]
+
+    def __init__(self) -> None:
+        self.is_complete = self.is_malformed = False
+        self._left = 0
+        self._line = bytearray()
+        self._end_line = self._end_size_line
+
+    def take(self, data: bytearray) -> bytes:
+        """Remove what belongs to it from the beginning of the data."""
+        end = 0
+        while end < len(data) and not (self.is_complete or self.is_malformed):
+            end = self._skip_chunk(data, end) if self._left else self._read_line(data, end)
+        taken = bytes(data[:end])
+        del data[:end]
+        return taken
+
+    def _skip_chunk(self, data: bytearray, start: int) -> int:
+        end = min(start + self._left, len(data))
+        self._left -= end - start
+        return end
+
+    def _read_line(self, data: bytearray, start: int) -> int:
+        end = data.find(b"\n", start, start + MAX_CHUNK_LINE_BYTES) + 1 or len(data)
+        self._line += data[start:end]
+        is_in_place = self._end_line != self._end_chunk or END_OF_LINE.startswith(self._line)
+        if len(self._line) > MAX_CHUNK_LINE_BYTES or not is_in_place:
+            self.is_malformed = True
+        elif self._line.endswith(b"\n"):
+            line = bytes(self._line)
+            self._line.clear()
+            self._end_line(line)
+        return end
+
+    def _end_size_line(self, line: bytes) -> None:
+        size = CHUNK_SIZE.fullmatch(line)
+        if size is None:
+            self.is_malformed = True
+            return
+        self._left = int(size[1], 16)
+        self._end_line = self._end_chunk if self._left else self._end_trailer
+
+    def _end_chunk(self, _line: bytes) -> None:
+        self._end_line = self._end_size_line
+
+    def _end_trailer(self, line: bytes) -> None:
+        self.is_complete = line == END_OF_LINE
+        self.is_malformed = not self.is_complete and TRAILER.fullmatch(line) is None

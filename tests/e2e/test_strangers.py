@@ -1,0 +1,212 @@
+"""What clients can do to either daemon without a key, or with one that is good for little."""
+
+import select
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
+from http.client import HTTPConnection, RemoteDisconnected
+from typing import Any
+
+import pytest
+import requests
+
+from dev.waiting import until
+from tests.support.daemons import Daemon, Daemons
+from tests.support.memory import MEBIBYTE, peak, reset_peak, resident
+
+# The bound is 64 MiB; aiohttp, Python and the C library keep something beside it.
+MAX_GROWTH = 120 * MEBIBYTE
+HEADER = b"X-Padding: " + b"x" * 7987 + b"\r\n"
+REGISTRY, AGENT = "registry", "agent"
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture
+def sockets() -> Iterator[ExitStack]:
+    """Yield what closes the sockets of a test."""
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture(params=[REGISTRY, AGENT])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Return which daemon is attacked."""
+    return str(request.param)
+
+
+def start(daemons: Daemons, kind: str, **settings: Any) -> Daemon:
+    """Start a daemon."""
+    return daemons.registry(**settings) if kind == REGISTRY else daemons.agent(**settings)
+
+
+def connect(daemon: Daemon, sockets: ExitStack, sent: bytes = b"") -> socket.socket:
+    """Open a connection and send something."""
+    port = int(daemon.base_url.rpartition(":")[2])
+    client = sockets.enter_context(closing(socket.create_connection(("127.0.0.1", port), 30)))
+    client.sendall(sent)
+    return client
+
+
+def path_with_body(kind: str) -> tuple[str, int]:
+    """Return a route that takes a body, and how large that may be."""
+    return ("/nodes/evil", MEBIBYTE) if kind == REGISTRY else ("/v1/apps", 65536)
+
+
+def is_cut_off(client: socket.socket) -> bool:
+    """Return whether the server has closed the connection, now or within a tenth of a second."""
+    client.settimeout(0.1)
+    try:
+        while client.recv(65536):
+            pass
+    except TimeoutError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def send_all(clients: Sequence[socket.socket], data: bytes) -> None:
+    """Send the same on all connections as far as each takes it; some may be closed meanwhile."""
+    left = {client.fileno(): (client, memoryview(data)) for client in clients}
+    waiting = select.poll()
+    for number, (client, _) in left.items():
+        client.setblocking(False)
+        waiting.register(number, select.POLLOUT)
+    while left and (ready := waiting.poll(5000)):
+        for number, _ in ready:
+            client, rest = left.pop(number)
+            with suppress(OSError):
+                if rest := rest[client.send(rest) :]:
+                    left[number] = client, rest
+                    continue
+            waiting.unregister(number)
+
+
+def metric(daemon: Daemon, line: str) -> float:
+    """Return the value of a metric, named with its labels."""
+    page = daemon.ask("GET", "/metrics").text.splitlines()
+    return next(float(each.split()[-1]) for each in page if each.startswith(f"{line} "))
+
+
+def test_heads_without_end_take_little_memory(
+    daemons: Daemons, sockets: ExitStack, kind: str
+) -> None:
+    daemon = start(daemons, kind)
+    before = resident(daemon)
+    reset_peak(daemon)
+
+    clients = [connect(daemon, sockets, b"GET /nodes HTTP/1.1\r\nHost: x\r\n") for _ in range(1000)]
+    for _ in range(20):
+        send_all(clients, HEADER)
+    assert daemon.ask("GET", "/swagger.json").ok
+
+    assert peak(daemon) - before < MAX_GROWTH
+    assert "Traceback" not in daemon.log()
+
+
+def test_bodies_without_end_take_little_memory(
+    daemons: Daemons, sockets: ExitStack, kind: str
+) -> None:
+    daemon = start(daemons, kind)
+    before = resident(daemon)
+    reset_peak(daemon)
+    path, size = path_with_body(kind)
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: {daemon.key}\r\n"
+    unfinished = f"{head}Content-Length: {size}\r\n\r\n".encode() + b"x" * (size - 1)
+
+    clients = [connect(daemon, sockets) for _ in range(300 if kind == REGISTRY else 2000)]
+    send_all(clients, unfinished)
+    assert daemon.ask("GET", "/swagger.json").ok
+
+    assert metric(daemon, 'rollcall_http_connections_cut_off_total{reason="memory"}') > 0
+    assert peak(daemon) - before < 2 * MAX_GROWTH  # while those that were cut off come to their end
+    assert resident(daemon) - before < MAX_GROWTH
+    assert "Traceback" not in daemon.log()
+
+
+def test_a_head_that_is_too_large_is_told_so(
+    daemons: Daemons, sockets: ExitStack, kind: str
+) -> None:
+    daemon = start(daemons, kind)
+    for before in (b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"):
+        client = connect(daemon, sockets, before + b"GET / HTTP/1.1\r\n" + 3 * HEADER)
+        received = b""
+        while chunk := client.recv(65536):
+            received += chunk
+        assert received.count(b"HTTP/1.1 200") == len(before[:1])
+        assert b"HTTP/1.1 431 " in received
+        assert received.endswith(b'limit of 16384 bytes"}')
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+def test_without_a_key_nothing_is_learned_but_health(
+    daemons: Daemons, kind: str, method: str
+) -> None:
+    daemon = start(daemons, kind)
+    paths = ["/healthz", "/metrics", "/swagger.json", "/", "/nothing", "/nodes/a", "/v1/apps/a"]
+    statuses = [
+        requests.request(method, daemon.base_url + path, timeout=30).status_code for path in paths
+    ]
+    assert statuses == [200 if method in {"GET", "HEAD"} else 401] + [401] * (len(paths) - 1)
+    if statuses[0] == 401:
+        assert daemon.ask(method, "/healthz").status_code == 405
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+def test_a_body_that_nobody_wants_is_refused_as_any_other(
+    daemons: Daemons, kind: str, method: str
+) -> None:
+    daemon = start(daemons, kind)
+    path = "/nodes/a" if kind == REGISTRY else "/v1/apps/web"
+
+    def status(body: Any = b"", **headers: str) -> int:
+        headers["Connection"] = "close"
+        return daemon.ask(method, path, headers=headers, data=body).status_code
+
+    assert status(**{"Content-Encoding": "gzip"}) == 415
+    assert status(b"x" * 65537) == 413
+    assert status(iter([b"x" * 40_000] * 2)) == 413
+    assert status(b"x" * 65536) == status()
+
+
+def test_silent_sockets_make_room_for_who_asks(
+    daemons: Daemons, sockets: ExitStack, kind: str
+) -> None:
+    daemon = start(daemons, kind, max_connections=50)
+    silent = [connect(daemon, sockets) for _ in range(200)]
+    assert KeptConnection(daemon, sockets).ask() == 200
+    assert metric(daemon, 'rollcall_http_connections_cut_off_total{reason="room"}') >= 150
+    until(lambda: all(map(is_cut_off, silent)), "their end, 10 s after they connected", within=30)
+
+
+def test_a_fleet_that_is_larger_than_the_limit_is_served(
+    daemons: Daemons, sockets: ExitStack, kind: str
+) -> None:
+    daemon = start(daemons, kind, max_connections=50)
+    hosts = [KeptConnection(daemon, sockets) for _ in range(70)]
+    for _ in range(3):
+        for host in hosts:
+            assert host.ask() == 200
+    assert metric(daemon, 'rollcall_http_connections_cut_off_total{reason="room"}') > 0
+    assert metric(daemon, "rollcall_http_connections_refused_total") == 0
+
+
+class KeptConnection:
+    """A host that keeps its connection, and connects again where the server has closed it."""
+
+    def __init__(self, daemon: Daemon, sockets: ExitStack) -> None:
+        self._host = daemon.base_url.removeprefix("http://")
+        self._headers = {"Authorization": daemon.key}
+        self._connection = sockets.enter_context(closing(HTTPConnection(self._host, timeout=30)))
+
+    def ask(self) -> int:
+        """Send a request; return the status of its answer."""
+        while True:
+            try:
+                self._connection.request("GET", "/swagger.json", headers=self._headers)
+                response = self._connection.getresponse()
+            except (ConnectionError, RemoteDisconnected):
+                self._connection.close()
+                continue
+            response.read()
+            return response.status

@@ -1,0 +1,112 @@
+"""Sends bytes to a daemon, and reads its answers until the connection ends or nothing happens."""
+
+import asyncio
+import re
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+Address = tuple[str, int]
+PATIENCE_SECONDS = 15.0  # more than a body may take
+END = b"\r\n\r\n"
+# What differs from one moment, or from one process, to another.
+CHANGING = re.compile(rb'"last_update":[0-9]+|Date: [^\r]+|(?i:etag): [^\r]+|[0-9.]+ seconds?')
+# Ends a connection.
+LAST = b"GET /healthz HTTP/1.1\r\nHost: fuzz\r\nConnection: close\r\n\r\n"
+# Completes a body that was cut off, so that nobody has to wait for its time limit.
+FILLER = b"\r\n" * 8192 + LAST
+QUIET_SECONDS = 0.5
+FIRST = b"GET /healthz HTTP/1.1\r\nHost: fuzz\r\n\r\n"
+
+
+class Answer(NamedTuple):
+    """One answer, without what differs from one moment to another."""
+
+    status: int
+    head: bytes
+    body: bytes
+
+
+class Outcome(NamedTuple):
+    """The answers to what a client has sent, and whether the daemon closed the connection then."""
+
+    answers: list[Answer]
+    is_closed: bool
+
+
+async def exchange(address: Address, pieces: Sequence[bytes], *, first: bytes = b"") -> Outcome:
+    """Send the pieces, each on its own; return what came back.
+
+    ``first`` is sent, and its answer read, before.
+    """
+    loop = asyncio.get_running_loop()
+    with socket.socket() as client:
+        client.setblocking(False)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await loop.sock_connect(client, address)
+        if first:
+            await loop.sock_sendall(client, first)
+            answer = b""
+            while not answer.endswith(b"}"):
+                answer += await loop.sock_recv(client, 65536)
+        sending = asyncio.create_task(_send(client, pieces))
+        received, is_closed = await _receive(client)
+        sending.cancel()
+        await asyncio.wait({sending})
+    return Outcome(_answers(received), is_closed)
+
+
+async def _send(client: socket.socket, pieces: Sequence[bytes]) -> None:
+    with suppress(OSError):
+        for piece in pieces:
+            await asyncio.get_running_loop().sock_sendall(client, piece)
+            await asyncio.sleep(0)
+        await asyncio.sleep(QUIET_SECONDS)
+        await asyncio.get_running_loop().sock_sendall(client, FILLER)
+
+
+async def _receive(client: socket.socket) -> tuple[bytes, bool]:
+    """Return what comes, and whether the end came. Unlike a stream's, it is whole after a reset."""
+    received = bytearray()
+    with suppress(ConnectionError):
+        while True:
+            try:
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    piece = await asyncio.get_running_loop().sock_recv(client, 1 << 20)
+            except TimeoutError:
+                return bytes(received), False
+            if not piece:
+                break
+            received += piece
+    return bytes(received), True
+
+
+def _answers(received: bytes) -> list[Answer]:
+    """Cut what was received into answers; those to HEAD have no body, although a length."""
+    answers = []
+    while received:
+        head, _, rest = received.partition(END)
+        status = int(head.split(b" ", 2)[1])
+        length = _length(head)
+        if rest.startswith((b"HTTP/1.0 ", b"HTTP/1.1 ")) or status < 200 or status == 304:
+            length = 0
+        if status >= 200:
+            body = CHANGING.sub(b"-", rest[:length])
+            answers.append(Answer(status, b"\r\n".join(_headers(head)), body))
+        received = rest[length:]
+    return answers
+
+
+def _headers(head: bytes) -> list[bytes]:
+    """Return the status line and the sorted headers, without values that change.
+
+    An answer that does not need the body says whether the connection ends by what came so far.
+    """
+    status, *headers = CHANGING.sub(b"-", head).split(b"\r\n")
+    return [status, *sorted(line for line in headers if not line.startswith(b"Connection:"))]
+
+
+def _length(head: bytes) -> int:
+    found = re.search(rb"\r\ncontent-length: ([0-9]+)", head, re.IGNORECASE)
+    return int(found[1]) if found else 0

@@ -1,0 +1,54 @@
+"""What is asked of either daemon."""
+
+import json
+from random import Random
+
+from tests.fuzz.generator import Target
+
+PATHS = ["/healthz", "/swagger.json", "/nothing", "/", "*", "//", "/nodes/%zz", "/nodes/%41"]
+HOSTS = 30  # so that the list of them is sent at once, whatever the client sends behind
+
+
+def registry_target(key: str, client: int) -> Target:
+    """Return what a client asks of a registry."""
+    label = f"client-{client}"
+    odd = ["/nodes/.", "/nodes/a/b", "/prometheus/web"]
+    return Target(
+        change=lambda rng: rng.choice([f"/nodes/{label}-{rng.randrange(HOSTS)}"] * 8 + odd),
+        reads=[*PATHS, f"/nodes?label={label}", f"/prometheus/{label}", "/nodes?nonsense"],
+        body=lambda rng: heartbeat(rng, label),
+        key=key,
+    )
+
+
+def heartbeat(rng: Random, label: str) -> bytes:
+    """Return the body of a heartbeat, in one of a few versions."""
+    labels = [label, f"prometheus:{label}", *[f"l:{rng.randrange(3)}"] * rng.randrange(3)]
+    value = "x" * rng.choice([0, 1, 10, 300, 3000])
+    body: dict[str, object] = {"labels": labels, "kv": {"k": value}}
+    if rng.random() < 0.1:
+        body[rng.choice(["hostname", "nonsense", "labels"])] = rng.choice(["a", 1, None, []])
+    return json.dumps(body, ensure_ascii=rng.random() < 0.5).encode()
+
+
+def agent_target(key: str, client: int) -> Target:
+    """Return what a client asks of an agent that has no engine."""
+    app = f"/v1/apps/client-{client}"
+    changes = ["/v1/apps", app, f"{app}/start", f"{app}/labels", f"{app}/keys", "/v1/nothing"]
+    return Target(
+        change=lambda rng: rng.choice(changes),
+        reads=[*PATHS, "/v1/apps", app, f"{app}/logs?tail=1", f"{app}/logs?tail=x"],
+        body=app_body,
+        key=key,
+    )
+
+
+def app_body(rng: Random) -> bytes:
+    """Return a body for one of an agent's operations, or for none."""
+    fields: list[dict[str, object]] = [
+        {"name": "web", "image": "image:1"},
+        {"Value": "key:value"},
+        {"cpu": rng.choice([-1, 0, 100, "x"])},
+        {},
+    ]
+    return json.dumps(rng.choice(fields)).ljust(rng.choice([0, 10, 3000, 70_000])).encode()
