@@ -65,7 +65,7 @@ class RegistryProcess:
         self.cert: tuple[str, str] | None = None
         self._config = folder / "registry.yml"
         key = {"name": "bench", "value": KEY, "allow": ["read", "write"]}
-        settings = {"listen": f"127.0.0.1:{port}", "keys": [key]}
+        settings = {"listen": f"127.0.0.1:{port}", "keys": [key], "nodes": {"warm_up_seconds": 0}}
         settings["store"] = f"sqlite:///{folder}/registry.db"
         if self.authority:
             pair = self.authority.issue("127.0.0.1", "probe.fleet.test")

@@ -9,6 +9,7 @@ from pathlib import Path
 from registry.errors import StoreFull, StoreOpenError, StoreUnavailable
 from registry.store.group_commit import GroupCommit
 from registry.store.protocol import DoneCallback, Heard, Observe, Row
+from registry.store.sqlite import stamp
 from registry.store.sqlite.batch import Batch, Operation
 from registry.store.sqlite.creation import create
 from registry.store.sqlite.database import (
@@ -60,13 +61,15 @@ class SqliteStore:
         self._continues = False
         self._generation = ""
         self._uptime_stored = 0.0
-        self._was_here_before = sibling(path, ".lock").exists()
+        was_copied = self._mark_copy()
         self._lock = StoreLock(path)
         try:
             if not path.exists():
                 create(path, schemas)
             self._version = self._read_version()
         except StoreOpenError:
+            if was_copied:
+                stamp.remove(path)
             self._lock.release()
             raise
 
@@ -114,6 +117,18 @@ class SqliteStore:
             raise StoreUnavailable("the store is not loaded yet")
         return self._commits
 
+    def _mark_copy(self) -> bool:
+        """Mark a file as copied in, if no registry ran here; return whether it was marked.
+
+        A lock shows that one did. So this comes before the lock.
+        """
+        if not self._path.exists() or sibling(self._path, ".lock").exists():
+            return False
+        if self._stamp.read() is not None:
+            return False
+        self._write_stamp(NEVER)
+        return True
+
     def _read_version(self) -> int:
         check_header(self._path)
         with sqlite_errors(self._path), closing(connect_locked(self._path)) as connection:
@@ -134,14 +149,14 @@ class SqliteStore:
     def _is_own(self, connection: sqlite3.Connection) -> bool:
         """Return whether the file was here when the last registry ended, as its stamp tells.
 
-        A file of schema 1 without a stamp is, if a registry ran here and the file is not a backup.
+        A file of schema 1 without a stamp is, unless it is a backup.
         """
         mark = self._stamp.read()
         if self._version > 1:
             generation = read_generation(connection)
             return mark is not None and mark.fits(generation, self._uptime_at_start)
         if mark is None:
-            return self._was_here_before and writes_a_log(self._path)
+            return writes_a_log(self._path)
         return mark.fits(None, self._uptime_at_start)
 
     def _open(self) -> sqlite3.Connection:

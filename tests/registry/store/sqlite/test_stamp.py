@@ -9,7 +9,9 @@ import pytest
 from registry.errors import StoreOpenError
 from registry.store.sqlite import backups
 from registry.store.sqlite.schema import SCHEMAS
+from registry.store.sqlite.store import SqliteStore
 from tests.support.registry.sqlite_store import (
+    Batches,
     ManualClock,
     ignore,
     open_store,
@@ -190,6 +192,26 @@ async def test_a_store_of_schema_1_that_was_copied_in_does_not_continue(
 
     assert not await continues(path)
     assert not await continues(path)
+
+
+async def test_a_first_start_that_ends_before_it_reads_a_copied_store_takes_it_for_no_own(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "r.db"
+    write_earlier_store(path)
+    store = SqliteStore(path=path, monotonic=ManualClock(), observe=Batches().observe)
+    await store.close()  # as where the port is in use
+
+    assert not await continues(path)
+
+
+async def test_what_is_no_store_gets_no_stamp(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    path.write_text("hello")
+    with pytest.raises(StoreOpenError):
+        await continues(path)
+
+    assert not path.with_name("r.db.stamp").exists()
 
 
 async def test_an_upgrade_of_a_copied_store_that_is_killed_at_once_does_not_continue(
