@@ -13,7 +13,8 @@ END_OF_HEAD = b"\r\n\r\n"
 LINE_BREAKS = b"\r\n"
 # No request begins like this, or has a line that ends like this.
 NOT_HTTP = re.compile(rb"\A[^A-Z]|(?<!\r)\n")
-CONTENT_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,18})[ \t]*\r\n", re.IGNORECASE)
+# llhttp accepts any number of zeros before a length.
+CONTENT_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*0*([0-9]{1,18})[ \t]*\r\n", re.IGNORECASE)
 CHUNKED = re.compile(rb"\r\ntransfer-encoding:", re.IGNORECASE)
 # No more than llhttp takes, or aiohttp would wait for the end of a body that it has given up.
 CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[\w.-]+(?:=(?:[\w.-]+|\"[\w. -]*\"))?)*\r\n")

@@ -13,9 +13,9 @@ MIB = 1024 * 1024
 # text costs (it is held encoded, in answers, and with the allocator's waste), each label of a
 # target beside its text, each target group, each service that a node offers, and each service
 # however many nodes offer it.
-NODE_BYTES = 600
+NODE_BYTES = 660
 BYTES_PER_BYTE = 2.7
-TARGET_LABEL_BYTES = 16
+TARGET_LABEL_BYTES = 26
 GROUP_BYTES = 160
 OFFER_BYTES = 300
 SERVICE_BYTES = 850
