@@ -2,8 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager, suppress
+from typing import NamedTuple
 
 from registry.answers.encoding import LargeBody
 from registry.errors import TooManyReaders
@@ -17,16 +18,23 @@ WAIT_SECONDS = 10.0
 LOOK_AGAIN_SECONDS = 1.0
 
 
+class Expected(NamedTuple):
+    """A body that is still to be made, and its size; who expects equal ones shares them."""
+
+    key: Hashable
+    held_bytes: int
+
+
+NOTHING = Expected(None, 0)
+
+
 class Reader:
-    """One who reads a large answer; `abort` ends its connection.
+    """One who reads a large answer, or waits for it to be made; `abort` ends its connection."""
 
-    Until it has its body, it is assumed to hold `expected_bytes`.
-    """
-
-    def __init__(self, abort: Callable[[], None], since: float, expected_bytes: int) -> None:
+    def __init__(self, abort: Callable[[], None], since: float, expected: Expected) -> None:
         self.abort = abort
         self.since = since
-        self.expected_bytes = expected_bytes
+        self.expected = expected
         self.body: LargeBody | None = None
 
 
@@ -56,11 +64,11 @@ class Readers:
 
     @asynccontextmanager
     async def reading(
-        self, abort: Callable[[], None], *, expected_bytes: int = 0
+        self, abort: Callable[[], None], *, expected: Expected = NOTHING
     ) -> AsyncIterator[Reader]:
         """Admit a reader, which then has its body attached. Raises TooManyReaders."""
-        await self._wait_for_room(expected_bytes)
-        reader = Reader(abort, self._clock(), expected_bytes)
+        await self._wait_for_room(expected)
+        reader = Reader(abort, self._clock(), expected)
         self._readers[reader] = None
         try:
             yield reader
@@ -77,13 +85,17 @@ class Readers:
         """Return the memory that all readers hold; a body that several read counts once."""
         bodies = {id(reader.body): reader.body for reader in self._readers if reader.body}
         held = sum(body.held_bytes() for body in bodies.values())
-        expected = sum(r.expected_bytes for r in self._readers if r.body is None)
-        return held + expected + READER_BYTES * len(self._readers)
+        return held + self._expected_bytes(NOTHING) + READER_BYTES * len(self._readers)
 
-    async def _wait_for_room(self, expected_bytes: int) -> None:
+    def _expected_bytes(self, newcomer: Expected) -> int:
+        """Return the size of the bodies to be made: two of each, the present and the next one."""
+        expected = {reader.expected for reader in self._readers if reader.body is None}
+        return sum(2 * body.held_bytes for body in expected | {newcomer})
+
+    async def _wait_for_room(self, expected: Expected) -> None:
         try:
             async with asyncio.timeout(self._wait_seconds), self._queue:
-                while not self._has_room(expected_bytes):
+                while not self._has_room(expected):
                     await self._wait_for_change()
         except TimeoutError as error:
             raise TooManyReaders(
@@ -99,7 +111,8 @@ class Readers:
             async with asyncio.timeout(LOOK_AGAIN_SECONDS):
                 await self._changed.wait()
 
-    def _has_room(self, expected_bytes: int) -> bool:
+    def _has_room(self, expected: Expected) -> bool:
         if not self._readers:
             return True
-        return self.held_bytes() + expected_bytes + READER_BYTES <= self._max_held_bytes
+        more = self._expected_bytes(expected) - self._expected_bytes(NOTHING) + READER_BYTES
+        return self.held_bytes() + more <= self._max_held_bytes

@@ -15,6 +15,7 @@ from httpd.bodies import (
     query,
     request_body,
 )
+from registry.answers.readers import Expected
 from registry.api.queries import (
     FILTERS,
     PAGE,
@@ -66,8 +67,8 @@ class NodesApi:
         if is_watch(parameters):
             return await self._watch.respond(request, watch_filters(parameters))
         selected = selection(parameters)
-        expected = self._queries.expected_bytes(selected)
-        async with self._answers.reading(request, expected_bytes=expected) as reader:
+        expected = Expected(selected, self._queries.expected_bytes(selected))
+        async with self._answers.reading(request, expected=expected) as reader:
             listing = await self._queries.list(selected)
             return await self._answers.respond(
                 request, reader, listing, vary="Accept-Encoding", headers=_link(request, listing)

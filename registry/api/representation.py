@@ -11,7 +11,7 @@ from httpd.bodies import SERVER
 from httpd.server.connection import relaxed_write_buffers
 from registry.answers.compression import COMPRESSORS, Compression
 from registry.answers.encoding import PIECE_BYTES, LargeBody
-from registry.answers.readers import Reader, Readers
+from registry.answers.readers import NOTHING, Expected, Reader, Readers
 from registry.answers.time_slices import TimeSlices
 
 # Larger bodies are sent in pieces, as fast as the client reads.
@@ -32,7 +32,7 @@ class Answers:
 
     @asynccontextmanager
     async def reading(
-        self, request: web.Request, *, expected_bytes: int = 0
+        self, request: web.Request, *, expected: Expected = NOTHING
     ) -> AsyncIterator[Reader]:
         """Wait for room for one more reader; raises TooManyReaders."""
 
@@ -40,7 +40,7 @@ class Answers:
             if request.transport is not None:
                 request.transport.abort()
 
-        async with self._readers.reading(abort, expected_bytes=expected_bytes) as reader:
+        async with self._readers.reading(abort, expected=expected) as reader:
             yield reader
 
     async def respond(

@@ -26,7 +26,9 @@ READ_BYTES = 1024 * 1024
 async def fleet() -> AsyncIterator[tuple[InProcessRegistry, float]]:
     """Return a registry that was measured while it loaded."""
     store = MemoryStore(rows(NODES))
-    async with in_process_registry(store=store, load=False, level="error") as registry:
+    async with in_process_registry(
+        store=store, load=False, level="error", record_audit=False
+    ) as registry:
         components = registry.components
         with IndexRefresher(components.index, components.directory) as refresher:
             with task_steps() as steps:

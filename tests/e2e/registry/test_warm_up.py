@@ -15,6 +15,8 @@ from tests.support.e2e.commands import run_command
 from tests.support.prometheus import Prometheus, StartPrometheus
 from tests.support.registry.sqlite_store import write_earlier_store
 
+pytestmark = pytest.mark.real("prometheus")
+
 HOSTS = [f"web-{number}" for number in range(4)]
 WARM_UP_SECONDS = 8
 SOON_SECONDS = 30.0
@@ -101,7 +103,6 @@ def registry(daemons: Daemons, tmp_path: Path) -> Daemon:
     return registry
 
 
-@pytest.mark.real("prometheus")
 @pytest.mark.parametrize("harm", [lost, not_mounted, yesterday_copied, yesterday_restored])
 def test_prometheus_keeps_all_targets_over(
     registry: Daemon, prometheus: StartPrometheus, harm: Callable[[Daemon], None]

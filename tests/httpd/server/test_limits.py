@@ -9,6 +9,10 @@ from httpd.server.framing import MAX_HEAD_BYTES
 from httpd.server.handshakes import MAX_HANDSHAKES
 from httpd.server.unfinished import MAX_UNFINISHED_BYTES
 from registry import message
+from registry.answers import readers
+from registry.api.queries import MAX_FILTERS
+from registry.api.watch import MAX_WATCHERS
+from registry.errors import STATUS_BY_ERROR, TooManyReaders
 from tests.support.pages import Page
 
 
@@ -41,4 +45,12 @@ def test_the_limits_are_as_the_page_tells_them() -> None:
         "a client that reads nothing of its answer": [timeouts.stall],
         "requests that are not complete": [MAX_UNFINISHED_BYTES / 2**20],
         "connections": [ServerSettings(listen="a:1").max_connections],
+        "a registry's large answers": [
+            readers.MAX_HELD_BYTES / 2**20,
+            readers.WAIT_SECONDS,
+            STATUS_BY_ERROR[TooManyReaders],
+            readers.PATIENCE_SECONDS,
+        ],
+        "clients that watch": [MAX_WATCHERS],
+        "filters of `GET /nodes`": [MAX_FILTERS],
     }

@@ -137,11 +137,16 @@ async def test_a_client_that_left_is_not_worked_for_any_longer(
 async def test_a_client_that_is_one_too_many_has_no_say_in_how_long_it_stays(
     spoken: TransportTls,
 ) -> None:
+    api = SampleApi()
     async with (
-        sample_server(tls=spoken.server, max_connections=1) as address,
-        slow_client(address, spoken.client),
-        slow_client(address, spoken.client) as client,
-        asyncio.timeout(20),  # TLS itself waits for thirty seconds
+        sample_server(api=api, tls=spoken.server, max_connections=1) as address,
+        slow_client(address, spoken.client) as busy,
     ):
-        while await client.take():
-            pass
+        await busy.send(asking("/sized/10000000"))
+        await api.sized_begun.wait()
+        async with (
+            slow_client(address, spoken.client) as client,
+            asyncio.timeout(20),  # TLS itself waits for thirty seconds
+        ):
+            while await client.take():
+                pass

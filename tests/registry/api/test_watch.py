@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.examples import share_of
 from tests.support.registry.in_process import InProcessRegistry, in_process_registry
 from tests.support.registry.watcher import Watcher, without_time
 
@@ -191,7 +192,7 @@ async def test_after_any_number_of_lost_connections_a_watcher_knows_what_the_lis
 
         changing = [asyncio.create_task(change()) for _ in range(3)]
         watchers = [Watcher(registry.address), Watcher(registry.address, "&label=service:a")]
-        for _ in range(100):
+        for _ in range(share_of(100)):
             for watcher in watchers:
                 await watcher.follow(events=chance.randrange(1, 120))
         done = True

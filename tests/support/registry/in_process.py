@@ -153,6 +153,7 @@ async def in_process_registry(
     level: str = "info",
     tls: ServerTls | None = None,
     lane: bool = True,
+    record_audit: bool = True,
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
 ) -> AsyncIterator[InProcessRegistry]:
     """Run a registry while the context is open; without the lane, aiohttp answers everything."""
@@ -177,7 +178,8 @@ async def in_process_registry(
     def record(change: Change) -> None:
         audit.append((change.kind, change.node.hostname, change.source))
 
-    components.events.subscribe(record, AUDITED)
+    if record_audit:
+        components.events.subscribe(record, AUDITED)
     keyring = Keyring(KEYS, derived=NodeKeyCallers(NodeKeys([NODE_SECRET])))
     app = build_application(
         components,
