@@ -29,7 +29,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from probe import Probe
+from probe import Probe, ProbeOptions
 from simulated import Fleet, Tally, percentiles
 
 from dev.waiting import until
@@ -236,7 +236,7 @@ async def measure(
     await fleet.start()
     await asyncio.sleep(3)
     gc.freeze()  # keeps the garbage collector from traversing ten thousand hosts
-    prober = Probe(registry.url, key=KEY, verify=registry.verify, cert=registry.cert)
+    prober = Probe(ProbeOptions(registry.url, KEY, registry.verify, registry.cert))
     restless = asyncio.create_task(fleet.churn())
     watching_itself = asyncio.create_task(tally.measure_stalls())
     with ExitStack() as stack:

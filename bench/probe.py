@@ -4,8 +4,22 @@ import multiprocessing
 import time
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from typing import NamedTuple
 
 import requests
+
+
+class ProbeOptions(NamedTuple):
+    """What a probe reports to, and the pause between two heartbeats.
+
+    `verify` is a CA bundle, or empty for the system's; `cert` is a certificate and its key.
+    """
+
+    url: str
+    key: str
+    verify: str
+    cert: tuple[str, str] | None
+    interval_seconds: float = 0.1
 
 
 class Probe:
@@ -14,10 +28,10 @@ class Probe:
     Latencies that the simulator measures include the time in which it is busy with other hosts.
     """
 
-    def __init__(self, url: str, *, key: str, verify: str, cert: tuple[str, str] | None) -> None:
+    def __init__(self, options: ProbeOptions) -> None:
         self._ours, theirs = multiprocessing.Pipe()
         self._process = multiprocessing.get_context("spawn").Process(
-            target=probe, args=(url, key, verify, cert, theirs), daemon=True
+            target=probe, args=(options, theirs), daemon=True
         )
         self._process.start()
 
@@ -32,8 +46,9 @@ class Probe:
         self._process.terminate()
 
 
-def probe(url: str, key: str, verify: str, cert: tuple[str, str] | None, pipe: Connection) -> None:
-    """Report ten times a second, every other time with a change; send the latencies on request."""
+def probe(options: ProbeOptions, pipe: Connection) -> None:
+    """Report after each interval, every other time with a change; send the latencies on request."""
+    url, key, verify, cert, interval_seconds = options
     session, number, latencies = requests.Session(), 0, []
     session.headers["Authorization"] = f"Bearer {key}"
     session.trust_env = False  # a CA bundle in the environment would override `verify`
@@ -46,7 +61,7 @@ def probe(url: str, key: str, verify: str, cert: tuple[str, str] | None, pipe: C
             answer = session.post(f"{url}/nodes/probe.fleet.test", json=heartbeat, timeout=10)
             if answer.ok:
                 latencies.append(time.monotonic() - began)
-        if pipe.poll(0.1):
+        if pipe.poll(interval_seconds):
             pipe.recv()
             pipe.send(latencies)
             latencies = []

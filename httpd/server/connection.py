@@ -1,70 +1,25 @@
 """One client's connection: its limits, and who answers its requests."""
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 
 from aiohttp import StreamReader, web
 
 from httpd.access_log import UNMATCHED
-from httpd.server.framing import MAX_HEAD_BYTES, Body, HeadTooLarge, body_after, take_head
-from httpd.server.lane import Lane
-from httpd.server.lane_connection import LaneConnection
+from httpd.server.framing import Body, HeadTooLarge, body_after, take_head
+from httpd.server.lane.connection import LaneConnection
+from httpd.server.lane.lane import Lane
 from httpd.server.limits import ConnectionLimiter
+from httpd.server.raw_responses import HEAD_TOO_LARGE, TOO_MANY_CONNECTIONS
 from httpd.server.tls_protocol import RAW_TRANSPORT
 from httpd.server.unfinished import UnfinishedRequests
 
-REFUSAL = (
-    b"HTTP/1.1 %b\r\nContent-Type: application/json\r\n%bServer: rollcall\r\n"
-    b"Connection: close\r\nContent-Length: %d\r\n\r\n%b"
-)
 READ_BUFFER_BYTES = 64 * 1024
 # What may wait behind a request that is not answered yet, before nothing more is read.
 MAX_BYTES_BEHIND = 64 * 1024
 # No handler keeps more of a body than this: a larger one is refused, or used as it arrives.
 MAX_KEPT_BODY_BYTES = 1024 * 1024
-
-
-def _refusal(status: bytes, text: bytes, headers: bytes = b"") -> bytes:
-    body = b'{"message":"%b"}' % text
-    return REFUSAL % (status, headers, len(body), body)
-
-
-TOO_MANY_CONNECTIONS = _refusal(
-    b"503 Service Unavailable", b"too many connections", b"Retry-After: 5\r\n"
-)
-HEAD_TOO_LARGE = _refusal(
-    b"431 Request Header Fields Too Large",
-    b"the request line and headers are larger than the limit of %d bytes" % MAX_HEAD_BYTES,
-)
-
-
-@contextmanager
-def relaxed_write_buffers(request: web.Request, *, high: int | None = None) -> Iterator[None]:
-    """While the context is open, let the next piece be made before the last one is all sent.
-
-    Up to ``high`` bytes may wait to be sent, asyncio's default if None.
-
-    A client that leaves in the middle ends it, which is no error.
-    """
-    layers = _layers(request.transport)
-    before = [layer.get_write_buffer_limits() for layer in layers]
-    for layer in layers:
-        layer.set_write_buffer_limits(high=high)
-    try:
-        with suppress(ConnectionError):
-            yield
-    finally:
-        if request.transport is not None:  # it is not lost
-            for layer, (low, high_before) in zip(layers, before, strict=True):
-                layer.set_write_buffer_limits(low=low, high=high_before)
-
-
-def _layers(transport: asyncio.WriteTransport | None) -> list[asyncio.WriteTransport]:
-    """Return a connection's transport, and the one below where that is TLS."""
-    if transport is None:
-        return []
-    return list(dict.fromkeys([transport, transport.get_extra_info(RAW_TRANSPORT, transport)]))
 
 
 class Responders:

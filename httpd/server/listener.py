@@ -16,7 +16,7 @@ from httpd.middleware import MIDDLEWARE
 from httpd.server.application import ApplicationServer
 from httpd.server.connection import HttpConnection, Responders
 from httpd.server.handshakes import HandshakeScheduler
-from httpd.server.lane import Endpoint, Lane
+from httpd.server.lane.lane import Endpoint, Lane
 from httpd.server.limits import ConnectionLimiter, Timeouts
 from httpd.server.open_files import raise_open_file_limit
 from httpd.server.tls import ServerTls

@@ -7,7 +7,7 @@ import msgspec
 from httpd.auth import Caller
 from httpd.bodies import decode
 from httpd.errors import BadInput
-from httpd.server.lane import Peer, Reply, Respond
+from httpd.server.lane.lane import Peer, Reply, Respond
 from registry.api.access import may_report
 from registry.api.nodes import source_of
 from registry.errors import STATUS_BY_ERROR

@@ -1,14 +1,13 @@
 """Conditional and compressed answers: ETag, If-None-Match, Accept-Encoding."""
 
-import socket
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 
 from aiohttp import web
 
 from httpd.bodies import SERVER
-from httpd.server.connection import relaxed_write_buffers
+from httpd.server.write_buffers import bounded_buffers
 from registry.answers.compression import COMPRESSORS, Compression
 from registry.answers.encoding import PIECE_BYTES, LargeBody
 from registry.answers.readers import NOTHING, Expected, Reader, Readers
@@ -16,8 +15,6 @@ from registry.answers.time_slices import TimeSlices
 
 # Larger bodies are sent in pieces, as fast as the client reads.
 MAX_UNSTREAMED_BYTES = 2 * PIECE_BYTES
-# What the kernel may hold of a large answer for each reader. It doubles this.
-SEND_BUFFER_BYTES = 64 * 1024
 # A client that names no preference for the identity prefers any coding that it names.
 IDENTITY = "identity"
 
@@ -79,7 +76,7 @@ class Answers:
         if request.method == "HEAD":
             await response.prepare(request)
             return response
-        with bounded_buffers(request):
+        with bounded_buffers(request, high=PIECE_BYTES):
             await response.prepare(request)
             await self._send_pieces(response, body)
             await response.write_eof()
@@ -93,16 +90,6 @@ class Answers:
             if piece is None:
                 return
             await response.write(piece)
-
-
-@contextmanager
-def bounded_buffers(request: web.Request) -> Iterator[None]:
-    """While the context is open, bound what waits to be sent, here and in the kernel."""
-    if request.transport is not None:
-        connection = request.transport.get_extra_info("socket")
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-    with relaxed_write_buffers(request, high=PIECE_BYTES):
-        yield
 
 
 def entity_tag(digest: bytes, coding: str | None = None) -> str:

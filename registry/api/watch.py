@@ -9,10 +9,10 @@ from aiohttp import web
 
 from httpd.bodies import SERVER
 from httpd.middleware import MIDDLEWARE
+from httpd.server.write_buffers import bounded_buffers
 from registry.answers.encoding import PIECE_BYTES, in_pieces
 from registry.answers.time_slices import TimeSlices
 from registry.answers.wakeups import Wakeups
-from registry.api.representation import bounded_buffers
 from registry.errors import NotLoaded, StoreUnavailable, TooManyReaders
 from registry.nodes.directory import Directory, Entry
 from registry.nodes.filters import Filters
@@ -74,7 +74,7 @@ class Watch:
         response = web.StreamResponse(headers=HEADERS)
         self._watchers += 1
         try:
-            with bounded_buffers(request):
+            with bounded_buffers(request, high=PIECE_BYTES):
                 await response.prepare(request)
                 if request.method != "HEAD":
                     await self._send(request, response, filters)

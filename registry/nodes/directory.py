@@ -7,9 +7,9 @@ from operator import attrgetter
 
 import msgspec
 
+from registry.answers.sorted_blocks import BlockItem, SortedBlocks
 from registry.message import Heartbeat, Node
 from registry.nodes.ages import Ages
-from registry.nodes.sorted_blocks import BlockItem, SortedBlocks
 from registry.store.protocol import Row
 
 AGENT_ID = "agent.id"

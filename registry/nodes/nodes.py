@@ -2,10 +2,7 @@
 
 import asyncio
 import itertools
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
 
 from msgspec import UNSET
 
@@ -32,31 +29,10 @@ from registry.nodes.directory import (
 )
 from registry.nodes.events import REGISTRY, Change, ChangeKind, NodeEvents, Source
 from registry.nodes.freshness import Clocks
+from registry.nodes.heartbeats import HeartbeatCounts, HeartbeatResult
 from registry.store.protocol import Heard, NodeStore, Row
 
 MAX_DELETED_AT_ONCE = 200
-# How many nodes become stale, or are forgotten, in one step.
-MAX_AGED_AT_ONCE = 20
-
-
-@dataclass(slots=True)
-class HeartbeatCounts:
-    """Heartbeats since the start that changed nothing, or were refused. The rest are events."""
-
-    unchanged: int = 0
-    store_failures: int = 0
-    refused: Counter[type[Exception]] = field(default_factory=Counter)
-
-
-class HeartbeatResult(NamedTuple):
-    """The answer to a heartbeat: a JSON array of the node.
-
-    It must not be sent before `durable` is done, which may raise StoreUnavailable. If `durable` is
-    None, it can be sent at once.
-    """
-
-    response: bytes
-    durable: asyncio.Future[None] | None = None
 
 
 class Nodes:
@@ -289,11 +265,11 @@ class Nodes:
         if isinstance(self._unavailable_error, NotLoaded):
             return False
         now = self._monotonic()
-        silent = _oldest(self._directory.fresh(), lambda entry: self._is_stale(entry, now))
+        silent = self._directory.fresh().oldest(lambda entry: self._is_stale(entry, now))
         for entry in silent:
             self._directory.mark_stale(entry)
             self._events.publish(Change(ChangeKind.STALE, entry, REGISTRY))
-        expired = _oldest(self._directory.stale(), lambda entry: self._is_expired(entry, now))
+        expired = self._directory.stale().oldest(lambda entry: self._is_expired(entry, now))
         for entry in expired:
             self._forget(entry.hostname, ChangeKind.EXPIRED, REGISTRY)
             self._expired[entry.hostname] = None
@@ -369,15 +345,3 @@ class Nodes:
             self._unavailable_error = None
         elif isinstance(error, StoreUnavailable):
             self._unavailable_error = error
-
-
-def _oldest(entries: Iterable[Entry], choose: Callable[[Entry], bool | None]) -> list[Entry]:
-    """Return some of the entries, up to the first of which `choose` says no; None skips one."""
-    chosen: list[Entry] = []
-    for entry in entries:
-        verdict = choose(entry)
-        if verdict is False or len(chosen) == MAX_AGED_AT_ONCE:
-            break
-        if verdict:
-            chosen.append(entry)
-    return chosen

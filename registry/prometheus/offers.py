@@ -2,8 +2,8 @@
 
 import msgspec
 
+from registry.answers.sorted_blocks import BlockItem
 from registry.nodes.directory import Entry
-from registry.nodes.sorted_blocks import BlockItem
 from registry.prometheus.targets import (
     TOO_LARGE,
     NodeTargets,

@@ -13,8 +13,8 @@ from registry.answers.encoding import (
     array_parts,
     in_pieces,
 )
+from registry.answers.sorted_blocks import Block, SortedBlocks
 from registry.nodes.directory import Directory
-from registry.nodes.sorted_blocks import Block, SortedBlocks
 from registry.prometheus.offers import Offer, encoded_meta_labels
 
 TargetFormat = Literal["flat", "nested"]

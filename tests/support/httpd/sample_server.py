@@ -20,10 +20,10 @@ from httpd.bodies import (
     request_body,
 )
 from httpd.metrics import RequestMetrics, new_metrics
-from httpd.server.connection import relaxed_write_buffers
 from httpd.server.limits import Timeouts
 from httpd.server.listener import DEFAULT_TIMEOUTS, listening
 from httpd.server.tls import ServerTls
+from httpd.server.write_buffers import relaxed_write_buffers
 
 READER = "reader-key-0123456789"
 WRITER = "writer-key-0123456789"

@@ -6,8 +6,8 @@ from functools import partial
 from typing import Protocol
 
 from httpd.client_certificates import names_in
-from httpd.server.lane import Accepted, Lane, Peer
-from httpd.server.plain_head import MAX_HEAD_BYTES
+from httpd.server.lane.lane import Accepted, Lane, Peer
+from httpd.server.lane.plain_head import MAX_HEAD_BYTES
 
 # A request that is not whole by then is left to aiohttp, which has time limits of its own.
 WHOLE_REQUEST_SECONDS = 2.0

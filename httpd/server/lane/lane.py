@@ -21,7 +21,7 @@ from httpd.auth import Caller
 from httpd.bodies import SERVER
 from httpd.errors import Problem
 from httpd.middleware import Middleware
-from httpd.server.plain_head import parse_plain_head
+from httpd.server.lane.plain_head import parse_plain_head
 
 # Nothing here needs unquoting or normalising, so that the router would find the same.
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from registry.answers.encoding import EncodedRun, join_values
-from registry.nodes.sorted_blocks import Block, BlockItem, SortedBlocks
+from registry.answers.sorted_blocks import Block, BlockItem, SortedBlocks
 
 MAX_ITEMS = 4
 FORM = "form"

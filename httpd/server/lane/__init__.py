@@ -1,0 +1,1 @@
+"""The lane: plain requests of one route, answered before aiohttp."""
