@@ -30,6 +30,23 @@ class LargeBody(Protocol):
         """Return how much memory is held for the readers alone."""
 
 
+class WholeBody:
+    """A body that is in memory as a whole, for one reader."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self.digest = b""
+        self.size = len(content)
+
+    def pieces(self) -> Iterator[bytes]:
+        """Return the content in pieces."""
+        return in_pieces([self._content])
+
+    def held_bytes(self) -> int:
+        """Return its size."""
+        return self.size
+
+
 class EncodedRun(NamedTuple):
     """JSON values with commas between them, in parts, and a digest of these bytes."""
 

@@ -20,6 +20,7 @@ from registry.message import (
 )
 from registry.nodes.nodes import Nodes
 
+MAX_LANE_BODY_BYTES = 48 * 1024
 REFUSALS: tuple[type[Exception], ...] = (BadInput, *STATUS_BY_ERROR)
 
 
@@ -44,6 +45,8 @@ class HeartbeatEndpoint:
     def _report(self, hostname: str, caller: Caller, peer: Peer, body: bytes) -> Reply | None:
         """Take a heartbeat, or return None before anything has changed."""
         nodes = self._nodes
+        if len(body) > MAX_LANE_BODY_BYTES:  # so is the answer, which is to be sent in pieces
+            return None
         if nodes.unavailable_reason is not None:
             return None
         if peer.names is not None and hostname not in peer.names:

@@ -10,7 +10,6 @@ from httpd.auth import Caller, caller
 from httpd.bodies import (
     BodyLimits,
     decode,
-    encoded_json_response,
     message_response,
     query,
     request_body,
@@ -78,9 +77,9 @@ class NodesApi:
         """Answer 200 with an array of the one node, or 404."""
         query(request, ())
         entry = await self._queries.entry(_hostname(request))
-        return encoded_json_response(b"[%b]" % entry.encoded())
+        return await self._answers.respond_with_node(request, b"[%b]" % entry.encoded())
 
-    async def report(self, request: web.Request) -> web.Response:
+    async def report(self, request: web.Request) -> web.StreamResponse:
         """Accept a heartbeat; answer 200 with an array of the node once it is durable.
 
         409 if a fresh host with another identity has the name, 503 if the store takes nothing.
@@ -91,12 +90,13 @@ class NodesApi:
         body = request_body(request)
         unchanged = self._nodes.accept_unchanged(hostname, body, source)
         if unchanged is not None:
-            return encoded_json_response(unchanged)
+            return await self._answers.respond_with_node(request, unchanged)
         heartbeat = decode(body, self._heartbeats, has_unique_keys=has_unique_keys)
         operator = "write" in caller(request).allow
-        return encoded_json_response(
-            await self._nodes.accept_durably(hostname, heartbeat, body, source, operator=operator)
+        response = await self._nodes.accept_durably(
+            hostname, heartbeat, body, source, operator=operator
         )
+        return await self._answers.respond_with_node(request, response)
 
     async def forget(self, request: web.Request) -> web.Response:
         """Forget a node; answer 200 with a Message, or 404.

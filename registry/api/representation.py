@@ -6,10 +6,10 @@ from http import HTTPStatus
 
 from aiohttp import web
 
-from httpd.bodies import SERVER
+from httpd.bodies import JSON_HEADERS, SERVER
 from httpd.server.write_buffers import bounded_buffers
 from registry.answers.compression import COMPRESSORS, Compression
-from registry.answers.encoding import PIECE_BYTES, LargeBody
+from registry.answers.encoding import PIECE_BYTES, LargeBody, WholeBody
 from registry.answers.readers import NOTHING, Expected, Reader, Readers
 from registry.answers.time_slices import TimeSlices
 
@@ -64,6 +64,15 @@ class Answers:
             body = await self._compression.compressed(body, coding)
             self._readers.attach(reader, body)
         return await self._send(request, body, sent)
+
+    async def respond_with_node(self, request: web.Request, content: bytes) -> web.StreamResponse:
+        """Answer 200 with the array of one node. Raises TooManyReaders if it is large."""
+        body = WholeBody(content)
+        if body.size <= MAX_UNSTREAMED_BYTES:
+            return await self._send(request, body, JSON_HEADERS)
+        async with self.reading(request, expected=Expected(id(body), body.size)) as reader:
+            self._readers.attach(reader, body)
+            return await self._send(request, body, JSON_HEADERS)
 
     async def _send(
         self, request: web.Request, body: LargeBody, headers: Mapping[str, str]

@@ -126,8 +126,7 @@ async def siege(registry: Daemon) -> None:
         assert min(sizes) > NODES
         for task in reading:
             task.cancel()
-        watched = await asyncio.gather(*reading, return_exceptions=True)
-        assert all(isinstance(end, asyncio.CancelledError) for end in watched)
+        await asyncio.wait(reading)
 
 
 @pytest.mark.usefixtures("many_files")
