@@ -186,6 +186,8 @@ UNPACK: dict[str | None, Callable[[bytes], bytes]] = {
         ("zstd;q=0.1, gzip;q=0.9", "gzip"),
         ("gzip;q=0, zstd;q=0.0", None),
         ("gzip;q=x", None),
+        ("identity, gzip;q=0.1", None),
+        ("identity;q=0.5, gzip;q=0.5", "gzip"),
         ("br", None),
         ("identity", None),
         ("*", None),
