@@ -20,6 +20,10 @@ CHUNKED = re.compile(rb"\r\ntransfer-encoding:", re.IGNORECASE)
 CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[\w.-]+(?:=(?:[\w.-]+|\"[\w. -]*\"))?)*\r\n")
 TRAILER = re.compile(rb"[\w!#$%&'*+.^`|~-]+:[\t -~\x80-\xff]*\r\n")
 MAX_CHUNK_LINE_BYTES = 1024
+# A line costs some microseconds, and strangers may send them: so a body has few small chunks.
+MAX_SMALL_CHUNKS = 500
+CHUNK_BYTES = 256
+MAX_TRAILERS = 100
 END_OF_LINE = b"\r\n"
 
 
@@ -106,7 +110,7 @@ class ChunkedBody:
 
     def __init__(self) -> None:
         self.is_complete = self.is_malformed = False
-        self._left = 0
+        self._left = self._size = self._chunks = self._trailers = 0
         self._line = bytearray()
         self._end_line = self._end_size_line
 
@@ -142,11 +146,16 @@ class ChunkedBody:
             self.is_malformed = True
             return
         self._left = int(size[1], 16)
+        self._size += self._left
+        self._chunks += 1
+        self.is_malformed = self._chunks > MAX_SMALL_CHUNKS + self._size // CHUNK_BYTES
         self._end_line = self._end_chunk if self._left else self._end_trailer
 
     def _end_chunk(self, _line: bytes) -> None:
         self._end_line = self._end_size_line
 
     def _end_trailer(self, line: bytes) -> None:
+        self._trailers += 1
         self.is_complete = line == END_OF_LINE
-        self.is_malformed = not self.is_complete and TRAILER.fullmatch(line) is None
+        is_trailer = TRAILER.fullmatch(line) is not None and self._trailers <= MAX_TRAILERS
+        self.is_malformed = not (self.is_complete or is_trailer)

@@ -68,10 +68,14 @@ class Compression:
         if body.size <= MAX_INLINE_BYTES:
             return CompressedBody(body, coding)
         tasks = self._tasks.setdefault(body, {})
-        if coding not in tasks:
+        if coding not in tasks or _has_failed(tasks[coding]):
             tasks[coding] = asyncio.create_task(self._compress(body, coding))
         return await asyncio.shield(tasks[coding])
 
     async def _compress(self, body: LargeBody, coding: str) -> CompressedBody:
         async with self._one_at_a_time:
             return await asyncio.to_thread(CompressedBody, body, coding)
+
+
+def _has_failed(task: asyncio.Task[CompressedBody]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)

@@ -16,6 +16,7 @@ READER_BYTES = 128 * 1024
 PATIENCE_SECONDS = 60.0
 WAIT_SECONDS = 10.0
 LOOK_AGAIN_SECONDS = 1.0
+REFUSAL = "too many clients are reading large answers at present; ask again, or for pages"
 
 
 class Expected(NamedTuple):
@@ -81,6 +82,11 @@ class Readers:
         reader.body = body
         self._changed.set()
 
+    def require_room(self) -> None:
+        """Raise TooManyReaders if more is held than allowed, and by more than one reader."""
+        if len(self._readers) > 1 and self.held_bytes() > self._max_held_bytes:
+            raise TooManyReaders(REFUSAL)
+
     def held_bytes(self) -> int:
         """Return the memory that all readers hold; a body that several read counts once."""
         bodies = {id(reader.body): reader.body for reader in self._readers if reader.body}
@@ -98,9 +104,7 @@ class Readers:
                 while not self._has_room(expected):
                     await self._wait_for_change()
         except TimeoutError as error:
-            raise TooManyReaders(
-                "too many clients are reading large answers at present; ask again, or for pages"
-            ) from error
+            raise TooManyReaders(REFUSAL) from error
 
     async def _wait_for_change(self) -> None:
         oldest = next(iter(self._readers))

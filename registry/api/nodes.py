@@ -90,13 +90,13 @@ class NodesApi:
         body = request_body(request)
         unchanged = self._nodes.accept_unchanged(hostname, body, source)
         if unchanged is not None:
-            return await self._answers.respond_with_node(request, unchanged)
+            return await self._answers.confirm(request, unchanged)
         heartbeat = decode(body, self._heartbeats, has_unique_keys=has_unique_keys)
         operator = "write" in caller(request).allow
         response = await self._nodes.accept_durably(
             hostname, heartbeat, body, source, operator=operator
         )
-        return await self._answers.respond_with_node(request, response)
+        return await self._answers.confirm(request, response)
 
     async def forget(self, request: web.Request) -> web.Response:
         """Forget a node; answer 200 with a Message, or 404.

@@ -63,16 +63,20 @@ class Answers:
             sent["Content-Encoding"] = coding
             body = await self._compression.compressed(body, coding)
             self._readers.attach(reader, body)
+            self._readers.require_room()
         return await self._send(request, body, sent)
 
     async def respond_with_node(self, request: web.Request, content: bytes) -> web.StreamResponse:
         """Answer 200 with the array of one node. Raises TooManyReaders if it is large."""
-        body = WholeBody(content)
-        if body.size <= MAX_UNSTREAMED_BYTES:
-            return await self._send(request, body, JSON_HEADERS)
-        async with self.reading(request, expected=Expected(id(body), body.size)) as reader:
-            self._readers.attach(reader, body)
-            return await self._send(request, body, JSON_HEADERS)
+        if len(content) <= MAX_UNSTREAMED_BYTES:
+            return await self.confirm(request, content)
+        async with self.reading(request, expected=Expected(id(content), len(content))) as reader:
+            self._readers.attach(reader, WholeBody(content))
+            return await self.confirm(request, content)
+
+    async def confirm(self, request: web.Request, content: bytes) -> web.StreamResponse:
+        """Answer 200 with JSON to a request that took effect, whoever else reads."""
+        return await self._send(request, WholeBody(content), JSON_HEADERS)
 
     async def _send(
         self, request: web.Request, body: LargeBody, headers: Mapping[str, str]

@@ -1,5 +1,6 @@
 """GET /nodes?watch=true: the nodes, and then their changes, as server-sent events."""
 
+import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Literal
@@ -16,7 +17,7 @@ from registry.answers.wakeups import Wakeups
 from registry.errors import NotLoaded, StoreUnavailable, TooManyReaders
 from registry.nodes.directory import Directory, Entry
 from registry.nodes.filters import Filters
-from registry.nodes.history import ChangeHistory, EventKind, PastChange, Position
+from registry.nodes.history import MAX_BYTES_AT_ONCE, ChangeHistory, EventKind, PastChange, Position
 from registry.nodes.queries import NodeQueries
 
 COMMENT_SECONDS = 15.0
@@ -97,19 +98,20 @@ class Watch:
         if position is None:
             position = Position(self._history.last, "")
             await response.write(b"".join(self._event("reset", [b"{}"], position)))
+        silent_since = time.monotonic()
         while keyring.version == version and not self._wakeups.is_closed:
             self._queries.require_available()
             async with self._slices.turn():
                 parts, position = self._following(position, filters)
             for piece in in_pieces(parts):
                 await response.write(piece)
-            if not parts and self._is_up_to_date(position):
-                await self._wait(response, position)
-
-    async def _wait(self, response: web.StreamResponse, position: Position) -> None:
-        """Wait for a change. After some time without one, send a comment, with the present id."""
-        if not await self._wakeups.wait(COMMENT_SECONDS):
-            await response.write(b": \nid: %b\n\n" % self._id(position))
+            silent_seconds = time.monotonic() - silent_since
+            if parts or silent_seconds >= COMMENT_SECONDS:
+                if not parts:  # the id is that of now, though no event of it was for this client
+                    await response.write(b": \nid: %b\n\n" % self._id(position))
+                silent_since = time.monotonic()
+            elif self._is_up_to_date(position):
+                await self._wakeups.wait(COMMENT_SECONDS - silent_seconds)
 
     def _is_up_to_date(self, position: Position) -> bool:
         return position == Position(self._history.last)
@@ -153,12 +155,14 @@ class Watch:
             return [], position
         parts: Parts = []
         matches = filters.matcher()
+        scanned = 0
         following = Position(position.number)
         for entry in self._unlisted(position.listed, again=position.again):
             following = Position(position.number, entry.hostname)
             if matches(entry.head, entry.labels_start()):
                 parts += self._node_events(entry, following)
-            if sum(map(len, parts)) > PIECE_BYTES:
+            scanned += len(entry.head)
+            if scanned > MAX_BYTES_AT_ONCE:
                 break
         return parts, following
 

@@ -10,6 +10,7 @@ from registry.nodes.events import Change, ChangeKind
 
 MIN_CHANGES = 10_000
 MAX_BYTES = 32 * 1024 * 1024
+MAX_BYTES_AT_ONCE = 128 * 1024
 
 ID = re.compile(
     r"(?P<run>[0-9a-f]{8})-(?P<number>[0-9]{1,18})(-(?P<listed>[a-z0-9._-]{0,253})(?P<again>\+)?)?"
@@ -86,18 +87,28 @@ class ChangeHistory:
         node = change.node
         kind = EVENT_KINDS[change.kind]
         self._changes.append((kind, node.hostname, node.head, node.last_update, change.before))
-        self._bytes += len(node.head)
+        self._bytes += len(node.head) + len(change.before or b"")
         if len(self._changes) >= 2 * self._min_changes:
             self._drop(self._min_changes)
         elif self._bytes > self._max_bytes:
             self._drop((len(self._changes) + 1) // 2)
 
     def after(self, number: int, limit: int) -> list[PastChange] | None:
-        """Return the next changes after a number, at most `limit`; None if it is too old."""
+        """Return the next changes after a number, at most `limit`; None if it is too old.
+
+        There are fewer where they are large.
+        """
         start = number - self._dropped
         if start < 0:
             return None
-        return [PastChange(*change) for change in self._changes[start : start + limit]]
+        found: list[PastChange] = []
+        size = 0
+        for change in self._changes[start : start + limit]:
+            found.append(PastChange(*change))
+            size += len(found[-1].head)
+            if size > MAX_BYTES_AT_ONCE:
+                break
+        return found
 
     def id_of(self, position: Position) -> str:
         """Return the id of a position."""
@@ -117,6 +128,8 @@ class ChangeHistory:
         return Position(number, match["listed"], again=match["again"] is not None)
 
     def _drop(self, count: int) -> None:
-        self._bytes -= sum(len(head) for _, _, head, _, _ in self._changes[:count])
+        self._bytes -= sum(
+            len(head) + len(before or b"") for _, _, head, _, before in self._changes[:count]
+        )
         del self._changes[:count]
         self._dropped += count

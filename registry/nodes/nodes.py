@@ -33,6 +33,7 @@ from registry.nodes.heartbeats import HeartbeatCounts, HeartbeatResult
 from registry.store.protocol import Heard, NodeStore, Row
 
 MAX_DELETED_AT_ONCE = 200
+MAX_TOUCHED_AT_ONCE = 1000
 
 
 class Nodes:
@@ -213,7 +214,6 @@ class Nodes:
         If there were none, write now and then all the same: after a crash, ages go on from the
         last write. While the store is unavailable, each call tries it again.
         """
-        await self._delete_expired()
         now = self._monotonic()
         due = (
             self._touched
@@ -223,15 +223,25 @@ class Nodes:
         if isinstance(self._unavailable_error, NotLoaded) or not due:
             return
         self._last_flush = now
-        touched, self._touched = self._touched, {}
-        entries = [entry for name in touched if (entry := self._directory.get(name)) is not None]
+        left = len(self._touched)
+        while await self._touch_some() and left > MAX_TOUCHED_AT_ONCE:
+            left -= MAX_TOUCHED_AT_ONCE
+
+    async def _touch_some(self) -> bool:
+        """Tell the store of some nodes that were heard of; return whether it took them."""
+        hostnames = list(itertools.islice(self._touched, MAX_TOUCHED_AT_ONCE))
+        for hostname in hostnames:
+            del self._touched[hostname]
+        entries = [entry for name in hostnames if (entry := self._directory.get(name)) is not None]
         rows = [Heard(entry.hostname, entry.last_update, entry.address) for entry in entries]
         try:
             await self._store.touch(rows, self._update_availability)
         except StoreUnavailable:
-            self._touched = touched | self._touched
+            self._touched |= dict.fromkeys(hostnames)
+            return False
+        return True
 
-    async def _delete_expired(self) -> None:
+    async def delete_expired(self) -> None:
         """Delete expired nodes from the store, some at a time.
 
         If this fails, the next start reads the node again, and it expires again.

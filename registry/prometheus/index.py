@@ -39,7 +39,7 @@ class TargetIndex:
         self._reading_hostname = ""
         self._refreshed = 0  # how many nodes were read since the start
         self._lru = AnswerLru()
-        self._answers = SharedWork[tuple[str, TargetFormat], TargetList]()
+        self._answers = SharedWork[tuple[Service, TargetFormat], TargetList]()
         self.remarks: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -70,9 +70,10 @@ class TargetIndex:
         answer = found.answers.get(target_format)
         if answer is None or answer.version != found.offers.version:
             answer = await self._answers.get(
-                (service, target_format), lambda: self._encode(found, target_format)
+                (found, target_format), lambda: self._encode(found, target_format)
             )
-        self._lru.record_use(found, target_format, answer.size)
+        if self._services.get(service) is found:
+            self._lru.record_use(found, target_format, answer.size)
         return answer
 
     async def refresh(self) -> None:

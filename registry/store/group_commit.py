@@ -11,7 +11,8 @@ from registry.errors import StoreUnavailable
 from registry.store.protocol import DoneCallback, Observe
 
 T = TypeVar("T")
-MAX_BATCH_OPERATIONS = 1000
+# What follows from so many takes the loop some milliseconds.
+MAX_BATCH_OPERATIONS = 250
 
 Write = Callable[[Sequence[T]], Sequence[Exception | None]]
 

@@ -136,7 +136,7 @@ async def age_half(registry: InProcessRegistry) -> tuple[float, float]:
     assert nodes.state_counts() == (NODES // 2, 0)
     for entry in silent:
         directory.put(entry, heard=registry.clock.uptime)
-    await nodes.flush()
+    await nodes.delete_expired()
     gc.freeze()
     return max(stale), max(expired)
 

@@ -85,6 +85,31 @@ def test_broken_chunks_are_noticed(framed: bytes) -> None:
     assert not body.is_complete
 
 
+@pytest.mark.parametrize("size", [1, 8, 64])
+def test_small_chunks_are_few(size: int) -> None:
+    data = (b"%x\r\n" % size + b"x" * size + b"\r\n") * 2000
+    body = body_of(CHUNKED)
+    taken = body.take(bytearray(data))
+
+    assert body.is_malformed
+    assert taken.count(b"\r\n") < 2000
+    some = body_of(CHUNKED)
+    some.take(bytearray(data[: len(data) // 5]))
+    assert not some.is_malformed
+
+
+def test_trailers_are_few() -> None:
+    body = body_of(CHUNKED)
+    body.take(bytearray(b"0\r\n" + b"a: b\r\n" * 200))
+    assert body.is_malformed
+
+
+def test_a_large_body_may_have_many_chunks() -> None:
+    body = body_of(CHUNKED)
+    body.take(bytearray(b"400\r\n" + b"x" * 0x400 + b"\r\n") * 5000)
+    assert not body.is_malformed
+
+
 @pytest.mark.parametrize("nothing", [b"", b"Content-Length: 0\r\n", b"X-Content-Length: 5\r\n"])
 def test_without_a_length_there_is_no_body(nothing: bytes) -> None:
     assert body_after(HEAD + nothing + b"\r\n") is None

@@ -171,6 +171,22 @@ async def test_who_resumes_from_an_id_of_another_run_gets_all_nodes_again(
     assert [event.kind for event in watcher.events] == ["reset", "node"]
 
 
+@pytest.mark.real
+async def test_a_comment_comes_every_fifteen_seconds_although_others_change(
+    registry: InProcessRegistry,
+) -> None:
+    async with watching(registry, "&label=none") as watcher:
+        before = watcher.last_id
+        seconds = 0
+        while not watcher.comments:
+            await registry.post("web-1", [f"second:{seconds}"])
+            seconds += 1
+            await asyncio.sleep(1)
+        assert 14 <= seconds <= 40
+        await asyncio.sleep(0)
+        assert watcher.last_id != before
+
+
 async def test_after_any_number_of_lost_connections_a_watcher_knows_what_the_list_says() -> None:
     chance = random.Random(7)
     hosts = [f"h{number:03}" for number in range(400)]

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -172,6 +173,23 @@ async def test_an_answer_is_finished_although_nodes_change_all_the_time() -> Non
         changing.cancel()
 
     assert len(msgspec.json.decode(body)) == 3000
+
+
+@pytest.mark.parametrize("iterations", range(12))
+async def test_a_service_whose_last_node_left_is_a_new_one_when_another_comes(
+    iterations: int,
+) -> None:
+    fleet = IndexedNodes()
+    fleet.report("h1", PLAIN)
+    asking = [asyncio.create_task(fleet.ask("node")) for _ in range(2)]
+    for _ in range(iterations):
+        await asyncio.sleep(0)
+    fleet.remove("h1")
+    await fleet.index.refresh()
+    fleet.report("h2", PLAIN)
+
+    assert b"h2" in await fleet.ask("node")
+    await asyncio.gather(*asking)
 
 
 def test_the_answers_asked_for_longest_ago_are_let_go_of_and_the_last_is_kept() -> None:
