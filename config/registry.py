@@ -1,5 +1,6 @@
 """The settings of the registry."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import msgspec
@@ -37,10 +38,10 @@ class NodesSettings(Settings, frozen=True, kw_only=True):
     max_mib: NotNegative = 512
     changes_per_minute: NotNegative = 60
 
-    def __post_init__(self) -> None:
+    def mistakes(self) -> Iterator[str]:
         """Require that no node is forgotten before it is stale."""
         if 0 < self.expire_after_seconds < self.stale_after_seconds:
-            raise ValueError("`expire_after_seconds` must be 0 or at least `stale_after_seconds`")
+            yield "`expire_after_seconds` must be 0 or at least `stale_after_seconds`"
 
     @property
     def warm_up(self) -> int:
