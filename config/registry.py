@@ -7,6 +7,8 @@ import msgspec
 
 from config.server import PortNumber, Seconds, Secret, ServerSettings, Settings
 
+ALL_NODES = ("*",)
+
 
 class RegistryKey(Secret, frozen=True, kw_only=True):
     """An API key and its permissions.
@@ -17,7 +19,16 @@ class RegistryKey(Secret, frozen=True, kw_only=True):
 
     name: str
     allow: Annotated[tuple[Literal["read", "write", "register"], ...], msgspec.Meta(min_length=1)]
-    nodes: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] = ("*",)
+    nodes: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] = ALL_NODES
+
+    def mistakes(self) -> Iterator[str]:
+        """Require that ``nodes`` bounds a key: ``write`` allows every node, ``read`` every answer."""
+        yield from super().mistakes()
+        if self.nodes != ALL_NODES and ("write" in self.allow or "register" not in self.allow):
+            yield (
+                "`nodes` needs an `allow` with register and without write:"
+                " a key that may write may change every node"
+            )
 
 
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]

@@ -231,6 +231,24 @@ def test_all_mistakes_of_a_file_are_told_at_once_each_with_its_path(tmp_path: Pa
     )
 
 
+@pytest.mark.parametrize("allow", ["write", "read, write", "register, write", "read"])
+def test_nodes_of_a_key_that_they_cannot_bound_are_a_mistake(tmp_path: Path, allow: str) -> None:
+    text = f"keys: [{{name: a, value: b, allow: [{allow}], nodes: ['web-*']}}]"
+
+    with pytest.raises(ConfigError, match="`nodes` needs an `allow` with register and without") as (
+        refusal
+    ):
+        load(write(tmp_path, text), RegistrySettings)
+
+    assert ": keys[0]: " in str(refusal.value)
+
+
+def test_a_key_that_may_read_and_register_has_nodes(tmp_path: Path) -> None:
+    text = "keys: [{name: a, value: b, allow: [read, register], nodes: ['web-*']}]"
+
+    assert load(write(tmp_path, text), RegistrySettings).keys[0].nodes == ("web-*",)
+
+
 def test_a_rule_for_several_fields_is_told_beside_a_mistake_in_another_field(
     tmp_path: Path,
 ) -> None:

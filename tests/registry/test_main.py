@@ -55,6 +55,10 @@ def test_good_settings_pass_the_check_and_start_nothing(
         ({"keys": []}, "keys"),
         ({"keys": [{"name": "a", "value": "short", "allow": ["read"]}]}, "keys[0]"),
         ({"keys": [{"name": "a", "value": KEY, "allow": ["all"]}]}, "keys[0].allow[0]"),
+        (
+            {"keys": [{"name": "a", "value": KEY, "allow": ["write"], "nodes": ["web-*"]}]},
+            "keys[0]: `nodes`",
+        ),
         ({"store": "postgres://x"}, "store"),
         ({"colour": "red"}, "colour"),
         ({"nodes": {"stale_after_seconds": "90"}}, "nodes.stale_after_seconds"),
