@@ -38,6 +38,7 @@ from agent.state.lock import state_lock
 from agent.state.store import Store
 from config.address import listen_address
 from config.agent import NodeSettings
+from config.changes import log_pending_restarts
 from httpd.app import build_app
 from httpd.auth import Keyring
 from httpd.metrics import RequestMetrics, new_metrics
@@ -112,8 +113,7 @@ def _reload(
     heartbeat_builder.host = host(fresh.settings.node)
     keyring.replace(fresh.callers)
     reporter_group.request_report()
-    for name in changes_needing_restart(configuration.settings, fresh.settings):
-        log.warning("setting changed, restart to apply", setting=name)
+    log_pending_restarts(changes_needing_restart(configuration.settings, fresh.settings), log)
 
 
 def _apps(

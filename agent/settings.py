@@ -18,6 +18,7 @@ from agent.reporting.label_files import LabelFiles
 from config import VERSION
 from config.address import listen_address
 from config.agent import AgentSettings, AppsSettings, NodeSettings, RegistryConnectionSettings
+from config.changes import changed_settings
 from config.load import (
     ConfigError,
     InvalidSetting,
@@ -31,6 +32,7 @@ from httpd.server.tls import ServerTls, server_tls
 from registry.client.client import BadFile, ClientTls, RegistryClient
 from registry.message import Heartbeat, HostnameInvalid, label_error, normalise_hostname
 
+RELOADED = ("keys", "node.labels", "node.labels_dir", "node.kv", "node.advertise")
 SQLITE_PREFIX = "sqlite:///"
 DEFAULT_PORTS = {"http": 80, "https": 443}
 MAX_REQUEST_SECONDS = 10.0
@@ -153,17 +155,8 @@ class AgentConfiguration:
 
 
 def changes_needing_restart(before: AgentSettings, after: AgentSettings) -> list[str]:
-    """Return the names of settings that differ and are not applied by a reload."""
-    node = msgspec.structs.replace(
-        after.node,
-        labels=before.node.labels,
-        labels_dir=before.node.labels_dir,
-        kv=before.node.kv,
-        advertise=before.node.advertise,
-    )
-    rest = msgspec.structs.replace(after, keys=before.keys, node=node)
-    names = AgentSettings.__struct_fields__
-    return [name for name in names if getattr(rest, name) != getattr(before, name)]
+    """Return the paths of settings that differ and are not applied by a reload."""
+    return changed_settings(before, after, except_for=RELOADED)
 
 
 def _database(store: str) -> Path:

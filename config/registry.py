@@ -22,7 +22,7 @@ class RegistryKey(Secret, frozen=True, kw_only=True):
     nodes: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] = ALL_NODES
 
     def mistakes(self) -> Iterator[str]:
-        """Require that ``nodes`` bounds a key: ``write`` allows every node, ``read`` every answer."""
+        """Require that ``nodes`` bounds something: they hold only for ``register``."""
         yield from super().mistakes()
         if self.nodes != ALL_NODES and ("write" in self.allow or "register" not in self.allow):
             yield (

@@ -240,11 +240,12 @@ def test_keys_labels_and_kv_need_no_restart() -> None:
 @pytest.mark.parametrize(
     ("change", "name"),
     [
-        ({"node": {"hostname": "web-2"}}, "node"),
+        ({"node": {"hostname": "web-2"}}, "node.hostname"),
         ({"heartbeat_seconds": 5}, "heartbeat_seconds"),
         ({"registries": [{"url": "https://registry:7655", "key_file": "node.key"}]}, "registries"),
         ({"listen": "127.0.0.1:1"}, "listen"),
-        ({"apps": {"cpu": 50}}, "apps"),
+        ({"apps": {"cpu": 50}}, "apps.cpu"),
+        ({"tls": {"certificate": "a.crt", "key": "a.key"}}, "tls"),
     ],
 )
 def test_what_needs_a_restart_is_named(change: dict[str, Any], name: str) -> None:
