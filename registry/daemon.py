@@ -114,6 +114,7 @@ def _open(
         metrics=metrics,
         log=log,
     )
+    stack.callback(registry.audit.flush)
     stack.push_async_callback(registry.nodes.flush)
     return registry
 
