@@ -2,7 +2,12 @@
 
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+)
 from functools import partial
 from importlib.resources import files
 from random import SystemRandom
@@ -38,6 +43,7 @@ from agent.state.lock import state_lock
 from agent.state.store import Store
 from config.address import listen_address
 from config.agent import NodeSettings
+from config.changes import log_pending_restarts
 from httpd.app import build_app
 from httpd.auth import Keyring
 from httpd.metrics import RequestMetrics, new_metrics
@@ -70,6 +76,9 @@ async def run(configuration: AgentConfiguration, log: FilteringBoundLogger) -> N
         apps = await stack.enter_async_context(
             _apps(configuration, reporter_group.request_report, log)
         )
+        await stack.enter_async_context(_registry_clients(configuration, log))
+        # It ends after the listener, so that the last report holds what the last requests change.
+        stack.push_async_callback(reporter_group.stop)
         port = await stack.enter_async_context(
             _listening(configuration, apps, keyring=keyring, metrics=metrics, log=log)
         )
@@ -80,7 +89,8 @@ async def run(configuration: AgentConfiguration, log: FilteringBoundLogger) -> N
         reporters = _reporters(
             configuration, heartbeat_builder, identity, deregistration, metrics=metrics, log=log
         )
-        await stack.enter_async_context(_reporting(configuration, reporters, reporter_group, log))
+        reporter_group.start(reporters)
+        stack.enter_context(_scheduled(configuration, reporters, log))
         await signals.run_until_stopped(
             partial(
                 _reload,
@@ -112,8 +122,7 @@ def _reload(
     heartbeat_builder.host = host(fresh.settings.node)
     keyring.replace(fresh.callers)
     reporter_group.request_report()
-    for name in changes_needing_restart(configuration.settings, fresh.settings):
-        log.warning("setting changed, restart to apply", setting=name)
+    log_pending_restarts(changes_needing_restart(configuration.settings, fresh.settings), log)
 
 
 def _apps(
@@ -237,25 +246,25 @@ def _reporters(
 
 
 @asynccontextmanager
-async def _reporting(
-    configuration: AgentConfiguration,
-    reporters: list[Reporter],
-    reporter_group: ReporterGroup,
-    log: FilteringBoundLogger,
+async def _registry_clients(
+    configuration: AgentConfiguration, log: FilteringBoundLogger
 ) -> AsyncIterator[None]:
-    """Open the connections, and report while the context is open."""
-    connections = configuration.registry_connections
-    certificate_monitor = CertificateMonitor(connections, log=log)
+    """Keep the clients of the registries open."""
     async with AsyncExitStack() as stack:
-        for connection in connections:
+        for connection in configuration.registry_connections:
             if connection.sends_key_unencrypted:
                 log.warning(
                     "the key for this registry travels unencrypted: use https",
                     registry=connection.url,
                 )
             await stack.enter_async_context(connection.client)
-        ticks = [*(reporter.tick for reporter in reporters), certificate_monitor.tick]
-        seconds = configuration.settings.heartbeat_seconds
-        stack.enter_context(scheduled(ticks, seconds=seconds))
-        await stack.enter_async_context(reporter_group.running(reporters))
         yield
+
+
+def _scheduled(
+    configuration: AgentConfiguration, reporters: list[Reporter], log: FilteringBoundLogger
+) -> AbstractContextManager[None]:
+    """Return the context in which heartbeats and checks of certificates are due periodically."""
+    certificate_monitor = CertificateMonitor(configuration.registry_connections, log=log)
+    ticks = [*(reporter.tick for reporter in reporters), certificate_monitor.tick]
+    return scheduled(ticks, seconds=configuration.settings.heartbeat_seconds)

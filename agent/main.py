@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         configuration = AgentConfiguration(options.config)
         return 0 if options.check else _run(options, configuration)
     except ConfigError as error:
-        sys.stderr.write(f"rollcall-agent: {error}\n")
+        sys.stderr.writelines(f"rollcall-agent: {mistake}\n" for mistake in error.mistakes)
         return WRONG_SETTINGS
     except STARTUP_ERRORS as error:
         return _print_error(error)

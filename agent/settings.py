@@ -1,7 +1,7 @@
 """Turns agent.yml into the values and collaborators that the daemon is built from."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -18,21 +18,25 @@ from agent.reporting.label_files import LabelFiles
 from config import VERSION
 from config.address import listen_address
 from config.agent import AgentSettings, AppsSettings, NodeSettings, RegistryConnectionSettings
-from config.load import ConfigError, load
+from config.changes import changed_settings
+from config.load import (
+    ConfigError,
+    InvalidSetting,
+    load_sound,
+    mistakes_of,
+    raise_mistakes,
+)
 from config.secrets import SecretReader
 from httpd.auth import Caller, fingerprint
-from httpd.server.tls import server_tls
+from httpd.server.tls import ServerTls, server_tls
 from registry.client.client import BadFile, ClientTls, RegistryClient
 from registry.message import Heartbeat, HostnameInvalid, label_error, normalise_hostname
 
+RELOADED = ("keys", "node.labels", "node.labels_dir", "node.kv", "node.advertise")
 SQLITE_PREFIX = "sqlite:///"
 DEFAULT_PORTS = {"http": 80, "https": 443}
 MAX_REQUEST_SECONDS = 10.0
 USER_AGENT = f"rollcall-agent/{VERSION}"
-
-
-class InvalidSetting(Exception):
-    """A setting has a value that cannot be used; the text begins with the setting's path."""
 
 
 class AgentConfiguration:
@@ -46,18 +50,32 @@ class AgentConfiguration:
 
     def __init__(self, file: Path, environ: Mapping[str, str] = os.environ) -> None:
         self.file = file
-        self.settings = load(file, AgentSettings)
+        loaded = load_sound(file, AgentSettings)
+        self.settings = loaded.settings
         self._secrets = SecretReader(settings_file=file, environ=environ)
+        raise_mistakes([*loaded.mistakes, *self._mistakes(loaded.faulty)])
         self.callers = self._load_callers()
-        try:
-            self.database = _database(self.settings.store)
-            _check_apps(self.settings.apps)
-            self.tls = server_tls(self.settings.tls, file=file, find=self._secrets.path)
-            _check_node(self.settings.node)
-            self.address = _address(self.settings, system_hostname=system_hostname())
-            self.registry_connections = _registry_connections(self.settings, self._secrets)
-        except InvalidSetting as error:
-            raise ConfigError(f"{file}: {error}") from error
+        self.database = _database(self.settings.store)
+        self.tls = self._load_tls()
+        self.address = _address(self.settings, system_hostname=system_hostname())
+        self.registry_connections = _registry_connections(self.settings, self._secrets)
+
+    def _mistakes(self, faulty: set[str]) -> list[str]:
+        """Return what is wrong with the values and files, except in faulty sections."""
+        settings = self.settings
+        checks: list[tuple[str, Callable[[], object]]] = [
+            ("keys", partial(self._secrets.keys, settings.keys)),
+            ("store", partial(_database, settings.store)),
+            ("apps", partial(_check_apps, settings.apps)),
+            ("tls", self._load_tls),
+            ("node", partial(_check_node, settings.node)),
+            ("node", partial(_address, settings, system_hostname=system_hostname())),
+            *(("registries", check) for check in _registry_checks(settings, self._secrets)),
+        ]
+        return mistakes_of(self.file, [check for name, check in checks if name not in faulty])
+
+    def _load_tls(self) -> ServerTls | None:
+        return server_tls(self.settings.tls, file=self.file, find=self._secrets.path)
 
     @property
     def state_directory(self) -> Path:
@@ -137,17 +155,8 @@ class AgentConfiguration:
 
 
 def changes_needing_restart(before: AgentSettings, after: AgentSettings) -> list[str]:
-    """Return the names of settings that differ and are not applied by a reload."""
-    node = msgspec.structs.replace(
-        after.node,
-        labels=before.node.labels,
-        labels_dir=before.node.labels_dir,
-        kv=before.node.kv,
-        advertise=before.node.advertise,
-    )
-    rest = msgspec.structs.replace(after, keys=before.keys, node=node)
-    names = AgentSettings.__struct_fields__
-    return [name for name in names if getattr(rest, name) != getattr(before, name)]
+    """Return the paths of settings that differ and are not applied by a reload."""
+    return changed_settings(before, after, except_for=RELOADED)
 
 
 def _database(store: str) -> Path:
@@ -161,33 +170,39 @@ def _database(store: str) -> Path:
 
 
 def _check_apps(apps: AppsSettings) -> None:
+    _raise_invalid(_apps_mistakes(apps))
+
+
+def _apps_mistakes(apps: AppsSettings) -> Iterator[str]:
     try:
         ip_address(apps.bind)
-    except ValueError as error:
-        raise InvalidSetting(
-            f"apps.bind: `{apps.bind}` is no address; write such as 0.0.0.0 or 127.0.0.1"
-        ) from error
+    except ValueError:
+        yield f"apps.bind: `{apps.bind}` is no address; write such as 0.0.0.0 or 127.0.0.1"
     if not is_data_path(apps.data):
-        raise InvalidSetting(
-            f"apps.data: `{apps.data}` is no place for a volume; write such as /srv"
-        )
+        yield f"apps.data: `{apps.data}` is no place for a volume; write such as /srv"
     if not is_user_name(apps.ssh_user):
-        raise InvalidSetting(
-            f"apps.ssh_user: `{apps.ssh_user}` is no user's name; write such as app"
-        )
+        yield f"apps.ssh_user: `{apps.ssh_user}` is no user's name; write such as app"
+
+
+def _raise_invalid(mistakes: Iterator[str]) -> None:
+    found = tuple(mistakes)
+    if found:
+        raise InvalidSetting(*found)
+
+
+def _node_mistakes(node: NodeSettings) -> Iterator[str]:
+    for index, label in enumerate(node.labels):
+        fault = label_error(label)
+        if fault is not None:
+            yield f"node.labels[{index}]: {fault}"
+    for key in node.kv:
+        if key in AGENT_KV_KEYS:
+            yield f"node.kv: `{key}` is told by the agent itself; choose another key"
 
 
 def _check_node(node: NodeSettings) -> None:
     """Check the labels and the kv against the limits of a registry."""
-    for index, label in enumerate(node.labels):
-        fault = label_error(label)
-        if fault is not None:
-            raise InvalidSetting(f"node.labels[{index}]: {fault}")
-    for key in node.kv:
-        if key in AGENT_KV_KEYS:
-            raise InvalidSetting(
-                f"node.kv: `{key}` is told by the agent itself; choose another key"
-            )
+    _raise_invalid(_node_mistakes(node))
     kv = {**node.kv, **dict.fromkeys(AGENT_KV_KEYS, "")}
     try:
         msgspec.convert({"labels": node.labels, "kv": kv}, Heartbeat)
@@ -225,13 +240,30 @@ def _advertised(url: str, hostname: str) -> AgentAddress:
     return AgentAddress(hostname, url, port, tls=parts.scheme == "https")
 
 
+def _registry_checks(
+    settings: AgentSettings, secrets: SecretReader
+) -> Iterator[Callable[[], object]]:
+    """Yield what checks the values and files of each registry; raises on its call."""
+    yield partial(_check_distinct_urls, settings)
+    for index, registry in enumerate(settings.registries):
+        where = f"registries[{index}]"
+        yield partial(_check_registry_url, f"{where}.url", registry.url.rstrip("/"))
+        yield partial(secrets.read_file, f"{where}.key_file", registry.key_file)
+        yield partial(_client_tls, where, registry, secrets)
+
+
+def _check_distinct_urls(settings: AgentSettings) -> None:
+    urls = [registry.url.rstrip("/") for registry in settings.registries]
+    _raise_invalid(
+        f"registries[{index}].url: `{url}` is set twice"
+        for index, url in enumerate(urls)
+        if url in urls[:index]
+    )
+
+
 def _registry_connections(
     settings: AgentSettings, secrets: SecretReader
 ) -> list[RegistryConnection]:
-    urls = [registry.url.rstrip("/") for registry in settings.registries]
-    for index, url in enumerate(urls):
-        if url in urls[:index]:
-            raise InvalidSetting(f"registries[{index}].url: `{url}` is set twice")
     seconds = min(MAX_REQUEST_SECONDS, settings.heartbeat_seconds)
     return [
         _connection(f"registries[{index}]", registry, secrets, timeout_seconds=seconds)
@@ -247,7 +279,6 @@ def _connection(
     timeout_seconds: float,
 ) -> RegistryConnection:
     url = registry.url.rstrip("/")
-    _check_registry_url(f"{where}.url", url)
 
     def read_key() -> str:
         return secrets.read_file(f"{where}.key_file", registry.key_file)
@@ -258,7 +289,6 @@ def _connection(
         except ConfigError as error:
             raise BadFile(str(error)) from error
 
-    read_key()
     client_tls = _client_tls(where, registry, secrets)
     client = RegistryClient(
         url=url,

@@ -1,5 +1,6 @@
 """The settings of the agent."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import msgspec
@@ -42,12 +43,12 @@ class RegistryConnectionSettings(Settings, frozen=True, kw_only=True):
     certificate: str | None = None
     certificate_key: str | None = None
 
-    def __post_init__(self) -> None:
+    def mistakes(self) -> Iterator[str]:
         """Require an http(s) URL, and both files of a certificate or none."""
         if not self.url.startswith(("http://", "https://")):
-            raise ValueError(f"`url` is `{self.url}`; write http://HOST:PORT or https://HOST:PORT")
+            yield f"`url` is `{self.url}`; write http://HOST:PORT or https://HOST:PORT"
         if (self.certificate is None) != (self.certificate_key is None):
-            raise ValueError("`certificate` and `certificate_key` go together")
+            yield "`certificate` and `certificate_key` go together"
 
 
 class ImageRegistrySettings(Settings, frozen=True, kw_only=True):
@@ -65,10 +66,10 @@ class DockerSettings(Settings, frozen=True, kw_only=True):
     timeout_seconds: Seconds = 30
     registries: tuple[ImageRegistrySettings, ...] = ()
 
-    def __post_init__(self) -> None:
+    def mistakes(self) -> Iterator[str]:
         """Require a local socket: its traffic is as powerful as root."""
         if not self.url.startswith("unix:///"):
-            raise ValueError(f"`url` is `{self.url}`; write unix:///PATH of the engine's socket")
+            yield f"`url` is `{self.url}`; write unix:///PATH of the engine's socket"
 
 
 class AppsSettings(Settings, frozen=True, kw_only=True):
@@ -94,9 +95,12 @@ class AppsSettings(Settings, frozen=True, kw_only=True):
     min_free_percent: Annotated[int, msgspec.Meta(ge=0, le=99)] = 5
     no_new_privileges: bool = True
 
-    def __post_init__(self) -> None:
+    def mistakes(self) -> Iterator[str]:
         """Require a range of ports."""
-        self.port_range()
+        try:
+            self.port_range()
+        except ValueError as error:
+            yield str(error)
 
     def port_range(self) -> range:
         """Return the ports that the agent may choose from; ValueError for a malformed range."""

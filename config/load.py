@@ -1,21 +1,39 @@
 """Reads a YAML file into a settings object, or raises an error with file, path and remedy."""
 
-import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 import yaml
-from msgspec import inspect
 
-T = TypeVar("T")
-Kind = TypeVar("Kind", bound=inspect.Type)
-UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`")
+from config.mistakes import mistakes_in, without_faulty_fields
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 class ConfigError(Exception):
-    """The settings cannot be used; the text names the place and a correct value."""
+    """The settings cannot be used. Each of ``mistakes`` names the place and a correct value."""
+
+    def __init__(self, *mistakes: str) -> None:
+        super().__init__("; ".join(mistakes))
+        self.mistakes = mistakes
+
+
+class InvalidSetting(Exception):
+    """Values in the settings cannot be used; each of ``mistakes`` begins with a setting's path."""
+
+    def __init__(self, *mistakes: str) -> None:
+        super().__init__("; ".join(mistakes))
+        self.mistakes = mistakes
+
+
+class Loaded(NamedTuple, Generic[T]):
+    """The settings of a file, with the defaults in the place of sections that have mistakes."""
+
+    settings: T
+    mistakes: list[str]
+    faulty: set[str]
 
 
 class _Loader(yaml.SafeLoader):
@@ -49,7 +67,19 @@ def load(path: Path, settings: type[T]) -> T:
     """Read the file and return an object of the class ``settings``.
 
     Raises:
-        ConfigError: the file cannot be read, is not YAML, or has an unknown or invalid setting.
+        ConfigError: the file cannot be read, is not YAML, or has unknown or invalid settings.
+
+    """
+    loaded = load_sound(path, settings)
+    raise_mistakes(loaded.mistakes)
+    return loaded.settings
+
+
+def load_sound(path: Path, settings: type[T]) -> Loaded[T]:
+    """Read the file and return its settings with all mistakes in it.
+
+    Raises:
+        ConfigError: the file cannot be read or is not YAML.
 
     """
     try:
@@ -58,10 +88,33 @@ def load(path: Path, settings: type[T]) -> T:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: is no YAML: {_yaml_error_text(error)}") from error
-    try:
-        return msgspec.convert({} if document is None else document, settings)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: {_validation_error_text(str(error), settings)}") from error
+    document = {} if document is None else document
+    mistakes = [f"{path}: {mistake}" for mistake in mistakes_in(document, settings)]
+    sound = without_faulty_fields(document, settings) if isinstance(document, dict) else {}
+    faulty = set(settings.__struct_fields__)
+    if isinstance(document, dict):
+        faulty &= document.keys() - sound.keys()
+    return Loaded(msgspec.convert(sound, settings), mistakes, faulty)
+
+
+def raise_mistakes(mistakes: Iterable[str]) -> None:
+    """Raise a ConfigError with all mistakes if there are any."""
+    found = tuple(dict.fromkeys(mistakes))
+    if found:
+        raise ConfigError(*found)
+
+
+def mistakes_of(file: Path, checks: Iterable[Callable[[], object]]) -> list[str]:
+    """Call each check; return the mistakes that they raise as ConfigError or InvalidSetting."""
+    found: list[str] = []
+    for check in checks:
+        try:
+            check()
+        except ConfigError as error:
+            found += error.mistakes
+        except InvalidSetting as error:
+            found += [f"{file}: {mistake}" for mistake in error.mistakes]
+    return found
 
 
 def _yaml_error_text(error: Exception) -> str:
@@ -72,46 +125,3 @@ def _yaml_error_text(error: Exception) -> str:
         place = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         return f"{' '.join(parts)}{place}"
     return f"a value in it cannot be read ({type(error).__name__})"
-
-
-def _validation_error_text(problem: str, settings: type) -> str:
-    """Return msgspec's message with the path before it and what is allowed behind it."""
-    text, _, where = problem.partition(" - at `$")
-    where = where.rstrip("`").lstrip(".")
-    unknown = UNKNOWN_FIELD.fullmatch(text)
-    if unknown:
-        path = f"{where}.{unknown[1]}" if where else unknown[1]
-        return f"{path}: unknown setting; allowed here: {', '.join(_field_names(settings, where))}"
-    if text.startswith("Invalid enum value"):
-        return f"{where}: {text}; allowed here: {', '.join(_choices(settings, where))}"
-    return f"{where}: {text}" if where else text
-
-
-def _field_names(settings: type, where: str) -> Iterable[str]:
-    return [
-        field.encode_name for field in _select(_type_at(settings, where), inspect.StructType).fields
-    ]
-
-
-def _choices(settings: type, where: str) -> Iterable[str]:
-    return [str(value) for value in _select(_type_at(settings, where), inspect.LiteralType).values]
-
-
-def _type_at(settings: type, where: str) -> inspect.Type:
-    """Return the type expected at a path such as ``keys[0].allow[0]`` or ``apps``."""
-    kind = inspect.type_info(settings)
-    for step in re.findall(r"[^.\[\]]+|\[[^\]]*\]", where):
-        kind = _member_type(kind, step)
-    return kind
-
-
-def _member_type(kind: inspect.Type, step: str) -> inspect.Type:
-    if step.startswith("["):
-        return _select(kind, inspect.VarTupleType).item_type
-    fields = _select(kind, inspect.StructType).fields
-    return next(field.type for field in fields if field.encode_name == step)
-
-
-def _select(kind: inspect.Type, wanted: type[Kind]) -> Kind:
-    options = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
-    return next(option for option in options if isinstance(option, wanted))

@@ -1,10 +1,13 @@
 """The settings of the registry."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import msgspec
 
 from config.server import PortNumber, Seconds, Secret, ServerSettings, Settings
+
+ALL_NODES = ("*",)
 
 
 class RegistryKey(Secret, frozen=True, kw_only=True):
@@ -16,7 +19,16 @@ class RegistryKey(Secret, frozen=True, kw_only=True):
 
     name: str
     allow: Annotated[tuple[Literal["read", "write", "register"], ...], msgspec.Meta(min_length=1)]
-    nodes: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] = ("*",)
+    nodes: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)] = ALL_NODES
+
+    def mistakes(self) -> Iterator[str]:
+        """Require that ``nodes`` bounds something: they hold only for ``register``."""
+        yield from super().mistakes()
+        if self.nodes != ALL_NODES and ("write" in self.allow or "register" not in self.allow):
+            yield (
+                "`nodes` needs an `allow` with register and without write:"
+                " a key that may write may change every node"
+            )
 
 
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
@@ -37,10 +49,10 @@ class NodesSettings(Settings, frozen=True, kw_only=True):
     max_mib: NotNegative = 512
     changes_per_minute: NotNegative = 60
 
-    def __post_init__(self) -> None:
+    def mistakes(self) -> Iterator[str]:
         """Require that no node is forgotten before it is stale."""
         if 0 < self.expire_after_seconds < self.stale_after_seconds:
-            raise ValueError("`expire_after_seconds` must be 0 or at least `stale_after_seconds`")
+            yield "`expire_after_seconds` must be 0 or at least `stale_after_seconds`"
 
     @property
     def warm_up(self) -> int:

@@ -1,9 +1,10 @@
 """Reads secrets: a value in the settings, a file beside them, or a systemd credential."""
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
-from config.load import ConfigError
+from config.load import ConfigError, mistakes_of, raise_mistakes
 from config.server import Secret
 
 MIN_SECRET_LENGTH = 16
@@ -62,15 +63,24 @@ class SecretReader:
             ConfigError: there is no key, one is not usable, or two are the same.
 
         """
+        keys = list(keys)
+        raise_mistakes(
+            mistakes_of(
+                self._settings_file,
+                [partial(self.read, f"keys[{index}]", key) for index, key in enumerate(keys)],
+            )
+        )
         texts = [self.read(f"keys[{index}]", key) for index, key in enumerate(keys)]
         if not texts:
             raise self._error(
                 "keys",
                 f"no key is set, so nobody could ask anything; {GENERATE_HINT}, and name its file",
             )
-        for index, text in enumerate(texts):
-            if text in texts[:index]:
-                raise self._error(f"keys[{index}]", "is the same as an earlier key")
+        raise_mistakes(
+            f"{self._settings_file}: keys[{index}]: is the same as an earlier key"
+            for index, text in enumerate(texts)
+            if text in texts[:index]
+        )
         return texts
 
     def _validated(self, where: str, text: str) -> str:

@@ -1,5 +1,6 @@
 """Settings that both daemons share: listener, TLS, secrets, logs."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import msgspec
@@ -11,7 +12,23 @@ Seconds = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A section of a settings file: immutable, strict about names and types."""
+    """A section of a settings file: immutable, strict about names and types.
+
+    Its rules are in ``mistakes``, since msgspec reports only the first ValueError.
+    """
+
+    def __post_init__(self) -> None:
+        """Require that there are no mistakes; msgspec reports the ValueError."""
+        mistakes = list(self.mistakes())
+        if mistakes:
+            raise ValueError("\n".join(mistakes))
+
+    def mistakes(self) -> Iterator[str]:
+        """Yield what is wrong with the fields; each text names all of these fields in backquotes.
+
+        A text that names a field with a wrong type is not reported.
+        """
+        yield from ()
 
 
 class Secret(Settings, frozen=True, kw_only=True):
@@ -24,10 +41,10 @@ class Secret(Settings, frozen=True, kw_only=True):
     value: str | None = None
     file: str | None = None
 
-    def __post_init__(self) -> None:
+    def mistakes(self) -> Iterator[str]:
         """Require exactly one of the two."""
         if (self.value is None) == (self.file is None):
-            raise ValueError("give either `value` or `file`")
+            yield "give either `value` or `file`"
 
 
 class TlsSettings(Settings, frozen=True, kw_only=True):
@@ -58,9 +75,9 @@ class ServerSettings(Settings, frozen=True, kw_only=True):
     max_connections: Annotated[int, msgspec.Meta(ge=1)] = 20_000
     log: LogSettings = LogSettings()
 
-    def __post_init__(self) -> None:
+    def mistakes(self) -> Iterator[str]:
         """Require an address that can be listened on."""
         try:
             listen_address(self.listen)
         except ValueError as error:
-            raise ValueError(f"`listen`: {error}") from error
+            yield f"`listen`: {error}"

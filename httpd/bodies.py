@@ -13,6 +13,7 @@ from multidict import MultiDict, MultiDictProxy, MultiMapping
 
 from httpd.continue_100 import send_continue
 from httpd.errors import BadInput, BodyTooLarge, BodyTooSlow, CompressedBody
+from httpd.utf8 import utf8_fault
 
 T = TypeVar("T")
 DEFAULT_MAX_BODY_BYTES = 64 * 1024
@@ -133,7 +134,7 @@ def decode(
     try:
         value = decoder.decode(body)
     except UnicodeDecodeError as error:
-        raise BadInput("the body is not UTF-8") from error
+        raise BadInput(f"the body is not UTF-8: {utf8_fault(body)}") from error
     except msgspec.ValidationError as error:
         raise BadInput(f"the body is not as expected: {error}") from error
     except (msgspec.DecodeError, RecursionError) as error:

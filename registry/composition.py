@@ -55,6 +55,7 @@ class RegistryComponents:
     slices: TimeSlices
     warm_up: WarmUp
     scrapers: Scrapers
+    audit: AuditLog
 
     async def load(self) -> None:
         """Read the store; from then on nodes are served. Raises StoreOpenError."""
@@ -103,7 +104,8 @@ def build_components(
     events.subscribe(lambda _change: wakeups.notify(), FOLLOWED)
     events.subscribe(index.on_change, INDEXED)
     events.subscribe(node_metrics.count)
-    events.subscribe(AuditLog(log).record, AUDITED)
+    audit = AuditLog(log)
+    events.subscribe(audit.record, AUDITED)
     return RegistryComponents(
         directory=directory,
         events=events,
@@ -115,6 +117,7 @@ def build_components(
         slices=slices,
         warm_up=warm_up,
         scrapers=scrapers,
+        audit=audit,
     )
 
 

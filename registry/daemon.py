@@ -7,13 +7,13 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
-from pathlib import Path
 from typing import Self
 
 from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
 
 from config.address import listen_address
+from config.changes import changed_settings, log_pending_restarts
 from httpd.auth import Keyring
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.process import SignalHandler, SystemdNotifier
@@ -93,7 +93,7 @@ async def run(
             (INDEX_REFRESH_SECONDS, refresher.refresh),
         ):
             await stack.enter_async_context(PeriodicTask(interval=interval, action=action, log=log))
-        await signals.run_until_stopped(KeyReloader(configuration.file, keyring))
+        await signals.run_until_stopped(KeyReloader(configuration, keyring, log))
 
 
 def timeouts(*, stale_after_seconds: float) -> Timeouts:
@@ -120,6 +120,7 @@ def _open(
         metrics=metrics,
         log=log,
     )
+    stack.callback(registry.audit.flush)
     stack.push_async_callback(registry.nodes.flush)
     return registry
 
@@ -199,13 +200,25 @@ class PeriodicTask:
 
 
 class KeyReloader:
-    """Reads the keys again when called. Raises ConfigError; the old keys stay valid then."""
+    """Reads the keys again when called. Raises ConfigError; the old keys stay valid then.
 
-    def __init__(self, file: Path, keyring: Keyring) -> None:
-        self._file = file
+    Other settings that differ are logged, because they need a restart.
+    """
+
+    def __init__(
+        self, configuration: RegistryConfiguration, keyring: Keyring, log: FilteringBoundLogger
+    ) -> None:
+        self._configuration = configuration
         self._keyring = keyring
+        self._log = log
 
     def __call__(self) -> None:
         """Replace the keys by those that the settings file and the key files hold now."""
-        fresh = RegistryConfiguration(self._file)
+        fresh = RegistryConfiguration(self._configuration.file)
         self._keyring.replace(fresh.callers, derived=fresh.derived())
+        log_pending_restarts(
+            changed_settings(
+                self._configuration.settings, fresh.settings, except_for=("keys", "node_secret")
+            ),
+            self._log,
+        )

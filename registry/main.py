@@ -29,7 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             commands.warn(configuration)
             return 0
         return _run(options, configuration)
-    except (ConfigError, HostnameInvalid) as error:
+    except ConfigError as error:
+        sys.stderr.writelines(f"rollcall-registry: {mistake}\n" for mistake in error.mistakes)
+        return WRONG_SETTINGS
+    except HostnameInvalid as error:
         sys.stderr.write(f"rollcall-registry: {error}\n")
         return WRONG_SETTINGS
     except (StoreOpenError, listener.ListenError) as error:

@@ -35,12 +35,13 @@ class HostnameInvalid(Exception):
 class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The body of POST /nodes/{hostname}: labels and kv, which replace those known before.
 
-    Labels keep the order sent; duplicates are dropped. `hostname` and `last_update` are allowed so
-    that a node can be sent back as it was read: the first must agree with the path, the second is
-    ignored. Decoding raises msgspec.ValidationError, which names the field that breaks a limit.
+    Labels keep the order sent; duplicates are dropped before they are counted. `hostname` and
+    `last_update` are allowed so that a node can be sent back as it was read: the first must agree
+    with the path, the second is ignored. Decoding raises msgspec.ValidationError, which names the
+    field that breaks a limit.
     """
 
-    labels: Annotated[list[Label], Meta(max_length=MAX_LABELS)]
+    labels: list[Label]
     kv: Annotated[dict[Key, Value], Meta(max_length=MAX_KV)]
     hostname: str | UnsetType = UNSET
     last_update: int | UnsetType = UNSET
@@ -53,6 +54,10 @@ class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             raise ValueError(f"labels hold no control characters, label {fault!a} does")
         if len(set(labels)) != len(labels):
             labels[:] = dict.fromkeys(labels)
+        if len(labels) > MAX_LABELS:
+            raise ValueError(
+                f"`labels` holds {len(labels)} labels; at most {MAX_LABELS} are allowed"
+            )
 
 
 def has_unique_keys(body: bytes, heartbeat: Heartbeat) -> bool:

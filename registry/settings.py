@@ -1,13 +1,13 @@
 """From the settings to the keys and collaborators that they stand for."""
 
 import os
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
 from pathlib import Path
 
 import msgspec
 
-from config.load import ConfigError, load
+from config.load import ConfigError, load_sound, mistakes_of, raise_mistakes
 from config.registry import RegistrySettings
 from config.secrets import SecretReader
 from httpd.auth import Caller, fingerprint
@@ -23,15 +23,27 @@ class RegistryConfiguration:
 
     def __init__(self, file: Path, environ: Mapping[str, str] = os.environ) -> None:
         self.file = file
-        self.settings = load(file, RegistrySettings)
+        loaded = load_sound(file, RegistrySettings)
+        self.settings = loaded.settings
         self._secrets = SecretReader(settings_file=file, environ=environ)
+        if loaded.mistakes:
+            raise_mistakes([*loaded.mistakes, *self._mistakes(loaded.faulty)])
 
     def validate(self) -> None:
-        """Read everything that the file names. Raises ConfigError."""
-        _ = self.callers
-        self.derived()
-        self.store()
-        self.tls()
+        """Read everything that the file names. Raises ConfigError with all mistakes."""
+        raise_mistakes(self._mistakes(set()))
+
+    def _mistakes(self, faulty: set[str]) -> list[str]:
+        """Return what is wrong with what the settings name, except in faulty sections."""
+        checks: dict[str, Callable[[], object]] = {
+            "keys": lambda: self.callers,
+            "node_secret": self.derived,
+            "store": self.store,
+            "tls": self.tls,
+        }
+        return mistakes_of(
+            self.file, [check for name, check in checks.items() if name not in faulty]
+        )
 
     @cached_property
     def callers(self) -> list[tuple[bytes, Caller]]:
@@ -52,7 +64,13 @@ class RegistryConfiguration:
         secrets = given if isinstance(given, tuple) else (given,)
         if not secrets:
             raise ConfigError(f"{self.file}: node_secret: the list is empty; leave it out instead")
-        return NodeKeys([self._secrets.read("node_secret", secret) for secret in secrets])
+        many = len(secrets) > 1
+        reads = [
+            partial(self._secrets.read, f"node_secret[{index}]" if many else "node_secret", secret)
+            for index, secret in enumerate(secrets)
+        ]
+        raise_mistakes(mistakes_of(self.file, reads))
+        return NodeKeys([read() for read in reads])
 
     def derived(self) -> NodeKeyCallers | None:
         """Return what turns the keys of hosts into callers; None if there is no secret for it."""

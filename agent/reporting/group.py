@@ -1,31 +1,31 @@
 """The reporters of this host, one for each registry."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 
 from agent.reporting.reporter import Reporter
 
 
 class ReporterGroup:
-    """All reporters of this host. Before ``running`` it is empty, and requests have no effect."""
+    """All reporters of this host. Before ``start`` it is empty, and requests have no effect."""
 
     def __init__(self) -> None:
         self._reporters: Sequence[Reporter] = ()
+        self._tasks: list[asyncio.Task[None]] = []
 
     def request_report(self) -> None:
         """Request a heartbeat from every reporter, because something has changed."""
         for reporter in self._reporters:
             reporter.request_report()
 
-    @asynccontextmanager
-    async def running(self, reporters: Sequence[Reporter]) -> AsyncIterator[None]:
-        """Run the reporters while the context is open."""
+    def start(self, reporters: Sequence[Reporter]) -> None:
+        """Run the reporters until ``stop``."""
         self._reporters = reporters
-        tasks = [asyncio.create_task(reporter.run()) for reporter in reporters]
-        try:
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        self._tasks = [asyncio.create_task(reporter.run()) for reporter in reporters]
+
+    async def stop(self) -> None:
+        """End the reporters; each that has a change left to report sends a last heartbeat."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(reporter.finish() for reporter in self._reporters))

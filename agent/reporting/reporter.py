@@ -9,7 +9,7 @@ from agent.reporting.backoff import Backoff
 from agent.reporting.registration import Registration
 from agent.reporting.status import RegistryStatusRecorder
 from agent.state.deregistration import Deregistration
-from registry.client.client import RegistryError
+from registry.client.client import RegistryError, TooSlow
 from registry.message import Heartbeat
 
 
@@ -20,12 +20,14 @@ class ReportTiming:
     After a request it waits until no other one came for ``debounce_seconds``, at most for
     ``max_debounce_seconds``, so that a burst of changes is one heartbeat, within a second. Without
     a request it sends one every ``max_silence_seconds``. After a failure it waits for ``backoff``.
+    The last report, when the agent ends, takes ``max_final_seconds`` at most.
     """
 
     max_silence_seconds: float
     backoff: Backoff
     debounce_seconds: float = 0.15
     max_debounce_seconds: float = 0.6
+    max_final_seconds: float = 3.0
 
 
 class Reporter:
@@ -50,9 +52,12 @@ class Reporter:
         self._recorder = recorder
         self._timing = timing
         self._report_requested = asyncio.Event()
+        self._changes = 0
+        self._reported_changes = 0
 
     def request_report(self) -> None:
         """Request a heartbeat soon, because something has changed."""
+        self._changes += 1
         self._report_requested.set()
 
     async def tick(self) -> None:
@@ -72,6 +77,19 @@ class Reporter:
                 await self._next_request()
             else:
                 await asyncio.sleep(pause)
+
+    async def finish(self) -> None:
+        """Report once more if a change was not reported yet; call this when ``run`` has ended."""
+        if self._changes == self._reported_changes:
+            return
+        seconds = self._timing.max_final_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                await self._report()
+        except TimeoutError:
+            self._recorder.failed(TooSlow(f"no answer within {seconds:g} s when the agent ended"))
+        except Exception as error:  # it must not keep the other parts from ending
+            self._recorder.broken(error)
 
     async def _next_request(self) -> None:
         clock = asyncio.get_running_loop()
@@ -103,9 +121,10 @@ class Reporter:
         return None
 
     async def _send_heartbeat(self) -> None:
-        clock = asyncio.get_running_loop()
+        clock, changes = asyncio.get_running_loop(), self._changes
         heartbeat = await self._heartbeat()
         self._registration.claim()
         started = clock.time()
         await self._registration.report(heartbeat)
+        self._reported_changes = changes
         self._recorder.taken(clock.time() - started)

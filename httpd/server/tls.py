@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
-from config.load import ConfigError
+from config.load import ConfigError, raise_mistakes
 from config.server import TlsSettings
 from httpd.server.tls_protocol import SSLProtocol
 
@@ -117,10 +117,17 @@ def _no_password() -> str:
 
 
 def _check_readable(name: str, path: Path) -> None:
+    fault = _unreadable(name, path)
+    if fault is not None:
+        raise TlsError(fault)
+
+
+def _unreadable(name: str, path: Path) -> str | None:
     try:
         path.open("rb").close()
     except OSError as error:
-        raise TlsError(f"tls.{name}: {path} cannot be read: {error.strerror}") from error
+        return f"tls.{name}: {path} cannot be read: {error.strerror}"
+    return None
 
 
 def server_tls(
@@ -135,6 +142,12 @@ def server_tls(
     if tls is None:
         return None
     client_ca = find(tls.client_ca) if tls.client_ca else None
+    named = {"certificate": find(tls.certificate), "key": find(tls.key), "client_ca": client_ca}
+    raise_mistakes(
+        f"{file}: {fault}"
+        for name, path in named.items()
+        if path is not None and (fault := _unreadable(name, path))
+    )
     try:
         return ServerTls(TlsFiles(find(tls.certificate), find(tls.key), client_ca))
     except TlsError as error:

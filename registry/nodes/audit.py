@@ -1,4 +1,4 @@
-"""Who changed what: one log line for each change, or one for many that became durable at once."""
+"""Who changed what: one log line for each change, or one for many when there are many a second."""
 
 import asyncio
 
@@ -7,32 +7,52 @@ from structlog.typing import FilteringBoundLogger
 from registry.nodes.events import Change, ChangeKind, Source
 
 AUDITED = (ChangeKind.ADDED, ChangeKind.CHANGED, ChangeKind.DELETED, ChangeKind.EXPIRED)
-# With more changes than this in one iteration of the loop, a line for each would cost several
-# times what the changes themselves cost.
+# journald drops what exceeds the unit's LogRateLimitBurst. So a second has this many lines of one
+# change, and further changes share a line for each kind at its end, or when there are many of them.
+# journald splits a line at 48 KiB.
 MAX_SINGLE_LINES = 10
+MAX_NODES_PER_WRITE = 800
+PERIOD_SECONDS = 1.0
 
 
 class AuditLog:
-    """Logs changes of nodes; its method `record` subscribes to the kinds in AUDITED."""
+    """Logs changes of nodes; its method `record` subscribes to the kinds in AUDITED.
+
+    Call `flush` at the end, so that no change is left out.
+    """
 
     def __init__(self, log: FilteringBoundLogger) -> None:
         self._log = log
+        self._period: asyncio.TimerHandle | None = None
+        self._single_lines = 0
         self._waiting: list[tuple[ChangeKind, str, Source]] = []
 
     def record(self, change: Change) -> None:
-        """Note a change; it is logged in the next iteration of the loop."""
-        if not self._waiting:
-            asyncio.get_running_loop().call_soon(self._write)
-        self._waiting.append((change.kind, change.node.hostname, change.source))
-
-    def _write(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        if len(waiting) <= MAX_SINGLE_LINES:
-            for kind, hostname, source in waiting:
-                self._log.info(
-                    f"node {kind}", node=hostname, caller=source.caller, remote=source.address
-                )
+        """Log a change, at once or within a second."""
+        if self._period is None:
+            loop = asyncio.get_running_loop()
+            self._period = loop.call_later(PERIOD_SECONDS, self.flush)
+            self._single_lines = 0
+        kind, hostname, source = change.kind, change.node.hostname, change.source
+        if self._single_lines < MAX_SINGLE_LINES:
+            self._single_lines += 1
+            self._log.info(
+                f"node {kind}", node=hostname, caller=source.caller, remote=source.address
+            )
             return
+        self._waiting.append((kind, hostname, source))
+        if len(self._waiting) >= MAX_NODES_PER_WRITE:
+            self._write_waiting()
+
+    def flush(self) -> None:
+        """Log the changes that wait for the end of the second."""
+        if self._period is not None:
+            self._period.cancel()
+            self._period = None
+        self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
         changes: dict[ChangeKind, list[str]] = {}
         for kind, hostname, (caller, address) in waiting:
             changes.setdefault(kind, []).append(f"{hostname} by {caller} from {address}")

@@ -173,6 +173,51 @@ def test_a_certificate_that_cannot_be_used_is_a_wrong_setting(
     assert "a.crt" in capsys.readouterr().err
 
 
+def test_the_check_prints_every_mistake_on_its_own_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    registries = [
+        {"url": "http://a:0", "key_file": "none.key", "ca": "none.ca"},
+        {"url": "http://b", "key_file": "node.key"},
+        {"url": "http://b/", "key_file": "node.key"},
+    ]
+    file = written(
+        tmp_path,
+        heartbeat=30,
+        docker={"timeout_seconds": 0, "url": "tcp://a"},
+        keys=[{"name": "ops", "value": "short", "allow": ["read"]}],
+        store="postgres://x",
+        apps={"bind": "x", "data": "srv"},
+        tls={"certificate": "a.crt", "key": "a.key"},
+        node={"hostname": "web 1", "labels": ["", "a\nb"]},
+        registries=registries,
+    )
+
+    assert main(["--config", str(file), "--check"]) == 2
+
+    start = f"rollcall-agent: {file}: "
+    lines = capsys.readouterr().err.splitlines()
+    assert all(line.startswith(start) for line in lines)
+    assert sorted(line.removeprefix(start).split(": ")[0] for line in lines) == [
+        "apps.bind",
+        "apps.data",
+        "docker",
+        "docker.timeout_seconds",
+        "heartbeat",
+        "keys[0].value",
+        "node.hostname",
+        "node.labels[0]",
+        "node.labels[1]",
+        "registries[0]",
+        "registries[0].key_file",
+        "registries[0].url",
+        "registries[2].url",
+        "store",
+        "tls.certificate",
+        "tls.key",
+    ]
+
+
 def test_an_unknown_command_is_status_2(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["dance"])
@@ -195,11 +240,12 @@ def test_keys_labels_and_kv_need_no_restart() -> None:
 @pytest.mark.parametrize(
     ("change", "name"),
     [
-        ({"node": {"hostname": "web-2"}}, "node"),
+        ({"node": {"hostname": "web-2"}}, "node.hostname"),
         ({"heartbeat_seconds": 5}, "heartbeat_seconds"),
         ({"registries": [{"url": "https://registry:7655", "key_file": "node.key"}]}, "registries"),
         ({"listen": "127.0.0.1:1"}, "listen"),
-        ({"apps": {"cpu": 50}}, "apps"),
+        ({"apps": {"cpu": 50}}, "apps.cpu"),
+        ({"tls": {"certificate": "a.crt", "key": "a.key"}}, "tls"),
     ],
 )
 def test_what_needs_a_restart_is_named(change: dict[str, Any], name: str) -> None:

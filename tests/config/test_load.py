@@ -183,6 +183,84 @@ def test_a_refusal_never_shows_a_secret(tmp_path: Path, text: str) -> None:
     assert "SECRET" not in str(refusal.value)
 
 
+def test_all_mistakes_of_a_file_are_told_at_once_each_with_its_path(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        """
+        lisen: here
+        listen: nowhere
+        max_connections: 0
+        tls: {key: 5}
+        keys:
+          - {name: ops, allow: [reed, write, all]}
+          - {name: 7, value: a, file: b, allow: []}
+          - none
+        node_secret: [{file: a, fil: b}, {value: [1]}]
+        nodes: {stale_after_seconds: '90', expire_after_seconds: 5, max_mib: -1}
+        prometheus: {default_port: 0, ports: {a: 65536, b: c, d: 1}, targets: some}
+        log: {level: loud, format: auto}
+        """,
+    )
+
+    with pytest.raises(ConfigError) as refusal:
+        load(path, RegistrySettings)
+
+    told = [mistake.removeprefix(f"{path}: ") for mistake in refusal.value.mistakes]
+    assert sorted(mistake.split(": ")[0] for mistake in told) == sorted(
+        [
+            "lisen",
+            "`listen`",
+            "max_connections",
+            "tls",  # no certificate
+            "tls.key",
+            "keys[0].allow[0]",
+            "keys[0].allow[2]",
+            "keys[1].name",
+            "keys[1].allow",
+            "keys[2]",
+            "node_secret[0].fil",
+            "node_secret[1].value",
+            "nodes.stale_after_seconds",
+            "nodes.max_mib",
+            "prometheus.default_port",
+            "prometheus.ports.a",
+            "prometheus.ports.b",
+            "prometheus.targets",
+            "log.level",
+        ]
+    )
+
+
+@pytest.mark.parametrize("allow", ["write", "read, write", "register, write", "read"])
+def test_nodes_of_a_key_that_they_cannot_bound_are_a_mistake(tmp_path: Path, allow: str) -> None:
+    text = f"keys: [{{name: a, value: b, allow: [{allow}], nodes: ['web-*']}}]"
+
+    with pytest.raises(ConfigError, match="`nodes` needs an `allow` with register and without") as (
+        refusal
+    ):
+        load(write(tmp_path, text), RegistrySettings)
+
+    assert ": keys[0]: " in str(refusal.value)
+
+
+def test_a_key_that_may_read_and_register_has_nodes(tmp_path: Path) -> None:
+    text = "keys: [{name: a, value: b, allow: [read, register], nodes: ['web-*']}]"
+
+    assert load(write(tmp_path, text), RegistrySettings).keys[0].nodes == ("web-*",)
+
+
+def test_a_rule_for_several_fields_is_told_beside_a_mistake_in_another_field(
+    tmp_path: Path,
+) -> None:
+    text = "nodes: {stale_after_seconds: 90, expire_after_seconds: 5, max_mib: -1}"
+
+    with pytest.raises(ConfigError) as refusal:
+        load(write(tmp_path, text), RegistrySettings)
+
+    assert len(refusal.value.mistakes) == 2
+    assert "at least `stale_after_seconds`" in str(refusal.value)
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.yml: cannot be read: No such file"):
         load(tmp_path / "none.yml", AgentSettings)

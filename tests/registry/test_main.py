@@ -55,6 +55,10 @@ def test_good_settings_pass_the_check_and_start_nothing(
         ({"keys": []}, "keys"),
         ({"keys": [{"name": "a", "value": "short", "allow": ["read"]}]}, "keys[0]"),
         ({"keys": [{"name": "a", "value": KEY, "allow": ["all"]}]}, "keys[0].allow[0]"),
+        (
+            {"keys": [{"name": "a", "value": KEY, "allow": ["write"], "nodes": ["web-*"]}]},
+            "keys[0]: `nodes`",
+        ),
         ({"store": "postgres://x"}, "store"),
         ({"colour": "red"}, "colour"),
         ({"nodes": {"stale_after_seconds": "90"}}, "nodes.stale_after_seconds"),
@@ -74,6 +78,44 @@ def test_wrong_settings_stop_the_check_and_the_start(
         assert named in done.stderr
         assert "Traceback" not in done.stderr
     assert not (tmp_path / "r.db").exists()
+
+
+def test_the_check_prints_every_mistake_on_its_own_line(
+    run: Callable[..., CommandResult], tmp_path: Path
+) -> None:
+    keys = [
+        {"name": "a", "file": "none.key", "allow": ["read"]},
+        {"name": "b", "value": "short", "allow": ["read"]},
+    ]
+    tls = {"certificate": "none.crt", "key": "none.key", "client_ca": "none.ca"}
+    secrets = [{"value": "short"}, {"file": "none.secret"}]
+
+    done = run(
+        "--check",
+        colour="red",
+        nodes={"max_mib": -1},
+        keys=keys,
+        tls=tls,
+        store="postgres://x",
+        node_secret=secrets,
+    )
+
+    start = f"rollcall-registry: {tmp_path / 'config.yml'}: "
+    lines = done.stderr.splitlines()
+    assert done.status == 2
+    assert all(line.startswith(start) for line in lines)
+    assert sorted(line.removeprefix(start).split(": ")[0] for line in lines) == [
+        "colour",
+        "keys[0].file",
+        "keys[1].value",
+        "node_secret[0].value",
+        "node_secret[1].file",
+        "nodes.max_mib",
+        "store",
+        "tls.certificate",
+        "tls.client_ca",
+        "tls.key",
+    ]
 
 
 def test_node_key_prints_the_key_of_a_host(run: Callable[..., CommandResult]) -> None:

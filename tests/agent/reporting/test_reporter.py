@@ -2,7 +2,10 @@ import asyncio
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from agent.reporting.backoff import Backoff
+from agent.reporting.group import ReporterGroup
 from registry.client.client import Busy, HostnameTaken, WrongKey
 from registry.message import Heartbeat
 from tests.support.agent.reporter_harness import UNREACHABLE, ReporterHarness
@@ -31,6 +34,56 @@ async def test_a_request_is_a_report_of_what_is_true_then(tmp_path: Path) -> Non
         await registry.until(lambda: len(registry.taken) == 2)
 
     assert registry.taken[1][1].labels == ["service:db"]
+
+
+@in_virtual_time
+async def test_a_change_that_waits_when_the_agent_ends_is_reported(tmp_path: Path) -> None:
+    harness = ReporterHarness(tmp_path)
+    group = ReporterGroup()
+    async with harness.registry as registry:
+        group.start([harness.reporter])
+        await registry.until(lambda: len(registry.taken) == 1)
+        harness.label = "service:db"
+        group.request_report()
+        await asyncio.sleep(0.01)  # the reporter waits whether more changes come
+        assert len(registry.taken) == 1
+
+        await group.stop()
+
+    assert [heartbeat.labels for _, heartbeat in registry.taken] == [
+        ["service:web"],
+        ["service:db"],
+    ]
+
+
+@in_virtual_time
+async def test_an_agent_without_a_change_ends_without_another_report(tmp_path: Path) -> None:
+    harness = ReporterHarness(tmp_path)
+    group = ReporterGroup()
+    group.start([harness.reporter])
+    await harness.registry.until(lambda: len(harness.registry.taken) == 1)
+    await asyncio.sleep(0.01)
+
+    await group.stop()
+
+    assert harness.registry.reports == 1
+
+
+@in_virtual_time
+async def test_a_registry_that_is_silent_delays_the_end_by_three_seconds(tmp_path: Path) -> None:
+    harness = ReporterHarness(tmp_path)
+    group = ReporterGroup()
+    group.start([harness.reporter])
+    await harness.registry.until(lambda: len(harness.registry.taken) == 1)
+    harness.registry.silent = True
+    group.request_report()
+    clock = asyncio.get_running_loop()
+    started = clock.time()
+
+    await group.stop()
+
+    assert clock.time() - started == pytest.approx(3)
+    assert harness.recorder.registry_status.state == "slow"
 
 
 @in_virtual_time

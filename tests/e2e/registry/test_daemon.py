@@ -98,6 +98,23 @@ def test_the_keys_are_read_again_on_sighup_and_bad_ones_change_nothing(daemons: 
     assert registry.ask("GET", "/nodes", headers={"Authorization": "replaced-" * 3}).ok
 
 
+def test_settings_that_wait_for_a_restart_are_named_on_sighup(daemons: Daemons) -> None:
+    registry = daemons.registry()
+    settings = yaml.safe_load(registry.config_path.read_text())
+    settings["nodes"] |= {"max_mib": 64, "stale_after_seconds": 77}
+    settings["prometheus"] = {"ports": {"postgres": 9188}}
+    settings["node_secret"] = {"value": "s" * 32}
+    settings["keys"].append({"name": "new", "value": "n" * 20, "allow": ["read"]})
+    registry.config_path.write_text(yaml.safe_dump(settings))
+
+    signal_to(registry, signal.SIGHUP)
+
+    until(lambda: " reloaded" in registry.log(), "the reload", within=10)
+    waiting = [line for line in registry.log().splitlines() if "restart to apply" in line]
+    told = sorted(line.partition("setting=")[2] for line in waiting)
+    assert told == ["nodes.max_mib", "nodes.stale_after_seconds", "prometheus.ports"]
+
+
 def signal_to(registry: Daemon, number: signal.Signals) -> None:
     subprocess.run(["kill", f"-{number.value}", str(registry.pid)], check=True)
 

@@ -108,6 +108,18 @@ def test_a_change_of_an_apps_state_is_told_at_once(host: ReportingHost) -> None:
     until(lambda: f"app:{name}" not in host.labels(), "it is gone", within=SOON_SECONDS)
 
 
+def test_an_app_that_was_deleted_right_before_sigterm_is_told(host: ReportingHost) -> None:
+    name = host.create("shop")["name"]
+    host.until_told(f"app:{name}")
+    assert host.agent.ask("DELETE", f"/v1/apps/{name}").status_code == 200
+
+    assert host.agent.terminate() == 0
+
+    assert f"app:{name}" not in host.labels()
+    assert f"app:{name}" not in status(host.agent)["heartbeat"]["labels"]
+    host.agent.start()
+
+
 def test_apps_work_while_every_registry_is_away(host: ReportingHost) -> None:
     host.registry.kill()
 

@@ -16,7 +16,7 @@ MALFORMED = {
     "an array": (b"[]", "object"),
     "null": (b"null", "object"),
     "trailing text": (b'{"labels":[],"kv":{}} x', "JSON"),
-    "not UTF-8": (b'{"labels":["\xff"],"kv":{}}', "UTF-8"),
+    "not UTF-8": (b'{"labels":["\xff"],"kv":{}}', "UTF-8: byte 12 is 0xff, in `$.labels[0]`"),
     "lone surrogate": (b'{"labels":["\\ud800"],"kv":{}}', ""),
     "byte order mark": (b'\xef\xbb\xbf{"labels":[],"kv":{}}', "JSON"),
     "no labels": (b'{"kv":{}}', "labels"),
@@ -27,7 +27,10 @@ MALFORMED = {
     "a label null": (b'{"labels":[null],"kv":{}}', "labels"),
     "an empty label": (b'{"labels":[""],"kv":{}}', "labels"),
     "a long label": (b'{"labels":["%b"],"kv":{}}' % (b"x" * 1025), "labels"),
-    "too many labels": (b'{"labels":[%b],"kv":{}}' % b",".join([b'"x"'] * 4097), "labels"),
+    "too many labels": (
+        b'{"labels":[%b],"kv":{}}' % b",".join(b'"%d"' % number for number in range(4097)),
+        "`labels` holds 4097 labels; at most 4096",
+    ),
     "a label with a line break": (b'{"labels":["a\\nb"],"kv":{}}', "labels"),
     "a label with DEL": (b'{"labels":["a\x7fb"],"kv":{}}', "labels"),
     "a label with C1": (b'{"labels":["a\xc2\x85b"],"kv":{}}', "labels"),
@@ -47,6 +50,16 @@ MALFORMED = {
     "deep object": (b'{"kv":%b' % (b'{"a":' * 30_000), ""),
     "wide": (b'{"labels":[],"kv":{%b}}' % b",".join(b'"%d":""' % i for i in range(1025)), "kv"),
 }  # fmt: skip
+
+
+async def test_labels_are_counted_after_duplicates_are_dropped(registry: InProcessRegistry) -> None:
+    labels = [f"l:{number}" for number in range(4096)]
+    body = json.dumps({"labels": [*labels, *labels[:10], "l:1"], "kv": {}}).encode()
+
+    answer = await registry.ask("POST", "/nodes/web-1", data=body)
+
+    assert answer.status == 200
+    assert json.loads(answer.body)[0]["labels"] == labels
 
 
 @pytest.mark.parametrize("case", MALFORMED)

@@ -27,7 +27,7 @@ UNREACHABLE = Unreachable("Connection refused")
 
 
 class FakeRegistry:
-    """Takes heartbeats, or fails with what ``failure`` is set to.
+    """Takes heartbeats, or fails with what ``failure`` is set to. If ``silent``, it never answers.
 
     ``reports`` and ``forgets`` count attempts. ``taken`` holds what was taken, ``forgotten`` the
     names that were deleted, with the identity and the key that were used. It keeps no nodes; names
@@ -36,6 +36,7 @@ class FakeRegistry:
 
     def __init__(self) -> None:
         self.failure: Exception | None = None
+        self.silent = False
         self.reports = 0
         self.forgets = 0
         self.taken: list[tuple[str, Heartbeat]] = []
@@ -60,6 +61,8 @@ class FakeRegistry:
         """Take the heartbeat or fail."""
         self.reports += 1
         self._happened.set()
+        if self.silent:
+            await asyncio.Event().wait()
         if self.failure is not None:
             raise self.failure
         self.taken.append((hostname, heartbeat))
