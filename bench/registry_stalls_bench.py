@@ -29,6 +29,7 @@ CLIENTS = 10
 PROBE_INTERVAL_SECONDS = 0.004
 SETTLE_SECONDS = 1.0
 FILL_SECONDS = 20
+NODES_PER_SECOND = 5000
 READ_BYTES = 1024 * 1024
 NO_MATCH = "&".join(f"prefix=none:{number}" for number in range(16))
 SCRAPER = {"X-Prometheus-Refresh-Interval-Seconds": "60"}
@@ -88,8 +89,7 @@ def measured(bench: Bench, nodes: int, checkout: Path | None) -> Iterator[Measur
     port = PORT if checkout is None else PEER
     running = bench.registry() if checkout is None else bench.baseline(checkout, port)
     with running:
-        seconds = max(FILL_SECONDS, nodes // 5000)
-        bench.wrk.posts(port, connections=128, hosts=nodes, seconds=seconds)
+        bench.wrk.posts(port, connections=128, hosts=nodes)
         side = Measured(port)
         try:
             side.waits("/prometheus/rollcall", SCRAPER, 1)  # the first time, targets are encoded
@@ -122,6 +122,9 @@ def main() -> None:
     """Measure with the number of nodes that is asked for."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--nodes", type=int, default=100_000)
+    parser.add_argument(
+        "--seconds", type=int, help="how long nodes are added; else by their number"
+    )
     parser.add_argument("--baseline", type=Path, help="another checkout, with its environment")
     options = parser.parse_args()
     before = " before: answered in | p99 | longest |" if options.baseline else ""
@@ -130,7 +133,8 @@ def main() -> None:
     )
     print("| --- " * (8 if options.baseline else 5) + "|")
     with tempfile.TemporaryDirectory(prefix="registry-bench-") as folder:
-        bench = Bench(folder=Path(folder), seconds=FILL_SECONDS, rounds=1)
+        seconds = options.seconds or max(FILL_SECONDS, options.nodes // NODES_PER_SECOND)
+        bench = Bench(folder=Path(folder), seconds=seconds, rounds=1)
         compare(bench, options.nodes, options.baseline and options.baseline.resolve())
 
 
