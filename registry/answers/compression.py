@@ -53,6 +53,10 @@ class CompressedBody:
         """Return its size."""
         return self.size
 
+    def pinned_bytes(self) -> int:
+        """Return 0."""
+        return 0
+
 
 class Compression:
     """Compresses large bodies in a thread, one at a time."""

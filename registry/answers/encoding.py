@@ -27,7 +27,10 @@ class LargeBody(Protocol):
         """Return the content in pieces, each made when it is asked for."""
 
     def held_bytes(self) -> int:
-        """Return how much memory is held for the readers alone."""
+        """Return how much memory is held for the readers of this body alone."""
+
+    def pinned_bytes(self) -> int:
+        """Return how much is held for the readers of this body, and of those made after it."""
 
 
 class WholeBody:
@@ -45,6 +48,10 @@ class WholeBody:
     def held_bytes(self) -> int:
         """Return its size."""
         return self.size
+
+    def pinned_bytes(self) -> int:
+        """Return 0."""
+        return 0
 
 
 class EncodedRun(NamedTuple):

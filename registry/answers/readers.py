@@ -14,6 +14,7 @@ MAX_HELD_BYTES = 64 * 1024 * 1024
 READER_BYTES = 128 * 1024
 # A reader that takes longer than this may be cut off to make room for others.
 PATIENCE_SECONDS = 60.0
+SMALL_BYTES = 32 * 1024
 WAIT_SECONDS = 10.0
 LOOK_AGAIN_SECONDS = 1.0
 REFUSAL = "too many clients are reading large answers at present; ask again, or for pages"
@@ -37,6 +38,7 @@ class Reader:
         self.since = since
         self.expected = expected
         self.body: LargeBody | None = None
+        self.is_cut_off = False
 
 
 class Readers:
@@ -54,6 +56,7 @@ class Readers:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._max_held_bytes = max_held_bytes
+        self._reserve_bytes = max_held_bytes // 16
         self._wait_seconds = wait_seconds
         self._clock = clock
         self._readers: dict[Reader, None] = {}
@@ -89,8 +92,10 @@ class Readers:
 
     def held_bytes(self) -> int:
         """Return the memory that all readers hold; a body that several read counts once."""
-        bodies = {id(reader.body): reader.body for reader in self._readers if reader.body}
-        held = sum(body.held_bytes() for body in bodies.values())
+        read = {id(reader.body): reader.body for reader in self._readers if reader.body}
+        bodies = read.values()
+        held = sum(body.held_bytes() for body in bodies)
+        held += max([body.pinned_bytes() for body in bodies], default=0)
         return held + self._expected_bytes(NOTHING) + READER_BYTES * len(self._readers)
 
     def _expected_bytes(self, newcomer: Expected) -> int:
@@ -99,24 +104,35 @@ class Readers:
         return sum(2 * body.held_bytes for body in expected | {newcomer})
 
     async def _wait_for_room(self, expected: Expected) -> None:
+        # What is small does not wait behind what is large: some room is kept for it.
+        if expected.held_bytes <= SMALL_BYTES and self._has_room(expected, reserve=0):
+            return
         try:
             async with asyncio.timeout(self._wait_seconds), self._queue:
-                while not self._has_room(expected):
+                while not self._has_room(expected, reserve=self._reserve_bytes):
                     await self._wait_for_change()
         except TimeoutError as error:
             raise TooManyReaders(REFUSAL) from error
 
     async def _wait_for_change(self) -> None:
-        oldest = next(iter(self._readers))
-        if self._clock() - oldest.since >= PATIENCE_SECONDS:
-            oldest.abort()
+        self._cut_off_oldest()
         self._changed.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(LOOK_AGAIN_SECONDS):
                 await self._changed.wait()
 
-    def _has_room(self, expected: Expected) -> bool:
+    def _cut_off_oldest(self) -> None:
+        """Cut off the reader that has been reading for longest, if that is very long."""
+        for reader in self._readers:
+            if self._clock() - reader.since < PATIENCE_SECONDS:
+                break
+            if not reader.is_cut_off:
+                reader.is_cut_off = True
+                reader.abort()
+                break
+
+    def _has_room(self, expected: Expected, *, reserve: int) -> bool:
         if not self._readers:
             return True
         more = self._expected_bytes(expected) - self._expected_bytes(NOTHING) + READER_BYTES
-        return self.held_bytes() + more <= self._max_held_bytes
+        return self.held_bytes() + more <= self._max_held_bytes - reserve

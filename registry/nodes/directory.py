@@ -120,6 +120,7 @@ class Directory:
     """
 
     def __init__(self) -> None:
+        self.replaced_bytes = 0  # of encoded nodes that were replaced or removed so far
         self._entries: dict[str, Entry] = {}
         self._fresh = Ages[Entry]()
         self._stale = Ages[Entry]()
@@ -163,6 +164,7 @@ class Directory:
             self._sorted.put(entry)
             return None
         before = known.head
+        self.replaced_bytes += len(before)
         known.head, known.digest, known.address = entry.head, entry.digest, entry.address
         self.heard(known, last_update=entry.last_update, heard=heard)
         return before
@@ -192,6 +194,7 @@ class Directory:
         """Forget a host; return its entry, or None if it is unknown."""
         entry = self._entries.pop(hostname, None)
         if entry is not None:
+            self.replaced_bytes += len(entry.head)
             (self._stale if entry in self._stale else self._fresh).remove(entry)
             self._sorted.remove(hostname)
         return entry

@@ -27,10 +27,13 @@ class Listing:
     """Nodes sorted by hostname, as they were when they were looked at.
 
     It refers to the encoded nodes of the directory and copies none. So it is small beside the list
-    that it stands for, however many readers take their time.
+    that it stands for, however many readers take their time. It keeps nodes that were replaced
+    since, as do the listings made after it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._replaced_bytes = directory.replaced_bytes
         self._chunks: list[_Chunk] = []
         self._hash = sha256()
         self._held = 0
@@ -50,14 +53,18 @@ class Listing:
         """Return how much memory it takes: references and numbers."""
         return self._held
 
-    def read(self, directory: Directory, selection: Selection, now: float) -> Iterator[None]:
+    def pinned_bytes(self) -> int:
+        """Return the size of the encoded nodes that were replaced or removed since it was begun."""
+        return self._directory.replaced_bytes - self._replaced_bytes
+
+    def read(self, selection: Selection, now: float) -> Iterator[None]:
         """Read the nodes, in steps of less than a millisecond; nodes may change in between.
 
         A node that is there throughout is listed once. `now` is the monotonic time.
         """
         chunk, left = _Chunk(), selection.limit
         last = ""
-        for entry in _passing(directory, selection, now):
+        for entry in _passing(self._directory, selection, now):
             if entry is None:
                 yield
                 continue

@@ -64,6 +64,6 @@ class NodeQueries:
         return await self._listings.get(selection, lambda: self._read(selection))
 
     async def _read(self, selection: Selection) -> Listing:
-        listing = Listing()
-        await self._slices.run(listing.read(self._directory, selection, self._monotonic()))
+        listing = Listing(self._directory)
+        await self._slices.run(listing.read(selection, self._monotonic()))
         return listing

@@ -52,6 +52,10 @@ class TargetList:
             if block.runs.get(self._format) is not run
         )
 
+    def pinned_bytes(self) -> int:
+        """Return 0."""
+        return 0
+
     def read(self, offers: SortedBlocks[Offer], directory: Directory) -> Iterator[None]:
         """Read the offers, in steps of a few milliseconds at most; they may change in between.
 

@@ -20,7 +20,18 @@ set -euo pipefail
 trap 'kill $(jobs -p) 2> /dev/null || true; wait' EXIT
 """
 # An error status fails; a daemon or an app may need a moment until it listens.
-CURL = 'curl() { command curl -sS --fail-with-body --retry 3 --retry-all-errors "$@"; echo; }\n'
+# A watch does not end by itself: whoever follows the page ends it with Ctrl-C.
+CURL = """
+curl() {
+  case "$*" in
+    *watch=true*) command curl -sS --fail-with-body --max-time 2 "$@" || test $? = 28 ;;
+    *) command curl -sS --fail-with-body --retry 3 --retry-all-errors "$@" ;;
+  esac
+  local status=$?
+  echo
+  return $status
+}
+"""
 # Prometheus runs beside the page's other commands, on a port of the test's, and scrapes at once.
 PROMETHEUS = """\
 prometheus() {

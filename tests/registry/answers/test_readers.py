@@ -15,6 +15,9 @@ from registry.answers.readers import (
     Readers,
 )
 from registry.errors import TooManyReaders
+from registry.nodes.filters import Filters
+from registry.nodes.listing import Selection
+from tests.support.registry.in_process import in_process_registry
 from tests.support.registry.sqlite_store import ManualClock
 
 SIZE = 1_000_000
@@ -102,3 +105,34 @@ async def test_one_reader_is_always_let_in() -> None:
     room = Readers(max_held_bytes=1, wait_seconds=0.05)
     async with room.reading(lambda: None, expected=Expected("all", SIZE)):
         assert len(room) == 1
+
+
+class PinningBody(WholeBody):
+    """A body that keeps what was replaced since it was made."""
+
+    def __init__(self, pinned: int) -> None:
+        super().__init__(b"")
+        self._pinned = pinned
+
+    def pinned_bytes(self) -> int:
+        return self._pinned
+
+
+async def test_what_was_replaced_is_counted_once_for_all_who_read_older_lists() -> None:
+    room = Room()
+    async with room.reader("older", PinningBody(3000)), room.reader("newer", PinningBody(1000)):
+        assert room.held_bytes() == 3000 + 2 * READER_BYTES
+
+
+async def test_a_listing_keeps_the_nodes_that_are_replaced_while_it_is_read() -> None:
+    async with in_process_registry(level="error") as registry:
+        for hostname in ("a", "b", "c"):
+            await registry.post(hostname, ["x" * 1000])
+        listing = await registry.components.queries.list(Selection(Filters()))
+        content = b"".join(listing.pieces())
+        assert listing.pinned_bytes() == 0
+        await registry.post("a", ["y" * 1000])
+        await registry.ask("DELETE", "/nodes/b")
+
+        assert 2000 < listing.pinned_bytes() < 2400
+        assert b"".join(listing.pieces()) == content
