@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from dev.waiting import until
 from tests.fuzz.exchange import FIRST, Address, Outcome, exchange
 from tests.fuzz.generator import Generator, Target
 from tests.support.daemons import Daemon
@@ -127,12 +128,12 @@ def address(daemon: Daemon) -> Address:
 
 def usage(daemon: Daemon) -> Usage:
     """Return what a daemon takes, once nobody but the one who asks is connected."""
-    deadline = time.monotonic() + 60
-    while "\nrollcall_http_connections 1.0\n" not in daemon.ask("GET", "/metrics").text:
-        if time.monotonic() > deadline:
-            raise Difference("connections are left although all clients are gone")
-        time.sleep(0.1)
+    until(lambda: _is_alone(daemon), "all connections but one are gone", within=60.0)
     return Usage(resident(daemon), len(list(Path(f"/proc/{daemon.pid}/fd").iterdir())))
+
+
+def _is_alone(daemon: Daemon) -> bool:
+    return "\nrollcall_http_connections 1.0\n" in daemon.ask("GET", "/metrics").text
 
 
 def check_leaks(daemon: Daemon, before: Usage) -> None:

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from registry.errors import StoreUnavailable
+from registry.nodes.events import REGISTRY, Change, ChangeKind
+from registry.nodes.history import MIN_CHANGES
 from tests.support.examples import share_of
 from tests.support.registry.in_process import InProcessRegistry, in_process_registry
 from tests.support.registry.watcher import Watcher, without_time
@@ -260,6 +263,54 @@ async def test_new_keys_end_a_watch(registry: InProcessRegistry) -> None:
     registry.components.wakeups.notify()
 
     await asyncio.wait_for(following, 60)
+
+
+async def test_a_store_that_fails_ends_a_watch(registry: InProcessRegistry) -> None:
+    watcher = Watcher(registry.address)
+    following = asyncio.create_task(watcher.follow())
+    await watcher.until(lambda seen: seen.events)
+
+    registry.store.failure = StoreUnavailable("broken")
+    assert (await registry.post("web-1")).status == 503
+    registry.components.wakeups.notify()
+
+    await asyncio.wait_for(following, 60)
+
+
+async def test_who_comes_back_after_more_changes_than_are_kept_begins_anew(
+    registry: InProcessRegistry,
+) -> None:
+    await registry.post("web-1")
+    async with watching(registry) as watcher:
+        await watcher.until(lambda seen: seen.nodes)
+        await registry.post("web-1", ["b"])
+        await watcher.until(lambda seen: len(seen.events) == 3)
+    forget_changes(registry)
+
+    await watcher.follow(events=2)
+
+    assert [event.kind for event in watcher.events[3:]] == ["reset", "node"]
+
+
+async def test_a_watcher_that_falls_behind_is_cut_off(registry: InProcessRegistry) -> None:
+    await registry.post("web-1")
+    watcher = Watcher(registry.address)
+    following = asyncio.create_task(watcher.follow())
+    await watcher.until(lambda seen: seen.nodes)
+
+    forget_changes(registry)
+    registry.components.wakeups.notify()
+
+    await asyncio.wait_for(following, 60)
+    assert len(watcher.events) == 2
+
+
+def forget_changes(registry: InProcessRegistry) -> None:
+    """Record so many changes of a node that none from before is kept."""
+    entry = registry.components.directory.get("web-1")
+    assert entry is not None
+    for _ in range(2 * MIN_CHANGES):
+        registry.components.history.record(Change(ChangeKind.STALE, entry, REGISTRY))
 
 
 async def test_a_key_that_may_not_read_may_not_watch(registry: InProcessRegistry) -> None:

@@ -38,7 +38,7 @@ class Timed(Coroutine[Any, Any, Any]):
         self._steps = steps
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        raise NotImplementedError  # a task runs it
+        return self._coroutine.__await__()
 
     def send(self, value: Any) -> Any:
         """Carry out the next step."""
