@@ -122,8 +122,8 @@ class Directory:
     def __init__(self) -> None:
         self.replaced_bytes = 0  # of encoded nodes that were replaced or removed so far
         self._entries: dict[str, Entry] = {}
-        self._fresh = Ages[Entry]()
-        self._stale = Ages[Entry]()
+        self._fresh = Ages[Entry](self._entries)
+        self._stale = Ages[Entry](self._entries)
         self._sorted = SortedBlocks[Entry](key=attrgetter("hostname"), max_items=MAX_BLOCK_NODES)
 
     def __len__(self) -> int:

@@ -11,6 +11,8 @@ from registry.nodes.events import Change, ChangeKind
 MIN_CHANGES = 10_000
 MAX_BYTES = 32 * 1024 * 1024
 MAX_BYTES_AT_ONCE = 128 * 1024
+# To free some thousands at once would hold up the loop for milliseconds.
+MAX_DROPPED_AT_ONCE = 100
 
 ID = re.compile(
     r"(?P<run>[0-9a-f]{8})-(?P<number>[0-9]{1,18})(-(?P<listed>[a-z0-9._-]{0,253})(?P<again>\+)?)?"
@@ -88,10 +90,10 @@ class ChangeHistory:
         kind = EVENT_KINDS[change.kind]
         self._changes.append((kind, node.hostname, node.head, node.last_update, change.before))
         self._bytes += len(node.head) + len(change.before or b"")
-        if len(self._changes) >= 2 * self._min_changes:
-            self._drop(self._min_changes)
-        elif self._bytes > self._max_bytes:
-            self._drop((len(self._changes) + 1) // 2)
+        if len(self._changes) >= self._min_changes + MAX_DROPPED_AT_ONCE:
+            self._drop(MAX_DROPPED_AT_ONCE)
+        while self._bytes > self._max_bytes:
+            self._drop(1)
 
     def after(self, number: int, limit: int) -> list[PastChange] | None:
         """Return the next changes after a number, at most `limit`; None if it is too old.

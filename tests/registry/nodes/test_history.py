@@ -17,7 +17,7 @@ def change(hostname: str, *, size: int = 0) -> Change:
 
 def test_the_last_changes_are_kept_and_older_ones_are_told_apart() -> None:
     history = ChangeHistory(min_changes=10)
-    for number in range(1, 101):
+    for number in range(1, 301):
         history.record(change(f"h{number}"))
 
         assert history.last == number
