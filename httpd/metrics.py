@@ -1,5 +1,6 @@
 """Metrics of requests and connections, and GET /metrics."""
 
+import asyncio
 from http import HTTPStatus
 
 from aiohttp import web
@@ -93,8 +94,12 @@ class MetricsHandler:
 
     def __init__(self, metrics: CollectorRegistry) -> None:
         self._metrics = metrics
+        self._turns = asyncio.Lock()
 
     async def get(self, request: web.Request) -> web.Response:
-        """Answer with every metric."""
+        """Answer with every metric. The loop serves others between two scrapers."""
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        return web.Response(body=encode(self._metrics), headers={"Content-Type": content_type})
+        async with self._turns:
+            body = encode(self._metrics)
+            await asyncio.sleep(0)
+        return web.Response(body=body, headers={"Content-Type": content_type})

@@ -2,11 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Coroutine, Generator, Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any
+from selectors import EpollSelector, SelectorKey
+from typing import Any, Self, TypeVar
 
 from registry.store.protocol import Row
+
+T = TypeVar("T")
 
 WALL = 1_700_000_000
 DOCUMENT = (
@@ -30,43 +33,65 @@ def rows(count: int) -> list[Row]:
     ]
 
 
-class Timed(Coroutine[Any, Any, Any]):
-    """A coroutine whose steps are measured, in seconds of its thread's processor time."""
+class TimingSelector(EpollSelector):
+    """A selector that measures what an event loop does between two calls of `select`."""
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], steps: list[float]) -> None:
-        self._coroutine = coroutine
-        self._steps = steps
+    def __init__(self) -> None:
+        super().__init__()
+        self._started = 0.0
+        self._seconds: list[float] = []
 
-    def __await__(self) -> Generator[Any, Any, Any]:
-        return self._coroutine.__await__()
-
-    def send(self, value: Any) -> Any:
-        """Carry out the next step."""
-        started = time.thread_time()
+    def select(self, timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
+        """Note how long the iteration of the loop took that ends here."""
+        self._note()
         try:
-            return self._coroutine.send(value)
+            return super().select(timeout)
         finally:
-            self._steps.append(time.thread_time() - started)
+            self._started = time.thread_time()
 
-    def throw(self, *error: Any) -> Any:
-        """Carry out the next step with an exception."""
-        return self._coroutine.throw(*error)
+    def begin(self) -> list[float]:
+        """Return the list into which the durations are written from now on."""
+        self._seconds = []
+        self._started = time.thread_time()
+        return self._seconds
 
-    def close(self) -> None:
-        """End."""
-        self._coroutine.close()
+    def end(self) -> None:
+        """Note the present iteration, and no other."""
+        self._note()
+        self._seconds = []
+
+    def _note(self) -> None:
+        self._seconds.append(time.thread_time() - self._started)
 
 
-@contextmanager
-def task_steps() -> Iterator[list[float]]:
-    """Measure every step of the tasks that begin while the context is open."""
-    loop, steps = asyncio.get_running_loop(), list[float]()
+class MeasuredLoop:
+    """An event loop whose iterations are measured, in seconds of its thread's processor time.
 
-    def create(loop: asyncio.AbstractEventLoop, coroutine: Any) -> asyncio.Task[Any]:
-        return asyncio.Task(Timed(coroutine, steps), loop=loop)
+    An iteration is all that the loop does before it looks at its connections again: steps of
+    tasks, callbacks, and what arrived or can be sent.
+    """
 
-    loop.set_task_factory(create)
-    try:
-        yield steps
-    finally:
-        loop.set_task_factory(None)
+    def __init__(self) -> None:
+        self._selector = TimingSelector()
+        self._runner = asyncio.Runner(
+            loop_factory=lambda: asyncio.SelectorEventLoop(self._selector)
+        )
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end, and return what it returns."""
+        return self._runner.run(work)
+
+    @contextmanager
+    def measured(self) -> Iterator[list[float]]:
+        """Measure the iterations while the context is open."""
+        seconds = self._selector.begin()
+        try:
+            yield seconds
+        finally:
+            self._selector.end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._runner.close()
