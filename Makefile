@@ -20,8 +20,8 @@ test test-fast: export PYTHONDONTWRITEBYTECODE =
 test: debian-test .venv/installed-dev ## Run all tests, with the real parts (TEST="-k name": options of pytest)
 	@$(PYTHON) -m dev.test $(TEST)
 
-test-fast: debian-lint .venv/installed-dev ## Run the tests that need nothing but Python
-	@$(PYTHON) -m pytest -m "not real" -n 3 --dist loadfile --hypothesis-profile fast $(TEST)
+test-fast: debian-lint .venv/installed-dev ## Run the tests that need nothing but Python and little time
+	@$(PYTHON) -m pytest -m "not real and not slow" -n 3 --dist loadfile --hypothesis-profile fast $(TEST)
 
 lint: debian-lint .venv/installed-dev ## Check style, types and the arrows between packages
 	.venv/bin/ruff check .

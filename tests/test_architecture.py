@@ -98,6 +98,7 @@ def outermost(row: str) -> str:
     return row if len(parts) <= 2 else f"{'/'.join(parts[:2])}/"
 
 
+@pytest.mark.slow
 def test_a_constructor_takes_at_most_five_parameters() -> None:
     files = {
         path

@@ -40,6 +40,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return zipfile.ZipFile(built).namelist()
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_each_file_that_the_daemons_read(wheel: list[str]) -> None:
     in_tree = {
         str(path.relative_to(TOP))

@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 TOP = Path(__file__).parents[2]
 MODULES = {
     "mark": "@pytest.mark.real('no-such-program')\ndef test_it() -> None: ...",

@@ -4,9 +4,12 @@ import asyncio
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.agent import store_creation
 
 
+@pytest.mark.slow
 async def test_a_first_start_that_breaks_off_anywhere_can_be_repeated(tmp_path: Path) -> None:
     program = await asyncio.create_subprocess_exec(
         sys.executable, "-m", store_creation.__name__, str(tmp_path), stdout=asyncio.subprocess.PIPE

@@ -39,6 +39,7 @@ async def test_the_pages_together_are_the_list(registry: InProcessRegistry) -> N
             assert found == expected
 
 
+@pytest.mark.slow
 async def test_what_is_there_throughout_is_on_exactly_one_page(
     registry: InProcessRegistry,
 ) -> None:

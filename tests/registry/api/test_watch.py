@@ -190,6 +190,7 @@ async def test_a_comment_comes_every_fifteen_seconds_although_others_change(
         assert watcher.last_id != before
 
 
+@pytest.mark.slow
 async def test_after_any_number_of_lost_connections_a_watcher_knows_what_the_list_says() -> None:
     chance = random.Random(7)
     hosts = [f"h{number:03}" for number in range(400)]

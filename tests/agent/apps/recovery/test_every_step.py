@@ -18,6 +18,8 @@ from tests.support.agent.engines.fake_engine import BROKEN_IMAGE, IMAGE, OTHER_I
 from tests.support.agent.in_process import DEFAULTS, async_until
 from tests.support.agent.running_apps import ASKER, running_apps
 
+pytestmark = pytest.mark.slow
+
 AT_ONCE = replace(DEFAULTS, settle_seconds=0, min_free_percent=0)
 NEW = NewApp(name="web", image=IMAGE)
 BACKGROUND = replace(ASKER, respond_async=True)

@@ -15,6 +15,8 @@ from tests.support.registry.in_process import (
 )
 from tests.support.registry.memory_store import MemoryStore
 
+pytestmark = pytest.mark.slow
+
 LIMITS = NodesSettings(warm_up_seconds=0, changes_per_minute=0, max_mib=1)
 LARGE = "x" * 1000
 Labels = Callable[[int], list[str]]
