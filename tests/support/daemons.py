@@ -54,6 +54,7 @@ class Daemon:
         port: int,
         settings: Mapping[str, Any],
         trust: TlsOptions | None = None,
+        prefix: Sequence[str] = (),
     ) -> None:
         folder.mkdir(parents=True)
         self.base_url = f"{'https' if 'tls' in settings else 'http'}://127.0.0.1:{port}"
@@ -63,6 +64,7 @@ class Daemon:
         self.log_path = folder / "log"
         self.stop_seconds = STOP_SECONDS
         self._program = Path(sys.executable).with_name(program)
+        self._prefix = prefix
         self._process: subprocess.Popen[bytes] | None = None
         self._session = requests.Session()
         self._session.trust_env = False  # REQUESTS_CA_BUNDLE would win over ``trust``
@@ -93,7 +95,9 @@ class Daemon:
         assert self._process is None, "it runs already"
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                [self._program, "--config", self.config_path], stdout=log, stderr=log
+                [*self._prefix, self._program, "--config", self.config_path],
+                stdout=log,
+                stderr=log,
             )
         until(self._healthy, f"{self.base_url}/healthz", within=START_SECONDS)
 
@@ -161,11 +165,15 @@ FreePort: TypeAlias = Callable[[], int]
 
 
 class Daemons:
-    """Starts daemons in folders of their own and ends them all at the end, the last one first."""
+    """Starts daemons in folders of their own and ends them all at the end, the last one first.
+
+    `prefix` is a command that runs the one which follows it; the daemons are started by it.
+    """
 
     def __init__(self, *, folder: Path, free_port: FreePort) -> None:
         self._folder = folder
         self._free_port = free_port
+        self.prefix: Sequence[str] = ()
         self._started = 0
         self._closing = ExitStack()
 
@@ -208,6 +216,7 @@ class Daemons:
             port=self._free_port(),
             settings=settings,
             trust=trust,
+            prefix=self.prefix,
         )
         self._closing.callback(daemon.close)
         daemon.start()

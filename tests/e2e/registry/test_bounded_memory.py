@@ -1,29 +1,46 @@
 """Whatever readers do to a registry of a hundred thousand nodes, its memory is bounded."""
 
 import asyncio
+import itertools
 import resource
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from configparser import ConfigParser
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from requests import Response
 
 from dev.waiting import until
+from registry.store.protocol import Row
 from tests.support.daemons import Daemon, Daemons
+from tests.support.memory_cgroup import MemoryCgroup
 from tests.support.registry.large_fleet import rows
 from tests.support.registry.sqlite_store import ignore, open_store
 
 pytestmark = pytest.mark.real
 
 NODES = 100_000
-SLOW_READERS = 300
-GZIP_READERS = 100
-WATCHERS = 1000
+LARGE_NODES = 20_000
+LARGE_NODE_BYTES = 8192
+STRANGERS = 1000
+UNFINISHED_HEAD = b"GET / HTTP/1.1\r\nX: " + b"x" * 15_000
 CHANGES = 1000
+HEARTBEAT_PAUSE = 0.1
+UNIT = Path("systemd/rollcall-registry.service")
 MAX_GROWTH_KIB = 400 * 1024
 SMALL_BUFFER = 4096
 READ_BYTES = 1024 * 1024
+
+
+class Load(NamedTuple):
+    """How many clients read the whole list at once; half of the watchers never read."""
+
+    slow_readers: int
+    gzip_readers: int
+    watchers: int
 
 
 @pytest.fixture
@@ -35,10 +52,10 @@ def many_files() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-async def fill(path: Path) -> None:
+async def fill(path: Path, nodes: Iterable[Row]) -> None:
     """Make a store of many nodes."""
     async with open_store(path) as (store, _):
-        await asyncio.gather(*[store.put(row, ignore) for row in rows(NODES)])
+        await asyncio.gather(*[store.put(row, ignore) for row in nodes])
 
 
 def peak_kib(daemon: Daemon) -> int:
@@ -96,37 +113,64 @@ async def first_id(clients: Clients) -> str:
     return line.decode().split()[1]
 
 
-async def siege(registry: Daemon) -> None:
-    """Read slowly, compressed and for ever, while hosts report changes."""
+async def strangers(registry: Daemon, stack: AsyncExitStack) -> None:
+    """Begin requests without a key, and do not finish them."""
+    port = int(registry.base_url.rpartition(":")[2])
+    for _ in range(STRANGERS):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        stack.callback(writer.close)
+        writer.write(UNFINISHED_HEAD)
+
+
+async def report_steadily(registry: Daemon) -> None:
+    """Send heartbeats as a host does; each is accepted."""
     async with AsyncExitStack() as stack:
         clients = Clients(registry, stack)
+        while True:
+            body = b'{"labels":["steady"],"kv":{}}'
+            answer = await clients.ask(
+                "/nodes/steady", "Connection: close", method="POST", body=body
+            )
+            assert (await answer.readline()).startswith(b"HTTP/1.1 200")
+            await asyncio.sleep(HEARTBEAT_PAUSE)
+
+
+async def siege(registry: Daemon, load: Load) -> None:
+    """Read slowly, compressed and for ever, while hosts report changes."""
+    async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+        reporting = group.create_task(report_steadily(registry))
+        clients = Clients(registry, stack)
         last_id = await first_id(clients)
-        slow = await asyncio.gather(*[clients.ask("/nodes") for _ in range(SLOW_READERS)])
+        slow = await asyncio.gather(*[clients.ask("/nodes") for _ in range(load.slow_readers)])
         begun = await asyncio.gather(*[reader.read(SMALL_BUFFER) for reader in slow])
         statuses = {answer.split(b"\r\n")[0] for answer in begun}
         assert statuses == {b"HTTP/1.1 200 OK"}
-        reading = []
-        for number in range(WATCHERS):
+        watching = []
+        for number in range(load.watchers):
             reader = await clients.ask("/nodes?watch=true", f"Last-Event-ID: {last_id}")
             if number % 2:
-                reading.append(asyncio.create_task(read_all(reader)))
-        compressed = [
-            asyncio.create_task(
-                read_all(await clients.ask("/nodes", "Accept-Encoding: gzip", "Connection: close"))
-            )
-            for _ in range(GZIP_READERS)
-        ]
-        for number in range(CHANGES):
-            body = b'{"labels":["change:%d"],"kv":{}}' % number
-            answer = await clients.ask(
-                f"/nodes/busy-{number % 100}", "Connection: close", method="POST", body=body
-            )
-            assert (await answer.readline()).startswith(b"HTTP/1.1 200")
-        sizes = await asyncio.gather(*compressed)
-        assert min(sizes) > NODES
-        for task in reading:
+                watching.append(group.create_task(read_all(reader)))
+        await strangers(registry, stack)
+        await asyncio.gather(*[read_compressed(clients) for _ in range(load.gzip_readers)])
+        await change(clients)
+        for task in (reporting, *watching):
             task.cancel()
-        await asyncio.wait(reading)
+
+
+async def read_compressed(clients: Clients) -> None:
+    """Read all nodes, compressed."""
+    reader = await clients.ask("/nodes", "Accept-Encoding: gzip", "Connection: close")
+    assert await read_all(reader) > NODES
+
+
+async def change(clients: Clients) -> None:
+    """Report changes of some hosts."""
+    for number in range(CHANGES):
+        body = b'{"labels":["change:%d"],"kv":{}}' % number
+        answer = await clients.ask(
+            f"/nodes/busy-{number % 100}", "Connection: close", method="POST", body=body
+        )
+        assert (await answer.readline()).startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.usefixtures("many_files")
@@ -134,14 +178,53 @@ async def test_readers_of_every_kind_take_a_bounded_amount(
     daemons: Daemons, tmp_path: Path
 ) -> None:
     path = tmp_path / "registry.db"
-    await fill(path)
+    await fill(path, rows(NODES))
     registry = await asyncio.to_thread(daemons.registry, store=f"sqlite:///{path}")
     await asyncio.to_thread(
         until, lambda: registry.ask("GET", "/prometheus/node").ok, "targets", within=60.0
     )
     loaded = peak_kib(registry)
 
-    await siege(registry)
+    await siege(registry, Load(slow_readers=300, gzip_readers=100, watchers=1000))
 
     assert peak_kib(registry) - loaded < MAX_GROWTH_KIB
     assert registry.ask("GET", "/nodes/busy-1").ok
+
+
+@pytest.mark.usefixtures("many_files")
+async def test_the_units_limit_holds_where_nodes_take_all_that_they_may(
+    unit_cgroup: MemoryCgroup, daemons: Daemons, tmp_path: Path
+) -> None:
+    path = tmp_path / "registry.db"
+    await fill(path, rows(LARGE_NODES, further_bytes=LARGE_NODE_BYTES))
+    daemons.prefix = unit_cgroup.prefix()
+    registry = await asyncio.to_thread(daemons.registry, store=f"sqlite:///{path}")
+    assert unit_cgroup.holds(registry.pid)
+    refused = await asyncio.to_thread(fill_to_the_bound, registry)
+    assert refused.status_code == 507
+
+    await siege(registry, Load(slow_readers=100, gzip_readers=20, watchers=200))
+
+    assert unit_cgroup.kills() == 0
+    assert registry.ask("GET", "/nodes/busy-1").ok
+
+
+@pytest.fixture
+def unit_cgroup(tmp_path: Path) -> Iterator[MemoryCgroup]:
+    """Return a cgroup with the memory that the registry's unit allows; daemons end before it."""
+    unit = ConfigParser(strict=False, interpolation=None)
+    unit.read(UNIT)
+    gibibytes = int(unit["Service"]["MemoryMax"].removesuffix("G"))
+    with MemoryCgroup(tmp_path.name, limit=gibibytes * 1024**3) as cgroup:
+        yield cgroup
+
+
+def fill_to_the_bound(registry: Daemon) -> Response:
+    """Add large nodes until one is refused; then there is room for small ones alone."""
+    value = "x" * 16_000
+    for number in itertools.count():
+        body = {"labels": [], "kv": {f"k{n}": value for n in range(60)}}
+        answer = registry.ask("POST", f"/nodes/large-{number}", json=body)
+        if not answer.ok:
+            return answer
+    raise AssertionError

@@ -15,16 +15,16 @@ WALL = 1_700_000_000
 DOCUMENT = (
     b'{"labels":["service:web","env:prod","prometheus:node","prometheus:web:port:8080","rack:r%d"],'
     b'"kv":{"agent.id":"%032x","agent.version":"1.0","host.cpus":"8",'
-    b'"host.kernel":"6.1.0-18-amd64","host.os":"Debian 12","rack":"r12","role":"frontend"}}'
+    b'"host.kernel":"6.1.0-18-amd64","host.os":"Debian 12","rack":"r12","role":"frontend%b"}}'
 )
 
 
-def rows(count: int) -> list[Row]:
-    """Return stored nodes with some 400 bytes each, all heard of a second ago."""
+def rows(count: int, *, further_bytes: int = 0) -> list[Row]:
+    """Return stored nodes with some 400 bytes each, or more, all heard of a second ago."""
     return [
         Row(
             f"web-{number:06}.example.com",
-            DOCUMENT % (number % 50, number),
+            DOCUMENT % (number % 50, number, b"x" * further_bytes),
             WALL,
             "192.0.2.1",
             age=1.0,
