@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.answers.encoding import join_values
 from registry.answers.time_slices import TimeSlices
 from registry.message import MAX_BODY_BYTES, Heartbeat, TargetGroup
 from registry.nodes.directory import Directory, Entry, encode_document
@@ -20,6 +19,7 @@ from registry.prometheus.target_list import AnswerLru, Service, TargetFormat, Ta
 from registry.prometheus.targets import NodeTargets, TargetOptions
 from registry.store.protocol import Row
 from tests.support.registry import in_process as running
+from tests.support.registry.runs import run_of
 
 PLAIN = ("prometheus:node",)
 
@@ -116,8 +116,53 @@ async def test_after_one_change_nearly_all_of_an_answer_is_what_it_was() -> None
 
     assert len(msgspec.json.decode(joined(after))) == 2000
     assert after.digest != before.digest
-    assert 0 < before.held_bytes() < len(joined(after)) / 20
-    assert after.held_bytes() == 0
+    assert 0 < before.pinned().size < len(joined(after)) / 20
+
+
+async def test_what_several_old_answers_share_counts_once_and_until_the_last_is_gone() -> None:
+    fleet = IndexedNodes()
+    for number in range(2000):
+        fleet.report(f"h{number:04}", PLAIN, rack="r0")
+    first = await fleet.index.answer("node", "flat")
+    older = []
+    for rack in range(1, 6):
+        fleet.report("h1000", PLAIN, rack=f"r{rack}")
+        older.append(await fleet.index.answer("node", "flat"))
+    fleet.report("h0001", PLAIN, rack="r1")
+    one_block = first.pinned().size // len(older)
+    assert 0 < one_block < first.size / 20
+
+    last = await fleet.index.answer("node", "flat")
+
+    assert {answer.pinned() for answer in older} == {last.pinned()}
+    # Five versions of one block, and one version of another, which all of them share.
+    assert 5.9 < last.pinned().size / one_block < 6.1
+    older.clear()
+    assert 1.9 < last.pinned().size / one_block < 2.1
+    del first
+    assert last.pinned().size == 0
+
+
+async def test_a_list_that_is_being_made_while_its_nodes_change_counts() -> None:
+    fleet = IndexedNodes()
+    for number in range(2000):
+        fleet.report(f"h{number:04}", PLAIN)
+    await fleet.index.refresh()
+    asking = asyncio.create_task(fleet.index.answer("node", "flat"))
+    await asyncio.sleep(0)
+    while not asking.done():
+        for number in range(0, 2000, 10):
+            fleet.report(f"h{number:04}", PLAIN)
+        fleet.index.refresh_some()
+        await asyncio.sleep(0)
+
+    answer = await asking
+
+    assert answer.pinned().size > answer.size / 2
+    fleet.remove("h0000")
+    await fleet.index.refresh()
+    del answer, asking
+    assert (await fleet.index.answer("node", "flat")).pinned().size == 0
 
 
 async def test_others_get_their_turn_between_nodes_of_thousands_of_services() -> None:
@@ -209,7 +254,7 @@ def test_the_answers_asked_for_longest_ago_are_let_go_of_and_the_last_is_kept() 
 def offering(name: str) -> Service:
     service = Service(name)
     service.offers.put(Offer("h1", NodeTargets([TargetGroup(["h1:1"], {})], [])))
-    service.offers.blocks()[0].runs["flat"] = join_values([b"{}"])
+    service.offers.blocks()[0].runs["flat"] = run_of([b"{}"])
     return service
 
 
