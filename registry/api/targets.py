@@ -56,7 +56,7 @@ class TargetsApi:
         if "explain" in parameters:
             hostname = normalise_hostname(single(parameters, "explain") or "")
             entry = await self._queries.entry(hostname)
-            return json_response(self._index.explain(entry, service))
+            return json_response(await self._index.explain(entry, service))
         target_format = _target_format(request, parameters)
         await self._queries.require_readable()
         self._warm_up.require_over()

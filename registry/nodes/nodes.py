@@ -4,34 +4,33 @@ import asyncio
 import itertools
 from collections.abc import Iterable, Iterator
 
-from msgspec import UNSET
-
 from registry.answers.time_slices import TimeSlices
 from registry.errors import (
     CapacityReached,
     ChangesTooFast,
     CloneRefused,
-    HostnameMismatch,
     NodeNotFound,
     NotLoaded,
     StoreFull,
     StoreUnavailable,
 )
-from registry.message import Heartbeat, normalise_hostname
+from registry.message import Heartbeat
+from registry.nodes.acceptance.capacity import Reservation, Targets, targets_of
 from registry.nodes.acceptance.rules import Acceptance
 from registry.nodes.directory import (
     AGENT_ID,
     Directory,
     Entry,
     body_digest,
-    encode_document,
     entries_from_rows,
 )
 from registry.nodes.events import REGISTRY, Change, ChangeKind, NodeEvents, Source
 from registry.nodes.freshness import Clocks
-from registry.nodes.heartbeats import HeartbeatCounts, HeartbeatResult
+from registry.nodes.heartbeats import HeartbeatCounts, HeartbeatResult, received_entry
 from registry.store.protocol import Heard, NodeStore, Row
 
+# To encode a larger heartbeat, or to check it, takes up to some milliseconds each.
+MAX_BYTES_AT_ONCE = 48 * 1024
 MAX_DELETED_AT_ONCE = 200
 MAX_TOUCHED_AT_ONCE = 1000
 
@@ -56,6 +55,7 @@ class Nodes:
         self._events = events
         self._acceptance = acceptance
         self._freshness = acceptance.freshness
+        self._clocks = clocks
         self._wall, self._monotonic = clocks
         self._last_flush = self._monotonic()
         self._unavailable_error: Exception | None = NotLoaded(
@@ -124,8 +124,14 @@ class Nodes:
         Raises HostnameMismatch, StoreUnavailable, NotLoaded, and CloneRefused, ChangesTooFast and
         CapacityReached, which are counted.
         """
+        entry = received_entry(hostname, heartbeat, body, source, self._clocks)
+        targets = None
+        if len(body) > MAX_BYTES_AT_ONCE:
+            await asyncio.sleep(0)
+            targets = targets_of(entry.head)
+            await asyncio.sleep(0)
         try:
-            result = self.accept(hostname, heartbeat, body, source, operator=operator)
+            result = self._accept(entry, heartbeat, source, operator=operator, targets=targets)
         except (CloneRefused, ChangesTooFast, CapacityReached) as error:
             self.counts.refused[type(error)] += 1
             raise
@@ -145,17 +151,20 @@ class Nodes:
         Raises HostnameMismatch, CloneRefused, ChangesTooFast, CapacityReached, StoreUnavailable,
         NotLoaded.
         """
+        entry = received_entry(hostname, heartbeat, body, source, self._clocks)
+        return self._accept(entry, heartbeat, source, operator=operator)
+
+    def _accept(
+        self,
+        entry: Entry,
+        heartbeat: Heartbeat,
+        source: Source,
+        *,
+        operator: bool,
+        targets: Targets | None = None,
+    ) -> HeartbeatResult:
         self._require_loaded()
-        if heartbeat.hostname is not UNSET and normalise_hostname(heartbeat.hostname) != hostname:
-            raise HostnameMismatch(
-                f"the body is of {heartbeat.hostname!a}, the path of {hostname!a}; send the"
-                " hostname of the path, or none"
-            )
-        entry = Entry(
-            Row(hostname, encode_document(heartbeat), int(self._wall()), source.address),
-            heard=self._monotonic(),
-            digest=body_digest(body),
-        )
+        hostname = entry.hostname
         known = self._pending.get(hostname) or self._directory.get(hostname)
         if known is not None:
             self._acceptance.check_identity(known, heartbeat, source, operator=operator)
@@ -163,18 +172,18 @@ class Nodes:
             self._update_address(known, entry, source)
             self._mark_heard(known)
             return HeartbeatResult(b"[%b]" % known.encoded())
-        reserved = self._reserve(entry)
+        reservation = self._reserve(entry, targets)
         self._pending[hostname] = entry
         self._expired.pop(hostname, None)
         durable = self._store.put(
-            entry.row(), lambda error: self._on_put(entry, source, reserved, error)
+            entry.row(), lambda error: self._on_put(entry, source, reservation, error)
         )
         return HeartbeatResult(b"[%b]" % entry.encoded(), durable)
 
-    def _reserve(self, entry: Entry) -> int:
+    def _reserve(self, entry: Entry, targets: Targets | None) -> Reservation:
         stored = self._directory.get(entry.hostname)
         try:
-            return self._acceptance.reserve(entry, stored)
+            return self._acceptance.reserve(entry, stored, targets)
         except (ChangesTooFast, CapacityReached):
             if stored is not None:  # it is alive, and must not be forgotten
                 self._note_heard(stored)
@@ -318,8 +327,10 @@ class Nodes:
             raise self._unavailable_error
         self.counts.unchanged += 1
 
-    def _on_put(self, entry: Entry, source: Source, reserved: int, error: Exception | None) -> None:
-        self._acceptance.release(reserved)
+    def _on_put(
+        self, entry: Entry, source: Source, reservation: Reservation, error: Exception | None
+    ) -> None:
+        self._acceptance.release(reservation)
         if self._pending.get(entry.hostname) is entry:
             del self._pending[entry.hostname]
         self._update_availability(error)
@@ -328,7 +339,7 @@ class Nodes:
             return
         known = self._directory.get(entry.hostname)
         was_stale = known is not None and self._directory.is_stale(known)
-        self._acceptance.note_stored(known, entry)
+        self._acceptance.note_stored(known, entry, reservation)
         before = self._directory.put(entry, heard=self._monotonic())
         kind = ChangeKind.ADDED if before is None else ChangeKind.CHANGED
         node = known or entry

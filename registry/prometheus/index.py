@@ -10,7 +10,7 @@ from registry.answers.time_slices import SLICE_SECONDS, TimeSlices
 from registry.nodes.directory import Directory, Entry
 from registry.nodes.events import Change, ChangeKind
 from registry.prometheus.explain import Explanation, explain
-from registry.prometheus.offers import Offer
+from registry.prometheus.offers import Offer, make_offer
 from registry.prometheus.target_list import AnswerLru, Service, TargetFormat, TargetList
 from registry.prometheus.targets import PREFIX, TargetOptions, service_targets
 
@@ -61,9 +61,10 @@ class TargetIndex:
         if is_indexed or ENCODED_PREFIX in node.head:
             self._invalidate(node.hostname)
 
-    def explain(self, entry: Entry, service: str) -> Explanation:
+    async def explain(self, entry: Entry, service: str) -> Explanation:
         """Return what becomes of a node's labels for a service, and why."""
-        return explain(entry, service=service, target_options=self._target_options)
+        steps = explain(entry, service=service, target_options=self._target_options)
+        return await self._slices.result(steps)
 
     async def answer(self, service: str, target_format: TargetFormat) -> TargetList:
         """Return the targets of all nodes that offer the service; the loop serves others meanwhile.
@@ -138,7 +139,7 @@ class TargetIndex:
                 entry.node(), posted_from=entry.address, target_options=self._target_options
             ):
                 if found is not None:
-                    offers[found[0]] = Offer(hostname, found[1])
+                    offers[found[0]] = yield from make_offer(hostname, found[1])
                 yield
         before = self._offered.pop(hostname, ())
         services = []

@@ -9,6 +9,7 @@ from typing import Literal
 from registry.answers.encoding import Pinned, array_parts, in_pieces
 from registry.answers.runs import DIGEST_BYTES, DroppedRuns, EncodedRun, RunEncoder
 from registry.answers.sorted_blocks import SortedBlocks
+from registry.answers.time_slices import Steps
 from registry.nodes.directory import Directory
 from registry.prometheus.offers import Offer, encoded_meta_labels
 
@@ -62,7 +63,7 @@ class TargetList:
             if run is None:
                 runs, encoder = block.runs, RunEncoder(self._dropped)
                 for offer in block.items.copy():
-                    encoder.add(self._encode(offer, directory))
+                    encoder.add((yield from self._encode(offer, directory)))
                     yield
                 run = runs[self._format] = encoder.finish()
                 if block.runs is not runs:  # the block has changed meanwhile
@@ -76,11 +77,11 @@ class TargetList:
             self.size += run.size + (1 if self._runs else 0)
             self._runs.append(run)
 
-    def _encode(self, offer: Offer, directory: Directory) -> Sequence[bytes]:
+    def _encode(self, offer: Offer, directory: Directory) -> Steps[Sequence[bytes]]:
         if self._format == "nested":
             return offer.nested()
         entry = directory.get(offer.hostname)
-        return () if entry is None else offer.flat(encoded_meta_labels(entry, offer))
+        return () if entry is None else offer.flat((yield from encoded_meta_labels(entry, offer)))
 
 
 class Service:

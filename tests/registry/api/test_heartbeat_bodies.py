@@ -3,12 +3,16 @@
 import json
 from io import BytesIO
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.examples import share_of
 from tests.support.registry.in_process import InProcessRegistry
+from tests.support.registry.large_fleet import task_steps
+
+MAX_STEP_SECONDS = 0.010
 
 MALFORMED = {
     "empty body": (b"", "JSON"),
@@ -140,3 +144,20 @@ async def test_a_key_that_stands_twice_is_found_in_any_body(
 
     twice = len(dict(kv)) < len(kv) or len(dict(fields)) < len(fields)
     assert answer.status == (400 if twice else 200), answer.body
+
+
+@pytest.mark.parametrize("length", [0, 225])
+async def test_a_heartbeat_with_as_many_targets_as_are_allowed_is_accepted_in_short_steps(
+    registry: InProcessRegistry, length: int
+) -> None:
+    longest = []
+    for attempt in range(6):  # a processor that others use as well may need longer at times
+        labels = [f"prometheus:s{n}:k:{'v' * length}{attempt}" for n in range(4096)]
+        body = msgspec.json.encode({"labels": labels, "kv": {}})
+        with task_steps() as steps:  # of a new connection
+            headers = {"Connection": "close"}
+            answer = await registry.ask("POST", "/nodes/web-1", data=body, headers=headers)
+        assert answer.status == 200
+        longest.append(max(steps))
+
+    assert min(longest[1:]) < MAX_STEP_SECONDS  # the first one replaces nothing
