@@ -7,7 +7,7 @@ from httpd import bodies
 from httpd.server import limits
 from httpd.server.framing import MAX_HEAD_BYTES
 from httpd.server.handshakes import MAX_HANDSHAKES
-from httpd.server.unfinished import MAX_UNFINISHED_BYTES
+from httpd.server.limits import MAX_UNFINISHED_BYTES
 from registry import message
 from registry.answers import readers
 from registry.api.queries import MAX_FILTERS
