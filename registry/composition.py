@@ -96,7 +96,7 @@ def build_components(
     index = TargetIndex(directory=directory, target_options=target_options, slices=slices)
     scrapers = Scrapers(monotonic=clocks.monotonic)
     history, wakeups = ChangeHistory(), Wakeups()
-    warm_up = WarmUp(store=store, seconds=limits.warm_up, monotonic=clocks.monotonic)
+    warm_up = WarmUp(store=store, seconds=limits.warm_up, monotonic=clocks.monotonic, log=log)
     node_metrics = NodeMetrics(
         metrics, nodes=nodes, warm_up=warm_up, index=index, scrapers=scrapers
     )
