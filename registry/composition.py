@@ -43,7 +43,7 @@ from registry.store.protocol import NodeStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryComponents:
-    """What is behind the routes."""
+    """The parts behind the routes."""
 
     directory: Directory
     events: NodeEvents

@@ -150,7 +150,7 @@ class ConnectionLimiter:
                 self._idle.set()
 
     def _make_room(self) -> bool:
-        """Close one connection: see the class. Return False if all are busy."""
+        """Close the connection that the class describes; return False if all are busy."""
         if self._strangers and not (self._known and self._are_newcomers()):
             stranger, _ = self._strangers.popitem(last=False)
             self._close(stranger)

@@ -1,4 +1,4 @@
-"""Compressed forms of bodies, each made once for all who read it at the same time."""
+"""Compresses bodies: once for all that read one at the same time."""
 
 import asyncio
 import zlib

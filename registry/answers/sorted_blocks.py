@@ -8,7 +8,7 @@ from registry.answers.runs import EncodedRun
 
 
 class BlockItem:
-    """What SortedBlocks can hold: it knows its block, so that a change costs no search."""
+    """An item of SortedBlocks. It knows its block, so that a change needs no search."""
 
     __slots__ = ("block",)
 

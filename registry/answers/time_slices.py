@@ -61,7 +61,7 @@ class TimeSlices:
 
         Afterwards the loop serves others.
         """
-        async with self._turns:  # it is fair: those who wait longest are next
+        async with self._turns:  # it is fair: the task that has waited for longest is next
             yield
         await asyncio.sleep(0)
 

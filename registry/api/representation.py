@@ -89,7 +89,7 @@ class Answers:
             return await self.confirm(request, content)
 
     async def confirm(self, request: web.Request, content: bytes) -> web.StreamResponse:
-        """Answer 200 with JSON to a request that took effect, whoever else reads."""
+        """Answer 200 with JSON to a request that took effect, without waiting for room."""
         return await self._send(request, WholeBody(content), JSON_HEADERS)
 
     async def _send(

@@ -41,7 +41,7 @@ def test_the_limits_are_as_the_page_tells_them() -> None:
             bodies.BODY_TIMEOUT_SECONDS,
         ],
         "a TLS handshake": [timeouts.handshake, 1.2, MAX_HANDSHAKES],
-        "an idle connection": [timeouts.idle],
+        "an idle connection": [timeouts.idle, timeouts.header],
         "a client that reads nothing of its answer": [timeouts.stall],
         "requests that are not complete": [MAX_UNFINISHED_BYTES / 2**20],
         "connections": [ServerSettings(listen="a:1").max_connections],
