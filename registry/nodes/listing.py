@@ -25,7 +25,7 @@ class Selection(NamedTuple):
 
 
 class Listing:
-    """Nodes sorted by hostname, as they were when they were looked at.
+    """Nodes sorted by hostname, each as it was when it was read.
 
     It refers to the encoded nodes of the directory and copies none. So it is small beside the list
     that it stands for, however many readers take their time. It keeps nodes that were replaced

@@ -49,7 +49,7 @@ class TargetIndex:
 
     @property
     def cached_bytes(self) -> int:
-        """How much memory the answers take that are kept for the next scraper."""
+        """The memory of the answers that are kept for the next scraper, in bytes."""
         return self._lru.total_bytes
 
     def on_change(self, change: Change) -> None:

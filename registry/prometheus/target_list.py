@@ -131,7 +131,7 @@ class AnswerLru:
 
     @property
     def total_bytes(self) -> int:
-        """How much the answers that are kept take, as far as their use was recorded."""
+        """The size of the answers that are kept."""
         return self._total
 
     def record_use(self, service: Service, target_format: TargetFormat, size: int) -> None:

@@ -1,4 +1,4 @@
-"""How much memory all nodes may take."""
+"""The bound on the memory that all nodes take together."""
 
 import re
 from collections import Counter

@@ -25,7 +25,7 @@ INTERVAL_SECONDS = 5.0
 
 
 class Mark(NamedTuple):
-    """The content of a stamp: the generation, and an uptime in whole seconds that the store reached."""
+    """The content of a stamp: a generation, and an uptime of the store in whole seconds."""
 
     generation: str
     uptime: int
