@@ -55,7 +55,7 @@ def answered(request: web.Request, status: int, reason: str | None = None) -> An
 
 
 class AccessLog:
-    """Logs who sent which request, from where, and how it was answered.
+    """Logs requests: the caller, its address, the path and the status of the answer.
 
     Reads are debug lines, and so are requests that their handlers marked with ``QUIET``. At most
     ten lines a second are written for each status; the next line gives the number of those that

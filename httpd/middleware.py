@@ -31,7 +31,7 @@ ROUTING_ERRORS = {
 
 
 class Access(NamedTuple):
-    """Who may do what: the keys, what each permits, and the paths that need none."""
+    """The keys, what each permits, and the paths that need none."""
 
     keyring: Keyring
     permits: Permits

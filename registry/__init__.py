@@ -1,1 +1,1 @@
-"""Who is out there: nodes for operators, scrape targets for Prometheus."""
+"""The registry: nodes for operators, scrape targets for Prometheus."""

@@ -43,7 +43,7 @@ from registry.store.protocol import NodeStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryComponents:
-    """What is behind the routes."""
+    """The parts behind the routes."""
 
     directory: Directory
     events: NodeEvents
@@ -96,7 +96,7 @@ def build_components(
     index = TargetIndex(directory=directory, target_options=target_options, slices=slices)
     scrapers = Scrapers(monotonic=clocks.monotonic)
     history, wakeups = ChangeHistory(), Wakeups()
-    warm_up = WarmUp(store=store, seconds=limits.warm_up, monotonic=clocks.monotonic)
+    warm_up = WarmUp(store=store, seconds=limits.warm_up, monotonic=clocks.monotonic, log=log)
     node_metrics = NodeMetrics(
         metrics, nodes=nodes, warm_up=warm_up, index=index, scrapers=scrapers
     )

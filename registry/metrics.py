@@ -93,6 +93,11 @@ class NodeMetrics(Collector):
         yield from self._heartbeats()
         yield from self._remarks()
         yield self._fetches()
+        yield GaugeMetricFamily(
+            "rollcall_registry_cached_answers_bytes",
+            "Memory of the answers kept for the next scraper, with their compressed forms.",
+            value=self._index.cached_bytes,
+        )
 
     def _states(self) -> Iterator[Metric]:
         fresh, stale = self._nodes.state_counts()

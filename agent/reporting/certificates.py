@@ -17,15 +17,19 @@ class CertificateMonitor:
     def __init__(
         self, connections: Iterable[RegistryConnection], *, log: FilteringBoundLogger
     ) -> None:
-        self._connections = list(connections)
+        self._files = [
+            (connection.url, connection.client_tls)
+            for connection in connections
+            if connection.client_tls is not None
+        ]
         self._log = log
         self._seen: dict[str, str] = {}
         self._logged: dict[str, str] = {}
 
     async def tick(self) -> None:
         """Load the files that changed, and log new faults and their ends."""
-        for connection in self._connections:
-            url, fault = connection.url, connection.client_tls.renew()
+        for url, client_tls in self._files:
+            fault = client_tls.renew()
             if fault is None:
                 self._forget(url)
             elif self._seen.get(url) == fault != self._logged.get(url):

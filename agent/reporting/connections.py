@@ -43,12 +43,12 @@ class RegistryConnection:
     """The connection to one registry.
 
     ``key`` returns the present API key and raises BadFile. ``client`` has to be opened before use,
-    as a context manager; ``client_tls`` are the TLS files that it uses.
+    as a context manager; ``client_tls`` are the TLS files that it uses, None without TLS.
     """
 
     url: str
     key: Callable[[], str]
-    client_tls: ClientTls
+    client_tls: ClientTls | None
     client: RegistryApi
 
     @property

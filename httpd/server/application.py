@@ -11,8 +11,9 @@ from httpd.auth import KEY_SHOWN
 from httpd.bodies import GATHERED_BODY, SERVER, message_response
 from httpd.continue_100 import DeferredContinue
 from httpd.metrics import RequestMetrics
-from httpd.server.connection import READ_BUFFER_BYTES, HttpConnection
+from httpd.server.connection import HttpConnection
 from httpd.server.limits import ConnectionLimiter
+from httpd.server.responders import READ_BUFFER_BYTES
 
 # How long requests that did not end in time have to be cancelled.
 CANCEL_SECONDS = 1.0

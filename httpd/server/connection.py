@@ -1,48 +1,32 @@
-"""One client's connection: its limits, and who answers its requests."""
+"""One client's connection: its limits, and what answers its requests."""
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from aiohttp import StreamReader, web
 
 from httpd.access_log import UNMATCHED
+from httpd.server.deadlines import Deadlines
 from httpd.server.framing import Body, HeadTooLarge, body_after, take_head
 from httpd.server.lane.connection import LaneConnection
-from httpd.server.lane.lane import Lane
 from httpd.server.limits import ConnectionLimiter
-from httpd.server.raw_responses import HEAD_TOO_LARGE, TOO_MANY_CONNECTIONS
+from httpd.server.responders import HEAD_TOO_LARGE, TOO_MANY_CONNECTIONS, Responders
 from httpd.server.tls_protocol import RAW_TRANSPORT
-from httpd.server.unfinished import UnfinishedRequests
 
-READ_BUFFER_BYTES = 64 * 1024
 # What may wait behind a request that is not answered yet, before nothing more is read.
 MAX_BYTES_BEHIND = 64 * 1024
 # No handler keeps more of a body than this: a larger one is refused, or used as it arrives.
 MAX_KEPT_BODY_BYTES = 1024 * 1024
 
 
-class Responders:
-    """Who answers the requests of a listener's connections: the lane, if there is one, and aiohttp.
-
-    All connections are read through one buffer: what is read is copied before the next read.
-    """
-
-    def __init__(
-        self, *, make_handler: Callable[[], web.RequestHandler], lane: Lane | None
-    ) -> None:
-        self.make_handler = make_handler
-        self.lane = lane
-        self.unfinished = UnfinishedRequests()
-        self.buffer = memoryview(bytearray(READ_BUFFER_BYTES))
-
-
 class HttpConnection(asyncio.BufferedProtocol):
-    """Stands between a transport and whoever answers: the lane at first, then aiohttp for good.
+    """Passes the bytes of a client to the lane at first, and after the hand-over to aiohttp.
 
-    Limits hold for both: there are at most so many connections, a request's head must be complete
-    within its time, and a client that takes nothing of an answer for too long is cut off. At the
-    end of the process, the body of a request that has begun may still arrive.
+    The same limits hold for both: there are at most so many connections, a request's head must be
+    complete within its time, and a client that takes nothing of an answer for too long is cut off.
+    A client that has shown no valid key has as little time between requests as for the first one.
+    At the end of the process, the body of a request that has begun may still arrive.
 
     aiohttp gets one request at a time: a head once it is complete, then the body as it arrives.
     What the client sends behind it waits here, and is counted, until the answer has been taken.
@@ -66,8 +50,12 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._in_progress = self._has_begun = self._writing_paused = False
         self._is_refused = self._is_last = self._is_reading_paused = False
         self.has_shown_key = False
-        self._header_timer: asyncio.TimerHandle | None = None
-        self._writer_timer: asyncio.TimerHandle | None = None
+        self._deadlines = Deadlines(
+            limiter.timeouts,
+            on_late=self._close_late,
+            on_stalled=partial(self.close_now, "stalled"),
+            loop=loop,
+        )
         # TLS makes the connection only after the handshake, which counts too.
         self._connected_at = loop.time()
 
@@ -100,7 +88,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._close()
 
     def _begin(self, transport: asyncio.Transport) -> None:
-        self._start_header_timer(self._connected_at, "no_request")
+        self._deadlines.expect_head(self._connected_at, "no_request")
         if self._responders.lane is None:
             self.hand_over(b"", self._connected_at)
         else:
@@ -125,8 +113,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Release what the connection holds."""
-        self._stop_header_timer()
-        self._stop_writer_timer()
+        self._deadlines.cancel()
         if self._lane is not None:
             self._lane.close()
         if self._handler is not None:
@@ -142,7 +129,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         return self._responders.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Pass on what was read to whoever answers."""
+        """Pass on what was read to the lane or to aiohttp."""
         data = self._responders.buffer[:nbytes]
         if self._lane is not None:
             self._lane.data_received(bytes(data))
@@ -189,10 +176,10 @@ class HttpConnection(asyncio.BufferedProtocol):
             return False
         if head is None:
             if self._input:
-                self._start_header_timer(since, "slow_head")
+                self._deadlines.expect_head(since, "slow_head")
             return False
         # aiohttp closes the connection if it finds the head malformed; else the request begins.
-        self._start_header_timer(since, "slow_head")
+        self._deadlines.expect_head(since, "slow_head")
         self._in_progress, self._has_begun = True, False
         self._limiter.changed(self)
         self._body = body_after(head)
@@ -221,10 +208,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._limiter.metrics.observe(UNMATCHED, "other", 431, 0.0)
         self._is_refused = True
         self._input.clear()
-        self._stop_header_timer()
         self._transport.write(HEAD_TOO_LARGE)
-        due = self._loop.time() + self._limiter.timeouts.linger
-        self._header_timer = self._loop.call_at(due, self._close)
+        self._deadlines.linger(self._close)
         if self._transport.can_write_eof():
             self._transport.write_eof()
 
@@ -247,7 +232,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def request_begun(self, content: StreamReader) -> None:
         """Note that aiohttp has a request's head; its body is to arrive there."""
-        self._stop_header_timer()
+        self._deadlines.head_arrived()
         self._content, self._has_begun = content, True
         if self._body is not None:
             self._pass_on(self._loop.time())
@@ -272,11 +257,15 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _go_on(self) -> None:
         """Go on with the requests that have arrived, now that one is answered."""
-        if self._transport is not None and not self._transport.is_closing():
-            if self._is_reading_paused:
-                self._is_reading_paused = False
-                self._transport.resume_reading()
-            self._pass_on(self._loop.time())
+        if self._transport is None or self._transport.is_closing():
+            return
+        now = self._loop.time()
+        if self._is_reading_paused:
+            self._is_reading_paused = False
+            self._transport.resume_reading()
+        self._pass_on(now)
+        if not (self.has_shown_key or self.is_busy):
+            self._deadlines.expect_head(now, "no_request")
 
     def answered_at_once(self) -> None:
         """Note that the lane has answered a request."""
@@ -284,7 +273,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def first_answered(self) -> None:
         """Note that the lane has taken its first request, which had a valid key."""
-        self._stop_header_timer()
+        self._deadlines.head_arrived()
         self.key_shown()
 
     def waiting_changed(self) -> None:
@@ -331,12 +320,14 @@ class HttpConnection(asyncio.BufferedProtocol):
         elif self._handler is not None:
             self._handler.pause_writing()
         self._limiter.changed(self)
-        self._check_writer(last_pending=None)
+        if self._raw_transport is not None:
+            # Below TLS: bytes are taken there, also while the transport above is closing.
+            self._deadlines.watch_writing(self._raw_transport)
 
     def resume_writing(self) -> None:
         """Stop watching."""
         self._writing_paused = False
-        self._stop_writer_timer()
+        self._deadlines.stop_watching()
         if self._lane is not None:
             self._lane.resume_writing()
         elif self._handler is not None:
@@ -344,34 +335,6 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._loop.call_soon(self._go_on)
         self._limiter.changed(self)
 
-    def _check_writer(self, last_pending: int | None) -> None:
-        # Below TLS: bytes are taken there, also while the transport above is closing.
-        transport = self._raw_transport
-        if transport is None:
-            return
-        pending = transport.get_write_buffer_size()
-        if pending == last_pending:
-            self.close_now("stalled")
-            return
-        self._writer_timer = self._loop.call_later(
-            self._limiter.timeouts.stall, self._check_writer, pending
-        )
-
-    def _stop_writer_timer(self) -> None:
-        if self._writer_timer is not None:
-            self._writer_timer.cancel()
-            self._writer_timer = None
-
-    def _start_header_timer(self, since: float, reason: str) -> None:
-        if self._header_timer is None:
-            due = since + self._limiter.timeouts.header
-            self._header_timer = self._loop.call_at(due, self._close_late, reason)
-
     def _close_late(self, reason: str) -> None:
         self._limiter.metrics.connections_cut_off.labels(reason).inc()
         self._close()
-
-    def _stop_header_timer(self) -> None:
-        if self._header_timer is not None:
-            self._header_timer.cancel()
-            self._header_timer = None

@@ -1,4 +1,4 @@
-"""The limits of a listener's connections, and which of them are open."""
+"""The limits of a listener's connections: how many there are, and what they hold."""
 
 import asyncio
 from collections import OrderedDict
@@ -16,6 +16,7 @@ GRACE_SECONDS = 1.0
 # This many clients, at most half of all, may use that time at once.
 MIN_NEWCOMERS = 32
 NEWCOMERS_SHARE = 10
+MAX_UNFINISHED_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -24,9 +25,10 @@ class Timeouts:
 
     ``idle``: from one request to the next; longer than a heartbeat, so that agents keep their
     connection. ``header``: from a request's first byte to the end of its headers; for the first
-    request, from connecting. ``stall``: while the client takes nothing of a response. ``linger``:
-    for the rest of a request that was refused. ``handshake``: for TLS. ``handshake_budget``: how
-    long the handshakes of all clients together may keep other clients waiting at a stretch.
+    request, from connecting; without a valid key, from the answer before. ``stall``: while the
+    client takes nothing of a response. ``linger``: for the rest of a request that was refused.
+    ``handshake``: for TLS. ``handshake_budget``: how long the handshakes of all clients together
+    may keep other clients waiting at a stretch.
     """
 
     idle: float = 75.0
@@ -148,7 +150,7 @@ class ConnectionLimiter:
                 self._idle.set()
 
     def _make_room(self) -> bool:
-        """Close the connection that is missed least; return False if all are busy."""
+        """Close the connection that the class describes; return False if all are busy."""
         if self._strangers and not (self._known and self._are_newcomers()):
             stranger, _ = self._strangers.popitem(last=False)
             self._close(stranger)
@@ -192,3 +194,33 @@ class ConnectionLimiter:
         """Close the connections that are left at once."""
         for connection in list(self._open):
             connection.close_now("stop")
+
+
+class Holder(Protocol):
+    """A connection that holds bytes of a request."""
+
+    def close_now(self, reason: str) -> None:
+        """Close it without waiting for the client; the reason is counted."""
+
+
+class UnfinishedRequests:
+    """The bytes that clients have sent of requests that are not complete, or wait for their turn.
+
+    Beyond ``max_bytes``, the connection whose request began first is closed, until the rest fits.
+    """
+
+    def __init__(self, max_bytes: int = MAX_UNFINISHED_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._total = 0
+        self._held: OrderedDict[Holder, int] = OrderedDict()  # the oldest first
+
+    def hold(self, connection: Holder, size: int) -> None:
+        """Note how many bytes a connection holds now. 0 ends what it began."""
+        before = self._held.pop(connection, 0) if not size else self._held.get(connection, 0)
+        self._total += size - before
+        if size:
+            self._held[connection] = size
+        while self._total > self._max_bytes:
+            oldest, released = self._held.popitem(last=False)
+            self._total -= released
+            oldest.close_now("memory")

@@ -1,14 +1,15 @@
-"""Compressed forms of bodies, each made once for all who read it at the same time."""
+"""Compresses bodies: once for all that read one at the same time."""
 
 import asyncio
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
 import zstandard
 
-from registry.answers.encoding import LargeBody, in_pieces
+from registry.answers.encoding import NOTHING_PINNED, LargeBody, Pinned, in_pieces
 
 GZIP_LEVEL = 3
 ZSTD_LEVEL = 3
@@ -16,6 +17,7 @@ ZSTD_LEVEL = 3
 GZIP_WINDOW_BITS = 16 + zlib.MAX_WBITS
 # Smaller bodies are compressed on the loop: a thread would cost more.
 MAX_INLINE_BYTES = 32 * 1024
+STEP_BYTES = 1024 * 1024
 
 
 class Compressor(Protocol):
@@ -36,14 +38,41 @@ COMPRESSORS: dict[str, Callable[[int], Compressor]] = {
 
 
 class CompressedBody:
-    """A body in a coding. All of it is in memory; many readers share it."""
+    """A body in a coding, which grows while it is made. It is in memory; many readers share it."""
 
-    def __init__(self, body: LargeBody, coding: str) -> None:
+    def __init__(self, digest: bytes) -> None:
+        self._parts: list[bytes] = []
+        self._waiting = 0
+        self.digest = digest
+        self.size = 0
+        self.is_complete = False
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether somebody waits for it."""
+        return self._waiting > 0
+
+    def steps(self, body: LargeBody, coding: str) -> Iterator[None]:
+        """Compress a body, in steps of some ten milliseconds."""
         compressor = COMPRESSORS[coding](body.size)
-        pieces = [compressor.compress(piece) for piece in body.pieces()]
-        self._parts = [part for part in [*pieces, compressor.flush()] if part]
-        self.digest = body.digest
-        self.size = sum(map(len, self._parts))
+        left = STEP_BYTES
+        for piece in body.pieces():
+            self._add(compressor.compress(piece))
+            left -= len(piece)
+            if left <= 0:
+                left = STEP_BYTES
+                yield
+        self._add(compressor.flush())
+        self.is_complete = True
+
+    @contextmanager
+    def wanted(self) -> Iterator[None]:
+        """Wait for it while the context is open."""
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
 
     def pieces(self) -> Iterator[bytes]:
         """Return the content in pieces."""
@@ -53,33 +82,60 @@ class CompressedBody:
         """Return its size."""
         return self.size
 
-    def pinned_bytes(self) -> int:
-        """Return 0."""
-        return 0
+    def pinned(self) -> Pinned:
+        """Return nothing."""
+        return NOTHING_PINNED
+
+    def _add(self, part: bytes) -> None:
+        if part:
+            self._parts.append(part)
+            self.size += len(part)
 
 
 class Compression:
-    """Compresses large bodies in a thread, one at a time."""
+    """Compresses large bodies in a thread, one at a time.
 
-    def __init__(self) -> None:
+    `has_room` tells whether there is memory for more; it is asked at each step.
+    """
+
+    def __init__(self, has_room: Callable[[], bool]) -> None:
+        self._has_room = has_room
         self._one_at_a_time = asyncio.Semaphore(1)
-        self._tasks: WeakKeyDictionary[LargeBody, dict[str, asyncio.Task[CompressedBody]]] = (
-            WeakKeyDictionary()
-        )
+        self._made: WeakKeyDictionary[LargeBody, dict[str, CompressedBody]] = WeakKeyDictionary()
+        self._tasks: dict[CompressedBody, asyncio.Task[None]] = {}
 
-    async def compressed(self, body: LargeBody, coding: str) -> CompressedBody:
-        """Return a body in a coding of COMPRESSORS."""
-        if body.size <= MAX_INLINE_BYTES:
-            return CompressedBody(body, coding)
-        tasks = self._tasks.setdefault(body, {})
-        if coding not in tasks or _has_failed(tasks[coding]):
-            tasks[coding] = asyncio.create_task(self._compress(body, coding))
-        return await asyncio.shield(tasks[coding])
+    def compressed(self, body: LargeBody, coding: str) -> CompressedBody:
+        """Return a body in a coding of COMPRESSORS, which `complete` completes."""
+        made = self._made.setdefault(body, {})
+        if coding not in made:
+            made[coding] = CompressedBody(body.digest)
+        return made[coding]
 
-    async def _compress(self, body: LargeBody, coding: str) -> CompressedBody:
-        async with self._one_at_a_time:
-            return await asyncio.to_thread(CompressedBody, body, coding)
+    async def complete(self, body: LargeBody, coding: str) -> bool:
+        """Compress all of a body; return False if that is given up for lack of memory."""
+        compressed = self.compressed(body, coding)
+        if body.size <= MAX_INLINE_BYTES and not compressed.is_complete:
+            for _ in compressed.steps(body, coding):
+                pass
+        if not compressed.is_complete:
+            with compressed.wanted():
+                if compressed not in self._tasks:
+                    making = self._make(compressed, body, coding)
+                    self._tasks[compressed] = asyncio.create_task(making)
+                await asyncio.shield(self._tasks[compressed])
+        return compressed.is_complete
 
+    def made_bytes(self, body: LargeBody) -> int:
+        """Return the size of all compressed forms of a body."""
+        return sum(compressed.size for compressed in self._made.get(body, {}).values())
 
-def _has_failed(task: asyncio.Task[CompressedBody]) -> bool:
-    return task.done() and (task.cancelled() or task.exception() is not None)
+    async def _make(self, compressed: CompressedBody, body: LargeBody, coding: str) -> None:
+        steps = compressed.steps(body, coding)
+        try:
+            async with self._one_at_a_time:
+                while not compressed.is_complete and compressed.is_wanted and self._has_room():
+                    await asyncio.to_thread(next, steps, None)
+        finally:
+            del self._tasks[compressed]
+            if not compressed.is_complete:
+                del self._made[body][coding]

@@ -1,12 +1,22 @@
-"""Large JSON arrays in pieces: what one of them holds is shared by all who read it."""
+"""Large bodies, JSON arrays among them, in pieces; several readers share what a body holds."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from hashlib import blake2b
+from collections.abc import Hashable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
-DIGEST_BYTES = 16
 PIECE_BYTES = 32 * 1024
-MAX_JOINED_BYTES = 256 * 1024
+
+
+class Pinned(NamedTuple):
+    """Bytes that are held for the readers of several bodies: of all that name the same owner.
+
+    Each of these bodies gives the bytes that it knows of; the largest number counts.
+    """
+
+    owner: Hashable
+    size: int
+
+
+NOTHING_PINNED = Pinned(None, 0)
 
 
 class LargeBody(Protocol):
@@ -29,8 +39,8 @@ class LargeBody(Protocol):
     def held_bytes(self) -> int:
         """Return how much memory is held for the readers of this body alone."""
 
-    def pinned_bytes(self) -> int:
-        """Return how much is held for the readers of this body, and of those made after it."""
+    def pinned(self) -> Pinned:
+        """Return how much is held for the readers of this body and of others."""
 
 
 class WholeBody:
@@ -49,50 +59,9 @@ class WholeBody:
         """Return its size."""
         return self.size
 
-    def pinned_bytes(self) -> int:
-        """Return 0."""
-        return 0
-
-
-class EncodedRun(NamedTuple):
-    """JSON values with commas between them, in parts, and a digest of these bytes."""
-
-    parts: Sequence[bytes]
-    size: int
-    digest: bytes
-
-
-class RunEncoder:
-    """Joins JSON values into a run, some at a time."""
-
-    def __init__(self) -> None:
-        self._hash = blake2b(digest_size=DIGEST_BYTES)
-        self._parts: list[bytes] = []
-        self._size = 0
-
-    def add(self, values: Sequence[bytes]) -> None:
-        """Add encoded values."""
-        if not values:
-            return
-        joined = b",".join(values)
-        if self._parts:
-            joined = b"," + joined
-        self._hash.update(joined)
-        self._parts.append(joined)
-        self._size += len(joined)
-
-    def finish(self) -> EncodedRun:
-        """Return the run. Small parts are joined; to join large ones would take too long."""
-        is_small = self._size <= MAX_JOINED_BYTES
-        parts = [b"".join(self._parts)] if is_small else self._parts
-        return EncodedRun(parts, self._size, self._hash.digest())
-
-
-def join_values(values: Sequence[bytes]) -> EncodedRun:
-    """Join encoded values."""
-    encoder = RunEncoder()
-    encoder.add(values)
-    return encoder.finish()
+    def pinned(self) -> Pinned:
+        """Return nothing."""
+        return NOTHING_PINNED
 
 
 def array_parts(chunks: Iterable[Iterable[bytes]]) -> Iterator[bytes]:

@@ -1,7 +1,8 @@
-"""How many may read large answers at once: the memory that they hold is bounded."""
+"""Bounds the memory that the readers of large answers hold together."""
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
@@ -21,7 +22,7 @@ REFUSAL = "too many clients are reading large answers at present; ask again, or 
 
 
 class Expected(NamedTuple):
-    """A body that is still to be made, and its size; who expects equal ones shares them."""
+    """A body that is not made yet, and its size. Readers with the same key will share one body."""
 
     key: Hashable
     held_bytes: int
@@ -31,21 +32,25 @@ NOTHING = Expected(None, 0)
 
 
 class Reader:
-    """One who reads a large answer, or waits for it to be made; `abort` ends its connection."""
+    """A client that reads a large answer, or waits for it to be made.
+
+    `abort` ends its connection. `bodies` is what it reads: both forms of an answer while it
+    is being compressed.
+    """
 
     def __init__(self, abort: Callable[[], None], since: float, expected: Expected) -> None:
         self.abort = abort
         self.since = since
         self.expected = expected
-        self.body: LargeBody | None = None
+        self.bodies: tuple[LargeBody, ...] = ()
         self.is_cut_off = False
 
 
 class Readers:
-    """All who read large answers, in the order in which they began.
+    """The readers of large answers, in the order in which they began.
 
-    Without room for one more, a newcomer waits for its turn. The slowest are cut off to make room,
-    but none before it has had a minute.
+    If there is no room for one more, it waits for its turn. To make room, the reader that began
+    first is cut off, but not before it has had a minute.
     """
 
     def __init__(
@@ -70,7 +75,7 @@ class Readers:
     async def reading(
         self, abort: Callable[[], None], *, expected: Expected = NOTHING
     ) -> AsyncIterator[Reader]:
-        """Admit a reader, which then has its body attached. Raises TooManyReaders."""
+        """Admit a reader, to which a body is attached later. Raises TooManyReaders."""
         await self._wait_for_room(expected)
         reader = Reader(abort, self._clock(), expected)
         self._readers[reader] = None
@@ -80,31 +85,33 @@ class Readers:
             self._readers.pop(reader, None)
             self._changed.set()
 
-    def attach(self, reader: Reader, body: LargeBody) -> None:
-        """Note what a reader reads."""
-        reader.body = body
+    def attach(self, reader: Reader, *bodies: LargeBody) -> None:
+        """Note what a reader reads from now on."""
+        reader.bodies = bodies
         self._changed.set()
 
-    def require_room(self) -> None:
-        """Raise TooManyReaders if more is held than allowed, and by more than one reader."""
-        if len(self._readers) > 1 and self.held_bytes() > self._max_held_bytes:
-            raise TooManyReaders(REFUSAL)
+    def has_room(self) -> bool:
+        """Return whether no more is held than allowed."""
+        return self.held_bytes() <= self._max_held_bytes
 
     def held_bytes(self) -> int:
         """Return the memory that all readers hold; a body that several read counts once."""
-        read = {id(reader.body): reader.body for reader in self._readers if reader.body}
-        bodies = read.values()
+        bodies = {id(body): body for reader in self._readers for body in reader.bodies}.values()
         held = sum(body.held_bytes() for body in bodies)
-        held += max([body.pinned_bytes() for body in bodies], default=0)
+        pinned: Counter[Hashable] = Counter()
+        for body in bodies:
+            owner, size = body.pinned()
+            pinned[owner] = max(pinned[owner], size)
+        held += pinned.total()
         return held + self._expected_bytes(NOTHING) + READER_BYTES * len(self._readers)
 
     def _expected_bytes(self, newcomer: Expected) -> int:
         """Return the size of the bodies to be made: two of each, the present and the next one."""
-        expected = {reader.expected for reader in self._readers if reader.body is None}
+        expected = {reader.expected for reader in self._readers if not reader.bodies}
         return sum(2 * body.held_bytes for body in expected | {newcomer})
 
     async def _wait_for_room(self, expected: Expected) -> None:
-        # What is small does not wait behind what is large: some room is kept for it.
+        # Small answers do not wait behind large ones: some room is reserved for them.
         if expected.held_bytes <= SMALL_BYTES and self._has_room(expected, reserve=0):
             return
         try:
@@ -122,7 +129,7 @@ class Readers:
                 await self._changed.wait()
 
     def _cut_off_oldest(self) -> None:
-        """Cut off the reader that has been reading for longest, if that is very long."""
+        """Cut off the reader that has been reading for longest, if that is too long."""
         for reader in self._readers:
             if self._clock() - reader.since < PATIENCE_SECONDS:
                 break

@@ -1,4 +1,4 @@
-"""Callers who ask for the same at the same time share one answer."""
+"""Callers that ask for the same value at the same time share one."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
@@ -9,10 +9,10 @@ V = TypeVar("V")
 
 
 class SharedWork(Generic[K, V]):
-    """Makes values by key. Those who ask while one is being made share the next one.
+    """Makes values by key. Callers that ask while a value is being made share the next one.
 
-    So no value is older than the request for it, and at most one value for each key is in the
-    making at any time, whoever asks.
+    So no value is older than the request for it, and at most one value for each key is being made
+    at any time.
     """
 
     def __init__(self) -> None:
@@ -39,6 +39,6 @@ class SharedWork(Generic[K, V]):
 
 
 def _retrieve_exception(task: asyncio.Task[V]) -> None:
-    """Mark an exception as retrieved: all who asked may be gone."""
+    """Mark an exception as retrieved: all callers may be gone."""
     if not task.cancelled():
         task.exception()

@@ -4,11 +4,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-from registry.answers.encoding import EncodedRun
+from registry.answers.runs import EncodedRun
 
 
 class BlockItem:
-    """What SortedBlocks can hold: it knows its block, so that a change costs no search."""
+    """An item of SortedBlocks. It knows its block, so that a change needs no search."""
 
     __slots__ = ("block",)
 
@@ -40,11 +40,17 @@ class Block(Generic[T]):
             item.block = self
 
     def invalidate(self) -> None:
-        """Drop the cached encodings.
-
-        An encoder at work keeps its old dict, so its result is discarded.
-        """
+        """Drop what was encoded. What is being encoded at present goes into the old dict."""
+        if self.runs:
+            for run in self.runs.values():
+                run.drop()
         self.runs = {}
+
+    def drop(self, form: str) -> None:
+        """Drop what was encoded of one form, to free its memory."""
+        run = self.runs.pop(form, None)
+        if run is not None:
+            run.drop()
 
 
 class SortedBlocks(Generic[T]):
@@ -74,7 +80,8 @@ class SortedBlocks(Generic[T]):
     def following(self, key: str) -> list[T]:
         """Return the next items after a key, as many as one block has; none at the end.
 
-        Who goes on from the last one's key meets each item once, although others come and go.
+        A caller that goes on with the last one's key gets each item once, although others come and
+        go.
         """
         at = self._block_of(key)
         for block in self._blocks[at : at + 2]:
@@ -135,5 +142,7 @@ class SortedBlocks(Generic[T]):
         return max(bisect_right(self._firsts, key) - 1, 0)
 
     def _replace(self, start: int, end: int, contents: Sequence[Sequence[T]]) -> None:
+        for block in self._blocks[start:end]:
+            block.invalidate()
         self._blocks[start:end] = [Block(list(items)) for items in contents]
         self._firsts[start:end] = [self._key(items[0]) for items in contents]

@@ -2,10 +2,25 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 SLICE_SECONDS = 0.002
+
+T = TypeVar("T")
+# Work in steps, each of which takes well under a slice, and its result.
+Steps = Generator[None, None, T]
+
+
+def finish(steps: Steps[T]) -> T:
+    """Carry out all steps at once; return the result."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        result: T = end.value
+        return result
 
 
 class TimeSlices:
@@ -30,13 +45,23 @@ class TimeSlices:
             async with self.turn():
                 is_finished = self._is_finished_after_a_slice(iterator)
 
+    async def result(self, steps: Steps[T]) -> T:
+        """Carry out `steps` to the end; return their result."""
+        results: list[T] = []
+
+        def collect() -> Steps[None]:
+            results.append((yield from steps))
+
+        await self.run(collect())
+        return results[0]
+
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
         """Wait for a turn; what is done in the context is one slice, and does not wait.
 
         Afterwards the loop serves others.
         """
-        async with self._turns:  # it is fair: those who wait longest are next
+        async with self._turns:  # it is fair: the task that has waited for longest is next
             yield
         await asyncio.sleep(0)
 

@@ -1,20 +1,20 @@
-"""Wakes those who wait for something new, some at a time."""
+"""Wakes the tasks that wait for something new, some at a time."""
 
 import asyncio
 from contextlib import suppress
 from typing import Self
 
 WOKEN_AT_ONCE = 16
-# Each one who waits is woken at most so often: the more there are, the less.
+# A task is woken at most once in this time, which grows with the number of those that wait.
 MIN_INTERVAL_SECONDS = 0.02
 INTERVAL_SECONDS_PER_WAITER = 0.0005
 
 
 class Wakeups:
-    """Tells all who wait that there is something new. To wake one costs some 0.1 ms.
+    """Wakes all tasks that wait when there is something new. To wake one takes some 0.1 ms.
 
-    So they are woken in groups, between which the loop serves others, and what happens in short
-    succession is told at once. It works while it is open.
+    So tasks are woken in groups, between which the loop serves others, and once for several news in
+    short succession. It works while it is open.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Wakeups:
             await self._task
 
     def close(self) -> None:
-        """Wake all who wait; from now on nobody waits."""
+        """Wake all tasks that wait; from now on none waits."""
         self.is_closed = True
         for future in self._waiting:
             if not future.done():

@@ -1,4 +1,4 @@
-"""Who may do what: the keys of callers and of hosts."""
+"""What each key permits: the keys of callers and of hosts."""
 
 import base64
 import hashlib

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from httpd.bodies import JSON_HEADERS, SERVER
 from httpd.server.write_buffers import bounded_buffers
-from registry.answers.compression import COMPRESSORS, Compression
+from registry.answers.compression import COMPRESSORS, CompressedBody, Compression
 from registry.answers.encoding import PIECE_BYTES, LargeBody, WholeBody
 from registry.answers.readers import NOTHING, Expected, Reader, Readers
 from registry.answers.time_slices import TimeSlices
@@ -25,7 +25,7 @@ class Answers:
     def __init__(self, *, slices: TimeSlices, readers: Readers) -> None:
         self._slices = slices
         self._readers = readers
-        self._compression = Compression()
+        self._compression = Compression(readers.has_room)
 
     @asynccontextmanager
     async def reading(
@@ -49,7 +49,10 @@ class Answers:
         vary: str,
         headers: Mapping[str, str] | None = None,
     ) -> web.StreamResponse:
-        """Answer 200 with JSON in the coding that the client prefers, or 304 if it has the body."""
+        """Answer 200 with JSON in the coding that the client prefers, or 304 if it has the body.
+
+        If there is no memory for the compressed form, the answer is not compressed.
+        """
         coding = _choose_coding(request.headers.get("Accept-Encoding", ""))
         etag = entity_tag(body.digest, coding)
         sent = {"ETag": etag, "Vary": vary, **(headers or {})}
@@ -58,13 +61,24 @@ class Answers:
         ):
             return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=sent)
         sent["Content-Type"] = "application/json"
-        self._readers.attach(reader, body)
-        if coding is not None:
-            sent["Content-Encoding"] = coding
-            body = await self._compression.compressed(body, coding)
+        compressed = None if coding is None else await self._compressed(reader, body, coding)
+        if coding is None or compressed is None:
             self._readers.attach(reader, body)
-            self._readers.require_room()
-        return await self._send(request, body, sent)
+            return await self._send(request, body, sent | {"ETag": entity_tag(body.digest)})
+        self._readers.attach(reader, compressed)
+        return await self._send(request, compressed, sent | {"Content-Encoding": coding})
+
+    async def _compressed(
+        self, reader: Reader, body: LargeBody, coding: str
+    ) -> CompressedBody | None:
+        """Return a body in a coding, or None if there is no memory for that."""
+        compressed = self._compression.compressed(body, coding)
+        self._readers.attach(reader, body, compressed)
+        return compressed if await self._compression.complete(body, coding) else None
+
+    def compressed_bytes(self, body: LargeBody) -> int:
+        """Return the size of the compressed forms that are kept with a body."""
+        return self._compression.made_bytes(body)
 
     async def respond_with_node(self, request: web.Request, content: bytes) -> web.StreamResponse:
         """Answer 200 with the array of one node. Raises TooManyReaders if it is large."""
@@ -75,7 +89,7 @@ class Answers:
             return await self.confirm(request, content)
 
     async def confirm(self, request: web.Request, content: bytes) -> web.StreamResponse:
-        """Answer 200 with JSON to a request that took effect, whoever else reads."""
+        """Answer 200 with JSON to a request that took effect, without waiting for room."""
         return await self._send(request, WholeBody(content), JSON_HEADERS)
 
     async def _send(

@@ -56,7 +56,7 @@ class TargetsApi:
         if "explain" in parameters:
             hostname = normalise_hostname(single(parameters, "explain") or "")
             entry = await self._queries.entry(hostname)
-            return json_response(self._index.explain(entry, service))
+            return json_response(await self._index.explain(entry, service))
         target_format = _target_format(request, parameters)
         await self._queries.require_readable()
         self._warm_up.require_over()
@@ -64,7 +64,11 @@ class TargetsApi:
         async with self._answers.reading(request) as reader:
             found = await self._index.answer(service, target_format)
             self._scrapers.record_fetch(caller(request).name, request.headers.get("User-Agent", ""))
-            return await self._answers.respond(request, reader, found, vary=vary)
+            try:
+                return await self._answers.respond(request, reader, found, vary=vary)
+            finally:
+                size = found.size + self._answers.compressed_bytes(found)
+                self._index.record_use(service, target_format, size)
 
 
 def _target_format(request: web.Request, parameters: MultiMapping[str]) -> TargetFormat:

@@ -1,4 +1,4 @@
-"""Who changed what: one log line for each change, or one for many when there are many a second."""
+"""Logs each change of a node with its author, in one line, or many changes in one line."""
 
 import asyncio
 

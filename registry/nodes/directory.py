@@ -39,7 +39,7 @@ def body_digest(body: bytes) -> bytes:
 
 
 class Entry(BlockItem):
-    """What is known of one host.
+    """A host as the registry knows it.
 
     `heard` is the monotonic time of its last heartbeat, `digest` that of its last body. `head` is
     the node as JSON, up to the number of `last_update`.

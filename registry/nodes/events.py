@@ -56,7 +56,7 @@ class NodeEvents:
 
     Delivery: each change is published once. Additions, changes and deletions are durable by then,
     and the client has no answer yet; an expiry and a new address become durable soon after.
-    Nothing is kept for those who subscribe later. A heartbeat that changes nothing is not
+    Nothing is kept for later subscribers. A heartbeat that changes nothing is not
     published, so it costs nothing here.
 
     A subscriber returns quickly and changes no node. If it raises an exception, that is logged as

@@ -1,4 +1,4 @@
-"""The last changes of nodes, so that who follows them can go on where it was interrupted."""
+"""The last changes of nodes, from which an interrupted watch resumes."""
 
 import re
 from collections.abc import Callable
@@ -40,9 +40,9 @@ class PastChange(NamedTuple):
     before: bytes | None
 
     def kind_for(self, matches: Callable[[bytes, int], bool]) -> EventKind | None:
-        """Return what the change is for who follows the nodes that match; None if it is nothing.
+        """Return the event for a client that watches the nodes that match; None if there is none.
 
-        A node that no longer matches is gone.
+        For that client, a node that no longer matches is gone.
         """
         start = labels_start(self.hostname)
         if matches(self.head, start):
@@ -53,10 +53,10 @@ class PastChange(NamedTuple):
 
 
 class Position(NamedTuple):
-    """How far one has followed the nodes: up to the change with this number.
+    """The place that a watch has reached: all changes up to `number` were sent.
 
-    `listed` is the hostname up to which the nodes were listed; None if all were. With `again`, that
-    node itself was not listed completely.
+    `listed` is the hostname up to which the nodes were sent before; None if all were. With `again`,
+    that node itself was not sent completely.
     """
 
     number: int
@@ -120,7 +120,7 @@ class ChangeHistory:
         return f"{text}-{position.listed}{'+' if position.again else ''}"
 
     def position_of(self, text: str) -> Position | None:
-        """Return the position of an id; None if one cannot go on from there."""
+        """Return the position of an id; None if a watch cannot resume there."""
         match = ID.fullmatch(text)
         if match is None or match["run"] != self._run:
             return None

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from typing import NamedTuple
 
-from registry.answers.encoding import DIGEST_BYTES, PIECE_BYTES, array_parts, in_pieces
+from registry.answers.encoding import PIECE_BYTES, Pinned, array_parts, in_pieces
+from registry.answers.runs import DIGEST_BYTES
 from registry.nodes.directory import Directory, Entry
 from registry.nodes.filters import Filters
 
@@ -24,7 +25,7 @@ class Selection(NamedTuple):
 
 
 class Listing:
-    """Nodes sorted by hostname, as they were when they were looked at.
+    """Nodes sorted by hostname, each as it was when it was read.
 
     It refers to the encoded nodes of the directory and copies none. So it is small beside the list
     that it stands for, however many readers take their time. It keeps nodes that were replaced
@@ -53,9 +54,9 @@ class Listing:
         """Return how much memory it takes: references and numbers."""
         return self._held
 
-    def pinned_bytes(self) -> int:
+    def pinned(self) -> Pinned:
         """Return the size of the encoded nodes that were replaced or removed since it was begun."""
-        return self._directory.replaced_bytes - self._replaced_bytes
+        return Pinned(self._directory, self._directory.replaced_bytes - self._replaced_bytes)
 
     def read(self, selection: Selection, now: float) -> Iterator[None]:
         """Read the nodes, in steps of less than a millisecond; nodes may change in between.

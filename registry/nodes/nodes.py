@@ -1,39 +1,36 @@
 """The rules: which heartbeats are accepted, when a node is durable, when it is forgotten."""
 
 import asyncio
-import itertools
 from collections.abc import Iterable, Iterator
-
-from msgspec import UNSET
 
 from registry.answers.time_slices import TimeSlices
 from registry.errors import (
     CapacityReached,
     ChangesTooFast,
     CloneRefused,
-    HostnameMismatch,
     NodeNotFound,
     NotLoaded,
     StoreFull,
     StoreUnavailable,
 )
-from registry.message import Heartbeat, normalise_hostname
+from registry.message import Heartbeat
+from registry.nodes.acceptance.capacity import Reservation, Targets, targets_of
 from registry.nodes.acceptance.rules import Acceptance
 from registry.nodes.directory import (
     AGENT_ID,
     Directory,
     Entry,
     body_digest,
-    encode_document,
     entries_from_rows,
 )
 from registry.nodes.events import REGISTRY, Change, ChangeKind, NodeEvents, Source
 from registry.nodes.freshness import Clocks
-from registry.nodes.heartbeats import HeartbeatCounts, HeartbeatResult
+from registry.nodes.heartbeats import HeartbeatCounts, HeartbeatResult, received_entry
+from registry.store.deferred import DeferredWrites
 from registry.store.protocol import Heard, NodeStore, Row
 
-MAX_DELETED_AT_ONCE = 200
-MAX_TOUCHED_AT_ONCE = 1000
+# To encode a larger heartbeat, or to check it, takes up to some milliseconds each.
+MAX_BYTES_AT_ONCE = 48 * 1024
 
 
 class Nodes:
@@ -56,17 +53,16 @@ class Nodes:
         self._events = events
         self._acceptance = acceptance
         self._freshness = acceptance.freshness
+        self._clocks = clocks
         self._wall, self._monotonic = clocks
-        self._last_flush = self._monotonic()
         self._unavailable_error: Exception | None = NotLoaded(
             "the nodes are still being read; ask again"
         )
         # What was given to the store and is not durable yet: the node, or None for a deletion.
         self._pending: dict[str, Entry | None] = {}
-        # Hostnames of nodes that have expired and that the store still has.
-        self._expired: dict[str, None] = {}
-        # Hostnames of heartbeats that changed nothing and that the store does not know of yet.
-        self._touched: dict[str, None] = {}
+        self._deferred = DeferredWrites(
+            store, heard=self._heard, done=self._update_availability, monotonic=clocks.monotonic
+        )
         self.counts = HeartbeatCounts()
 
     async def load(self, slices: TimeSlices) -> None:
@@ -124,8 +120,14 @@ class Nodes:
         Raises HostnameMismatch, StoreUnavailable, NotLoaded, and CloneRefused, ChangesTooFast and
         CapacityReached, which are counted.
         """
+        entry = received_entry(hostname, heartbeat, body, source, self._clocks)
+        targets = None
+        if len(body) > MAX_BYTES_AT_ONCE:
+            await asyncio.sleep(0)
+            targets = targets_of(entry.head)
+            await asyncio.sleep(0)
         try:
-            result = self.accept(hostname, heartbeat, body, source, operator=operator)
+            result = self._accept(entry, heartbeat, source, operator=operator, targets=targets)
         except (CloneRefused, ChangesTooFast, CapacityReached) as error:
             self.counts.refused[type(error)] += 1
             raise
@@ -145,17 +147,20 @@ class Nodes:
         Raises HostnameMismatch, CloneRefused, ChangesTooFast, CapacityReached, StoreUnavailable,
         NotLoaded.
         """
+        entry = received_entry(hostname, heartbeat, body, source, self._clocks)
+        return self._accept(entry, heartbeat, source, operator=operator)
+
+    def _accept(
+        self,
+        entry: Entry,
+        heartbeat: Heartbeat,
+        source: Source,
+        *,
+        operator: bool,
+        targets: Targets | None = None,
+    ) -> HeartbeatResult:
         self._require_loaded()
-        if heartbeat.hostname is not UNSET and normalise_hostname(heartbeat.hostname) != hostname:
-            raise HostnameMismatch(
-                f"the body is of {heartbeat.hostname!a}, the path of {hostname!a}; send the"
-                " hostname of the path, or none"
-            )
-        entry = Entry(
-            Row(hostname, encode_document(heartbeat), int(self._wall()), source.address),
-            heard=self._monotonic(),
-            digest=body_digest(body),
-        )
+        hostname = entry.hostname
         known = self._pending.get(hostname) or self._directory.get(hostname)
         if known is not None:
             self._acceptance.check_identity(known, heartbeat, source, operator=operator)
@@ -163,18 +168,18 @@ class Nodes:
             self._update_address(known, entry, source)
             self._mark_heard(known)
             return HeartbeatResult(b"[%b]" % known.encoded())
-        reserved = self._reserve(entry)
+        reservation = self._reserve(entry, targets)
         self._pending[hostname] = entry
-        self._expired.pop(hostname, None)
+        self._deferred.discard_expiry(hostname)
         durable = self._store.put(
-            entry.row(), lambda error: self._on_put(entry, source, reserved, error)
+            entry.row(), lambda error: self._on_put(entry, source, reservation, error)
         )
         return HeartbeatResult(b"[%b]" % entry.encoded(), durable)
 
-    def _reserve(self, entry: Entry) -> int:
+    def _reserve(self, entry: Entry, targets: Targets | None) -> Reservation:
         stored = self._directory.get(entry.hostname)
         try:
-            return self._acceptance.reserve(entry, stored)
+            return self._acceptance.reserve(entry, stored, targets)
         except (ChangesTooFast, CapacityReached):
             if stored is not None:  # it is alive, and must not be forgotten
                 self._note_heard(stored)
@@ -214,48 +219,18 @@ class Nodes:
         If there were none, write now and then all the same: after a crash, ages go on from the
         last write. While the store is unavailable, each call tries it again.
         """
-        now = self._monotonic()
-        due = (
-            self._touched
-            or self._unavailable_error
-            or now - self._last_flush >= self._freshness.max_flush_interval
-        )
-        if isinstance(self._unavailable_error, NotLoaded) or not due:
-            return
-        self._last_flush = now
-        left = len(self._touched)
-        while await self._touch_some() and left > MAX_TOUCHED_AT_ONCE:
-            left -= MAX_TOUCHED_AT_ONCE
-
-    async def _touch_some(self) -> bool:
-        """Tell the store of some nodes that were heard of; return whether it took them."""
-        hostnames = list(itertools.islice(self._touched, MAX_TOUCHED_AT_ONCE))
-        for hostname in hostnames:
-            del self._touched[hostname]
-        entries = [entry for name in hostnames if (entry := self._directory.get(name)) is not None]
-        rows = [Heard(entry.hostname, entry.last_update, entry.address) for entry in entries]
-        try:
-            await self._store.touch(rows, self._update_availability)
-        except StoreUnavailable:
-            self._touched |= dict.fromkeys(hostnames)
-            return False
-        return True
+        if not isinstance(self._unavailable_error, NotLoaded):
+            await self._deferred.flush(
+                max_interval=self._freshness.max_flush_interval,
+                retry=self._unavailable_error is not None,
+            )
 
     async def delete_expired(self) -> None:
         """Delete expired nodes from the store, some at a time.
 
         If this fails, the next start reads the node again, and it expires again.
         """
-        while self._expired:
-            hostnames = list(itertools.islice(self._expired, MAX_DELETED_AT_ONCE))
-            for hostname in hostnames:
-                del self._expired[hostname]
-            deletions = [
-                self._store.delete(hostname, self._update_availability) for hostname in hostnames
-            ]
-            await asyncio.wait(deletions)
-            for deletion in deletions:
-                deletion.exception()
+        await self._deferred.delete_expired()
 
     @property
     def used_bytes(self) -> int:
@@ -282,7 +257,7 @@ class Nodes:
         expired = self._directory.stale().oldest(lambda entry: self._is_expired(entry, now))
         for entry in expired:
             self._forget(entry.hostname, ChangeKind.EXPIRED, REGISTRY)
-            self._expired[entry.hostname] = None
+            self._deferred.expire(entry.hostname)
         return bool(silent or expired)
 
     def _is_stale(self, entry: Entry, now: float) -> bool:
@@ -305,8 +280,12 @@ class Nodes:
             known.address = entry.address
             self._events.publish(Change(ChangeKind.MOVED, known, source))
 
+    def _heard(self, hostname: str) -> Heard | None:
+        entry = self._directory.get(hostname)
+        return None if entry is None else Heard(hostname, entry.last_update, entry.address)
+
     def _note_heard(self, entry: Entry) -> None:
-        self._touched[entry.hostname] = None
+        self._deferred.touch(entry.hostname)
         if self._directory.heard(entry, last_update=int(self._wall()), heard=self._monotonic()):
             self._events.publish(Change(ChangeKind.FRESH, entry, REGISTRY))
 
@@ -318,8 +297,10 @@ class Nodes:
             raise self._unavailable_error
         self.counts.unchanged += 1
 
-    def _on_put(self, entry: Entry, source: Source, reserved: int, error: Exception | None) -> None:
-        self._acceptance.release(reserved)
+    def _on_put(
+        self, entry: Entry, source: Source, reservation: Reservation, error: Exception | None
+    ) -> None:
+        self._acceptance.release(reservation)
         if self._pending.get(entry.hostname) is entry:
             del self._pending[entry.hostname]
         self._update_availability(error)
@@ -328,7 +309,7 @@ class Nodes:
             return
         known = self._directory.get(entry.hostname)
         was_stale = known is not None and self._directory.is_stale(known)
-        self._acceptance.note_stored(known, entry)
+        self._acceptance.note_stored(known, entry, reservation)
         before = self._directory.put(entry, heard=self._monotonic())
         kind = ChangeKind.ADDED if before is None else ChangeKind.CHANGED
         node = known or entry
@@ -345,7 +326,7 @@ class Nodes:
 
     def _forget(self, hostname: str, kind: ChangeKind, source: Source) -> None:
         entry = self._directory.remove(hostname)
-        self._touched.pop(hostname, None)
+        self._deferred.discard_touch(hostname)
         if entry is not None:
             self._acceptance.note_forgotten(entry)
             self._events.publish(Change(kind, entry, source))

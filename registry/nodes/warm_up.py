@@ -3,6 +3,8 @@
 import math
 from collections.abc import Callable
 
+from structlog.typing import FilteringBoundLogger
+
 from registry.errors import StoreUnavailable, WarmingUp
 from registry.store.protocol import NodeStore
 
@@ -14,8 +16,17 @@ class WarmUp:
     begins anew.
     """
 
-    def __init__(self, *, store: NodeStore, seconds: float, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        *,
+        store: NodeStore,
+        seconds: float,
+        monotonic: Callable[[], float],
+        log: FilteringBoundLogger,
+    ) -> None:
         self._store = store
+        self._log = log
+        self._has_failed = False
         self._seconds = seconds
         self._monotonic = monotonic
         self._ends: float | None = None
@@ -50,11 +61,22 @@ class WarmUp:
             raise WarmingUp(reason, retry_after_seconds=self.remaining_seconds)
 
     async def finish(self) -> None:
-        """Once it is over, let later starts continue the store; to be called now and then."""
+        """Once it is over, let later starts continue the store; to be called now and then.
+
+        If that fails, the next call tries it again. The first failure is logged, and its end.
+        """
         if self._ends is None or self.remaining_seconds:
             return
         try:
             await self._store.confirm()
-        except StoreUnavailable:
-            return  # then the next call tries it again
+        except StoreUnavailable as error:
+            if not self._has_failed:
+                self._has_failed = True
+                self._log.warning(
+                    "the warm-up is over but cannot be recorded, so a restart begins it anew",
+                    reason=str(error),
+                )
+            return
+        if self._has_failed:
+            self._log.info("the end of the warm-up is recorded now")
         self._ends = None

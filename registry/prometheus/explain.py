@@ -2,6 +2,7 @@
 
 import msgspec
 
+from registry.answers.time_slices import Steps
 from registry.message import TargetGroup
 from registry.nodes.directory import Entry
 from registry.prometheus.targets import Remark, TargetOptions, targets_by_service
@@ -18,9 +19,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     remarks: list[Remark]
 
 
-def explain(entry: Entry, *, service: str, target_options: TargetOptions) -> Explanation:
+def explain(entry: Entry, *, service: str, target_options: TargetOptions) -> Steps[Explanation]:
     """Return what becomes of a node's labels for a service, and why."""
-    offered = targets_by_service(
+    offered = yield from targets_by_service(
         entry.node(), posted_from=entry.address, target_options=target_options
     )
     found = offered.get(service)

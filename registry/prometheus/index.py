@@ -4,12 +4,13 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator
 
+from registry.answers.runs import DroppedRuns
 from registry.answers.shared_work import SharedWork
 from registry.answers.time_slices import SLICE_SECONDS, TimeSlices
 from registry.nodes.directory import Directory, Entry
 from registry.nodes.events import Change, ChangeKind
 from registry.prometheus.explain import Explanation, explain
-from registry.prometheus.offers import Offer
+from registry.prometheus.offers import Offer, make_offer
 from registry.prometheus.target_list import AnswerLru, Service, TargetFormat, TargetList
 from registry.prometheus.targets import PREFIX, TargetOptions, service_targets
 
@@ -39,11 +40,17 @@ class TargetIndex:
         self._reading_hostname = ""
         self._refreshed = 0  # how many nodes were read since the start
         self._lru = AnswerLru()
+        self._dropped_runs = DroppedRuns()
         self._answers = SharedWork[tuple[Service, TargetFormat], TargetList]()
         self.remarks: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._services)
+
+    @property
+    def cached_bytes(self) -> int:
+        """The memory of the answers that are kept for the next scraper, in bytes."""
+        return self._lru.total_bytes
 
     def on_change(self, change: Change) -> None:
         """Note that a node changed; subscribes to the kinds in INDEXED."""
@@ -54,9 +61,10 @@ class TargetIndex:
         if is_indexed or ENCODED_PREFIX in node.head:
             self._invalidate(node.hostname)
 
-    def explain(self, entry: Entry, service: str) -> Explanation:
+    async def explain(self, entry: Entry, service: str) -> Explanation:
         """Return what becomes of a node's labels for a service, and why."""
-        return explain(entry, service=service, target_options=self._target_options)
+        steps = explain(entry, service=service, target_options=self._target_options)
+        return await self._slices.result(steps)
 
     async def answer(self, service: str, target_format: TargetFormat) -> TargetList:
         """Return the targets of all nodes that offer the service; the loop serves others meanwhile.
@@ -66,15 +74,23 @@ class TargetIndex:
         await self.refresh()
         found = self._services.get(service)
         if found is None:
-            return TargetList(target_format)
-        answer = found.answers.get(target_format)
-        if answer is None or answer.version != found.offers.version:
+            return TargetList(target_format, self._dropped_runs)
+        answer = found.answer(target_format)
+        if answer is None:
             answer = await self._answers.get(
                 (found, target_format), lambda: self._encode(found, target_format)
             )
-        if self._services.get(service) is found:
-            self._lru.record_use(found, target_format, answer.size)
+        self.record_use(service, target_format, answer.size)
         return answer
+
+    def record_use(self, service: str, target_format: TargetFormat, size: int) -> None:
+        """Note how many bytes an answer takes that was given, with its compressed forms.
+
+        The answers that were given least recently are dropped, so that the sum is bounded.
+        """
+        found = self._services.get(service)
+        if found is not None:
+            self._lru.record_use(found, target_format, size)
 
     async def refresh(self) -> None:
         """Read the nodes that have changed by now; the loop serves others meanwhile."""
@@ -123,7 +139,7 @@ class TargetIndex:
                 entry.node(), posted_from=entry.address, target_options=self._target_options
             ):
                 if found is not None:
-                    offers[found[0]] = Offer(hostname, found[1])
+                    offers[found[0]] = yield from make_offer(hostname, found[1])
                 yield
         before = self._offered.pop(hostname, ())
         services = []
@@ -138,20 +154,20 @@ class TargetIndex:
             self._offered[hostname] = tuple(services)
 
     async def _encode(self, service: Service, target_format: TargetFormat) -> TargetList:
-        answer = TargetList(target_format)
+        answer = TargetList(target_format, self._dropped_runs)
         await self._slices.run(answer.read(service.offers, self._directory))
-        service.answers[target_format] = answer
+        service.keep(target_format, answer)
         return answer
 
     def _put_offer(self, name: str, offer: Offer) -> Service:
         service = self._services.get(name)
         if service is None:
             service = self._services[name] = Service(name)
-        self._count_remarks(removed=service.offers.put(offer), added=offer)
+        self._count_remarks(removed=service.put(offer), added=offer)
         return service
 
     def _remove_offer(self, service: Service, hostname: str) -> None:
-        self._count_remarks(removed=service.offers.remove(hostname))
+        self._count_remarks(removed=service.remove(hostname))
         if not service.offers:
             self._lru.discard(service)
             del self._services[service.name]

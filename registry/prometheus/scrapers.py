@@ -1,4 +1,4 @@
-"""Who asks for targets, and when it last did, so that one can alert on a scraper that stopped."""
+"""When each scraper last asked for targets, so that one can alert on a scraper that stopped."""
 
 from collections import OrderedDict
 from collections.abc import Callable

@@ -6,14 +6,10 @@ from hashlib import blake2b
 from operator import attrgetter
 from typing import Literal
 
-from registry.answers.encoding import (
-    DIGEST_BYTES,
-    EncodedRun,
-    RunEncoder,
-    array_parts,
-    in_pieces,
-)
-from registry.answers.sorted_blocks import Block, SortedBlocks
+from registry.answers.encoding import Pinned, array_parts, in_pieces
+from registry.answers.runs import DIGEST_BYTES, DroppedRuns, EncodedRun, RunEncoder
+from registry.answers.sorted_blocks import SortedBlocks
+from registry.answers.time_slices import Steps
 from registry.nodes.directory import Directory
 from registry.prometheus.offers import Offer, encoded_meta_labels
 
@@ -22,14 +18,18 @@ TARGET_FORMATS: tuple[TargetFormat, ...] = ("flat", "nested")
 # Few: if one node changes, all that share its block are encoded again.
 MAX_BLOCK_OFFERS = 32
 MAX_CACHED_BYTES = 128 * 1024 * 1024
+REFERENCE_BYTES = 8
 
 
 class TargetList:
-    """The targets of one service in one format. Answers share the blocks that did not change."""
+    """The targets of one service in one format. Answers share the blocks that did not change.
 
-    def __init__(self, target_format: TargetFormat) -> None:
+    `dropped` counts the runs of all services that readers alone hold.
+    """
+
+    def __init__(self, target_format: TargetFormat, dropped: DroppedRuns) -> None:
         self._format = target_format
-        self._blocks: list[Block[Offer]] = []
+        self._dropped = dropped
         self._runs: list[EncodedRun] = []
         self._hash = blake2b(digest_size=DIGEST_BYTES)
         self.size = len(b"[]")
@@ -45,16 +45,12 @@ class TargetList:
         return in_pieces(array_parts(run.parts for run in self._runs))
 
     def held_bytes(self) -> int:
-        """Return the size of those blocks that are no longer kept for other answers."""
-        return sum(
-            run.size
-            for block, run in zip(self._blocks, self._runs, strict=True)
-            if block.runs.get(self._format) is not run
-        )
+        """Return how much memory its references to encoded blocks take."""
+        return REFERENCE_BYTES * len(self._runs)
 
-    def pinned_bytes(self) -> int:
-        """Return 0."""
-        return 0
+    def pinned(self) -> Pinned:
+        """Return the size of the encoded blocks that are no longer kept for other answers."""
+        return Pinned(self._dropped, self._dropped.size)
 
     def read(self, offers: SortedBlocks[Offer], directory: Directory) -> Iterator[None]:
         """Read the offers, in steps of a few milliseconds at most; they may change in between.
@@ -65,27 +61,27 @@ class TargetList:
         for block in offers.blocks():
             run = block.runs.get(self._format)
             if run is None:
-                # A change of the block replaces this dict, so what is encoded here is not kept.
-                runs, encoder = block.runs, RunEncoder()
+                runs, encoder = block.runs, RunEncoder(self._dropped)
                 for offer in block.items.copy():
-                    encoder.add(self._encode(offer, directory))
+                    encoder.add((yield from self._encode(offer, directory)))
                     yield
                 run = runs[self._format] = encoder.finish()
-            self._add(block, run)
+                if block.runs is not runs:  # the block has changed meanwhile
+                    run.drop()
+            self._add(run)
             yield
 
-    def _add(self, block: Block[Offer], run: EncodedRun) -> None:
+    def _add(self, run: EncodedRun) -> None:
         self._hash.update(run.digest)
         if run.size:
             self.size += run.size + (1 if self._runs else 0)
-            self._blocks.append(block)
             self._runs.append(run)
 
-    def _encode(self, offer: Offer, directory: Directory) -> Sequence[bytes]:
+    def _encode(self, offer: Offer, directory: Directory) -> Steps[Sequence[bytes]]:
         if self._format == "nested":
             return offer.nested()
         entry = directory.get(offer.hostname)
-        return () if entry is None else offer.flat(encoded_meta_labels(entry, offer))
+        return () if entry is None else offer.flat((yield from encoded_meta_labels(entry, offer)))
 
 
 class Service:
@@ -94,13 +90,32 @@ class Service:
     def __init__(self, name: str) -> None:
         self.name = name
         self.offers = SortedBlocks[Offer](key=attrgetter("hostname"), max_items=MAX_BLOCK_OFFERS)
-        self.answers: dict[TargetFormat, TargetList] = {}
+        self._answers: dict[TargetFormat, TargetList] = {}
+
+    def put(self, offer: Offer) -> Offer | None:
+        """Add a node's offer, or replace it; return the replaced one, if any."""
+        self._answers.clear()
+        return self.offers.put(offer)
+
+    def remove(self, hostname: str) -> Offer | None:
+        """Remove a node's offer; return it, or None if there is none."""
+        self._answers.clear()
+        return self.offers.remove(hostname)
+
+    def answer(self, target_format: TargetFormat) -> TargetList | None:
+        """Return the answer that holds, or None if none was made since the last change."""
+        return self._answers.get(target_format)
+
+    def keep(self, target_format: TargetFormat, answer: TargetList) -> None:
+        """Keep an answer for the next reader, unless an offer has changed since it was begun."""
+        if answer.version == self.offers.version:
+            self._answers[target_format] = answer
 
     def drop_answers(self, target_format: TargetFormat) -> None:
         """Free the memory of the encoded answers."""
-        self.answers.pop(target_format, None)
+        self._answers.pop(target_format, None)
         for block in self.offers.blocks():
-            block.runs.pop(target_format, None)
+            block.drop(target_format)
 
 
 class AnswerLru:
@@ -114,8 +129,13 @@ class AnswerLru:
         self._sizes: OrderedDict[tuple[Service, TargetFormat], int] = OrderedDict()
         self._total = 0
 
+    @property
+    def total_bytes(self) -> int:
+        """The size of the answers that are kept."""
+        return self._total
+
     def record_use(self, service: Service, target_format: TargetFormat, size: int) -> None:
-        """Note that an answer of `size` bytes was given."""
+        """Note that an answer was given that takes `size` bytes, with its compressed forms."""
         self._total += size - self._sizes.pop((service, target_format), 0)
         self._sizes[service, target_format] = size
         while self._total > self._limit and len(self._sizes) > 1:

@@ -1,11 +1,12 @@
 """From a node's labels to target groups: pure functions. A bad label affects its own node only."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
 
+from registry.answers.time_slices import Steps, finish
 from registry.message import Node, TargetGroup
 from registry.prometheus.address import InvalidTarget, join_host_port, join_target, split_host_port
 from registry.prometheus.label_names import is_reserved, merge, sanitize
@@ -14,7 +15,8 @@ PREFIX = "prometheus:"
 TOO_LARGE = "size"
 # Parsed labels of an instance with more labels than this are not cached.
 MAX_CACHED_LABELS = 8
-LABELS_PER_STEP = 100
+# To parse so many labels, or to encode so many groups, takes some 0.3 ms.
+ITEMS_PER_STEP = 100
 LABEL_META = "__meta_rollcall_label_"
 KV_META = "__meta_rollcall_kv_"
 # Bytes of labels for relabelling that all groups of one node for one service may take together.
@@ -84,40 +86,46 @@ def _parse_service_label(label: str) -> ServiceLabel | None:
 
 def targets_by_service(
     node: Node, *, posted_from: str, target_options: TargetOptions
-) -> dict[str, NodeTargets]:
+) -> Steps[dict[str, NodeTargets]]:
     """Return the node's targets by service, with one group for each instance.
 
     `posted_from` is the address that the node's heartbeats come from.
     """
-    found = service_targets(node, posted_from=posted_from, target_options=target_options)
-    return dict(pair for pair in found if pair is not None)
+    found: dict[str, NodeTargets] = {}
+    for pair in service_targets(node, posted_from=posted_from, target_options=target_options):
+        if pair is not None:
+            found[pair[0]] = pair[1]
+        yield
+    return found
 
 
 def service_targets(
     node: Node, *, posted_from: str, target_options: TargetOptions
-) -> Iterator[tuple[str, NodeTargets] | None]:
-    """Return the node's targets of one service after the other; see `targets_by_service`.
+) -> Generator[tuple[str, NodeTargets] | None, None, None]:
+    """Yield the node's targets of one service after the other; see `targets_by_service`.
 
-    A node may have thousands of services. So None is returned now and then in between, for the
-    caller to let others go on.
+    A node may have thousands of services, and a service thousands of instances. So None is yielded
+    now and then in between, for the caller to let others go on.
     """
     by_service: dict[str, dict[str, list[ServiceLabel]]] = {}
     for number, item in enumerate(items(node.labels), 1):
         by_service.setdefault(item.service, {}).setdefault(item.instance, []).append(item)
-        if number % LABELS_PER_STEP == 0:
+        if number % ITEMS_PER_STEP == 0:
             yield None
     own = _own_hosts(node.hostname, posted_from) if target_options.own_only else None
     allow_labels = frozenset(target_options.allow_labels)
     repeated_size = 0
     for service, instances in by_service.items():
-        found = _node_targets(
-            [_parse_instance(instances[name], allow_labels) for name in sorted(instances)],
+        found = yield from _node_targets(
+            _parse_instances(instances, allow_labels),
             hostname=node.hostname,
             port=str(target_options.ports.get(service, target_options.default_port)),
             own=own,
         )
         if len(found.groups) > 1:
-            repeated_size = repeated_size or len(msgspec.json.encode(meta_labels(node)))
+            if not repeated_size:
+                meta = yield from meta_labels(node)
+                repeated_size = len(msgspec.json.encode(meta))
             _limit_repetition(found, repeated_size)
         yield service, found
 
@@ -146,33 +154,51 @@ class _InstanceLabels(NamedTuple):
     remarks: list[Remark]
 
 
-def _parse_instance(given: list[ServiceLabel], allow_labels: frozenset[str]) -> _InstanceLabels:
-    # The nodes of a fleet have mostly the same few labels.
-    parse = (
-        _parse_instance_cached
-        if len(given) <= MAX_CACHED_LABELS
-        else _parse_instance_cached.__wrapped__
-    )
-    return parse(tuple(given), allow_labels)
+def _parse_instances(
+    instances: Mapping[str, Sequence[ServiceLabel]], allow_labels: frozenset[str]
+) -> Iterator[_InstanceLabels | None]:
+    """Yield what each instance says, in the order of their names, and None now and then."""
+    for number, name in enumerate(sorted(instances), 1):
+        given = instances[name]
+        if len(given) <= MAX_CACHED_LABELS:
+            yield _parse_small_instance(tuple(given), allow_labels)
+        else:
+            yield (yield from _parse_instance(given, allow_labels))
+        if number % ITEMS_PER_STEP == 0:
+            yield None
 
 
-@lru_cache(maxsize=1024)
-def _parse_instance_cached(
+@lru_cache(maxsize=1024)  # the nodes of a fleet have mostly the same few labels
+def _parse_small_instance(
     given: tuple[ServiceLabel, ...], allow_labels: frozenset[str]
 ) -> _InstanceLabels:
+    return finish(_parse_instance(given, allow_labels))
+
+
+def _parse_instance(
+    given: Sequence[ServiceLabel], allow_labels: frozenset[str]
+) -> Steps[_InstanceLabels]:
     hosts = [item.value for item in given if item.key == "host"]
     ports = [None, *(item.value for item in given if item.key == "port")]
     remarks: list[Remark] = []
-    return _InstanceLabels(hosts, ports[-1], _labels(given, allow_labels, remarks), remarks)
+    labels = yield from _labels(given, allow_labels, remarks)
+    return _InstanceLabels(hosts, ports[-1], labels, remarks)
 
 
 def _node_targets(
-    instances: Iterable[_InstanceLabels], *, hostname: str, port: str, own: tuple[str, str] | None
-) -> NodeTargets:
+    instances: Iterable[_InstanceLabels | None],
+    *,
+    hostname: str,
+    port: str,
+    own: tuple[str, str] | None,
+) -> Steps[NodeTargets]:
     found = NodeTargets([], [])
     for parsed in instances:
+        if parsed is None:
+            yield
+            continue
         target_port = port if parsed.port is None else parsed.port
-        targets = _targets(hostname, parsed.hosts, target_port, own, found.remarks)
+        targets = yield from _targets(hostname, parsed.hosts, target_port, own, found.remarks)
         found.remarks.extend(parsed.remarks)
         if targets:
             found.groups.append(TargetGroup(targets, parsed.labels))
@@ -185,14 +211,16 @@ def _targets(
     port: str,
     own: tuple[str, str] | None,
     remarks: list[Remark],
-) -> list[str]:
+) -> Steps[list[str]]:
     found: dict[str, None] = {}
-    for host in hosts or (None,):
+    for number, host in enumerate(hosts or (None,), 1):
         try:
             target = join_host_port(hostname, port) if host is None else _target(host, port, own)
             found[target] = None
         except InvalidTarget as error:
             remarks.append(Remark(error.reason, f"target left out: {error}"))
+        if number % ITEMS_PER_STEP == 0:
+            yield
     return list(found)
 
 
@@ -207,9 +235,11 @@ def _target(host: str, port: str, own: tuple[str, str] | None) -> str:
 
 def _labels(
     given: Iterable[ServiceLabel], allow_labels: Collection[str], remarks: list[Remark]
-) -> dict[str, str]:
+) -> Steps[dict[str, str]]:
     kept = []
-    for item in given:
+    for number, item in enumerate(given, 1):
+        if number % ITEMS_PER_STEP == 0:
+            yield
         if item.key is None or item.key in {"host", "port"}:
             continue
         name = sanitize(item.key)
@@ -224,16 +254,23 @@ def _labels(
     return merge(kept) if kept else {}
 
 
-def meta_labels(node: Node) -> dict[str, str]:
+def meta_labels(node: Node) -> Steps[dict[str, str]]:
     """Return the labels for relabelling: hostname, and every `key:value` label and kv of the node.
 
     The values of several labels with one key are joined with commas, in their order.
     """
-    return {**hostname_meta_label(node.hostname), **_label_meta(node.labels), **_kv_meta(node.kv)}
+    labels = yield from _label_meta(node.labels)
+    return {**hostname_meta_label(node.hostname), **labels, **_kv_meta(node.kv)}
 
 
-def _label_meta(labels: Sequence[str]) -> dict[str, str]:
-    pairs = [pair for label in labels if (pair := _label_pair(label)) is not None]
+def _label_meta(labels: Sequence[str]) -> Steps[dict[str, str]]:
+    pairs = []
+    for number, label in enumerate(labels, 1):
+        pair = _label_pair(label)
+        if pair is not None:
+            pairs.append(pair)
+        if number % ITEMS_PER_STEP == 0:
+            yield
     named = dict(pairs)
     if len(named) == len(pairs):
         return named

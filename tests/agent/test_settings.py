@@ -143,6 +143,16 @@ def test_only_registries_over_a_network_without_tls_get_the_key_in_the_clear(
     assert [each.url for each in connections if each.sends_key_unencrypted] == clear
 
 
+def test_the_cas_of_the_system_are_read_for_https_alone(tmp_path: Path) -> None:
+    urls = ["http://registry:1", "https://registry:2"]
+    lines = [{"url": url, "key_file": "node.key"} for url in urls]
+
+    plain, encrypted = configuration(tmp_path, registries=lines).registry_connections
+
+    assert plain.client_tls is None
+    assert encrypted.client_tls is not None
+
+
 def test_check_says_nothing_of_good_settings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -280,7 +280,7 @@ class LaneConnection:
 
 
 def _peer(transport: asyncio.Transport) -> Peer:
-    """Return who is at the other end; a certificate is looked at here, once for a connection."""
+    """Return the client of a connection. Its certificate is read here, once."""
     peername = transport.get_extra_info("peername")
     address = str(peername[0]) if isinstance(peername, tuple) else "-"
     certificate = transport.get_extra_info("peercert")

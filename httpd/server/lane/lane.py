@@ -35,7 +35,7 @@ OK_LINE = b"200 OK"
 
 
 class Peer(NamedTuple):
-    """Who is connected: the address, and the names in the certificate that it has shown.
+    """A client: its address, and the names in the certificate that it has shown.
 
     The names are None where no certificate was asked for.
     """
@@ -59,7 +59,7 @@ Respond = Callable[[Peer, bytes], Reply | None]
 
 
 class Endpoint(Protocol):
-    """What is behind the one route of a lane: POST of a path that ends in its one parameter."""
+    """The handler of a lane's one route: POST of a path that ends in its one parameter."""
 
     @property
     def path(self) -> str:
@@ -74,7 +74,7 @@ class Endpoint(Protocol):
 
 
 class Accepted(NamedTuple):
-    """What is known of a request from its head alone."""
+    """A request, as far as its head describes it."""
 
     respond: Respond
     content_length: int

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from registry.errors import ChangesTooFast
 from registry.message import Heartbeat
-from registry.nodes.acceptance.capacity import Capacity
+from registry.nodes.acceptance.capacity import Capacity, Reservation, Targets
 from registry.nodes.acceptance.change_limit import ChangeLimit
 from registry.nodes.acceptance.identities import Identities
 from registry.nodes.directory import Entry
@@ -39,26 +39,29 @@ class Acceptance:
         """Raise CloneRefused if a hostname belongs to another host that is not stale."""
         self._identities.check(known, heartbeat, source, operator=operator)
 
-    def reserve(self, entry: Entry, stored: Entry | None) -> int:
-        """Reserve memory for a new or changed node, and count the change.
+    def reserve(
+        self, entry: Entry, stored: Entry | None, targets: Targets | None = None
+    ) -> Reservation:
+        """Reserve memory for a new or changed node, which is for `release`; count the change.
 
-        Return the bytes, which are for `release`. Raises CapacityReached, ChangesTooFast.
+        `targets` are those of the entry, if they are known. Raises CapacityReached, ChangesTooFast.
         """
-        reserved = self._capacity.reserve(entry.head, stored.head if stored else None)
+        before = stored.head if stored else None
+        reservation = self._capacity.reserve(entry.head, before, targets)
         try:
             self._change_limit.take(entry.hostname)
         except ChangesTooFast:
-            self._capacity.release(reserved)
+            self._capacity.release(reservation)
             raise
-        return reserved
+        return reservation
 
-    def release(self, reserved: int) -> None:
+    def release(self, reservation: Reservation) -> None:
         """Release what was reserved, since the node was stored, or could not be."""
-        self._capacity.release(reserved)
+        self._capacity.release(reservation)
 
-    def note_stored(self, before: Entry | None, after: Entry) -> None:
+    def note_stored(self, before: Entry | None, after: Entry, reservation: Reservation) -> None:
         """Take note of a node that was stored, right before the directory has it."""
-        self._capacity.replace(before.head if before else None, after.head)
+        self._capacity.replace(before.head if before else None, after.head, reservation)
         self._identities.note_change(before, after)
 
     def note_forgotten(self, entry: Entry) -> None:

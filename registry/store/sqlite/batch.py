@@ -17,7 +17,7 @@ Operation = Row | str | Sequence[Heard]
 
 
 class Batch:
-    """What is to be written of many operations, where later ones replace earlier ones.
+    """The rows to write for many operations, of which later ones replace earlier ones.
 
     A changed node is one row of `node`. A node that was only heard of is a small row of `heard`;
     the one of the two with the later uptime counts.

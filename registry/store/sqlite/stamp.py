@@ -1,4 +1,4 @@
-"""The stamp beside a store: by which the store's own file is told from a copy in its place.
+"""The stamp beside a store. It shows whether the file is the store itself, or a copy of it.
 
 A store has a generation, a random word, and an uptime that each write advances. The stamp repeats
 both. A file that was copied in has another generation, or, if it is an earlier state of the same
@@ -25,7 +25,7 @@ INTERVAL_SECONDS = 5.0
 
 
 class Mark(NamedTuple):
-    """What a stamp says: the generation, and an uptime in whole seconds that the store reached."""
+    """The content of a stamp: a generation, and an uptime of the store in whole seconds."""
 
     generation: str
     uptime: int

@@ -14,10 +14,11 @@ import structlog
 
 from httpd.metrics import RequestMetrics
 from httpd.middleware import MIDDLEWARE
-from httpd.server.connection import HttpConnection, Responders
+from httpd.server.connection import HttpConnection
 from httpd.server.lane.connection import WHOLE_REQUEST_SECONDS
 from httpd.server.lane.lane import Lane
 from httpd.server.limits import ConnectionLimiter, Timeouts
+from httpd.server.responders import Responders
 from httpd.server.tls import ServerTls, TlsFiles
 from tests.support.httpd.lane_server import (
     Address,

@@ -7,7 +7,7 @@ from httpd import bodies
 from httpd.server import limits
 from httpd.server.framing import MAX_HEAD_BYTES
 from httpd.server.handshakes import MAX_HANDSHAKES
-from httpd.server.unfinished import MAX_UNFINISHED_BYTES
+from httpd.server.limits import MAX_UNFINISHED_BYTES
 from registry import message
 from registry.answers import readers
 from registry.api.queries import MAX_FILTERS
@@ -41,7 +41,7 @@ def test_the_limits_are_as_the_page_tells_them() -> None:
             bodies.BODY_TIMEOUT_SECONDS,
         ],
         "a TLS handshake": [timeouts.handshake, 1.2, MAX_HANDSHAKES],
-        "an idle connection": [timeouts.idle],
+        "an idle connection": [timeouts.idle, timeouts.header],
         "a client that reads nothing of its answer": [timeouts.stall],
         "requests that are not complete": [MAX_UNFINISHED_BYTES / 2**20],
         "connections": [ServerSettings(listen="a:1").max_connections],

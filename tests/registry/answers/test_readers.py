@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from registry.answers.encoding import WholeBody
+from registry.answers.encoding import Pinned, WholeBody
 from registry.answers.readers import (
     PATIENCE_SECONDS,
     READER_BYTES,
@@ -64,7 +64,7 @@ async def test_who_waits_is_let_in_when_another_leaves() -> None:
         waiting = asyncio.create_task(room.reader("c", body()).__aenter__())
         await asyncio.sleep(0)
         await first.aclose()
-        assert (await waiting).body is not None
+        assert (await waiting).bodies
 
 
 async def test_a_body_that_many_read_counts_once() -> None:
@@ -110,18 +110,22 @@ async def test_one_reader_is_always_let_in() -> None:
 class PinningBody(WholeBody):
     """A body that keeps what was replaced since it was made."""
 
-    def __init__(self, pinned: int) -> None:
+    def __init__(self, owner: str, pinned: int) -> None:
         super().__init__(b"")
-        self._pinned = pinned
+        self._pinned = Pinned(owner, pinned)
 
-    def pinned_bytes(self) -> int:
+    def pinned(self) -> Pinned:
         return self._pinned
 
 
 async def test_what_was_replaced_is_counted_once_for_all_who_read_older_lists() -> None:
     room = Room()
-    async with room.reader("older", PinningBody(3000)), room.reader("newer", PinningBody(1000)):
-        assert room.held_bytes() == 3000 + 2 * READER_BYTES
+    async with (
+        room.reader("older", PinningBody("nodes", 3000)),
+        room.reader("newer", PinningBody("nodes", 1000)),
+        room.reader("targets", PinningBody("targets", 500)),
+    ):
+        assert room.held_bytes() == 3000 + 500 + 3 * READER_BYTES
 
 
 async def test_a_listing_keeps_the_nodes_that_are_replaced_while_it_is_read() -> None:
@@ -130,9 +134,9 @@ async def test_a_listing_keeps_the_nodes_that_are_replaced_while_it_is_read() ->
             await registry.post(hostname, ["x" * 1000])
         listing = await registry.components.queries.list(Selection(Filters()))
         content = b"".join(listing.pieces())
-        assert listing.pinned_bytes() == 0
+        assert listing.pinned().size == 0
         await registry.post("a", ["y" * 1000])
         await registry.ask("DELETE", "/nodes/b")
 
-        assert 2000 < listing.pinned_bytes() < 2400
+        assert 2000 < listing.pinned().size < 2400
         assert b"".join(listing.pieces()) == content

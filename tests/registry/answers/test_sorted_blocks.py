@@ -4,8 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from registry.answers.encoding import EncodedRun, join_values
+from registry.answers.runs import EncodedRun
 from registry.answers.sorted_blocks import Block, BlockItem, SortedBlocks
+from tests.support.registry.runs import run_of
 
 MAX_ITEMS = 4
 FORM = "form"
@@ -28,9 +29,7 @@ def by_name(item: Item) -> str:
 def encoded(block: Block[Item]) -> EncodedRun:
     """Encode a block, unless it was encoded since its last change."""
     if FORM not in block.runs:
-        block.runs[FORM] = join_values(
-            [f"{item.name}={item.value}".encode() for item in block.items]
-        )
+        block.runs[FORM] = run_of([f"{item.name}={item.value}".encode() for item in block.items])
     return block.runs[FORM]
 
 

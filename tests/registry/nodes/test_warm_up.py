@@ -115,6 +115,25 @@ async def test_a_store_that_cannot_note_its_end_is_asked_again() -> None:
         assert store.continues
 
 
+async def test_that_the_end_cannot_be_recorded_is_logged_once_and_so_is_that_it_can(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    store = MemoryStore(continues=False)
+    async with in_process_registry(store=store, limits=LIMITS) as registry:
+        registry.clock.pass_seconds(90)
+        store.failure = StoreFull("the stamp cannot be written")
+        for _ in range(3):
+            await registry.components.warm_up.finish()
+        store.failure = None
+        for _ in range(3):
+            await registry.components.warm_up.finish()
+
+    logged = [line for line in capsys.readouterr().out.splitlines() if "recorded" in line]
+    assert len(logged) == 2
+    assert "a restart begins it anew" in logged[0]
+    assert "the stamp cannot be written" in logged[0]
+
+
 async def test_while_the_store_is_read_that_is_the_reason_that_is_told() -> None:
     store = MemoryStore([OLD], continues=False)
     async with in_process_registry(store=store, limits=LIMITS, load=False) as registry:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from registry.answers.time_slices import finish
 from registry.message import Node, TargetGroup
 from registry.prometheus.address import InvalidTarget, join_target
 from registry.prometheus.label_names import sanitize
@@ -23,16 +24,20 @@ def groups(
     target_options: TargetOptions | None = None,
     posted_from: str = "192.0.2.1",
 ) -> list[tuple[list[str], dict[str, str]]]:
-    found = targets_by_service(
-        node(*labels), posted_from=posted_from, target_options=target_options or TargetOptions()
+    found = finish(
+        targets_by_service(
+            node(*labels), posted_from=posted_from, target_options=target_options or TargetOptions()
+        )
     )
     node_targets = found.get(service)
     return [(group.targets, group.labels) for group in node_targets.groups] if node_targets else []
 
 
 def reasons(*labels: str, target_options: TargetOptions | None = None) -> list[str]:
-    found = targets_by_service(
-        node(*labels), posted_from="192.0.2.1", target_options=target_options or TargetOptions()
+    found = finish(
+        targets_by_service(
+            node(*labels), posted_from="192.0.2.1", target_options=target_options or TargetOptions()
+        )
     )
     return [remark.reason for remark in found["web"].remarks]
 
@@ -164,7 +169,7 @@ def test_a_node_may_not_aim_prometheus_elsewhere(host: str) -> None:
 def test_relabelling_gets_hostname_labels_and_kv() -> None:
     labels = ["service:web", "app:a", "app:b", "free text", "x-y:1", ":no key", "url:a:b"]
 
-    assert meta_labels(node(*labels, kv={"rack": "r1", "agent.id": "i"})) == {
+    assert finish(meta_labels(node(*labels, kv={"rack": "r1", "agent.id": "i"}))) == {
         "__meta_rollcall_hostname": "h1",
         "__meta_rollcall_label_app": "a,b",
         "__meta_rollcall_label_service": "web",
@@ -192,9 +197,10 @@ def test_an_address_can_be_scraped_or_is_none(host: str, port: str) -> None:
 
 @given(st.lists(st.text(st.sampled_from("prometheus:web@hostport-_[]./1é "), max_size=40)))
 def test_any_labels_give_groups_without_an_error(labels: list[str]) -> None:
-    for node_targets in targets_by_service(
-        node(*labels), posted_from="::1", target_options=TargetOptions()
-    ).values():
+    found = finish(
+        targets_by_service(node(*labels), posted_from="::1", target_options=TargetOptions())
+    )
+    for node_targets in found.values():
         for group in node_targets.groups:
             assert isinstance(group, TargetGroup)
             assert group.targets
