@@ -174,6 +174,9 @@ def test_any_read(fleet: Fleet, path: str, coding: str, clients: int) -> None:
         pytest.param([f"l:{n:0240}" for n in range(4096)], {}, id="labels"),
         pytest.param([f"prometheus:node@{n}:port:{n + 1}" for n in range(4096)], {}, id="targets"),
         pytest.param([f"prometheus:s{n}:l{n}:v" for n in range(4096)], {}, id="services"),
+        pytest.param(
+            [f"prometheus:s{n}:l{n}:{'v' * 220}" for n in range(4096)], {}, id="long services"
+        ),
     ],
 )
 def test_large_nodes_that_change_and_are_read(

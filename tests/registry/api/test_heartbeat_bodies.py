@@ -1,19 +1,14 @@
 """Bodies of POST /nodes/{hostname}: what is read, and what is refused."""
 
 import json
-from collections.abc import AsyncIterator
 from io import BytesIO
 
-import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.examples import share_of
-from tests.support.registry.in_process import InProcessRegistry, in_process_registry
-from tests.support.registry.large_fleet import MeasuredLoop
-
-MAX_STEP_SECONDS = 0.010
+from tests.support.registry.in_process import InProcessRegistry
 
 MALFORMED = {
     "empty body": (b"", "JSON"),
@@ -145,26 +140,3 @@ async def test_a_key_that_stands_twice_is_found_in_any_body(
 
     twice = len(dict(kv)) < len(kv) or len(dict(fields)) < len(fields)
     assert answer.status == (400 if twice else 200), answer.body
-
-
-@pytest.mark.parametrize("length", [0, 225])
-def test_a_heartbeat_with_as_many_targets_as_are_allowed_is_accepted_in_short_steps(
-    length: int,
-) -> None:
-    async def longest_steps(loop: MeasuredLoop) -> AsyncIterator[float]:
-        async with in_process_registry(level="error") as registry:
-            for attempt in range(8):  # a processor that others use as well may need longer at times
-                labels = [f"prometheus:s{n}:k:{'v' * length}{attempt}" for n in range(4096)]
-                body = msgspec.json.encode({"labels": labels, "kv": {}})
-                with loop.measured() as seconds:
-                    answer = await registry.ask("POST", "/nodes/web-1", data=body)
-                assert answer.status == 200
-                yield max(seconds)
-
-    async def measure(loop: MeasuredLoop) -> list[float]:
-        return [seconds async for seconds in longest_steps(loop)]
-
-    with MeasuredLoop() as loop:
-        longest = loop.run(measure(loop))
-
-    assert min(longest[1:]) < MAX_STEP_SECONDS  # the first one replaces nothing
