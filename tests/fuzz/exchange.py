@@ -13,6 +13,8 @@ END = b"\r\n\r\n"
 # What differs from one moment, or from one process, to another.
 CHANGING = re.compile(rb'"last_update":[0-9]+|Date: [^\r]+|(?i:etag): [^\r]+|[0-9.]+ seconds?')
 # Ends a connection.
+STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([0-9]{3}) ")
+NOT_HTTP = 0  # the status of what is no answer
 LAST = b"GET /healthz HTTP/1.1\r\nHost: fuzz\r\nConnection: close\r\n\r\n"
 # Completes a body that was cut off, so that nobody has to wait for its time limit.
 FILLER = b"\r\n" * 8192 + LAST
@@ -83,11 +85,17 @@ async def _receive(client: socket.socket) -> tuple[bytes, bool]:
 
 
 def _answers(received: bytes) -> list[Answer]:
-    """Cut what was received into answers; those to HEAD have no body, although a length."""
-    answers = []
+    """Cut what was received into answers; those to HEAD have no body, although a length.
+
+    What is no answer has the status NOT_HTTP, and its head is all that follows.
+    """
+    answers: list[Answer] = []
     while received:
         head, _, rest = received.partition(END)
-        status = int(head.split(b" ", 2)[1])
+        line = STATUS_LINE.match(head)
+        if line is None:
+            return [*answers, Answer(NOT_HTTP, received, b"")]
+        status = int(line[1])
         length = _length(head)
         if rest.startswith((b"HTTP/1.0 ", b"HTTP/1.1 ")) or status < 200 or status == 304:
             length = 0
