@@ -43,6 +43,7 @@ class Daemon:
         config_path: its settings; change them between ``terminate`` and ``start``.
         log_path: what it wrote, over all its starts.
         stop_seconds: how long ``close`` lets it take to end.
+        prefix: a command that starts the one which follows it.
 
     """
 
@@ -54,7 +55,6 @@ class Daemon:
         port: int,
         settings: Mapping[str, Any],
         trust: TlsOptions | None = None,
-        prefix: Sequence[str] = (),
     ) -> None:
         folder.mkdir(parents=True)
         self.base_url = f"{'https' if 'tls' in settings else 'http'}://127.0.0.1:{port}"
@@ -63,8 +63,8 @@ class Daemon:
         self.config_path = folder / "config.yml"
         self.log_path = folder / "log"
         self.stop_seconds = STOP_SECONDS
+        self.prefix: Sequence[str] = ()
         self._program = Path(sys.executable).with_name(program)
-        self._prefix = prefix
         self._process: subprocess.Popen[bytes] | None = None
         self._session = requests.Session()
         self._session.trust_env = False  # REQUESTS_CA_BUNDLE would win over ``trust``
@@ -95,7 +95,7 @@ class Daemon:
         assert self._process is None, "it runs already"
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                [*self._prefix, self._program, "--config", self.config_path],
+                [*self.prefix, self._program, "--config", self.config_path],
                 stdout=log,
                 stderr=log,
             )
@@ -167,7 +167,7 @@ FreePort: TypeAlias = Callable[[], int]
 class Daemons:
     """Starts daemons in folders of their own and ends them all at the end, the last one first.
 
-    `prefix` is a command that runs the one which follows it; the daemons are started by it.
+    `prefix` is what the daemons are started with.
     """
 
     def __init__(self, *, folder: Path, free_port: FreePort) -> None:
@@ -216,8 +216,8 @@ class Daemons:
             port=self._free_port(),
             settings=settings,
             trust=trust,
-            prefix=self.prefix,
         )
+        daemon.prefix = self.prefix
         self._closing.callback(daemon.close)
         daemon.start()
         return daemon
