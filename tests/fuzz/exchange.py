@@ -13,7 +13,8 @@ END = b"\r\n\r\n"
 # What differs from one moment, or from one process, to another.
 CHANGING = re.compile(rb'"last_update":[0-9]+|Date: [^\r]+|(?i:etag): [^\r]+|[0-9.]+ seconds?')
 # Ends a connection.
-STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([0-9]{3}) ")
+# Of a request without a version, HTTP/0.9.
+STATUS_LINE = re.compile(rb"HTTP/[01]\.[019] ([0-9]{3}) ")
 NOT_HTTP = 0  # the status of what is no answer
 LAST = b"GET /healthz HTTP/1.1\r\nHost: fuzz\r\nConnection: close\r\n\r\n"
 # Completes a body that was cut off, so that nobody has to wait for its time limit.
@@ -97,7 +98,7 @@ def _answers(received: bytes) -> list[Answer]:
             return [*answers, Answer(NOT_HTTP, received, b"")]
         status = int(line[1])
         length = _length(head)
-        if rest.startswith((b"HTTP/1.0 ", b"HTTP/1.1 ")) or status < 200 or status == 304:
+        if STATUS_LINE.match(rest) or status < 200 or status == 304:
             length = 0
         if status >= 200:
             body = CHANGING.sub(b"-", rest[:length])
