@@ -39,7 +39,6 @@ from agent.engine.streams import Budget, LogFrames, Pull, lines
 ACTIONS = ["create", "start", "die", "pause", "unpause", "destroy", "rename", "oom", "update"]
 PULL_IDLE_SECONDS = 120.0
 POLL_SECONDS = 0.1
-SIGN_OF_LIFE_SECONDS = 2.0
 SMALL_FILE = 1 << 20
 MOST_EVENTS = 4
 MOST_PULLS = 32
@@ -130,9 +129,7 @@ class DockerEngine:
             )
         )
         try:
-            while not (await asyncio.wait({stopping}, timeout=SIGN_OF_LIFE_SECONDS))[0]:
-                await self._client.get("/_ping", bytes, seconds=self._seconds / 2)
-            await stopping
+            await self._client.while_it_answers(stopping)
         finally:
             stopping.cancel()
 

@@ -20,6 +20,7 @@ from agent.engine.protocol import (
     EngineRefused,
     Image,
     InspectedContainer,
+    InvalidParameter,
     NameInUse,
     ObjectNotFound,
 )
@@ -70,7 +71,8 @@ class ContainerManager:
     async def create(self, entry: CreateEntry | ReplaceEntry, image: Image, *, name: str) -> str:
         """Create the container of the entry's target, beside any other that the app has.
 
-        Its volume is created first: one that the engine creates by itself would lack our label.
+        Its volume is created first: one that the engine creates by itself would lack our label. If
+        the operation has made the container before, and the answer was lost, it is that one.
 
         Returns:
             The container's id.
@@ -92,7 +94,13 @@ class ContainerManager:
             agent=self._repository.agent,
             defaults=self._defaults,
         )
-        return await self._engine.create(spec)
+        try:
+            return await self._engine.create(spec)
+        except NameInUse:
+            made = [each for each in await self.made_by(entry) if each.name == name]
+            if not made:
+                raise
+            return made[0].id
 
     async def made_by(self, entry: JournalEntry) -> list[Container]:
         """List the containers that an operation made."""
@@ -160,14 +168,17 @@ class ContainerManager:
 
     async def rename(self, container_id: str, name: str) -> bool:
         """Rename a container, if it is there; return False if another one holds the name."""
-        try:
-            with suppress(ObjectNotFound):
-                # The engine refuses the name that a container has already.
-                if (await self._engine.inspect(container_id)).name != name:
+        with suppress(ObjectNotFound):
+            if not await self._has_name(container_id, name):
+                try:
                     await self._engine.rename(container_id, name)
-        except NameInUse:
-            return False
+                except (NameInUse, InvalidParameter):
+                    # The engine may do late what it was asked to before, and refuses it then.
+                    return await self._has_name(container_id, name)
         return True
+
+    async def _has_name(self, container_id: str, name: str) -> bool:
+        return (await self._engine.inspect(container_id)).name == name
 
     async def limit(self, container_id: str, limits: App) -> None:
         """Set the limits of an app in a container, running or not, if it is there."""
