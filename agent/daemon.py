@@ -135,6 +135,7 @@ def _apps(
             url=docker.url,
             timeout_seconds=docker.timeout_seconds,
             logins=configuration.logins(),
+            pull_seconds=configuration.settings.apps.pull_seconds,
         ),
         defaults=configuration.app_defaults(),
         log=log,
@@ -166,7 +167,7 @@ async def _listening(
         open_swagger=settings.open_swagger,
         log=log,
     )
-    app.on_shutdown.append(api.end_streams)
+    app.on_shutdown.append(api.end_long_requests)
     async with listening(
         app,
         address=listen_address(settings.listen),

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
 
+PullPolicy = Literal["always", "missing", "never"]
 DesiredState = Literal["running", "stopped"]
 # "keys" sets the password: the operation is named after its path in the API.
 OperationKind = Literal["create", "update", "rebuild", "start", "stop", "delete", "keys", "label"]
@@ -40,6 +41,8 @@ class AppSpec(msgspec.Struct, frozen=True, kw_only=True):
         memory: The limit of memory, in MiB.
         env: The environment.
         description: Any text.
+        pull: When the image is pulled: ``always`` where the app is created, rebuilt or gets another
+            image; ``missing``, where it is not on the host, and for a rebuild; ``never``.
 
     """
 
@@ -51,6 +54,7 @@ class AppSpec(msgspec.Struct, frozen=True, kw_only=True):
     memory: Annotated[int, FieldKind.LIVE]
     env: Annotated[dict[str, str], FieldKind.REPLACING] = msgspec.field(default_factory=dict)
     description: Annotated[str, FieldKind.METADATA, msgspec.Meta(max_length=1024)] = ""
+    pull: Annotated[PullPolicy, FieldKind.METADATA] = "always"
 
 
 _TYPES = get_type_hints(AppSpec, include_extras=True)

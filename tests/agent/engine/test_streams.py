@@ -14,7 +14,7 @@ from agent.engine import DockerEngine
 from agent.engine.protocol import (
     EngineTimeout,
     EngineUnavailable,
-    ImageUnavailable,
+    ImageServerUnavailable,
     PullProgress,
     TooManyStreams,
 )
@@ -232,11 +232,38 @@ async def test_a_pull_that_makes_no_progress_is_given_up_and_the_engine_is_not_b
     talker, told = Talker(detail[:20], detail[20:]), list[PullProgress]()
     fake.handle(PULL, talker.answer)
 
-    with pytest.raises(ImageUnavailable, match=r"no progress for 0\.3 seconds"):
+    limits = r"no progress for 0\.3 s; .* 3600 s in all \(`apps.pull_seconds`\), and 0\.3 s without"
+    with pytest.raises(ImageServerUnavailable, match=limits):
         await engine.pull("image", told.append)
 
     assert [each.percent for each in told] == [25]
     await async_until(talker.left)
+    await engine.close()
+
+
+async def test_a_pull_that_takes_too_long_is_given_up_though_it_makes_progress(
+    fake: FakeDockerApi,
+) -> None:
+    engine = DockerEngine(url=fake.url, timeout_seconds=30, pull_seconds=0.5)
+    hung_up = asyncio.Event()
+
+    async def crawl(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        try:
+            while True:
+                await response.write(b'{"status":"Downloading","id":"a"}\r\n')
+                await asyncio.sleep(0.05)
+        finally:
+            hung_up.set()
+
+    fake.handle(PULL, crawl)
+
+    limits = r"longer than 0\.5 s; .* 0\.5 s in all \(`apps.pull_seconds`\), and 120 s without"
+    with pytest.raises(ImageServerUnavailable, match=limits):
+        await engine.pull("image", lambda _: None)
+
+    await hung_up.wait()
     await engine.close()
 
 

@@ -185,14 +185,14 @@ async def test_equal_ports_are_refused(agent: InProcessAgent, busybox_image: str
     assert "distinct" in answer.json["message"]
 
 
-async def test_an_image_that_cannot_be_had_is_404_and_leaves_nothing(
+async def test_an_image_whose_server_cannot_be_reached_is_502_and_leaves_nothing(
     agent: InProcessAgent, docker_client: docker.APIClient
 ) -> None:
     name = agent.name()
 
     answer = await agent.ask("POST", "", {"name": name, "image": "127.0.0.1:1/nowhere"})
 
-    assert answer.status == 404
+    assert answer.status == 502
     assert "127.0.0.1:1" in answer.json["message"]
     assert (await agent.ask("GET", f"/{name}")).status == 404
     assert not docker_client.volumes(filters={"name": f"rollcall-{name}"})["Volumes"]
