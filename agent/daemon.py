@@ -162,6 +162,7 @@ async def _listening(
         status_by_error=STATUS_BY_ERROR,
         metrics=metrics,
         request_metrics=request_metrics,
+        unavailable_reason=apps.problem,
         swagger=files("agent").joinpath("swagger.yml").read_text("utf-8"),
         open_metrics=settings.open_metrics,
         open_swagger=settings.open_swagger,

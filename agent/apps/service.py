@@ -146,6 +146,10 @@ class Apps:
         """End the operations that pull an image; they are recovered at the next start."""
         self._runner.end_pulls()
 
+    def problem(self) -> str | None:
+        """Return why the engine cannot be asked, None if it can."""
+        return self._hosted_apps.problem
+
     async def hosted_apps(self) -> HostedApps:
         """Return the apps for the heartbeat; never fails, and takes a few seconds at most."""
         return await self._hosted_apps.hosted_apps()

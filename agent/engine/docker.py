@@ -113,6 +113,7 @@ class DockerEngine:
                 environment=dict(spec.env),
                 ports=sorted({inside for inside, _ in spec.ports}),
                 stop_timeout=spec.stop_seconds,
+                use_config_proxy=False,  # the settings of the agent's user may hold a password
                 host_config=client.create_host_config(**models.host_options(spec)),
             )
             return str(created["Id"])

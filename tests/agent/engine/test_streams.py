@@ -74,6 +74,38 @@ async def test_a_stream_takes_no_thread_and_its_end_hangs_up(
     await async_until(talker.left)
 
 
+async def test_readers_who_leave_before_the_engine_answers_leave_nothing_behind(
+    fake: FakeDockerApi, engine: DockerEngine
+) -> None:
+    asked = 0
+
+    async def keep_silent(_: web.Request) -> web.StreamResponse:
+        nonlocal asked
+        asked += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            asked -= 1
+        return web.Response()
+
+    async def waiting(count: int) -> bool:
+        return asked == count
+
+    fake.handle(LOGS, keep_silent)
+    await engine.info()
+    threads = threading.active_count()
+    readers = [asyncio.ensure_future(anext(follow(engine))) for _ in range(20)]
+    await async_until(lambda: waiting(20))
+    assert threading.active_count() == threads
+
+    for reader in readers:
+        reader.cancel()
+
+    await async_until(lambda: waiting(0))
+    await asyncio.wait(readers)
+    assert threading.active_count() == threads
+
+
 async def test_a_reader_that_is_cancelled_hangs_up(
     fake: FakeDockerApi, engine: DockerEngine
 ) -> None:

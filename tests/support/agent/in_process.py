@@ -199,6 +199,7 @@ async def _served(apps: Apps, log: Any) -> AsyncIterator[str]:
         status_by_error=STATUS_BY_ERROR,
         metrics=metrics,
         request_metrics=RequestMetrics(metrics),
+        unavailable_reason=apps.problem,
         swagger="swagger: '2.0'",
         log=log,
     )
