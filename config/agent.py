@@ -91,6 +91,7 @@ class AppsSettings(Settings, frozen=True, kw_only=True):
     ssh_user: str = "app"
     stop_seconds: Annotated[int, msgspec.Meta(ge=0)] = 10
     pull_seconds: Seconds = 3600
+    allow_command: bool = True
     password_min: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 8
     pids: Annotated[int, msgspec.Meta(ge=1)] = 512
     log_mib: Annotated[int, msgspec.Meta(ge=1)] = 10

@@ -108,6 +108,7 @@ class DockerEngine:
         def work(client: Client) -> str:
             created = client.create_container(
                 image=spec.image,
+                command=list(spec.command) or None,
                 name=spec.name,
                 labels=dict(spec.labels),
                 environment=dict(spec.env),

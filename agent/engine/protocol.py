@@ -123,7 +123,8 @@ class ContainerSpec:
     """A container to be.
 
     ``cpu`` is in percent of a core, ``memory`` and ``log_mib`` in MiB, ``pids`` a number of
-    processes. ``ports`` are pairs: of the container, and of the host.
+    processes. ``ports`` are pairs: of the container, and of the host. An empty ``command`` is the
+    image's own.
     """
 
     name: str
@@ -141,6 +142,7 @@ class ContainerSpec:
     data: str
     init: bool
     no_new_privileges: bool
+    command: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

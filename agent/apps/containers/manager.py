@@ -10,6 +10,7 @@ from agent.apps.containers.spec import (
     OPERATION_LABEL,
     build_container_spec,
     check_image_labels,
+    stop_seconds,
 )
 from agent.apps.containers.volumes import Volumes
 from agent.apps.defaults import AppDefaults
@@ -159,8 +160,10 @@ class ContainerManager:
 
     async def stop(self, container: Container) -> None:
         """Stop a container, paused or not, if it is there; kill it after ``stop_seconds``."""
+        app = self._repository.find(container.labels.get(APP_LABEL, ""))
+        seconds = stop_seconds(app, self._defaults) if app else self._defaults.stop_seconds
         with suppress(ObjectNotFound):
-            await self._engine.stop(container.id, self._defaults.stop_seconds)
+            await self._engine.stop(container.id, seconds)
 
     async def unpause(self, container: Container) -> None:
         """Unpause a container."""
