@@ -135,6 +135,7 @@ def _apps(
             url=docker.url,
             timeout_seconds=docker.timeout_seconds,
             logins=configuration.logins(),
+            pull_seconds=configuration.settings.apps.pull_seconds,
         ),
         defaults=configuration.app_defaults(),
         log=log,
@@ -161,12 +162,13 @@ async def _listening(
         status_by_error=STATUS_BY_ERROR,
         metrics=metrics,
         request_metrics=request_metrics,
+        unavailable_reason=apps.problem,
         swagger=files("agent").joinpath("swagger.yml").read_text("utf-8"),
         open_metrics=settings.open_metrics,
         open_swagger=settings.open_swagger,
         log=log,
     )
-    app.on_shutdown.append(api.end_streams)
+    app.on_shutdown.append(api.end_long_requests)
     async with listening(
         app,
         address=listen_address(settings.listen),

@@ -6,9 +6,15 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
 
+PullPolicy = Literal["always", "missing", "never"]
 DesiredState = Literal["running", "stopped"]
 # "keys" sets the password: the operation is named after its path in the API.
 OperationKind = Literal["create", "update", "rebuild", "start", "stop", "delete", "keys", "label"]
+
+
+StopSeconds = Annotated[int, msgspec.Meta(ge=0, le=3600)]
+# Clients that cannot leave out a field send 0.
+ZERO_IS_UNSET = frozenset({"ssh_port", "http_port", "cpu", "memory", "ssh_target", "http_target"})
 
 
 class FieldKind(Enum):
@@ -40,6 +46,12 @@ class AppSpec(msgspec.Struct, frozen=True, kw_only=True):
         memory: The limit of memory, in MiB.
         env: The environment.
         description: Any text.
+        command: What the container runs. Empty: what its image says.
+        ssh_target: The port in the container that ``ssh_port`` leads to, None: as the image says.
+        http_target: The port in the container that ``http_port`` leads to, None: as the image says.
+        stop_seconds: The time between the request to end and the kill, None: as is configured.
+        pull: When the image is pulled: ``always`` where the app is created, rebuilt or gets another
+            image; ``missing``, where it is not on the host, and for a rebuild; ``never``.
 
     """
 
@@ -51,6 +63,11 @@ class AppSpec(msgspec.Struct, frozen=True, kw_only=True):
     memory: Annotated[int, FieldKind.LIVE]
     env: Annotated[dict[str, str], FieldKind.REPLACING] = msgspec.field(default_factory=dict)
     description: Annotated[str, FieldKind.METADATA, msgspec.Meta(max_length=1024)] = ""
+    command: Annotated[tuple[str, ...], FieldKind.REPLACING, msgspec.Meta(max_length=1024)] = ()
+    ssh_target: Annotated[int | None, FieldKind.REPLACING] = None
+    http_target: Annotated[int | None, FieldKind.REPLACING] = None
+    stop_seconds: Annotated[StopSeconds | None, FieldKind.METADATA] = None
+    pull: Annotated[PullPolicy, FieldKind.METADATA] = "always"
 
 
 _TYPES = get_type_hints(AppSpec, include_extras=True)
@@ -83,17 +100,20 @@ _AppChanges: Any = _body("_AppChanges", required=(), without=FieldKind.FIXED)
 
 
 class NewApp(_NewApp):
-    """What a create asks for. The agent picks a port that is 0 or left out."""
+    """What a create asks for. The agent chooses ports and limits that are 0 or left out."""
 
 
 class AppChanges(_AppChanges):
-    """What an update asks for; what is left out stays."""
+    """What an update asks for. What is left out stays, and so do ports and limits that are 0."""
 
 
 def given_values(body: NewApp | AppChanges) -> dict[str, Any]:
-    """Return the fields that a body holds."""
-    values = msgspec.structs.asdict(body)
-    return {field: value for field, value in values.items() if value is not msgspec.UNSET}
+    """Return the fields that a body holds; a number that is 0 counts as left out."""
+    return {
+        field: value
+        for field, value in msgspec.structs.asdict(body).items()
+        if value is not msgspec.UNSET and not (field in ZERO_IS_UNSET and value == 0)
+    }
 
 
 def spec_values(app: AppSpec) -> dict[str, Any]:

@@ -146,6 +146,7 @@ class AgentConfiguration:
             data=apps.data,
             ssh_user=apps.ssh_user,
             stop_seconds=apps.stop_seconds,
+            allow_command=apps.allow_command,
             password_min=apps.password_min,
             pids=apps.pids,
             log_mib=apps.log_mib,

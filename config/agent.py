@@ -76,8 +76,9 @@ class AppsSettings(Settings, frozen=True, kw_only=True):
     """Defaults and limits of apps.
 
     ``cpu`` is in percent of one core, ``memory`` and ``log_mib`` in MiB, ``stop_seconds`` the time
-    from SIGTERM to SIGKILL. Creating, pulling and rebuilding need ``min_free_percent`` of the space
-    and of the inodes free, on the disks of the engine and of the agent's database.
+    from SIGTERM to SIGKILL, ``pull_seconds`` the time that a pull may take. Creating, pulling and
+    rebuilding need ``min_free_percent`` of the space and of the inodes free, on the disks of the
+    engine and of the agent's database.
     """
 
     cpu: Annotated[int, msgspec.Meta(ge=1)] = 100
@@ -89,6 +90,8 @@ class AppsSettings(Settings, frozen=True, kw_only=True):
     data: str = "/srv"
     ssh_user: str = "app"
     stop_seconds: Annotated[int, msgspec.Meta(ge=0)] = 10
+    pull_seconds: Seconds = 3600
+    allow_command: bool = True
     password_min: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 8
     pids: Annotated[int, msgspec.Meta(ge=1)] = 512
     log_mib: Annotated[int, msgspec.Meta(ge=1)] = 10

@@ -174,9 +174,10 @@ class AppsApi:
         view = await self._apps.set_password(_app_name(request), password, requester)
         return _respond(request, view, requester)
 
-    async def end_streams(self, _app: web.Application) -> None:
-        """End all log streams: a hook for ``on_shutdown``, since a shutdown waits for responses."""
+    async def end_long_requests(self, _app: web.Application) -> None:
+        """End log streams and pulls: a hook for ``on_shutdown``, which waits for responses."""
         self._logs.close()
+        self._apps.end_pulls()
 
 
 async def _change(request: web.Request, change: ChangeMethod) -> web.Response:

@@ -7,7 +7,7 @@ from agent.apps.disk import DiskGuard
 from agent.apps.errors import AppExists, NameTaken
 from agent.apps.ports import Ports
 from agent.apps.repository import AppRepository
-from agent.apps.validation import check_fits_host, check_new_app
+from agent.apps.validation import check_allowed_command, check_fits_host, check_new_app
 from agent.engine.protocol import Container, Engine
 from agent.model import App, AppChanges, NewApp, given_values, rfc3339
 
@@ -48,6 +48,7 @@ class Admission:
 
         """
         check_new_app(wanted)
+        self._check_command(given_values(wanted).get("command", ()))
         self.check_name(wanted.name)
         host = await self._engine.info()
         self._disk_guard.check(host.data_root)
@@ -80,6 +81,8 @@ class Admission:
 
         """
         target = msgspec.structs.replace(app, **given_values(changes))
+        if target.command != app.command:
+            self._check_command(target.command)
         check_fits_host(target, await self._engine.info())
         new_ports = {target.ssh_port, target.http_port} - {app.ssh_port, app.http_port}
         if new_ports:
@@ -87,6 +90,9 @@ class Admission:
             for port in sorted(new_ports):
                 self._ports.check(app.name, port, containers, container.id if container else None)
         return target
+
+    def _check_command(self, command: tuple[str, ...]) -> None:
+        check_allowed_command(command, allowed=self._defaults.allow_command)
 
     async def check_disk(self) -> None:
         """Refuse to add data while a disk is nearly full; DiskFull."""

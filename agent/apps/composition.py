@@ -102,7 +102,7 @@ async def open_apps(
     hosted_apps = HostedAppsQuery(
         repository=repository,
         containers=queries.containers,
-        version=lambda: watcher.version,
+        engine=watcher,
         on_change=on_change,
     )
     await watcher.open(FIRST_LOOK_SECONDS)

@@ -17,6 +17,7 @@ class AppDefaults:
         data: Where the app's volume is mounted.
         ssh_user: The user whose password is set.
         stop_seconds: The time between the request to end and the kill.
+        allow_command: Whether an app may say what its container runs.
         password_min: The smallest number of characters in a password.
         pids: The limit of processes and threads in one app.
         log_mib: The limit of an app's log, in MiB.
@@ -36,6 +37,7 @@ class AppDefaults:
     data: str = "/srv"
     ssh_user: str = "app"
     stop_seconds: int = 10
+    allow_command: bool = True
     password_min: int = 8
     pids: int = 512
     log_mib: int = 10

@@ -20,8 +20,8 @@ class InvalidLabel(AppError):
 class AppNotFound(AppError):
     """There is no app of that name."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"there is no app `{name}`; GET /v1/apps lists those that are")
+    def __init__(self, name: str, *, reason: str = "GET /v1/apps lists those that are") -> None:
+        super().__init__(f"there is no app `{name}`; {reason}")
 
 
 class LabelNotFound(AppError):
@@ -34,6 +34,10 @@ class AppExists(AppError):
 
 class AppBusy(AppError):
     """Another operation of the app runs."""
+
+
+class OperationCancelled(AppError):
+    """Somebody stopped or deleted the app while the operation pulled its image."""
 
 
 class AppNotRunning(AppError):

@@ -177,6 +177,18 @@ class ContainerLister(Protocol):
         """Return them by id; EngineError after ``seconds``, by default the engine's time limit."""
 
 
+class EngineStatus(Protocol):
+    """What is known of the engine without asking it."""
+
+    @property
+    def version(self) -> str | None:
+        """Its version, None until it has answered."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why it cannot be asked, None if it can."""
+
+
 class HostedAppsQuery:
     """The apps for the heartbeat, which is never kept waiting for the engine.
 
@@ -189,17 +201,24 @@ class HostedAppsQuery:
         *,
         repository: AppRepository,
         containers: ContainerLister,
-        version: Callable[[], str | None],
+        engine: EngineStatus,
         on_change: Callable[[], None],
         timeout_seconds: float = ANSWER_TIMEOUT_SECONDS,
     ) -> None:
         self._repository = repository
         self._containers = containers
-        self._version = version
+        self._engine = engine
         self._on_change = on_change
         self._timeout_seconds = timeout_seconds
         self._background_list: asyncio.Task[None] | None = None
         self._late_answer: Mapping[str, Container] | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """Why the engine cannot be asked, None if it can."""
+        if self._background_list is not None:
+            return "the container engine does not answer in time"
+        return self._engine.problem
 
     async def hosted_apps(self) -> HostedApps:
         """Return the apps and the state of the engine; never fails, and takes 5 s at most."""
@@ -216,7 +235,7 @@ class HostedAppsQuery:
             for app in self._repository.existing()
         )
         state = "unreachable" if containers is None else "running"
-        return HostedApps(apps=apps, docker_state=state, docker_version=self._version())
+        return HostedApps(apps=apps, docker_state=state, docker_version=self._engine.version)
 
     async def _list_in_time(self) -> Mapping[str, Container] | None:
         try:

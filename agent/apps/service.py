@@ -3,13 +3,14 @@
 from collections.abc import AsyncGenerator, Collection
 from functools import partial
 
+from agent.apps.errors import AppNotFound
 from agent.apps.operations import Operations
 from agent.apps.operations.runner import OperationRunner, Requester, Work
 from agent.apps.queries import AppQueries, HostedAppsQuery, Stats
 from agent.apps.repository import AppRepository
 from agent.apps.views import AppView
 from agent.engine.protocol import Process
-from agent.model import AppChanges, NewApp, OperationKind
+from agent.model import AppChanges, CreateEntry, NewApp, OperationKind
 from agent.reporting.heartbeat import HostedApps
 
 
@@ -60,17 +61,40 @@ class Apps:
         return await self._change(name, "start", requester, self._operations.start.run)
 
     async def stop(self, name: str, requester: Requester) -> AppView:
-        """Stop an app."""
-        return await self._change(name, "stop", requester, self._operations.stop.run)
+        """Stop an app; an operation that pulls its image is undone.
+
+        Raises:
+            AppNotFound: that was its creation, and so the app is gone.
+
+        """
+        being_created = self._is_being_created(name)
+        try:
+            return await self._change(name, "stop", requester, self._operations.stop.run)
+        except AppNotFound as error:
+            if being_created:
+                raise AppNotFound(name, reason="its creation was cancelled") from error
+            raise
 
     async def delete(
         self, name: str, requester: Requester, *, keep_data: bool = False
     ) -> AppView | None:
-        """Remove an app and, unless it is to be kept, its data; None once it is gone."""
+        """Remove an app and, unless it is to be kept, its data; None once it is gone.
+
+        An operation that pulls its image is undone.
+        """
         self._repository.get(name)
+        being_created = self._is_being_created(name)
         work = partial(self._operations.delete.run, keep_data=keep_data)
-        ended = await self._runner.perform(name, "delete", requester, work)
+        try:
+            ended = await self._runner.perform(name, "delete", requester, work)
+        except AppNotFound:
+            if being_created:  # its creation was undone
+                return None
+            raise
         return None if ended else await self._queries.one(name)
+
+    def _is_being_created(self, name: str) -> bool:
+        return isinstance(self._repository.entry(name), CreateEntry)
 
     async def set_password(self, name: str, password: str, requester: Requester) -> AppView:
         """Set the password of the app's user."""
@@ -117,6 +141,14 @@ class Apps:
     ) -> AsyncGenerator[bytes]:
         """Return what an app wrote; close the generator to end it."""
         return await self._queries.logs(name, tail=tail, since=since, follow=follow)
+
+    def end_pulls(self) -> None:
+        """End the operations that pull an image; they are recovered at the next start."""
+        self._runner.end_pulls()
+
+    def problem(self) -> str | None:
+        """Return why the engine cannot be asked, None if it can."""
+        return self._hosted_apps.problem
 
     async def hosted_apps(self) -> HostedApps:
         """Return the apps for the heartbeat; never fails, and takes a few seconds at most."""

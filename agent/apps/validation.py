@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from agent.apps.errors import InvalidApp, InvalidLabel
@@ -20,6 +21,9 @@ MAX_IMAGE_LENGTH = 255
 MAX_EXCERPT_LENGTH = 80
 ENV_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,254}")
 MAX_ENV_BYTES = 32_768
+# The engine repeats the command in each list.
+MAX_COMMAND_BYTES = 8192
+PORT_FIELDS = ("ssh_port", "http_port", "ssh_target", "http_target")
 MAX_LABEL_LENGTH = 1024
 MAX_APP_LABELS = 1024
 MIN_MEMORY_MIB = 6
@@ -38,20 +42,20 @@ def check_new_app(wanted: NewApp) -> None:
             f"`name` is {excerpt(wanted.name)}; a name begins with a-z or 0-9, goes on with"
             " a-z 0-9 _ . - and has 2 to 63 characters"
         )
-    _check_fields(given_values(wanted), least_port=0)
+    _check_fields(given_values(wanted))
 
 
 def check_changes(changes: AppChanges) -> None:
     """Refuse an update with invalid fields; InvalidApp as for a new app."""
-    _check_fields(given_values(changes), least_port=1)
+    _check_fields(given_values(changes))
 
 
-def _check_fields(values: Mapping[str, Any], *, least_port: int) -> None:
+def _check_fields(values: Mapping[str, Any]) -> None:
     checks: dict[str, Callable[[Any], None]] = {
         "image": _check_image,
-        "ssh_port": lambda port: _check_port("ssh_port", port, least=least_port),
-        "http_port": lambda port: _check_port("http_port", port, least=least_port),
+        **{field: partial(_check_port, field) for field in PORT_FIELDS},
         "env": _check_env,
+        "command": _check_command,
     }
     for field, check in checks.items():
         if field in values:
@@ -96,10 +100,25 @@ def _check_image(image: str) -> None:
         )
 
 
-def _check_port(field: str, port: int, *, least: int) -> None:
-    if not least <= port <= MAX_PORT:
-        picked = ", or 0 for one that the agent picks" if least == 0 else ""
-        raise InvalidApp(f"`{field}` is {port}; write 1 to {MAX_PORT}{picked}")
+def _check_port(field: str, port: int | None) -> None:
+    if port is not None and not 1 <= port <= MAX_PORT:
+        raise InvalidApp(
+            f"`{field}` is {port}; write 1 to {MAX_PORT}; 0 leaves the choice to the agent, and a"
+            " port that an app has as it is"
+        )
+
+
+def _check_command(command: tuple[str, ...]) -> None:
+    if any("\0" in word for word in command):
+        raise InvalidApp("`command` holds a NUL character, which no command can")
+    if sum(len(word.encode()) for word in command) > MAX_COMMAND_BYTES:
+        raise InvalidApp(f"`command` is larger than {MAX_COMMAND_BYTES} bytes")
+
+
+def check_allowed_command(command: tuple[str, ...], *, allowed: bool) -> None:
+    """Refuse a command where apps may have none; InvalidApp."""
+    if command and not allowed:
+        raise InvalidApp("`command` is set, which `apps.allow_command` of this agent forbids")
 
 
 def _check_env(env: dict[str, str]) -> None:

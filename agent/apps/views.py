@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from agent.apps.containers.spec import NOTE_LABEL
 from agent.apps.operations.runner import OperationStatus
 from agent.engine.protocol import Container, InspectedContainer
 from agent.model import App, AppSpec, rfc3339, spec_values
@@ -103,7 +104,7 @@ def _view(
         container_id=container.id if container else None,
         image_id=container.image_id if container else None,
         created_at=app.created_at,
-        message=_unpublished_ports(app, container) or app.message,
+        message=_unpublished_ports(app, container) or app.message or _note(container),
         password=_password(app),
         progress=_progress(operation) if operation else None,
         **inspected,
@@ -118,6 +119,10 @@ def _state(app: App, container: Container | None, operation: OperationStatus | N
     if container is not None:
         return container.state
     return "failed" if app.failed else "missing"
+
+
+def _note(container: Container | None) -> str | None:
+    return (container.labels.get(NOTE_LABEL) or None) if container else None
 
 
 def _unpublished_ports(app: App, container: Container | None) -> str | None:

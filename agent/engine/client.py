@@ -1,5 +1,6 @@
 """Reads and streams of the engine, over its Unix socket by aiohttp."""
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from http import HTTPStatus
@@ -21,6 +22,7 @@ TESTED = (1, 47)  # Docker Engine 27 to 29
 HOST = "http://docker"  # the engine accepts any host name
 # A list of a thousand containers has two MiB.
 LONGEST_ANSWER = 1 << 26
+SIGN_OF_LIFE_SECONDS = 2.0
 NO_QUERY: Mapping[str, str] = MappingProxyType({})
 
 
@@ -97,6 +99,17 @@ class EngineClient:
         limit = self.timeout_seconds if seconds is None else seconds
         async with within(limit):
             return await self._flights.share(f"{limit:g} {target}", ask)
+
+    async def while_it_answers(self, waiting: asyncio.Future[T]) -> T:
+        """Return what is waited for, which is not cancelled; the engine is pinged meanwhile.
+
+        Raises:
+            EngineUnavailable: the engine does not answer a ping.
+
+        """
+        while not (await asyncio.wait({waiting}, timeout=SIGN_OF_LIFE_SECONDS))[0]:
+            await self.get("/_ping", bytes, seconds=self.timeout_seconds / 2)
+        return await waiting
 
     async def stream(
         self,

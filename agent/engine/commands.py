@@ -55,8 +55,8 @@ class Commands:
     ) -> T:
         """Run ``work`` with a client, for at most ``seconds`` after the engine was asked.
 
-        Before that, it waits for other commands of its kind, for at most ``seconds``. If the caller
-        is cancelled, the command goes on, and counts as running until it has ended.
+        Before that, it waits for other commands of its kind, as long as the engine answers pings.
+        If the caller is cancelled, the command goes on, and counts as running until it has ended.
 
         Raises:
             EngineUnavailable: it did not end in time, or the engine is not there.
@@ -65,11 +65,19 @@ class Commands:
         """
         limit = self._client.timeout_seconds if seconds is None else seconds
         version = await self._client.api_version()
-        async with within(limit):
-            await self._free[kind].acquire()
+        await self._wait_for_turn(self._free[kind])
         running = self._submit(partial(self._run, work, version), self._free[kind])
         async with within(limit):
             return await asyncio.wrap_future(running)
+
+    async def _wait_for_turn(self, free: asyncio.Semaphore) -> None:
+        turn = asyncio.ensure_future(free.acquire())
+        try:
+            await self._client.while_it_answers(turn)
+        except BaseException:
+            if not turn.cancel():  # the turn has come at the same moment
+                free.release()
+            raise
 
     def _submit(self, run: Callable[[], T], free: asyncio.Semaphore) -> Future[T]:
         loop = asyncio.get_running_loop()

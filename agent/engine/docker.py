@@ -27,6 +27,7 @@ from agent.engine.protocol import (
     EngineUnavailable,
     ExecResult,
     Image,
+    ImageServerUnavailable,
     ImageUnavailable,
     InspectedContainer,
     ObjectNotFound,
@@ -37,9 +38,9 @@ from agent.engine.protocol import (
 from agent.engine.streams import Budget, LogFrames, Pull, lines
 
 ACTIONS = ["create", "start", "die", "pause", "unpause", "destroy", "rename", "oom", "update"]
+PULL_SECONDS = 3600.0
 PULL_IDLE_SECONDS = 120.0
 POLL_SECONDS = 0.1
-SIGN_OF_LIFE_SECONDS = 2.0
 SMALL_FILE = 1 << 20
 MOST_EVENTS = 4
 MOST_PULLS = 32
@@ -63,6 +64,7 @@ class DockerEngine:
         url: str,
         timeout_seconds: float,
         logins: Sequence[ImageRegistryLogin] = (),
+        pull_seconds: float = PULL_SECONDS,
         pull_idle_seconds: float = PULL_IDLE_SECONDS,
     ) -> None:
         socket_path = url.removeprefix("unix://")
@@ -70,6 +72,7 @@ class DockerEngine:
         self._client = EngineClient(socket_path=socket_path, timeout_seconds=self._seconds)
         self._commands = Commands(socket_path=socket_path, client=self._client)
         self._logins = tuple(logins)
+        self._pull_seconds = pull_seconds
         self._pull_idle_seconds = pull_idle_seconds
         # Each kind has its own limit, so that readers of logs do not delay pulls.
         self._events = Budget(most=MOST_EVENTS, what="streams of events")
@@ -105,11 +108,13 @@ class DockerEngine:
         def work(client: Client) -> str:
             created = client.create_container(
                 image=spec.image,
+                command=list(spec.command) or None,
                 name=spec.name,
                 labels=dict(spec.labels),
                 environment=dict(spec.env),
                 ports=sorted({inside for inside, _ in spec.ports}),
                 stop_timeout=spec.stop_seconds,
+                use_config_proxy=False,  # the settings of the agent's user may hold a password
                 host_config=client.create_host_config(**models.host_options(spec)),
             )
             return str(created["Id"])
@@ -130,9 +135,7 @@ class DockerEngine:
             )
         )
         try:
-            while not (await asyncio.wait({stopping}, timeout=SIGN_OF_LIFE_SECONDS))[0]:
-                await self._client.get("/_ping", bytes, seconds=self._seconds / 2)
-            await stopping
+            await self._client.while_it_answers(stopping)
         finally:
             stopping.cancel()
 
@@ -180,30 +183,42 @@ class DockerEngine:
             return None
 
     async def pull(self, reference: str, progress: Callable[[PullProgress], None]) -> None:
-        """Fetch an image; one that makes no progress for two minutes is given up."""
+        """Fetch an image, within the limits of time."""
         headers = await asyncio.to_thread(login_header, reference, self._logins)
         pull = Pull(progress)
         try:
             with self._pulls.spent():
-                chunks = self._client.stream(
-                    "POST",
-                    "/images/create",
-                    query=pull_query(reference),
-                    headers=headers,
-                    idle_seconds=self._pull_idle_seconds,
-                )
-                async with aclosing(chunks), aclosing(lines(chunks)) as report:
-                    async for line in report:
-                        pull.take(line)
+                async with asyncio.timeout(self._pull_seconds):
+                    await self._pull(reference, headers, pull)
+        except TimeoutError as error:
+            raise self._pull_is_late(f"took longer than {self._pull_seconds:g} s") from error
         except EngineTimeout as error:
             await self.info()  # fails if it is the engine that hangs, and not the pull
-            raise ImageUnavailable(
-                f"its pull made no progress for {self._pull_idle_seconds:g} seconds"
+            raise self._pull_is_late(
+                f"made no progress for {self._pull_idle_seconds:g} s"
             ) from error
         except EngineUnavailable:
             raise
         except EngineError as error:
             raise from_pull(str(error)) from error
+
+    def _pull_is_late(self, how: str) -> ImageServerUnavailable:
+        return ImageServerUnavailable(
+            f"its pull {how}; a pull has {self._pull_seconds:g} s in all (`apps.pull_seconds`), and"
+            f" {self._pull_idle_seconds:g} s without progress"
+        )
+
+    async def _pull(self, reference: str, headers: Mapping[str, str], pull: Pull) -> None:
+        chunks = self._client.stream(
+            "POST",
+            "/images/create",
+            query=pull_query(reference),
+            headers=headers,
+            idle_seconds=self._pull_idle_seconds,
+        )
+        async with aclosing(chunks), aclosing(lines(chunks)) as report:
+            async for line in report:
+                pull.take(line)
 
     async def volume_labels(self, name: str) -> Mapping[str, str] | None:
         """Return a volume's labels, None if there is no such volume."""

@@ -21,6 +21,8 @@ from agent.engine.protocol import (
     EngineTimeout,
     EngineUnavailable,
     HostPortInUse,
+    ImageNotFound,
+    ImageServerUnavailable,
     ImageUnavailable,
     InvalidParameter,
     NameInUse,
@@ -30,6 +32,17 @@ from agent.engine.protocol import (
 PORT_TAKEN = re.compile(r"port is already allocated|address already in use", re.IGNORECASE)
 DISK_FULL = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
 NO_IMAGE = re.compile(r"no such image|manifest unknown|pull access denied", re.IGNORECASE)
+NO_SERVER_KNOWS = re.compile(
+    r"not found|manifest unknown|name unknown|denied|does not exist|no matching manifest",
+    re.IGNORECASE,
+)
+# How Go words the failures of connections, and servers their own.
+SERVER_FAILS = re.compile(
+    r"dial tcp|connection re(?:fused|set)|no such host|timeout|timed out|deadline exceeded"
+    r"|is unreachable|no route to host|server misbehaving|x509|certificate|\bEOF\b|\btls\b"
+    r"|server gave HTTP response|unexpected (?:HTTP )?status.* 5[0-9]{2}\b|too ?many ?requests",
+    re.IGNORECASE,
+)
 NAME_IN_USE = re.compile(r"the container name .* is already in use", re.IGNORECASE)
 BY_STATUS = {400: InvalidParameter, 404: ObjectNotFound, 409: EngineConflict}
 ODD = "the container engine answered something odd"
@@ -136,4 +149,8 @@ def from_top(error: EngineError) -> EngineError:
 def from_pull(text: str) -> EngineError:
     """Return the error for an image that could not be pulled, with the engine's words."""
     error = from_text(text)
-    return error if isinstance(error, DiskFull) else ImageUnavailable(text)
+    if isinstance(error, DiskFull):
+        return error
+    if SERVER_FAILS.search(text):
+        return ImageServerUnavailable(text)
+    return (ImageNotFound if NO_SERVER_KNOWS.search(text) else ImageUnavailable)(text)

@@ -55,6 +55,12 @@ def came_from_registry(reference: str, digests: Sequence[str]) -> bool:
     return full_name(repository) in map(full_name, known)
 
 
+def names_server(reference: str) -> bool:
+    """Return whether a reference names a server of images; one that does not is Docker Hub's."""
+    repository, _ = parse_repository_tag(reference)
+    return resolve_repository_name(repository)[0] != HUB
+
+
 def login_header(reference: str, logins: Sequence[ImageRegistryLogin]) -> dict[str, str]:
     """Return the header with the login whose server matches longest; empty if none matches.
 

@@ -10,7 +10,7 @@ import msgspec
 
 from agent.engine import answers
 from agent.engine.answers import NEVER
-from agent.engine.logins import came_from_registry
+from agent.engine.logins import came_from_registry, names_server
 from agent.engine.protocol import (
     MIB,
     Container,
@@ -149,6 +149,10 @@ def image(answer: bytes, reference: str) -> Image:
         tcp_ports=frozenset(filter(None, map(_tcp_port, config.exposed_ports or ()))),
         env=_environment(config.env),
         local=not came_from_registry(reference, entry.repo_digests or ()),
+        # The containerd image store names an image by the digest of its manifest, which it also
+        # gives to images that were built here; the older one, by the digest of its configuration.
+        may_be_local=not names_server(reference)
+        and any(digest.partition("@")[2] == entry.id for digest in entry.repo_digests or ()),
     )
 
 

@@ -41,6 +41,14 @@ class ImageUnavailable(EngineRefused):
     """The image is not on this host and cannot be had."""
 
 
+class ImageNotFound(ImageUnavailable):
+    """No server of images knows the image, or it is not for us."""
+
+
+class ImageServerUnavailable(ImageUnavailable):
+    """The server of images cannot be reached, fails, or does not get on with the pull."""
+
+
 class InvalidParameter(EngineRefused):
     """The engine will not have it as it was asked for, whatever the present state is."""
 
@@ -115,7 +123,8 @@ class ContainerSpec:
     """A container to be.
 
     ``cpu`` is in percent of a core, ``memory`` and ``log_mib`` in MiB, ``pids`` a number of
-    processes. ``ports`` are pairs: of the container, and of the host.
+    processes. ``ports`` are pairs: of the container, and of the host. An empty ``command`` is the
+    image's own.
     """
 
     name: str
@@ -133,17 +142,23 @@ class ContainerSpec:
     data: str
     init: bool
     no_new_privileges: bool
+    command: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """An image on this host. ``local`` means that it came from no registry."""
+    """An image on this host.
+
+    ``local`` means that it came from no registry. With ``may_be_local`` that is not known: it
+    names no registry, and the engine keeps images that were built here as those that were pulled.
+    """
 
     id: str
     labels: Mapping[str, str]
     tcp_ports: frozenset[int]
     env: Mapping[str, str]
     local: bool
+    may_be_local: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,7 +285,9 @@ class Engine(Protocol):
         """Fetch an image, and call ``progress`` with how far that is.
 
         Raises:
-            ImageUnavailable: there is none, it may not be read, or its pull does not get on.
+            ImageNotFound: there is none, or it may not be read.
+            ImageServerUnavailable: its server cannot be reached, or does not get on.
+            ImageUnavailable: it cannot be had for another reason.
             DiskFull: there is no room for it.
 
         """

@@ -14,7 +14,7 @@ status() { command curl -sS -o /dev/null -w '%{http_code}' "$@"; }
 ask() { status -H "Authorization: Bearer $1" "http://127.0.0.1:7655/nodes$2" "${@:3}"; }
 gets() { while [ "$(ask "${@:2}")" != "$1" ]; do sleep 0.1; done; }
 post() { gets "$1" "$2" /web-9.example.com -d '{"labels": [], "kv": {}}'; }
-answers() { while [ "$(status "http://127.0.0.1:$1/healthz")" != 200 ]; do sleep 0.1; done; }
+answers() { while [ "$(status "http://127.0.0.1:$1/healthz")" != "$2" ]; do sleep 0.1; done; }
 node_key() { rollcall-registry --config registry.yml node-key web-9.example.com; }
 registered() { until rollcall-agent --config agent.yml status > status.txt; do sleep 0.1; done; }
 metrics() {
@@ -25,7 +25,10 @@ metrics() {
 # What must hold after each block of commands, and what happens meanwhile.
 CHECKS = {
     "Running a registry": [
-        'answers 7655; post 200 "$(cat ops.key)"; gets 200 "$(cat scraper.key)" /web-9.example.com'
+        (
+            'answers 7655 200; post 200 "$(cat ops.key)";'
+            ' gets 200 "$(cat scraper.key)" /web-9.example.com'
+        )
     ],
     "Running an agent": ["registered", ""],
     "Keys": [
@@ -36,11 +39,11 @@ CHECKS = {
     ],
     "Backup": [
         'gets 200 "$(cat ops-2.key)" /web-9.example.com -X DELETE',
-        'answers 7655; gets 200 "$(cat ops-2.key)" /web-9.example.com; ls registry.db.before-*',
-        "answers 7656; registered; ls backup-agent/agent.db",
+        'answers 7655 200; gets 200 "$(cat ops-2.key)" /web-9.example.com; ls registry.db.before-*',
+        "answers 7656 503; registered; ls backup-agent/agent.db",
     ],
     "Metrics": ['metrics "$(cat scraper.key)" 7655; metrics "$(cat ops.key)" 7656'],
-    "Memory of the registry": ['answers 7655; gets 404 "$(cat ops-2.key)" /web-9.example.com'],
+    "Memory of the registry": ['answers 7655 200; gets 404 "$(cat ops-2.key)" /web-9.example.com'],
     "Taking a host out": ['gets 404 "$(cat ops-2.key)" /web-1.example.com'],
 }
 

@@ -1,11 +1,19 @@
-"""The images that apps are made of: one pull of an image, however many wait for it."""
+"""The images that apps are made of: one pull of an image, while anybody waits for it."""
 
 import asyncio
 from collections.abc import Callable
 
 from structlog.typing import FilteringBoundLogger
 
-from agent.engine.protocol import Engine, Image, ImageUnavailable, PullProgress
+from agent.engine.protocol import (
+    Engine,
+    Image,
+    ImageNotFound,
+    ImageServerUnavailable,
+    ImageUnavailable,
+    PullProgress,
+)
+from agent.model import PullPolicy
 
 
 class _Pull:
@@ -27,6 +35,13 @@ class _Pull:
             watcher(progress)
 
 
+def _may_be_unknown(here: Image, error: ImageUnavailable) -> bool:
+    """Return whether it may be that no server knows an image, since its pull failed so."""
+    return isinstance(error, ImageNotFound) or (
+        isinstance(error, ImageServerUnavailable) and here.may_be_local
+    )
+
+
 class Images:
     """The images that apps are made of."""
 
@@ -36,28 +51,40 @@ class Images:
         self._pulls: dict[str, _Pull] = {}
 
     async def fetch(
-        self, reference: str, *, must_pull: bool, progress: Callable[[PullProgress], None]
+        self,
+        reference: str,
+        *,
+        policy: PullPolicy,
+        must_pull: bool,
+        progress: Callable[[PullProgress], None],
     ) -> Image:
-        """Pull the image, unless it was built on this host; call ``progress`` while that lasts.
+        """Pull the image as the policy says, unless it was built on this host.
 
-        If the pull fails and not ``must_pull``, an image that is on this host is used.
+        ``progress`` is called while that lasts. If the pull fails, an image that is on this host is
+        used; with ``must_pull``, which means more than ``missing``, only one that no server knows.
 
         Raises:
-            ImageUnavailable: it cannot be pulled; the text holds the engine's words.
+            ImageUnavailable: it cannot be had; the text holds the engine's words.
             DiskFull: there is no space for it.
 
         """
         here = await self._engine.image(reference)
-        if reference.startswith("sha256:"):  # no server has images by their id alone
-            return here or await self.present(reference)
-        if here is not None and here.local:
+        if here is not None and (here.local or (policy == "missing" and not must_pull)):
             return here
+        # No server has images by their id alone.
+        if policy == "never" or reference.startswith("sha256:"):
+            return here or await self.present(reference)
         try:
             await self._pull(reference, progress)
         except ImageUnavailable as error:
-            if here is None or must_pull:
-                raise ImageUnavailable(f"the image `{reference}` cannot be had: {error}") from error
-            self._log.warning("image not pulled, the one on this host is used", image=reference)
+            if here is None or (must_pull and not _may_be_unknown(here, error)):
+                hint = "; `pull: never` uses the one on this host" if here is not None else ""
+                raise type(error)(
+                    f"the image `{reference}` cannot be had: {error}{hint}"
+                ) from error
+            self._log.warning(
+                "image not pulled, the one on this host is used", image=reference, reason=str(error)
+            )
             return here
         return await self.present(reference)
 
@@ -72,9 +99,15 @@ class Images:
         pull = self._pulls.get(reference)
         if pull is None:
             pull = self._pulls[reference] = _Pull(self._engine, reference)
-            pull.task.add_done_callback(lambda _: self._pulls.pop(reference))
         pull.add(progress)
-        await asyncio.shield(pull.task)
+        try:
+            await asyncio.shield(pull.task)
+        finally:
+            pull.watchers.remove(progress)
+            # A new caller must not join a pull that has ended, or that nobody waits for.
+            if self._pulls.get(reference) is pull and (pull.task.done() or not pull.watchers):
+                del self._pulls[reference]
+                pull.task.cancel()
 
     async def close(self) -> None:
         """Cancel the pulls that run."""

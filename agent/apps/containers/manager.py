@@ -10,6 +10,7 @@ from agent.apps.containers.spec import (
     OPERATION_LABEL,
     build_container_spec,
     check_image_labels,
+    stop_seconds,
 )
 from agent.apps.containers.volumes import Volumes
 from agent.apps.defaults import AppDefaults
@@ -20,6 +21,7 @@ from agent.engine.protocol import (
     EngineRefused,
     Image,
     InspectedContainer,
+    InvalidParameter,
     NameInUse,
     ObjectNotFound,
 )
@@ -70,7 +72,8 @@ class ContainerManager:
     async def create(self, entry: CreateEntry | ReplaceEntry, image: Image, *, name: str) -> str:
         """Create the container of the entry's target, beside any other that the app has.
 
-        Its volume is created first: one that the engine creates by itself would lack our label.
+        Its volume is created first: one that the engine creates by itself would lack our label. If
+        the operation has made the container before, and the answer was lost, it is that one.
 
         Returns:
             The container's id.
@@ -92,7 +95,13 @@ class ContainerManager:
             agent=self._repository.agent,
             defaults=self._defaults,
         )
-        return await self._engine.create(spec)
+        try:
+            return await self._engine.create(spec)
+        except NameInUse:
+            made = [each for each in await self.made_by(entry) if each.name == name]
+            if not made:
+                raise
+            return made[0].id
 
     async def made_by(self, entry: JournalEntry) -> list[Container]:
         """List the containers that an operation made."""
@@ -151,8 +160,10 @@ class ContainerManager:
 
     async def stop(self, container: Container) -> None:
         """Stop a container, paused or not, if it is there; kill it after ``stop_seconds``."""
+        app = self._repository.find(container.labels.get(APP_LABEL, ""))
+        seconds = stop_seconds(app, self._defaults) if app else self._defaults.stop_seconds
         with suppress(ObjectNotFound):
-            await self._engine.stop(container.id, self._defaults.stop_seconds)
+            await self._engine.stop(container.id, seconds)
 
     async def unpause(self, container: Container) -> None:
         """Unpause a container."""
@@ -160,14 +171,17 @@ class ContainerManager:
 
     async def rename(self, container_id: str, name: str) -> bool:
         """Rename a container, if it is there; return False if another one holds the name."""
-        try:
-            with suppress(ObjectNotFound):
-                # The engine refuses the name that a container has already.
-                if (await self._engine.inspect(container_id)).name != name:
+        with suppress(ObjectNotFound):
+            if not await self._has_name(container_id, name):
+                try:
                     await self._engine.rename(container_id, name)
-        except NameInUse:
-            return False
+                except (NameInUse, InvalidParameter):
+                    # The engine may do late what it was asked to before, and refuses it then.
+                    return await self._has_name(container_id, name)
         return True
+
+    async def _has_name(self, container_id: str, name: str) -> bool:
+        return (await self._engine.inspect(container_id)).name == name
 
     async def limit(self, container_id: str, limits: App) -> None:
         """Set the limits of an app in a container, running or not, if it is there."""

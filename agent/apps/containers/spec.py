@@ -7,18 +7,17 @@ from typing import Any
 
 import msgspec
 
+from agent.apps.containers.targets import Targets, find_targets
 from agent.apps.defaults import AppDefaults
 from agent.apps.errors import UnfitImage
 from agent.engine.protocol import ContainerSpec, EngineInfo, Image, InspectedContainer
 from agent.model import FIELD_KINDS, App, FieldKind
-from config.address import MAX_PORT
 
 APP_LABEL = "rollcall.app"
 AGENT_LABEL = "rollcall.agent"
 OPERATION_LABEL = "rollcall.change"
 SPEC_LABEL = "rollcall.spec"
-SSH_PORT_LABEL = "rollcall.ssh_port"
-HTTP_PORT_LABEL = "rollcall.http_port"
+NOTE_LABEL = "rollcall.note"
 DATA_LABEL = "rollcall.data"
 USER_LABEL = "rollcall.user"
 
@@ -46,14 +45,10 @@ class ImageHints:
     """What an image asks for by its labels; a label that is invalid counts as missing.
 
     Attributes:
-        ssh_port: The port in the container on which the app serves SSH.
-        http_port: The port in the container on which the app serves HTTP.
         data: Where the volume is mounted.
 
     """
 
-    ssh_port: int
-    http_port: int
     data: str
 
 
@@ -95,22 +90,9 @@ def check_image_labels(image: Image, reference: str) -> None:
 
 
 def read_hints(image: Image, defaults: AppDefaults) -> ImageHints:
-    """Read an image's labels, and its only exposed port other than the SSH port."""
-    ssh_port = _port(image.labels.get(SSH_PORT_LABEL)) or defaults.ssh_port
+    """Read an image's labels."""
     data = image.labels.get(DATA_LABEL, "")
-    exposed = image.tcp_ports - {ssh_port}
-    (only,) = exposed if len(exposed) == 1 else (None,)
-    return ImageHints(
-        ssh_port=ssh_port,
-        http_port=_port(image.labels.get(HTTP_PORT_LABEL)) or only or defaults.http_port,
-        data=data if is_data_path(data) else defaults.data,
-    )
-
-
-def _port(text: str | None) -> int | None:
-    if text is None or not re.fullmatch(r"[0-9]{1,5}", text):
-        return None
-    return int(text) if 1 <= int(text) <= MAX_PORT else None
+    return ImageHints(data=data if is_data_path(data) else defaults.data)
 
 
 def encode_label(app: App) -> str:
@@ -148,6 +130,7 @@ def build_container_spec(
     ``operation`` and ``agent`` are the ids of the operation and the agent that make it.
     """
     hints = read_hints(image, defaults)
+    targets = find_targets(app, image, defaults)
     return ContainerSpec(
         name=name,
         image=app.image,
@@ -156,17 +139,29 @@ def build_container_spec(
             AGENT_LABEL: agent,
             OPERATION_LABEL: operation,
             SPEC_LABEL: encode_label(app),
+            **_note_label(targets, image),
         },
         env=app.env,
-        ports=((hints.ssh_port, app.ssh_port), (hints.http_port, app.http_port)),
+        ports=((targets.ssh, app.ssh_port), (targets.http, app.http_port)),
         bind=defaults.bind,
         cpu=app.cpu,
         memory=app.memory,
         pids=defaults.pids,
         log_mib=defaults.log_mib,
-        stop_seconds=defaults.stop_seconds,
+        stop_seconds=stop_seconds(app, defaults),
         volume=volume_name(app.name),
         data=hints.data,
         init=host.init,
         no_new_privileges=defaults.no_new_privileges,
+        command=app.command,
     )
+
+
+def _note_label(targets: Targets, image: Image) -> dict[str, str]:
+    """Return the label that holds the note; it is empty only where an image has such a label."""
+    return {NOTE_LABEL: targets.note} if targets.note or NOTE_LABEL in image.labels else {}
+
+
+def stop_seconds(app: App, defaults: AppDefaults) -> int:
+    """Return the seconds that an app has to end before it is killed."""
+    return defaults.stop_seconds if app.stop_seconds is None else app.stop_seconds

@@ -6,7 +6,7 @@ from agent.apps.admission import Admission, name_taken
 from agent.apps.containers.images import Images
 from agent.apps.containers.manager import UP_STATES, ContainerManager
 from agent.apps.containers.starter import ContainerStarter
-from agent.apps.errors import AppError
+from agent.apps.errors import AppError, OperationCancelled
 from agent.apps.operations.runner import Job
 from agent.apps.repository import AppRepository
 from agent.engine.protocol import EngineRefused, EngineUnavailable, NameInUse
@@ -42,6 +42,7 @@ class CreateOperation:
             InvalidApp, AppExists, NameTaken, PortInUse, NoFreePort, DiskFull, ImageUnavailable,
             StartFailed: nothing of it is left. One in the background is kept as failed, with the
                 reason.
+            OperationCancelled: nothing of it is left, also in the background.
             EngineUnavailable: the outcome is unknown; it is recovered when the engine is back.
 
         """
@@ -65,7 +66,9 @@ class CreateOperation:
     async def _make_container(self, job: Job, entry: CreateEntry) -> str:
         app = entry.target
         with job.pulling() as progress:
-            image = await self._images.fetch(app.image, must_pull=False, progress=progress)
+            image = await self._images.fetch(
+                app.image, policy=app.pull, must_pull=False, progress=progress
+            )
         try:
             return await self._containers.create(entry, image, name=app.name)
         except NameInUse as error:
@@ -74,7 +77,7 @@ class CreateOperation:
     async def _undo(self, entry: CreateEntry, error: Exception) -> None:
         await self._containers.undo(entry)
         failed = None
-        if entry.header.background:
+        if entry.header.background and not isinstance(error, OperationCancelled):
             failed = msgspec.structs.replace(entry.target, failed=True, message=str(error))
         await self._repository.finish(entry, failed, undone=entry.id)
 

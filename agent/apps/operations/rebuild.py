@@ -53,8 +53,8 @@ class RebuildOperation:
         """Replace an app's present container, None if it is gone, by one made from ``target``.
 
         Raises:
-            ImageUnavailable, DiskFull, StartFailed, PortInUse, NoSuchUser: the app is as it was,
-                and runs if it did.
+            ImageUnavailable, DiskFull, StartFailed, PortInUse, NoSuchUser, OperationCancelled: the
+                app is as it was, and runs if it did.
             EngineUnavailable: the outcome is unknown; it is recovered when the engine is back.
 
         """
@@ -75,7 +75,9 @@ class RebuildOperation:
     async def _swap(self, job: Job, entry: ReplaceEntry, *, must_pull: bool) -> ReplacedEntry:
         target, before = entry.target, entry.before
         with job.pulling() as progress:
-            image = await self._images.fetch(target.image, must_pull=must_pull, progress=progress)
+            image = await self._images.fetch(
+                target.image, policy=target.pull, must_pull=must_pull, progress=progress
+            )
         # The name of an app has no capital letters, so no other app has this one.
         name = f"{entry.app}.NEXT-{entry.id[:8]}"
         container_id = await self._containers.create(entry, image, name=name)

@@ -9,9 +9,9 @@ from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
-from agent.apps.errors import AppBusy, AppError
+from agent.apps.errors import AppBusy, AppError, OperationCancelled
 from agent.apps.repository import AppRepository
-from agent.engine.protocol import EngineError, EngineRefused, PullProgress
+from agent.engine.protocol import EngineError, EngineRefused, EngineUnavailable, PullProgress
 from agent.model import Entry, EntryHeader, JournalEntry, OperationKind
 from agent.state.store import StoreError
 
@@ -25,6 +25,14 @@ PARTICIPLES = {
     "keys": "given a password",
     "label": "labelled",
 }
+# They end another operation of the app that is pulling, and wait at least so long for its end.
+CANCELLING: tuple[OperationKind, ...] = ("delete", "stop")
+CANCEL_SECONDS = 30.0
+STOPPING = "the agent is stopping; the operation is recovered at its next start"
+
+
+class AgentStopping(EngineUnavailable):
+    """The agent stops; the operation stays in the journal for its next start."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +76,8 @@ class Job:
         self._repository = repository
         self._step = ""
         self._pull: PullProgress | None = None
+        self._puller: asyncio.Task[Any] | None = None
+        self._pull_ended_by: Exception | None = None
 
     @property
     def app(self) -> str:
@@ -88,18 +98,42 @@ class Job:
         await self._repository.begin(entry)
         self.committed.set()
 
+    def end_pull(self, reason: Exception) -> None:
+        """Raise ``reason`` in the operation if it is pulling an image, or when it begins to."""
+        self._pull_ended_by = self._pull_ended_by or reason
+        if self._puller is not None:
+            self._puller.cancel()
+
+    def _reason_to_end(self) -> Exception | None:
+        """Return why the pull was ended, None if the task was cancelled for another reason too."""
+        if self._puller is None or self._pull_ended_by is None or self._puller.uncancel():
+            return None
+        return self._pull_ended_by
+
     @contextmanager
     def pulling(self) -> Iterator[Callable[[PullProgress], None]]:
-        """Show that an image is being pulled; yield a function to call with the progress."""
+        """Show that an image is being pulled; yield a function to call with the progress.
+
+        Raises:
+            OperationCancelled, AgentStopping: the pull was ended.
+
+        """
 
         def report(progress: PullProgress) -> None:
             self._pull = progress
 
-        self._step = "pulling"
+        if self._pull_ended_by is not None:
+            raise self._pull_ended_by
+        self._step, self._puller = "pulling", asyncio.current_task()
         try:
             yield report
+        except asyncio.CancelledError:
+            reason = self._reason_to_end()
+            if reason is None:
+                raise
+            raise reason from None
         finally:
-            self._step, self._pull = "", None
+            self._step, self._pull, self._puller = "", None, None
 
 
 Work = Callable[[Job], Awaitable[None]]
@@ -127,6 +161,7 @@ class OperationRunner:
         self._log = log
         self._jobs: dict[str, Job] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = False
         self._listeners: list[Callable[[], None]] = []
 
     def subscribe(self, listener: Callable[[], None]) -> None:
@@ -174,16 +209,19 @@ class OperationRunner:
         """Finish or undo an operation that broke off.
 
         Wait for its end, unless it runs in the background. Do nothing if an operation of the app
-        runs. Errors are raised as by ``perform``.
+        runs, or the agent stops. Errors are raised as by ``perform``.
         """
-        if self.current(entry.app) is None:
+        if self.current(entry.app) is None and not self._stopping:
             job = self._new_job(entry.header, repeated=repeated)
             await self._outcome(job, self._start(job, self._recover_entry(job, entry)))
 
     async def _take(self, name: str, operation: OperationKind, requester: Requester) -> Job:
+        seconds, cancels = requester.wait_seconds, operation in CANCELLING
         try:
-            async with asyncio.timeout(requester.wait_seconds):
+            async with asyncio.timeout(max(seconds, CANCEL_SECONDS) if cancels else seconds):
                 while job := self._jobs.get(name):
+                    if cancels:
+                        job.end_pull(_cancelled(job.header, operation, by=requester.name))
                     await job.done.wait()
         except TimeoutError:
             pass
@@ -202,6 +240,8 @@ class OperationRunner:
 
     def _new_job(self, header: EntryHeader, *, repeated: bool = False) -> Job:
         job = Job(header, self._repository, repeated=repeated)
+        if self._stopping:
+            job.end_pull(AgentStopping(STOPPING))
         self._jobs[header.app] = job
         return job
 
@@ -269,8 +309,10 @@ class OperationRunner:
         log = self._log.bind(app=job.app, operation=job.header.operation, by=job.header.by)
         if error is None:
             log.info("operation finished")
-        elif isinstance(error, asyncio.CancelledError):
+        elif isinstance(error, asyncio.CancelledError | AgentStopping):
             log.warning("operation interrupted, it is recovered at the next start")
+        elif isinstance(error, OperationCancelled):
+            log.info("operation cancelled", reason=str(error))
         elif isinstance(error, AppError | EngineError | StoreError):
             # The access log has the requests that were refused before anything began.
             refused = isinstance(error, AppError) and not job.committed.is_set()
@@ -279,14 +321,31 @@ class OperationRunner:
         else:
             log.error("operation failed by a defect", exc_info=error)
 
+    def end_pulls(self) -> None:
+        """End all pulls, because the agent stops, and begin no other."""
+        self._stopping = True
+        for job in self._jobs.values():
+            job.end_pull(AgentStopping(STOPPING))
+
     async def close(self, seconds: float) -> None:
-        """Wait for the operations that run, at most so many seconds; then interrupt them."""
+        """Wait for the operations that run, at most so many seconds; then interrupt them.
+
+        Pulls are ended at once.
+        """
+        self.end_pulls()
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=seconds)
             for task in late:
                 task.cancel()
             if late:
                 await asyncio.wait(late)
+
+
+def _cancelled(header: EntryHeader, operation: OperationKind, *, by: str) -> OperationCancelled:
+    return OperationCancelled(
+        f"the {header.operation} of app `{header.app}` was cancelled while its image was pulled,"
+        f" by a {operation} that `{by}` asked for"
+    )
 
 
 def _reason(error: Exception) -> str:

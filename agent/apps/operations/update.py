@@ -10,7 +10,7 @@ from agent.apps.operations.rebuild import RebuildOperation
 from agent.apps.operations.runner import Job
 from agent.apps.repository import AppRepository
 from agent.apps.validation import check_changes
-from agent.engine.protocol import MIB, Container, EngineRefused
+from agent.engine.protocol import MIB, Container, EngineRefused, InspectedContainer
 from agent.model import (
     FIELD_KINDS,
     App,
@@ -19,6 +19,16 @@ from agent.model import (
     LimitsEntry,
     given_values,
 )
+
+
+def _kinds(changes: AppChanges, app: App, container: InspectedContainer | None) -> set[FieldKind]:
+    """Return the kinds of the fields that differ in the app or in its container."""
+    given = given_values(changes)
+    kinds = {FIELD_KINDS[field] for field, value in given.items() if value != getattr(app, field)}
+    live = [field for field in given if FIELD_KINDS[field] is FieldKind.LIVE]
+    if container is not None and any(given[field] != getattr(container, field) for field in live):
+        kinds.add(FieldKind.LIVE)  # others have changed the limits of the container
+    return kinds
 
 
 class UpdateOperation:
@@ -49,14 +59,10 @@ class UpdateOperation:
         """
         app = self._repository.get(job.app)
         check_changes(changes)
-        kinds = {
-            FIELD_KINDS[field]
-            for field, value in given_values(changes).items()
-            if value != getattr(app, field)
-        }
+        container = await self._containers.current(app)
+        kinds = _kinds(changes, app, container)
         if not kinds:
             return
-        container = await self._containers.current(app)
         replaces = container is not None and FieldKind.REPLACING in kinds
         if replaces:
             await self._admission.check_disk()

@@ -5,6 +5,7 @@ in the journal. A container that an undone operation left is swept: the engine m
 asked to long after the agent has given up.
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 
@@ -22,6 +23,8 @@ from agent.model import JournalEntry
 FIRST_RETRY_SECONDS = 1.0
 MAX_RETRY_SECONDS = 60.0
 RECONCILE_SECONDS = 60.0
+# At the same time; each takes the engine some seconds.
+MAX_RECOVERIES = 8
 
 
 class RetrySchedule:
@@ -85,14 +88,20 @@ class JournalRecovery:
         self._schedule.make_all_due()
 
     async def recover(self) -> None:
-        """Recover each operation that is due. One that fails stays in the journal."""
-        for entry in self._unfinished():
-            # While another was recovered, a request may have recovered this one and gone on.
+        """Recover each operation that is due, side by side. One that fails stays in the journal."""
+        turns = asyncio.Semaphore(MAX_RECOVERIES)
+        async with asyncio.TaskGroup() as group:
+            for entry in self._unfinished():
+                group.create_task(self._recover(entry, turns))
+        self._schedule.keep({entry.id for entry in self._repository.entries()})
+
+    async def _recover(self, entry: JournalEntry, turns: asyncio.Semaphore) -> None:
+        async with turns:
+            # Since it was listed, a request may have recovered it and gone on.
             if entry in self._unfinished() and self._schedule.is_due(entry.id):
                 repeated = self._schedule.begin(entry.id)
                 with suppress(Exception):  # the runner has logged it
                     await self._runner.recover(entry, repeated=repeated)
-        self._schedule.keep({entry.id for entry in self._repository.entries()})
 
 
 class Sweeper:

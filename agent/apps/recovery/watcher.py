@@ -39,6 +39,7 @@ class EngineWatcher:
         self._log = log
         self._info: EngineInfo | None = None
         self._reachable: bool | None = None
+        self._problem: str | None = "the container engine has not answered yet"
         self._outage = Outage()
         self._last_error: str | None = None
         self._wake = asyncio.Event()
@@ -49,6 +50,11 @@ class EngineWatcher:
     def version(self) -> str | None:
         """The engine's version, None until it has answered."""
         return self._info.version if self._info else None
+
+    @property
+    def problem(self) -> str | None:
+        """Why the engine cannot be asked, None if it can."""
+        return self._problem
 
     async def open(self, timeout_seconds: float) -> None:
         """Begin, and wait so long for the engine to be found or not."""
@@ -95,6 +101,7 @@ class EngineWatcher:
             pause = min(2 * pause, MAX_PAUSE_SECONDS)
 
     def _set_reachable(self, *, reachable: bool, reason: str | None = None) -> None:
+        self._problem = reason
         if reachable == self._reachable:
             return
         if reachable:
@@ -122,7 +129,8 @@ class EngineWatcher:
     async def _try_reconcile(self) -> bool:
         try:
             await self._reconciler.reconcile(self._outage)
-        except EngineUnavailable:
+        except EngineUnavailable as error:
+            self._problem = str(error)  # such as an engine that hangs, whose events do not end
             return False
         except (EngineError, StoreError) as error:
             if str(error) != self._last_error:
@@ -132,7 +140,7 @@ class EngineWatcher:
         except Exception as error:
             self._log.error("comparing apps with the engine failed", exc_info=error)
             return False
-        self._last_error = None
+        self._last_error = self._problem = None
         self._reconciled.set()
         self._on_change()
         return True

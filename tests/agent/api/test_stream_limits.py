@@ -31,7 +31,7 @@ async def test_a_reader_of_many_logs_is_bounded_and_pulls_and_others_go_on(
         assert await follow(READER) == HTTPStatus.SERVICE_UNAVAILABLE
         assert await follow(OPERATOR) == HTTPStatus.OK
         unknown = {"name": agent.name(), "image": "127.0.0.1:9/none:1"}
-        assert (await agent.ask("POST", "", unknown)).status == HTTPStatus.NOT_FOUND
+        assert (await agent.ask("POST", "", unknown)).status == HTTPStatus.BAD_GATEWAY
 
     async def again() -> bool:
         async with ClientSession() as session:

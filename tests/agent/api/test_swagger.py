@@ -32,7 +32,7 @@ def test_a_change_may_have_every_field_that_is_not_fixed(definitions: Any) -> No
 
     assert changes["properties"].keys() == changeable
     assert changes["additionalProperties"] is False
-    assert changes["properties"]["ssh_port"]["minimum"] == 1
+    assert changes["properties"]["ssh_port"]["minimum"] == 0
 
 
 def test_an_app_has_every_field_of_a_view(definitions: Any) -> None:

@@ -13,6 +13,13 @@ from agent.state.store import Store
 from tests.support.agent.in_process import async_until
 
 
+class EngineNotFound:
+    """What is known of an engine that was not found yet."""
+
+    version: str | None = None
+    problem: str | None = None
+
+
 class FrozenEngine:
     """An engine that takes each question, and answers those that wait once it goes on."""
 
@@ -52,7 +59,7 @@ async def test_a_frozen_engine_is_waited_for_once_and_its_answer_is_a_change(
     query = HostedAppsQuery(
         repository=repository,
         containers=engine,
-        version=lambda: None,
+        engine=EngineNotFound(),
         on_change=changed.set,
         timeout_seconds=0.05,
     )
@@ -76,7 +83,7 @@ async def test_an_engine_that_refuses_at_once_is_asked_each_time(repository: App
     query = HostedAppsQuery(
         repository=repository,
         containers=UnavailableEngine(),
-        version=lambda: None,
+        engine=EngineNotFound(),
         on_change=changed.set,
     )
 
@@ -91,7 +98,7 @@ async def test_a_defect_does_not_end_the_asking(repository: AppRepository) -> No
     engine = UnavailableEngine()
     engine.errors = [EngineTimeout("too slow"), KeyError("a defect")]
     query = HostedAppsQuery(
-        repository=repository, containers=engine, version=lambda: None, on_change=lambda: None
+        repository=repository, containers=engine, engine=EngineNotFound(), on_change=lambda: None
     )
 
     assert (await query.hosted_apps()).docker_state == "unreachable"
@@ -108,7 +115,7 @@ async def test_nothing_is_asked_after_the_end(repository: AppRepository) -> None
     query = HostedAppsQuery(
         repository=repository,
         containers=engine,
-        version=lambda: None,
+        engine=EngineNotFound(),
         on_change=lambda: None,
         timeout_seconds=0.05,
     )

@@ -142,9 +142,29 @@ async def test_the_time_of_a_command_begins_when_the_engine_is_asked(
     fake.handle("POST /containers/a/start", take_a_while)
     engine = DockerEngine(url=fake.url, timeout_seconds=2)
 
-    # The last of these begin when the time of the first is over already.
-    await asyncio.gather(*(engine.start("a") for _ in range(2 * MOST)))
+    fake.respond("GET /_ping", (200, b"OK"))
 
+    # The last of these begin when they have waited for longer than a command may take.
+    await asyncio.gather(*(engine.start("a") for _ in range(4 * MOST)))
+
+    await engine.close()
+
+
+async def test_who_waits_for_other_commands_of_an_engine_that_hangs_is_given_up(
+    fake: FakeDockerApi,
+) -> None:
+    engine, go_on = DockerEngine(url=fake.url, timeout_seconds=2), asyncio.Event()
+    for question in ("POST /containers/a/start", "GET /_ping"):
+        fake.handle(question, slow(asyncio.Semaphore(0), go_on))
+
+    starts = await asyncio.gather(
+        *(engine.start("a") for _ in range(4 * MOST)), return_exceptions=True
+    )
+    asked = fake.asked.count("POST /containers/a/start")
+
+    assert {type(each) for each in starts} == {EngineTimeout}
+    assert asked < 4 * MOST
+    go_on.set()
     await engine.close()
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from agent.engine import models
 from agent.engine.answers import Version
 from agent.engine.client import common_version
-from agent.engine.errors import from_answer, from_library
+from agent.engine.errors import from_answer, from_library, from_pull
 from agent.engine.logins import (
     ImageRegistryLogin,
     came_from_registry,
@@ -30,6 +30,8 @@ from agent.engine.protocol import (
     EngineTooOld,
     EngineUnavailable,
     HostPortInUse,
+    ImageNotFound,
+    ImageServerUnavailable,
     ImageUnavailable,
     NameInUse,
     ObjectNotFound,
@@ -78,6 +80,27 @@ def test_the_engines_words_become_our_errors(
     body = msgspec.json.encode({"message": text})
     assert type(from_answer(status, body)) is kind
     assert type(from_library(APIError("x", response=response, explanation=text))) is kind
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("manifest for x:1 not found: manifest unknown: manifest unknown", ImageNotFound),
+        ("pull access denied for x, repository does not exist or may require login", ImageNotFound),
+        ("docker.io/library/x:1: not found", ImageNotFound),
+        ("Get http://h:5000/v2/: dial tcp h:5000: connect: refused", ImageServerUnavailable),
+        ("lookup h on 127.0.0.1:53: no such host", ImageServerUnavailable),
+        ("Get https://h/v2/: net/http: TLS handshake timeout", ImageServerUnavailable),
+        ("received unexpected HTTP status: 503 Service Unavailable", ImageServerUnavailable),
+        ("toomanyrequests: You have reached your pull rate limit", ImageServerUnavailable),
+        ("unauthorized: authentication required", ImageUnavailable),
+        ("failed to register layer: no space left on device", DiskFull),
+    ],
+)
+def test_a_pull_that_fails_tells_a_server_that_fails_from_an_image_that_is_not_there(
+    text: str, kind: type[EngineError]
+) -> None:
+    assert type(from_pull(text)) is kind
 
 
 def test_a_timeout_is_told_from_an_engine_that_is_not_there() -> None:
@@ -175,6 +198,25 @@ def test_an_image_is_local_unless_a_registry_knows_it_by_that_name() -> None:
     assert came_from_registry("docker.io/library/busybox", digests)
     assert not came_from_registry("127.0.0.1:5000/other", digests)
     assert not came_from_registry("app", [])
+
+
+@pytest.mark.parametrize(
+    ("reference", "image_id", "may_be_local"),
+    [
+        ("app:1", "sha256:2", True),  # the containerd image store, whose ids are those of manifests
+        ("app:1", "sha256:3", False),
+        ("images.test:5000/app:1", "sha256:2", False),
+    ],
+)
+def test_an_image_store_that_gives_digests_to_local_images_leaves_it_open_whether_one_is(
+    reference: str, image_id: str, *, may_be_local: bool
+) -> None:
+    repository = reference.removesuffix(":1")
+    entry = {"Id": image_id, "RepoDigests": [f"{repository}@sha256:2"]}
+
+    image = models.image(msgspec.json.encode(entry), reference)
+
+    assert (image.local, image.may_be_local) == (False, may_be_local)
 
 
 def test_of_what_an_image_exposes_only_real_ports_of_tcp_count() -> None:

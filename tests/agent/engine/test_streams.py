@@ -14,7 +14,7 @@ from agent.engine import DockerEngine
 from agent.engine.protocol import (
     EngineTimeout,
     EngineUnavailable,
-    ImageUnavailable,
+    ImageServerUnavailable,
     PullProgress,
     TooManyStreams,
 )
@@ -72,6 +72,38 @@ async def test_a_stream_takes_no_thread_and_its_end_hangs_up(
         assert threading.active_count() == threads
 
     await async_until(talker.left)
+
+
+async def test_readers_who_leave_before_the_engine_answers_leave_nothing_behind(
+    fake: FakeDockerApi, engine: DockerEngine
+) -> None:
+    asked = 0
+
+    async def keep_silent(_: web.Request) -> web.StreamResponse:
+        nonlocal asked
+        asked += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            asked -= 1
+        return web.Response()
+
+    async def waiting(count: int) -> bool:
+        return asked == count
+
+    fake.handle(LOGS, keep_silent)
+    await engine.info()
+    threads = threading.active_count()
+    readers = [asyncio.ensure_future(anext(follow(engine))) for _ in range(20)]
+    await async_until(lambda: waiting(20))
+    assert threading.active_count() == threads
+
+    for reader in readers:
+        reader.cancel()
+
+    await async_until(lambda: waiting(0))
+    await asyncio.wait(readers)
+    assert threading.active_count() == threads
 
 
 async def test_a_reader_that_is_cancelled_hangs_up(
@@ -232,11 +264,38 @@ async def test_a_pull_that_makes_no_progress_is_given_up_and_the_engine_is_not_b
     talker, told = Talker(detail[:20], detail[20:]), list[PullProgress]()
     fake.handle(PULL, talker.answer)
 
-    with pytest.raises(ImageUnavailable, match=r"no progress for 0\.3 seconds"):
+    limits = r"no progress for 0\.3 s; .* 3600 s in all \(`apps.pull_seconds`\), and 0\.3 s without"
+    with pytest.raises(ImageServerUnavailable, match=limits):
         await engine.pull("image", told.append)
 
     assert [each.percent for each in told] == [25]
     await async_until(talker.left)
+    await engine.close()
+
+
+async def test_a_pull_that_takes_too_long_is_given_up_though_it_makes_progress(
+    fake: FakeDockerApi,
+) -> None:
+    engine = DockerEngine(url=fake.url, timeout_seconds=30, pull_seconds=0.5)
+    hung_up = asyncio.Event()
+
+    async def crawl(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        try:
+            while True:
+                await response.write(b'{"status":"Downloading","id":"a"}\r\n')
+                await asyncio.sleep(0.05)
+        finally:
+            hung_up.set()
+
+    fake.handle(PULL, crawl)
+
+    limits = r"longer than 0\.5 s; .* 0\.5 s in all \(`apps.pull_seconds`\), and 120 s without"
+    with pytest.raises(ImageServerUnavailable, match=limits):
+        await engine.pull("image", lambda _: None)
+
+    await hung_up.wait()
     await engine.close()
 
 

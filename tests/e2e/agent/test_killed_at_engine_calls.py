@@ -1,9 +1,10 @@
-"""An agent killed before and after each call that changes something at the engine.
+"""An agent killed at its calls that change something at the engine, or without their answers.
 
-Each operation is run twice without a kill, then once for each kill at a call that both runs made. A
-test run takes the kills after the last call and after every second one before it;
-``ROLLCALL_KILLS_AT_CALLS=all`` takes those before and after each call.
-``ROLLCALL_OPERATION=rebuild`` takes only the operations with that in their names.
+Each operation is run twice without a fault, then once for each fault at a call that both runs made.
+A test run takes the kills after the last call and after every second one before it, and at each
+call an answer that is lost or comes after the time limit, in turns. ``ROLLCALL_FAULTS=all`` takes
+all four faults at each call. ``ROLLCALL_OPERATION=rebuild`` takes only the operations with that in
+their names.
 """
 
 import asyncio
@@ -23,7 +24,13 @@ import pytest
 from dev.images import build
 from tests.support.agent.image_registry import PASSWORD, USER, ImageRegistry, image_registry
 from tests.support.agent.in_process import without_adoption
-from tests.support.agent.kills.engine_proxy import MOMENTS, Call, EngineProxy, Kill
+from tests.support.agent.kills.engine_proxy import (
+    ANSWERS,
+    KILLS,
+    Call,
+    EngineProxy,
+    Fault,
+)
 from tests.support.agent.kills.host import KilledHost, KilledHosts
 from tests.support.agent.kills.operations import OPERATIONS
 from tests.support.agent.kills.subject import AppImages, image_id
@@ -32,9 +39,13 @@ from tests.support.daemons import Daemons, FreePort
 pytestmark = [pytest.mark.real("docker-registry"), pytest.mark.timeout(1800)]
 
 LOG = logging.getLogger(__name__)
-ALL = os.environ.get("ROLLCALL_KILLS_AT_CALLS") == "all"
+ALL = os.environ.get("ROLLCALL_FAULTS") == "all"
 ONLY = os.environ.get("ROLLCALL_OPERATION", "")
-HOSTS = 4
+HOSTS = 8
+# A late answer takes so long. An engine under eight agents may not need as long for any call.
+TIMEOUT_SECONDS = 6
+# A pull has limits of its own, and may take long.
+PULL = "POST /images/create"
 FIRST_PORT, PORTS_OF_A_HOST = 30_000, 100
 # Sufficient for the agent, which sets the hash of one user.
 CHPASSWD = b"""#!/bin/sh
@@ -50,32 +61,37 @@ CRASHING_LATER = """\
 FROM {base}
 CMD ["/bin/sh", "-c", "while [ ! -s /etc/shadow ]; do sleep 0.05; done; sleep 0.3; exit 3"]
 """
-TABLE_HEAD = ("| operation | changing calls | kills | done | as before |", "| --- " * 5 + "|")
+TABLE_HEAD = (
+    "| operation | changing calls | kills | answers lost or late | done | as before |",
+    "| --- " * 6 + "|",
+)
 
 
 @dataclass(frozen=True)
 class OperationRuns:
-    """The runs of one operation: the calls of its runs without a kill, and a run for each kill."""
+    """The runs of one operation: the calls of those without a fault, and a run for each fault."""
 
     name: str
     calls: list[Call]
-    killed: dict[Kill, Future[str]]
+    faulty: dict[Fault, Future[str]]
 
     def failures(self) -> list[str]:
         """Return a description of each run that failed."""
         return [
-            f"{self.name}, killed {kill.moment} {kill.call}: {error!r}"
-            for kill, run in self.killed.items()
+            f"{self.name}, {fault.moment} {fault.call}: {error!r}"
+            for fault, run in self.faulty.items()
             if (error := run.exception()) is not None
         ]
 
     def row(self) -> str:
         """Return the operation's row of the table."""
-        outcomes = Counter(run.result() for run in self.killed.values() if run.exception() is None)
+        outcomes = Counter(run.result() for run in self.faulty.values() if run.exception() is None)
+        kills = sum(fault.moment in KILLS for fault in self.faulty)
         cells = (
             self.name,
             len(self.calls),
-            len(self.killed),
+            kills,
+            len(self.faulty) - kills,
             outcomes["done"],
             outcomes["as before"],
         )
@@ -138,7 +154,11 @@ def hosts(
             asyncio.run(without_adoption(folder / str(number)))
             first = FIRST_PORT + number * PORTS_OF_A_HOST
             agent = daemons.agent(
-                docker={"url": proxy.url, "registries": [login]},
+                docker={
+                    "url": proxy.url,
+                    "timeout_seconds": TIMEOUT_SECONDS,
+                    "registries": [login],
+                },
                 store=f"sqlite:///{folder / str(number) / 'agent.db'}",
                 apps={"ports": f"{first}-{first + PORTS_OF_A_HOST - 1}", "stop_seconds": 1},
             )
@@ -147,14 +167,20 @@ def hosts(
         yield stack.enter_context(KilledHosts(hosts))
 
 
-def kills_at(calls: list[Call]) -> list[Kill]:
-    """List the kills at these calls."""
+def faults_at(calls: list[Call]) -> list[Fault]:
+    """List the faults at these calls."""
+    answers = [
+        Fault(call, moment)
+        for number, call in enumerate(calls)
+        for moment in (ANSWERS if ALL else ANSWERS[number % 2 :][:1])
+        if (moment, call.name) != ("late", PULL)
+    ]
     if not ALL:
-        return [Kill(call, "after") for call in calls[::-2]]
-    return [Kill(call, moment) for call in calls for moment in MOMENTS]
+        return [*(Fault(call, "after") for call in calls[::-2]), *answers]
+    return [*(Fault(call, moment) for call in calls for moment in KILLS), *answers]
 
 
-def test_an_agent_killed_at_any_call_to_the_engine_has_changed_all_or_nothing(
+def test_an_agent_killed_or_left_without_an_answer_at_any_call_has_changed_all_or_nothing(
     hosts: KilledHosts,
 ) -> None:
     operations = [each for each in OPERATIONS if ONLY in each.name]
@@ -168,8 +194,10 @@ def test_an_agent_killed_at_any_call_to_the_engine_has_changed_all_or_nothing(
             # The engine's answers decide on a few calls, such as a command in an app that crashes.
             calls := [call for call in first.result() if call in second.result()],
             {
-                kill: hosts.submit(partial(KilledHost.run_killed, operation=operation, kill=kill))
-                for kill in kills_at(calls)
+                fault: hosts.submit(
+                    partial(KilledHost.run_with_fault, operation=operation, fault=fault)
+                )
+                for fault in faults_at(calls)
             },
         )
         for operation, (first, second) in zip(operations, whole, strict=True)

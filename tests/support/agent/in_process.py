@@ -134,6 +134,7 @@ async def in_process_agent(
     *,
     timeout_seconds: float = 30,
     logins: tuple[ImageRegistryLogin, ...] = (),
+    pull_seconds: float = 3600,
     pull_idle_seconds: float = 120,
     adopt: bool = False,
     keep: bool = False,
@@ -150,6 +151,7 @@ async def in_process_agent(
             url=engine_url,
             timeout_seconds=timeout_seconds,
             logins=logins,
+            pull_seconds=pull_seconds,
             pull_idle_seconds=pull_idle_seconds,
         ),
         defaults=replace(DEFAULTS, **defaults),
@@ -197,10 +199,11 @@ async def _served(apps: Apps, log: Any) -> AsyncIterator[str]:
         status_by_error=STATUS_BY_ERROR,
         metrics=metrics,
         request_metrics=RequestMetrics(metrics),
+        unavailable_reason=apps.problem,
         swagger="swagger: '2.0'",
         log=log,
     )
-    app.on_shutdown.append(api.end_streams)
+    app.on_shutdown.append(api.end_long_requests)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=5)
     await runner.setup()
     try:

@@ -111,7 +111,7 @@ async def test_a_rebuild_pulls_what_is_new_and_an_image_without_it_stays_as_it_i
         docker_client.remove_image(f"{image}:latest", force=True)
 
 
-async def test_a_rebuild_that_cannot_pull_is_404_and_the_app_stays_as_it_was(
+async def test_a_rebuild_whose_server_is_down_is_502_and_the_app_stays_as_it_was(
     tmp_path: Path,
     engine_url: str,
     free_port: FreePort,
@@ -129,8 +129,9 @@ async def test_a_rebuild_that_cannot_pull_is_404_and_the_app_stays_as_it_was(
             rebuilt = await agent.ask("PUT", f"/{record['name']}/rebuild")
             updated = await agent.ask("PUT", f"/{record['name']}", {"env": {"A": "1"}})
 
-            assert rebuilt.status == 404
+            assert rebuilt.status == 502
             assert "refused" in rebuilt.json["message"]
+            assert "`pull: never`" in rebuilt.json["message"]
             # An update needs no newer image, so the one that is here does.
             assert updated.status == 200
             assert updated.json["env"] == {"A": "1"}

@@ -1,6 +1,7 @@
 """Creating an app: all of it, or nothing of it."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -185,14 +186,34 @@ async def test_equal_ports_are_refused(agent: InProcessAgent, busybox_image: str
     assert "distinct" in answer.json["message"]
 
 
-async def test_an_image_that_cannot_be_had_is_404_and_leaves_nothing(
+async def test_the_environment_holds_no_proxies_of_the_agents_user(
+    tmp_path: Path,
+    engine_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    docker_client: docker.APIClient,
+    busybox_image: str,
+) -> None:
+    proxies = {"default": {"httpProxy": "http://user:s3cret@proxy.test:3128"}}
+    (tmp_path / "config.json").write_text(json.dumps({"proxies": proxies}))
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+
+    async with in_process_agent(tmp_path / "agent", engine_url) as agent:
+        record = await agent.create(busybox_image, env={"A": "1"})
+        inspected = docker_client.inspect_container(record["container_id"])
+
+    environment = inspected["Config"]["Env"]
+    assert "A=1" in environment
+    assert "proxy" not in str(environment).lower()
+
+
+async def test_an_image_whose_server_cannot_be_reached_is_502_and_leaves_nothing(
     agent: InProcessAgent, docker_client: docker.APIClient
 ) -> None:
     name = agent.name()
 
     answer = await agent.ask("POST", "", {"name": name, "image": "127.0.0.1:1/nowhere"})
 
-    assert answer.status == 404
+    assert answer.status == 502
     assert "127.0.0.1:1" in answer.json["message"]
     assert (await agent.ask("GET", f"/{name}")).status == 404
     assert not docker_client.volumes(filters={"name": f"rollcall-{name}"})["Volumes"]

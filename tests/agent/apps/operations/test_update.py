@@ -86,7 +86,7 @@ async def test_an_empty_update_changes_nothing(agent: InProcessAgent, busybox_im
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("ssh_port", 0),
+        ("ssh_port", -1),
         ("http_port", 70000),
         ("memory", 5),
         ("memory", None),

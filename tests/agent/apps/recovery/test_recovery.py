@@ -18,7 +18,7 @@ from structlog.testing import LogCapture
 
 from agent.apps import NewApp
 from agent.apps.operations.runner import Job, OperationRunner
-from agent.apps.recovery.recovery import JournalRecovery, RetrySchedule
+from agent.apps.recovery.recovery import MAX_RECOVERIES, JournalRecovery, RetrySchedule
 from agent.apps.repository import AppRepository
 from agent.engine.protocol import EngineRefused
 from agent.model import App, EntryHeader, ReplaceEntry, StopEntry
@@ -61,15 +61,16 @@ def stop_of(name: str) -> StopEntry:
 async def test_an_operation_that_ended_while_another_was_recovered_is_not_recovered_again(
     tmp_path: Path,
 ) -> None:
-    store, first, second = Store(tmp_path / "agent.db"), stop_of("first"), stop_of("second")
+    store, last = Store(tmp_path / "agent.db"), stop_of("last")
+    first = [stop_of(f"web-{number}") for number in range(MAX_RECOVERIES)]
     repository, recovered = AppRepository(store), list[str]()
     repository.load(await store.open())
-    for entry in (first, second):
+    for entry in (*first, last):
         await repository.begin(entry)
 
     async def recover(job: Job, entry: StopEntry) -> None:
         recovered.append(job.app)
-        for ended in {entry.app: entry, "second": second}.values():  # as a request would do
+        for ended in {entry.app: entry, "last": last}.values():  # as a request would do
             await repository.finish(ended, ended.target)
 
     runner = OperationRunner(
@@ -83,7 +84,7 @@ async def test_an_operation_that_ended_while_another_was_recovered_is_not_recove
     ).recover()
     await repository.close()
 
-    assert recovered == ["first"]
+    assert recovered == [each.app for each in first]
 
 
 async def test_a_pending_password_does_not_hasten_the_recovery_of_its_app(tmp_path: Path) -> None:

@@ -90,6 +90,12 @@ class FakeDockerApi:
         """Refuse new connections from now on."""
         Path(self.path).unlink()
 
+    def hang_up(self) -> None:
+        """Close all connections."""
+        for connection in self._connections:
+            if connection.transport is not None:
+                connection.transport.close()
+
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Return the next answer to a question."""
         question = f"{request.method} {PREFIX.sub('', request.path, count=1)}"

@@ -18,6 +18,7 @@ from agent.engine.protocol import (
     Image,
     ImageUnavailable,
     InspectedContainer,
+    InvalidParameter,
     NameInUse,
     ObjectNotFound,
     Process,
@@ -142,6 +143,10 @@ class FakeEngine:
     async def rename(self, container_id: str, name: str) -> None:
         async with self._step("rename"):
             container = self._find(container_id)
+            if container.name == name:
+                raise InvalidParameter(
+                    "Renaming a container with the same name as its current name"
+                )
             if any(each.name == name for each in self.state.containers.values()):
                 raise NameInUse(f"The container name {name} is already in use")
             container.name = name

@@ -1,4 +1,4 @@
-"""A proxy before the engine's socket that counts changing calls and kills the agent at one."""
+"""A proxy before the engine's socket that counts changing calls with a fault at one of them."""
 
 import asyncio
 import re
@@ -10,9 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypeAlias
 
-Moment: TypeAlias = Literal["before", "after"]
+Moment: TypeAlias = Literal["before", "after", "lost", "late"]
 
-MOMENTS: tuple[Moment, ...] = ("before", "after")
+KILLS: tuple[Moment, ...] = ("before", "after")
+ANSWERS: tuple[Moment, ...] = ("lost", "late")
 CHUNK = 65_536
 MAX_HEAD = 65_536
 END_OF_HEAD = b"\r\n\r\n"
@@ -49,11 +50,13 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Kill:
-    """A kill of the agent at a changing call.
+class Fault:
+    """A fault at a changing call of the agent.
 
-    ``before``: the call does not reach the engine. ``after``: the engine has answered completely,
-    and the agent gets nothing of the answer (of a hijacked connection: not its end).
+    ``before``: the agent is killed, and the call does not reach the engine. The engine has answered
+    completely at the three others, and the agent gets nothing of the answer (of a hijacked
+    connection: not its end). ``after``: the agent is killed. ``lost``: the connection is cut.
+    ``late``: the connection stays open until the agent closes it.
     """
 
     call: Call
@@ -62,25 +65,25 @@ class Kill:
 
 @dataclass
 class Watch:
-    """The changing calls since ``EngineProxy.watch``, and the kill that is planned.
+    """The changing calls since ``EngineProxy.watch``, and the fault that is planned.
 
     A call that is repeated until it succeeds counts once: the number of attempts depends on timing.
     """
 
-    kill: Kill | None = None
+    fault: Fault | None = None
     strike: Callable[[], None] = lambda: None
     calls: list[Call] = field(default_factory=list)
     struck: threading.Event = field(default_factory=threading.Event)
     _last: bytes = b""
 
     def count(self, name: str, request_line: bytes) -> Moment | None:
-        """Record a call; return the moment of the kill if the kill is at this call."""
+        """Record a call; return the moment of the fault if the fault is at this call."""
         if request_line == self._last:
             return None
         self._last = request_line
         call = Call(name, 1 + sum(each.name == name for each in self.calls))
         self.calls.append(call)
-        return self.kill.moment if self.kill is not None and self.kill.call == call else None
+        return self.fault.moment if self.fault is not None and self.fault.call == call else None
 
 
 def changing_call(head: bytes) -> str | None:
@@ -119,9 +122,9 @@ class EngineProxy:
         self._started = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
 
-    def watch(self, kill: Kill | None = None, strike: Callable[[], None] = lambda: None) -> Watch:
-        """Count changing calls from now on; call ``strike`` once at ``kill``."""
-        self._watch = Watch(kill, strike)
+    def watch(self, fault: Fault | None = None, strike: Callable[[], None] = lambda: None) -> Watch:
+        """Count changing calls from now on; call ``strike`` once at a ``fault`` that kills."""
+        self._watch = Watch(fault, strike)
         return self._watch
 
     async def _serve(self) -> None:
@@ -145,9 +148,10 @@ class EngineProxy:
             watch, call = self._watch, changing_call(head)
             moment = watch.count(call, head.partition(b"\r\n")[0]) if call is not None else None
             if moment != "before":
-                await self._forward(head, reader, writer, hold_back=moment == "after")
-            if moment is not None:
+                await self._forward(head, reader, writer, moment=moment)
+            if moment in KILLS:
                 watch.strike()
+            if moment is not None:
                 watch.struck.set()
 
     async def _forward(
@@ -156,7 +160,7 @@ class EngineProxy:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         *,
-        hold_back: bool,
+        moment: Moment | None,
     ) -> None:
         from_engine, to_engine = await asyncio.open_unix_connection(self._engine, limit=MAX_HEAD)
         upgrade = UPGRADE.search(head) is not None
@@ -165,9 +169,11 @@ class EngineProxy:
             upload = asyncio.create_task(_upload(reader, to_engine, half_close=upgrade))
             try:
                 if upgrade:
-                    await _pass_on_upgrade(from_engine, writer, hold_back=hold_back)
+                    await _pass_on_upgrade(from_engine, writer, hold_back=moment is not None)
                 else:
-                    await _copy(from_engine, None if hold_back else writer)
+                    await _copy(from_engine, None if moment is not None else writer)
+                if moment == "late":
+                    await asyncio.wait({upload})  # until the agent closes the connection
             finally:
                 upload.cancel()
                 await asyncio.wait({upload})

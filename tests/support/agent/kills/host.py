@@ -1,4 +1,4 @@
-"""An agent that is killed at its calls to the engine, and checks of each operation's outcome."""
+"""Faults of an agent at its calls to the engine, and checks of each operation's outcome."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -7,9 +7,10 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 import docker
+import requests
 
 from dev.waiting import until
-from tests.support.agent.kills.engine_proxy import Call, EngineProxy, Kill
+from tests.support.agent.kills.engine_proxy import Call, EngineProxy, Fault
 from tests.support.agent.kills.operations import Operation
 from tests.support.agent.kills.snapshot import Snapshot
 from tests.support.agent.kills.subject import AppImages, Subject
@@ -18,7 +19,6 @@ from tests.support.daemons import Daemon
 T = TypeVar("T")
 STRIKE_SECONDS = 120.0
 SWEEP_SECONDS = 120.0
-ACCEPTED = 202
 
 
 class KilledHost:
@@ -32,7 +32,7 @@ class KilledHost:
         self._subjects = [Subject(agent, client, images)]
 
     def run_whole(self, operation: Operation) -> list[Call]:
-        """Run an operation without a kill; return its changing calls."""
+        """Run an operation without a fault; return its changing calls."""
         subject = self._subjects[-1]
         operation.prepare(subject)
         before = subject.snapshot()
@@ -46,37 +46,36 @@ class KilledHost:
         self._proxy.watch()
         return watch.calls
 
-    def run_killed(self, operation: Operation, kill: Kill) -> str:
-        """Run an operation with a kill, restart the agent, and check the app.
+    def run_with_fault(self, operation: Operation, fault: Fault) -> str:
+        """Run an operation with a fault, restart an agent that was killed, and check the app.
 
         Returns:
             ``done`` or ``as before``: the state of the app.
 
         """
         subject = self._subjects[-1]
-        before, accepted = self._until_killed(subject, operation, kill)
-        self._agent.start()
+        before, answer = self._until_fault(subject, operation, fault)
+        if not self._agent.is_running:
+            self._agent.start()
         subject.app.settled()
         until(lambda: len(subject.app.containers()) < 2, "the sweep", within=SWEEP_SECONDS)
         after, expected = subject.snapshot(), operation.expected(subject, before)
-        undone = after == before and not accepted
+        undone = after == before and not _promised(answer)
         assert undone or after == expected, after.differences(expected)
         subject.check_changeable()
         return "as before" if after == before else "done"
 
-    def _until_killed(
-        self, subject: Subject, operation: Operation, kill: Kill
-    ) -> tuple[Snapshot, bool]:
-        """Run an operation up to the kill; return the app before, and whether 202 was answered."""
+    def _until_fault(
+        self, subject: Subject, operation: Operation, fault: Fault
+    ) -> tuple[Snapshot, requests.Response | None]:
+        """Run an operation up to the fault; return the app before, and the answer if it came."""
         operation.prepare(subject)
         before = subject.snapshot()
-        watch = self._proxy.watch(kill, self._agent.kill)
+        watch = self._proxy.watch(fault, self._agent.kill)
         answer = operation.request(subject, before)
-        accepted = answer is not None and answer.status_code == ACCEPTED
-        within = STRIKE_SECONDS if answer is None or accepted else 0
-        assert watch.struck.wait(within), f"the call was not made, only {watch.calls}"
+        assert watch.struck.wait(STRIKE_SECONDS), f"the call was not made, only {watch.calls}"
         self._proxy.watch()
-        return before, accepted
+        return before, answer
 
     def renew(self) -> None:
         """Continue with another app."""
@@ -126,3 +125,8 @@ class KilledHosts:
     ) -> None:
         """Cancel what has not begun, and wait for the rest."""
         self._pool.shutdown(cancel_futures=True)
+
+
+def _promised(answer: requests.Response | None) -> bool:
+    """Return whether the agent answered that the change is made, or will be."""
+    return answer is not None and answer.ok

@@ -108,7 +108,7 @@ class Subject:
     def running(self) -> None:
         """Make the app run, with a password and new content in its volume."""
         record = self.app.record()
-        if record is not None and record["container_id"] is None:
+        if record is not None and (record["container_id"] is None or record["image"] != self.tag):
             self._must("DELETE", "")
             record = None
         if record is None:

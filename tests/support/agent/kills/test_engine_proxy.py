@@ -11,7 +11,7 @@ from tests.support.agent.kills.engine_proxy import (
     END_OF_HEAD,
     Call,
     EngineProxy,
-    Kill,
+    Fault,
     changing_call,
 )
 
@@ -120,7 +120,7 @@ async def test_a_kill_before_a_call_keeps_it_from_the_engine(
 ) -> None:
     kills: list[int] = []
     second = Call("POST /containers/create", 2)
-    watch = proxy.watch(Kill(second, "before"), lambda: kills.append(len(engine.requests)))
+    watch = proxy.watch(Fault(second, "before"), lambda: kills.append(len(engine.requests)))
 
     assert await ask(proxy, CREATE) == ANSWER
     assert await ask(proxy, OTHER) == b""
@@ -139,9 +139,33 @@ async def test_a_kill_after_a_call_comes_when_the_engine_is_done_with_it(
 ) -> None:
     kills: list[int] = []
     call = Call("POST /exec/ID/start" if request_ == EXEC else "POST /containers/create", 1)
-    watch = proxy.watch(Kill(call, "after"), lambda: kills.append(len(engine.requests)))
+    watch = proxy.watch(Fault(call, "after"), lambda: kills.append(len(engine.requests)))
 
     assert await ask(proxy, request_) == answer
 
     assert watch.struck.is_set()
     assert kills == [1]
+
+
+async def test_a_lost_answer_is_a_connection_that_is_cut_when_the_engine_is_done(
+    proxy: EngineProxy, engine: FakeEngine
+) -> None:
+    watch = proxy.watch(Fault(Call("POST /containers/create", 1), "lost"))
+
+    assert await ask(proxy, CREATE) == b""
+    assert watch.struck.is_set()
+    assert len(engine.requests) == 1
+    assert await ask(proxy, CREATE) == ANSWER
+
+
+async def test_a_late_answer_is_withheld_until_the_caller_goes(
+    proxy: EngineProxy, engine: FakeEngine
+) -> None:
+    watch = proxy.watch(Fault(Call("POST /containers/create", 1), "late"))
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await ask(proxy, CREATE)
+
+    assert await asyncio.to_thread(watch.struck.wait, 30)
+    assert len(engine.requests) == 1
