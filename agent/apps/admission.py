@@ -1,5 +1,8 @@
 """Checks before an operation begins, and the choice of what was left open."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
 
 from agent.apps.defaults import AppDefaults
@@ -7,7 +10,7 @@ from agent.apps.disk import DiskGuard
 from agent.apps.errors import AppExists, NameTaken
 from agent.apps.ports import Ports
 from agent.apps.repository import AppRepository
-from agent.apps.validation import check_fits_host, check_new_app
+from agent.apps.validation import check_allowed_data, check_fits_host, check_new_app
 from agent.engine.protocol import Container, Engine
 from agent.model import App, AppChanges, NewApp, given_values, rfc3339
 
@@ -48,6 +51,7 @@ class Admission:
 
         """
         check_new_app(wanted)
+        self._check_data(given_values(wanted))
         self.check_name(wanted.name)
         host = await self._engine.info()
         self._disk_guard.check(host.data_root)
@@ -57,6 +61,9 @@ class Admission:
         app = self._complete(wanted, containers, created_at=rfc3339(now))
         check_fits_host(app, host)
         return app
+
+    def _check_data(self, values: Mapping[str, Any]) -> None:
+        check_allowed_data(values.get("data", ()), self._defaults.allowed_data)
 
     def _complete(self, wanted: NewApp, containers: list[Container], *, created_at: str) -> App:
         values = given_values(wanted)
@@ -79,7 +86,11 @@ class Admission:
             InvalidApp, PortInUse: it cannot be changed so.
 
         """
-        target = msgspec.structs.replace(app, **given_values(changes))
+        values = given_values(changes)
+        self._check_data(values)
+        target = msgspec.structs.replace(app, **values)
+        if target.image != app.image:
+            target = msgspec.structs.replace(target, image_id=None)
         check_fits_host(target, await self._engine.info())
         new_ports = {target.ssh_port, target.http_port} - {app.ssh_port, app.http_port}
         if new_ports:

@@ -7,27 +7,21 @@ from typing import Any
 
 import msgspec
 
+from agent.apps.containers.data import AGENT_LABEL, APP_LABEL, OPERATION_LABEL, mounted_volumes
 from agent.apps.defaults import AppDefaults
 from agent.apps.errors import UnfitImage
 from agent.engine.protocol import ContainerSpec, EngineInfo, Image, InspectedContainer
 from agent.model import FIELD_KINDS, App, FieldKind
 from config.address import MAX_PORT
 
-APP_LABEL = "rollcall.app"
-AGENT_LABEL = "rollcall.agent"
-OPERATION_LABEL = "rollcall.change"
 SPEC_LABEL = "rollcall.spec"
 SSH_PORT_LABEL = "rollcall.ssh_port"
 HTTP_PORT_LABEL = "rollcall.http_port"
-DATA_LABEL = "rollcall.data"
 USER_LABEL = "rollcall.user"
 
 USER_NAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
-DATA_PATH = re.compile(r"(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*){1,16}")
-MAX_DATA_PATH_LENGTH = 256
 # The engine repeats a container's labels in each list and each event.
 MAX_IMAGE_LABELS_LENGTH = 65_536
-FORBIDDEN_ROOTS = ("dev", "etc", "proc", "sys")
 # The fields of an app in the label of its container. Live ones are in the container's own settings,
 # and so are the values of `env`: the engine publishes labels in its events, so none is secret.
 LABELLED_FIELDS = (
@@ -38,6 +32,7 @@ LABELLED_FIELDS = (
     ),
     "created_at",
     "labels",
+    "volumes",
 )
 
 
@@ -48,34 +43,16 @@ class ImageHints:
     Attributes:
         ssh_port: The port in the container on which the app serves SSH.
         http_port: The port in the container on which the app serves HTTP.
-        data: Where the volume is mounted.
 
     """
 
     ssh_port: int
     http_port: int
-    data: str
-
-
-def volume_name(app: str) -> str:
-    """Return the name of the app's volume."""
-    return f"rollcall-{app}"
-
-
-def volume_labels(app: str) -> dict[str, str]:
-    """Return the labels of the app's volume, which mark it as ours."""
-    return {APP_LABEL: app}
 
 
 def is_user_name(text: str) -> bool:
     """Return whether this can be the name of a user in a container."""
     return USER_NAME.fullmatch(text) is not None
-
-
-def is_data_path(text: str) -> bool:
-    """Return whether a volume may be mounted there in a container."""
-    fits = len(text) <= MAX_DATA_PATH_LENGTH and DATA_PATH.fullmatch(text) is not None
-    return fits and text.split("/")[1] not in FORBIDDEN_ROOTS
 
 
 def password_user(labels: Mapping[str, str], default: str) -> str:
@@ -97,13 +74,11 @@ def check_image_labels(image: Image, reference: str) -> None:
 def read_hints(image: Image, defaults: AppDefaults) -> ImageHints:
     """Read an image's labels, and its only exposed port other than the SSH port."""
     ssh_port = _port(image.labels.get(SSH_PORT_LABEL)) or defaults.ssh_port
-    data = image.labels.get(DATA_LABEL, "")
     exposed = image.tcp_ports - {ssh_port}
     (only,) = exposed if len(exposed) == 1 else (None,)
     return ImageHints(
         ssh_port=ssh_port,
         http_port=_port(image.labels.get(HTTP_PORT_LABEL)) or only or defaults.http_port,
-        data=data if is_data_path(data) else defaults.data,
     )
 
 
@@ -122,12 +97,15 @@ def encode_label(app: App) -> str:
 def app_from_label(container: InspectedContainer, **fields: Any) -> App:
     """Return the app of a container: its labelled fields, its environment, and these fields.
 
+    In a label of before that field, the map of the volumes is missing; the mounts are it.
+
     Raises:
         msgspec.MsgspecError: the label cannot be read.
 
     """
     label = msgspec.json.decode(container.labels.get(SPEC_LABEL, ""), type=dict[str, Any])
     values = {field: label[field] for field in LABELLED_FIELDS if field in label}
+    values.setdefault("volumes", dict(container.volumes))
     names = msgspec.convert(label.get("env"), tuple[str, ...])
     values["env"] = {name: container.env[name] for name in names if name in container.env}
     return msgspec.convert({**values, **fields}, App)
@@ -139,18 +117,20 @@ def build_container_spec(
     *,
     name: str,
     image: Image,
+    reference: str,
     host: EngineInfo,
     agent: str,
     defaults: AppDefaults,
 ) -> ContainerSpec:
     """Plan the container of an app, from what was asked for and nothing else.
 
-    ``operation`` and ``agent`` are the ids of the operation and the agent that make it.
+    ``operation`` and ``agent`` are the ids of the operation and the agent that make it;
+    ``reference`` is what the engine finds the image by.
     """
     hints = read_hints(image, defaults)
     return ContainerSpec(
         name=name,
-        image=app.image,
+        image=reference,
         labels={
             APP_LABEL: app.name,
             AGENT_LABEL: agent,
@@ -165,8 +145,7 @@ def build_container_spec(
         pids=defaults.pids,
         log_mib=defaults.log_mib,
         stop_seconds=defaults.stop_seconds,
-        volume=volume_name(app.name),
-        data=hints.data,
+        volumes=mounted_volumes(app, image, defaults),
         init=host.init,
         no_new_privileges=defaults.no_new_privileges,
     )

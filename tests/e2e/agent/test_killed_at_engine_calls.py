@@ -26,7 +26,7 @@ from tests.support.agent.in_process import without_adoption
 from tests.support.agent.kills.engine_proxy import MOMENTS, Call, EngineProxy, Kill
 from tests.support.agent.kills.host import KilledHost, KilledHosts
 from tests.support.agent.kills.operations import OPERATIONS
-from tests.support.agent.kills.subject import AppImages, image_id
+from tests.support.agent.kills.subject import DECLARED, AppImages, image_id
 from tests.support.daemons import Daemons, FreePort
 
 pytestmark = [pytest.mark.real("docker-registry"), pytest.mark.timeout(1800)]
@@ -44,6 +44,7 @@ GOOD = """\
 FROM {base}
 COPY . /
 ENV BUILD={build}
+VOLUME {volume}
 """
 CRASHING = 'FROM {base}\nCMD ["/bin/sh", "-c", "echo no configuration here; exit 3"]\n'
 CRASHING_LATER = """\
@@ -90,7 +91,12 @@ def images(docker_client: docker.APIClient, busybox_image: str) -> Iterator[AppI
     files = {"etc/passwd": b"root:x:0:0:root:/:/bin/sh\napp:x:1:1::/:/bin/sh\n"}
     files |= {"bin/chpasswd": CHPASSWD}
     for name in ("1", "2"):
-        build(docker_client, tags[name], GOOD.format(base=busybox_image, build=name), files)
+        build(
+            docker_client,
+            tags[name],
+            GOOD.format(base=busybox_image, build=name, volume=DECLARED),
+            files,
+        )
     build(docker_client, tags["crash"], CRASHING.format(base=tags["1"]), {})
     build(docker_client, tags["later"], CRASHING_LATER.format(base=tags["1"]), {})
     first, second = (image_id(docker_client, tags[name]) for name in ("1", "2"))
@@ -154,9 +160,16 @@ def kills_at(calls: list[Call]) -> list[Kill]:
     return [Kill(call, moment) for call in calls for moment in MOMENTS]
 
 
+def unlabelled_volumes(client: docker.APIClient) -> set[str]:
+    """Return the names of the volumes that are no app's, such as those that the engine makes."""
+    volumes = client.volumes()["Volumes"] or ()
+    return {each["Name"] for each in volumes if "rollcall.app" not in (each["Labels"] or {})}
+
+
 def test_an_agent_killed_at_any_call_to_the_engine_has_changed_all_or_nothing(
-    hosts: KilledHosts,
+    hosts: KilledHosts, docker_client: docker.APIClient
 ) -> None:
+    before = unlabelled_volumes(docker_client)
     operations = [each for each in OPERATIONS if ONLY in each.name]
     whole = [
         [hosts.submit(partial(KilledHost.run_whole, operation=each)) for _ in range(2)]
@@ -179,3 +192,4 @@ def test_an_agent_killed_at_any_call_to_the_engine_has_changed_all_or_nothing(
     rows = [each.row() for each in runs]
     LOG.warning("\n%s", "\n".join([*TABLE_HEAD, *rows]))
     assert failures == [], "\n".join(failures)
+    assert unlabelled_volumes(docker_client) == before
