@@ -74,7 +74,7 @@ async def run(configuration: AgentConfiguration, log: FilteringBoundLogger) -> N
         metrics, keyring = new_metrics(), Keyring(configuration.callers)
         reporter_group = ReporterGroup()
         apps = await stack.enter_async_context(
-            _apps(configuration, reporter_group.request_report, log)
+            _apps(configuration, identity.id, reporter_group.request_report, log)
         )
         await stack.enter_async_context(_registry_clients(configuration, log))
         # It ends after the listener, so that the last report holds what the last requests change.
@@ -126,7 +126,10 @@ def _reload(
 
 
 def _apps(
-    configuration: AgentConfiguration, on_change: Callable[[], None], log: FilteringBoundLogger
+    configuration: AgentConfiguration,
+    identity: str,
+    on_change: Callable[[], None],
+    log: FilteringBoundLogger,
 ) -> AbstractAsyncContextManager[Apps]:
     docker = configuration.settings.docker
     return open_apps(
@@ -137,6 +140,7 @@ def _apps(
             logins=configuration.logins(),
             pull_seconds=configuration.settings.apps.pull_seconds,
         ),
+        identity=identity,
         defaults=configuration.app_defaults(),
         log=log,
         on_change=on_change,

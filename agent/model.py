@@ -52,6 +52,7 @@ class AppSpec(msgspec.Struct, frozen=True, kw_only=True):
         stop_seconds: The time between the request to end and the kill, None: as is configured.
         pull: When the image is pulled: ``always`` where the app is created, rebuilt or gets another
             image; ``missing``, where it is not on the host, and for a rebuild; ``never``.
+        data: The paths in the container that keep their files. Empty: those that the image names.
 
     """
 
@@ -68,6 +69,7 @@ class AppSpec(msgspec.Struct, frozen=True, kw_only=True):
     http_target: Annotated[int | None, FieldKind.REPLACING] = None
     stop_seconds: Annotated[StopSeconds | None, FieldKind.METADATA] = None
     pull: Annotated[PullPolicy, FieldKind.METADATA] = "always"
+    data: Annotated[tuple[str, ...], FieldKind.REPLACING, msgspec.Meta(max_length=16)] = ()
 
 
 _TYPES = get_type_hints(AppSpec, include_extras=True)
@@ -129,6 +131,9 @@ class App(AppSpec, frozen=True, kw_only=True):
         labels: Its labels, ``key:value``.
         desired: Whether it should run.
         container_id: Its container, None before the first one is made.
+        image_id: The image that it runs, None if its next container may be made of another one.
+        volumes: The volume of each path that has one, mounted now or not. Empty: none was made, or
+            a version of before this field made the container, whose mounts tell.
         password: The crypt hash of the password of its user.
         password_pending: The container does not have the password yet.
         failed: Its creation in the background failed.
@@ -140,6 +145,8 @@ class App(AppSpec, frozen=True, kw_only=True):
     labels: tuple[str, ...] = ()
     desired: DesiredState = "running"
     container_id: str | None = None
+    image_id: str | None = None
+    volumes: dict[str, str] = {}
     password: str | None = None
     password_pending: bool = False
     failed: bool = False
@@ -192,10 +199,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
 
 
 class CreateEntry(Entry, frozen=True, kw_only=True, tag="create"):
-    """An app is being created. ``new_volume``: the operation made the volume."""
+    """An app is being created. ``new_volumes`` names those that the operation makes."""
 
     target: App
-    new_volume: bool = False
+    new_volumes: tuple[str, ...] = ()
 
 
 class ReplaceEntry(Entry, frozen=True, kw_only=True, tag="replace"):
@@ -207,14 +214,14 @@ class ReplaceEntry(Entry, frozen=True, kw_only=True, tag="replace"):
         before: The app as it was.
         target: The app as it shall be.
         was_running: The old container was up.
-        new_volume: The operation made the volume.
+        new_volumes: The names of the volumes that the operation makes.
 
     """
 
     before: App
     target: App
     was_running: bool = False
-    new_volume: bool = False
+    new_volumes: tuple[str, ...] = ()
 
 
 class ReplacedEntry(Entry, frozen=True, kw_only=True, tag="replaced"):
@@ -247,10 +254,18 @@ class StopEntry(Entry, frozen=True, kw_only=True, tag="stop"):
 
 
 class DeleteEntry(Entry, frozen=True, kw_only=True, tag="delete"):
-    """An app is being deleted. ``keep_data``: its volume stays."""
+    """An app is being deleted.
+
+    Attributes:
+        before: The app as it was.
+        keep_data: Its volumes stay, and so does the map of ``before``.
+        volumes: The names of the volumes to remove.
+
+    """
 
     before: App
     keep_data: bool = False
+    volumes: tuple[str, ...] = ()
 
 
 class PasswordEntry(Entry, frozen=True, kw_only=True, tag="password"):

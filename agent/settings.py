@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from agent.apps import AppDefaults, is_data_path, is_user_name
+from agent.apps import AppDefaults, is_data_path, is_path, is_user_name
 from agent.engine import ImageRegistryLogin
 from agent.reporting.connections import RegistryConnection
 from agent.reporting.facts import host_facts, system_hostname
@@ -144,6 +144,7 @@ class AgentConfiguration:
             ssh_port=apps.ssh_port,
             http_port=apps.http_port,
             data=apps.data,
+            allowed_data=apps.allowed_data,
             ssh_user=apps.ssh_user,
             stop_seconds=apps.stop_seconds,
             allow_command=apps.allow_command,
@@ -181,6 +182,12 @@ def _apps_mistakes(apps: AppsSettings) -> Iterator[str]:
         yield f"apps.bind: `{apps.bind}` is no address; write such as 0.0.0.0 or 127.0.0.1"
     if not is_data_path(apps.data):
         yield f"apps.data: `{apps.data}` is no place for a volume; write such as /srv"
+    for index, path in enumerate(apps.allowed_data):
+        if path != "/" and not is_path(path):
+            yield (
+                f"apps.allowed_data[{index}]: `{path}` is no absolute path in normal form; write"
+                " such as /var/lib"
+            )
     if not is_user_name(apps.ssh_user):
         yield f"apps.ssh_user: `{apps.ssh_user}` is no user's name; write such as app"
 

@@ -88,6 +88,7 @@ class AppsSettings(Settings, frozen=True, kw_only=True):
     ssh_port: PortNumber = 22
     http_port: PortNumber = 8000
     data: str = "/srv"
+    allowed_data: tuple[str, ...] = ("/",)
     ssh_user: str = "app"
     stop_seconds: Annotated[int, msgspec.Meta(ge=0)] = 10
     pull_seconds: Seconds = 3600

@@ -1,5 +1,8 @@
 """Checks before an operation begins, and the choice of what was left open."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
 
 from agent.apps.defaults import AppDefaults
@@ -7,7 +10,12 @@ from agent.apps.disk import DiskGuard
 from agent.apps.errors import AppExists, NameTaken
 from agent.apps.ports import Ports
 from agent.apps.repository import AppRepository
-from agent.apps.validation import check_allowed_command, check_fits_host, check_new_app
+from agent.apps.validation import (
+    check_allowed_command,
+    check_allowed_data,
+    check_fits_host,
+    check_new_app,
+)
 from agent.engine.protocol import Container, Engine
 from agent.model import App, AppChanges, NewApp, given_values, rfc3339
 
@@ -48,7 +56,7 @@ class Admission:
 
         """
         check_new_app(wanted)
-        self._check_command(given_values(wanted).get("command", ()))
+        self._check_allowed(given_values(wanted))
         self.check_name(wanted.name)
         host = await self._engine.info()
         self._disk_guard.check(host.data_root)
@@ -58,6 +66,10 @@ class Admission:
         app = self._complete(wanted, containers, created_at=rfc3339(now))
         check_fits_host(app, host)
         return app
+
+    def _check_allowed(self, values: Mapping[str, Any]) -> None:
+        check_allowed_command(values.get("command", ()), allowed=self._defaults.allow_command)
+        check_allowed_data(values.get("data", ()), self._defaults.allowed_data)
 
     def _complete(self, wanted: NewApp, containers: list[Container], *, created_at: str) -> App:
         values = given_values(wanted)
@@ -80,9 +92,12 @@ class Admission:
             InvalidApp, PortInUse: it cannot be changed so.
 
         """
-        target = msgspec.structs.replace(app, **given_values(changes))
-        if target.command != app.command:
-            self._check_command(target.command)
+        values = given_values(changes)
+        changed = {name: value for name, value in values.items() if value != getattr(app, name)}
+        self._check_allowed(changed)
+        target = msgspec.structs.replace(app, **values)
+        if target.image != app.image:
+            target = msgspec.structs.replace(target, image_id=None)
         check_fits_host(target, await self._engine.info())
         new_ports = {target.ssh_port, target.http_port} - {app.ssh_port, app.http_port}
         if new_ports:
@@ -90,9 +105,6 @@ class Admission:
             for port in sorted(new_ports):
                 self._ports.check(app.name, port, containers, container.id if container else None)
         return target
-
-    def _check_command(self, command: tuple[str, ...]) -> None:
-        check_allowed_command(command, allowed=self._defaults.allow_command)
 
     async def check_disk(self) -> None:
         """Refuse to add data while a disk is nearly full; DiskFull."""

@@ -41,6 +41,7 @@ async def open_apps(
     *,
     store: Store,
     engine: Engine,
+    identity: str,
     defaults: AppDefaults,
     log: FilteringBoundLogger,
     on_change: Callable[[], None],
@@ -52,8 +53,9 @@ async def open_apps(
     At the end, wait for operations ``drain_seconds`` at most; those that are interrupted are
     recovered at the next start. The store and the engine are closed.
 
-    ``on_change`` is called after each change of the apps, their labels or their states, those made
-    by others included, and when the engine goes or comes. ``clock`` returns Unix time.
+    ``identity`` is the agent's, which outlives its database. ``on_change`` is called after each
+    change of the apps, their labels or their states, those made by others included, and when the
+    engine goes or comes. ``clock`` returns Unix time.
 
     Raises:
         StoreUnusable: the database cannot be used, and was left as it is.
@@ -61,7 +63,9 @@ async def open_apps(
     """
     repository = AppRepository(store)
     repository.load(await store.open())
-    volumes = Volumes(engine=engine, repository=repository, log=log)
+    volumes = Volumes(
+        engine=engine, repository=repository, identity=identity, defaults=defaults, log=log
+    )
     containers = ContainerManager(
         engine=engine, repository=repository, volumes=volumes, defaults=defaults, log=log
     )

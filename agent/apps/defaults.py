@@ -14,7 +14,8 @@ class AppDefaults:
         bind: The host's address on which ports are published.
         ssh_port: The SSH port in a container.
         http_port: The HTTP port in a container.
-        data: Where the app's volume is mounted.
+        data: The path that keeps its files where neither the app nor its image names any.
+        allowed_data: The paths at or below which an app may ask for volumes.
         ssh_user: The user whose password is set.
         stop_seconds: The time between the request to end and the kill.
         allow_command: Whether an app may say what its container runs.
@@ -35,6 +36,7 @@ class AppDefaults:
     ssh_port: int = 22
     http_port: int = 8000
     data: str = "/srv"
+    allowed_data: tuple[str, ...] = ("/",)
     ssh_user: str = "app"
     stop_seconds: int = 10
     allow_command: bool = True

@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 
 from agent.apps import views
-from agent.apps.containers.spec import APP_LABEL
+from agent.apps.containers.data import APP_LABEL
 from agent.apps.errors import AppNotRunning
 from agent.apps.operations.runner import OperationRunner
 from agent.apps.repository import AppRepository

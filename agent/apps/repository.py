@@ -20,6 +20,7 @@ class AppRepository:
         self._entries: dict[str, JournalEntry] = {}
         self._being_written: dict[str, App] = {}
         self._undone: set[str] = set()
+        self._kept_data: dict[str, dict[str, str]] = {}
         self.agent = ""
         self.adopted = True
 
@@ -29,6 +30,7 @@ class AppRepository:
         self._apps = {app.name: app for app in stored.apps}
         self._entries = {entry.app: entry for entry in stored.entries}
         self._undone = set(stored.undone)
+        self._kept_data = dict(stored.kept_data)
 
     def get(self, name: str) -> App:
         """Return an app, a new one from the beginning of its creation; AppNotFound."""
@@ -66,6 +68,10 @@ class AppRepository:
         """Return whether containers that the operation of this id made are orphans."""
         return operation in self._undone
 
+    def kept_data(self, name: str) -> dict[str, str]:
+        """Return the volumes, by path, that the deleted app of this name has left."""
+        return self._kept_data.get(name, {})
+
     def port_holder(self, port: int, *, other_than: str) -> str | None:
         """Return which other app has a port of the host, or is about to get it."""
         for app in self._port_holders():
@@ -100,14 +106,22 @@ class AppRepository:
         self._entries[entry.app] = entry
 
     async def finish(
-        self, entry: JournalEntry, app: App | None, *, undone: str | None = None
+        self,
+        entry: JournalEntry,
+        app: App | None,
+        *,
+        undone: str | None = None,
+        kept_data: dict[str, str] | None = None,
     ) -> None:
         """Remove an entry and put the app as it is now, None if it is gone.
 
         ``undone`` is the id of an operation whose containers are orphans from now on: this one, if
-        it failed, or the one that made a container which is still to be removed.
+        it failed, or the one that made a container which is still to be removed. ``kept_data`` are
+        the volumes, by path, that a deleted app leaves; empty, they belong to an app again.
         """
-        await self._store.finish(entry, app, undone=undone)
+        await self._store.finish(entry, app, undone=undone, kept_data=kept_data)
+        if kept_data is not None:
+            self._kept_data[entry.app] = kept_data
         if undone is not None:
             self._undone.add(undone)
         self._entries.pop(entry.app, None)

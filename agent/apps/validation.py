@@ -1,7 +1,7 @@
 """Which values the fields of an app, its labels and its name may have."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,13 @@ MAX_ENV_BYTES = 32_768
 # The engine repeats the command in each list.
 MAX_COMMAND_BYTES = 8192
 PORT_FIELDS = ("ssh_port", "http_port", "ssh_target", "http_target")
+# An absolute path in normal form, below the root.
+PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|\Z))[^/\x00-\x1f\x7f-\x9f]+)+")
+MAX_PATH_LENGTH = 256
+MAX_PATH_PART_BYTES = 255
+# The engine mounts its own there, and /etc holds the password.
+ENGINES_PATHS = ("/dev", "/proc", "/sys")
+FORBIDDEN_PATHS = ("/etc",)
 MAX_LABEL_LENGTH = 1024
 MAX_APP_LABELS = 1024
 MIN_MEMORY_MIB = 6
@@ -56,10 +63,33 @@ def _check_fields(values: Mapping[str, Any]) -> None:
         **{field: partial(_check_port, field) for field in PORT_FIELDS},
         "env": _check_env,
         "command": _check_command,
+        "data": _check_data,
     }
     for field, check in checks.items():
         if field in values:
             check(values[field])
+
+
+def is_path(text: str) -> bool:
+    """Return whether this is an absolute path in normal form, other than ``/``."""
+    parts = text.encode("utf-8", "replace").split(b"/")
+    fits = len(text) <= MAX_PATH_LENGTH and max(map(len, parts)) <= MAX_PATH_PART_BYTES
+    return fits and PATH.fullmatch(text) is not None
+
+
+def is_below(path: str, prefixes: Collection[str]) -> bool:
+    """Return whether a path is one of these, or in one of them."""
+    return any(each in ("/", path) or path.startswith(f"{each}/") for each in prefixes)
+
+
+def check_allowed_data(data: Collection[str], allowed: Collection[str]) -> None:
+    """Refuse paths that are below none of the allowed ones; InvalidApp."""
+    for path in data:
+        if not is_below(path, allowed):
+            places = " ".join(allowed) or "nothing"
+            raise InvalidApp(
+                f"`data` holds {excerpt(path)}; `apps.allowed_data` of this agent allows {places}"
+            )
 
 
 def check_fits_host(app: App, host: EngineInfo) -> None:
@@ -134,3 +164,16 @@ def _check_env(env: dict[str, str]) -> None:
         size += len(key) + len(value.encode())
     if size > MAX_ENV_BYTES:
         raise InvalidApp(f"`env` is larger than {MAX_ENV_BYTES} bytes")
+
+
+def _check_data(data: tuple[str, ...]) -> None:
+    for path in data:
+        if not is_path(path):
+            raise InvalidApp(
+                f"`data` holds {excerpt(path)}; write an absolute path in normal form, such as"
+                f" /var/lib/app, of at most {MAX_PATH_LENGTH} characters"
+            )
+        if path in FORBIDDEN_PATHS or is_below(path, ENGINES_PATHS):
+            raise InvalidApp(f"`data` holds {excerpt(path)}, where no volume can be mounted")
+        if data.count(path) > 1:
+            raise InvalidApp(f"`data` holds {excerpt(path)} twice")

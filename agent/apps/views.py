@@ -53,6 +53,7 @@ class AppView(AppSpec, frozen=True, kw_only=True):
     labels: tuple[str, ...]
     state: str
     desired: str
+    volumes: dict[str, str]
     container_id: str | None
     image_id: str | None
     created_at: str
@@ -101,6 +102,7 @@ def _view(
         labels=app.labels,
         state=_state(app, container, operation),
         desired=app.desired,
+        volumes=app.volumes,
         container_id=container.id if container else None,
         image_id=container.image_id if container else None,
         created_at=app.created_at,

@@ -48,6 +48,7 @@ class Config(Answer):
     labels: dict[str, str] | None = None
     env: list[str] | None = None
     exposed_ports: dict[str, Any] | None = None
+    volumes: dict[str, Any] | None = None
 
 
 class Binding(Answer):
@@ -61,6 +62,14 @@ class HostConfig(Answer):
 
     cpu_quota: int = 0
     memory: int = 0
+
+
+class Mount(Answer):
+    """What is mounted in a container; only a volume has a name."""
+
+    destination: str
+    type: str = ""
+    name: str = ""
 
 
 class NetworkSettings(Answer):
@@ -81,6 +90,7 @@ class Inspected(Answer):
     config: Config
     host_config: HostConfig
     network_settings: NetworkSettings
+    mounts: list[Mount] | None = None
 
 
 class Info(Answer):
@@ -109,7 +119,14 @@ class Image(Answer):
 class Volume(Answer):
     """The inspection of a volume."""
 
+    name: str = ""
     labels: dict[str, str] | None = None
+
+
+class Volumes(Answer):
+    """A list of volumes."""
+
+    volumes: list[Volume] | None = None
 
 
 class Top(Answer):

@@ -150,7 +150,7 @@ class DockerEngine:
             while time.monotonic() < deadline:
                 try:
                     await self._commands.call(
-                        lambda client: client.remove_container(container_id, v=True, force=True)
+                        lambda client: client.remove_container(container_id, v=False, force=True)
                     )
                 except EngineConflict:
                     await asyncio.sleep(POLL_SECONDS)
@@ -226,6 +226,11 @@ class DockerEngine:
             return await self._client.get(f"/volumes/{name}", models.volume_labels)
         except ObjectNotFound:
             return None
+
+    async def volumes(self, *, label: str) -> Mapping[str, Mapping[str, str]]:
+        """List volumes in any state, used or not."""
+        query = {"filters": _json({"label": [label]})}
+        return await self._client.get("/volumes", models.volumes, query=query)
 
     async def volume_users(self, name: str) -> list[Container]:
         """List the containers that a volume is mounted in."""

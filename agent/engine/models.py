@@ -1,6 +1,7 @@
 """Converts the engine's responses to the agent's models, and its container spec to docker-py's."""
 
 import io
+import posixpath
 import re
 import tarfile
 from collections.abc import Mapping
@@ -42,6 +43,7 @@ _INSPECTED = msgspec.json.Decoder(answers.Inspected)
 _INFO = msgspec.json.Decoder(answers.Info)
 _IMAGE = msgspec.json.Decoder(answers.Image)
 _VOLUME = msgspec.json.Decoder(answers.Volume)
+_VOLUMES = msgspec.json.Decoder(answers.Volumes)
 _TOP = msgspec.json.Decoder(answers.Top)
 _EVENT = msgspec.json.Decoder(answers.Event)
 _READ = msgspec.json.Decoder(answers.Read)
@@ -112,6 +114,9 @@ def inspected(answer: bytes) -> InspectedContainer:
         cpu=host.cpu_quota * 100 // PERIOD,
         memory=host.memory // MIB,
         created_at=_time(entry.created),
+        volumes={
+            mount.destination: mount.name for mount in entry.mounts or () if mount.type == "volume"
+        },
     )
 
 
@@ -149,6 +154,7 @@ def image(answer: bytes, reference: str) -> Image:
         tcp_ports=frozenset(filter(None, map(_tcp_port, config.exposed_ports or ()))),
         env=_environment(config.env),
         local=not came_from_registry(reference, entry.repo_digests or ()),
+        volumes=frozenset(filter(None, map(_volume_path, config.volumes or ()))),
         # The containerd image store names an image by the digest of its manifest, which it also
         # gives to images that were built here; the older one, by the digest of its configuration.
         may_be_local=not names_server(reference)
@@ -161,9 +167,20 @@ def _tcp_port(exposed: str) -> int | None:
     return number if 1 <= number <= MAX_PORT else None
 
 
+def _volume_path(declared: str) -> str | None:
+    # The engine itself mounts an image's volume at the normal form of its path.
+    path = posixpath.normpath(f"/{declared.lstrip('/')}") if declared.startswith("/") else "/"
+    return path if path != "/" else None
+
+
 def volume_labels(answer: bytes) -> dict[str, str]:
     """Return the labels of a volume."""
     return _VOLUME.decode(answer).labels or {}
+
+
+def volumes(answer: bytes) -> dict[str, dict[str, str]]:
+    """Return the labels of volumes by the name of each."""
+    return {each.name: each.labels or {} for each in _VOLUMES.decode(answer).volumes or ()}
 
 
 def processes(answer: bytes) -> list[Process]:
@@ -270,7 +287,10 @@ def host_options(spec: ContainerSpec) -> dict[str, Any]:
             "Type": "json-file",
             "Config": {"max-size": f"{spec.log_mib * 512}k", "max-file": "2"},
         },
-        "mounts": [{"Type": "volume", "Source": spec.volume, "Target": spec.data}],
+        "mounts": [
+            {"Type": "volume", "Source": volume, "Target": path}
+            for path, volume in sorted(spec.volumes.items())
+        ],
     }
 
 

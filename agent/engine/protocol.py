@@ -104,6 +104,7 @@ class InspectedContainer(Container, frozen=True, kw_only=True):
     """A container as only an inspect shows it.
 
     Times are RFC 3339, None where unknown. ``cpu`` is in percent of a core, ``memory`` in MiB.
+    ``volumes`` are the names of the volumes that are mounted in it, by path.
     """
 
     started_at: str | None
@@ -116,6 +117,7 @@ class InspectedContainer(Container, frozen=True, kw_only=True):
     cpu: int
     memory: int
     created_at: str | None = None
+    volumes: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,8 +125,8 @@ class ContainerSpec:
     """A container to be.
 
     ``cpu`` is in percent of a core, ``memory`` and ``log_mib`` in MiB, ``pids`` a number of
-    processes. ``ports`` are pairs: of the container, and of the host. An empty ``command`` is the
-    image's own.
+    processes. ``ports`` are pairs: of the container, and of the host. ``volumes`` are the names of
+    volumes by the path where each is mounted. An empty ``command`` is the image's own.
     """
 
     name: str
@@ -138,8 +140,7 @@ class ContainerSpec:
     pids: int
     log_mib: int
     stop_seconds: int
-    volume: str
-    data: str
+    volumes: Mapping[str, str]
     init: bool
     no_new_privileges: bool
     command: tuple[str, ...] = ()
@@ -151,6 +152,7 @@ class Image:
 
     ``local`` means that it came from no registry. With ``may_be_local`` that is not known: it
     names no registry, and the engine keeps images that were built here as those that were pulled.
+    ``volumes`` are the paths that the image declares as VOLUME, in normal form.
     """
 
     id: str
@@ -159,6 +161,7 @@ class Image:
     env: Mapping[str, str]
     local: bool
     may_be_local: bool = False
+    volumes: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,7 +273,7 @@ class Engine(Protocol):
         """Unpause a container."""
 
     async def remove(self, container_id: str) -> None:
-        """Remove it and its anonymous volumes; wait until it is gone."""
+        """Remove it, but no volume; wait until it is gone."""
 
     async def rename(self, container_id: str, name: str) -> None:
         """Rename it; NameInUse."""
@@ -294,6 +297,9 @@ class Engine(Protocol):
 
     async def volume_labels(self, name: str) -> Mapping[str, str] | None:
         """Return a volume's labels, None if there is no such volume."""
+
+    async def volumes(self, *, label: str) -> Mapping[str, Mapping[str, str]]:
+        """Return the labels of the volumes with the label ``KEY=VALUE``, by the volume's name."""
 
     async def volume_users(self, name: str) -> list[Container]:
         """List the containers, running or not, that a volume is mounted in."""

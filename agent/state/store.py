@@ -13,13 +13,19 @@ import msgspec
 
 from agent.engine.protocol import DiskFull
 from agent.model import App, JournalEntry
-from agent.state.migrations import CREATE_JOURNAL_TABLE, CREATE_UNDONE_TABLE, migrate
+from agent.state.migrations import (
+    CREATE_JOURNAL_TABLE,
+    CREATE_KEPT_DATA_TABLE,
+    CREATE_UNDONE_TABLE,
+    migrate,
+)
 
 T = TypeVar("T")
 Statement: TypeAlias = tuple[str, tuple[object, ...]]
 ENTRY_DECODER: msgspec.json.Decoder[JournalEntry] = msgspec.json.Decoder(JournalEntry)
+VOLUMES_DECODER = msgspec.json.Decoder(dict[str, str])
 APPLICATION_ID = 0x526F_4C41  # "RoLA"
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 INSERT_FACTS = "INSERT INTO facts VALUES ('agent', lower(hex(randomblob(8)))), ('adopted', 'no');"
 SCHEMA = f"""
 BEGIN IMMEDIATE;
@@ -28,6 +34,7 @@ CREATE TABLE apps (name TEXT PRIMARY KEY, app BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE reserve (room BLOB);
 {CREATE_UNDONE_TABLE};
+{CREATE_KEPT_DATA_TABLE};
 {INSERT_FACTS}
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
@@ -68,6 +75,7 @@ class StoredState:
         apps: All apps, by name.
         entries: The journal: operations that have not ended.
         undone: The ids of operations that were undone.
+        kept_data: The volumes, by path, that a deleted app has left, by the app's name.
 
     """
 
@@ -76,6 +84,7 @@ class StoredState:
     apps: list[App]
     entries: list[JournalEntry]
     undone: list[str]
+    kept_data: dict[str, dict[str, str]]
 
 
 class Store:
@@ -167,6 +176,7 @@ class Store:
         apps = connection.execute("SELECT app FROM apps ORDER BY name")
         entries = connection.execute("SELECT entry FROM journal ORDER BY app")
         undone = connection.execute("SELECT change FROM undone ORDER BY rowid")
+        kept = connection.execute("SELECT app, volumes FROM kept_data")
         try:
             return StoredState(
                 agent=facts["agent"],
@@ -174,6 +184,7 @@ class Store:
                 apps=[msgspec.json.decode(row[0], type=App) for row in apps],
                 entries=[ENTRY_DECODER.decode(row[0]) for row in entries],
                 undone=[row[0] for row in undone],
+                kept_data={row[0]: VOLUMES_DECODER.decode(row[1]) for row in kept},
             )
         except KeyError as error:
             raise sqlite3.DatabaseError("a fact is missing in it") from error
@@ -186,14 +197,23 @@ class Store:
         await self._write([_entry_statement(entry), *_undone_statements(undone)])
 
     async def finish(
-        self, entry: JournalEntry, app: App | None, *, undone: str | None = None
+        self,
+        entry: JournalEntry,
+        app: App | None,
+        *,
+        undone: str | None = None,
+        kept_data: dict[str, str] | None = None,
     ) -> None:
-        """Remove an entry, and write the app as it is now, or remove it; ``undone`` as in begin."""
+        """Remove an entry, and write the app as it is now, or remove it; ``undone`` as in begin.
+
+        ``kept_data`` are the volumes, by path, that the app leaves; None: as they are.
+        """
         await self._write(
             [
                 _app_statement(entry.app, app),
                 ("DELETE FROM journal WHERE app = ?", (entry.app,)),
                 *_undone_statements(undone),
+                *_kept_data_statements(entry.app, kept_data),
             ]
         )
 
@@ -264,6 +284,14 @@ def _app_statement(name: str, app: App | None) -> Statement:
     if app is None:
         return "DELETE FROM apps WHERE name = ?", (name,)
     return "REPLACE INTO apps VALUES (?, ?)", (name, msgspec.json.encode(app))
+
+
+def _kept_data_statements(app: str, volumes: dict[str, str] | None) -> list[Statement]:
+    if volumes is None:
+        return []
+    if not volumes:
+        return [("DELETE FROM kept_data WHERE app = ?", (app,))]
+    return [("REPLACE INTO kept_data VALUES (?, ?)", (app, msgspec.json.encode(volumes)))]
 
 
 def _undone_statements(operation: str | None) -> list[Statement]:

@@ -107,6 +107,11 @@ def test_without_a_configured_name_the_systems_own_is_used(tmp_path: Path) -> No
         ({"apps": {"bind": "nonsense"}}, "apps.bind: `nonsense` is no address; write such as"),
         ({"apps": {"data": "/etc"}}, "apps.data: `/etc` is no place for a volume"),
         ({"apps": {"data": "srv"}}, "apps.data: `srv` is no place for a volume"),
+        (
+            {"apps": {"allowed_data": ["/srv", "a"]}},
+            "apps.allowed_data[1]: `a` is no absolute path",
+        ),
+        ({"apps": {"allowed_data": ["/srv/"]}}, "apps.allowed_data[0]: `/srv/` is no absolute"),
         ({"apps": {"ssh_user": "a:b"}}, "apps.ssh_user: `a:b` is no user's name"),
     ],
 )

@@ -33,8 +33,8 @@ def app(docker_client: docker.APIClient) -> Iterator[str]:
     yield name
     with suppress(docker.errors.NotFound):
         docker_client.remove_container(name, force=True)
-    with suppress(docker.errors.NotFound):
-        docker_client.remove_volume(f"rollcall-{name}")
+    for volume in docker_client.volumes(filters={"label": f"rollcall.app={name}"})["Volumes"] or ():
+        docker_client.remove_volume(volume["Name"])
     with suppress(docker.errors.NotFound):
         docker_client.remove_image(f"rollcall-{name}", force=True)
 

@@ -88,6 +88,34 @@ class Images:
             return here
         return await self.present(reference)
 
+    async def of_version(
+        self,
+        reference: str,
+        image_id: str,
+        *,
+        policy: PullPolicy,
+        progress: Callable[[PullProgress], None],
+    ) -> Image:
+        """Return the image that an app runs, wherever its reference leads by now.
+
+        If it is not on this host any more, it is pulled, unless there is a new version.
+
+        Raises:
+            ImageUnavailable: it cannot be had.
+            DiskFull: there is no space for it.
+
+        """
+        here = await self._engine.image(image_id)
+        if here is not None:
+            return here
+        fetched = await self.fetch(reference, policy=policy, must_pull=False, progress=progress)
+        if fetched.id != image_id:
+            raise ImageUnavailable(
+                f"the image that the app runs ({image_id}) is not on this host any more, and"
+                f" `{reference}` is another one now; rebuild the app to take that"
+            )
+        return fetched
+
     async def present(self, reference: str) -> Image:
         """Return an image that is on this host; ImageUnavailable when it is not."""
         image = await self._engine.image(reference)

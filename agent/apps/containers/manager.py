@@ -1,22 +1,19 @@
 """Making, finding and removing the containers of apps."""
 
 from contextlib import suppress
+from dataclasses import replace
 
+import msgspec
 from structlog.typing import FilteringBoundLogger
 
-from agent.apps.containers.spec import (
-    AGENT_LABEL,
-    APP_LABEL,
-    OPERATION_LABEL,
-    build_container_spec,
-    check_image_labels,
-    stop_seconds,
-)
+from agent.apps.containers.data import AGENT_LABEL, APP_LABEL, OPERATION_LABEL
+from agent.apps.containers.spec import build_container_spec, check_image_labels, stop_seconds
 from agent.apps.containers.volumes import Volumes
 from agent.apps.defaults import AppDefaults
 from agent.apps.repository import AppRepository
 from agent.engine.protocol import (
     Container,
+    ContainerSpec,
     Engine,
     EngineRefused,
     Image,
@@ -69,36 +66,56 @@ class ContainerManager:
                 return seen if seen.state not in GONE_STATES else None
         return None
 
-    async def create(self, entry: CreateEntry | ReplaceEntry, image: Image, *, name: str) -> str:
+    async def create(
+        self, entry: CreateEntry | ReplaceEntry, image: Image, *, name: str
+    ) -> tuple[App, str]:
         """Create the container of the entry's target, beside any other that the app has.
 
-        Its volume is created first: one that the engine creates by itself would lack our label. If
-        the operation has made the container before, and the answer was lost, it is that one.
+        Its volumes are created first: one that the engine creates by itself would lack our labels.
+        If the operation has made the container before, and the answer was lost, it is that one.
 
         Returns:
-            The container's id.
+            The app with its map of volumes and its image, and the container's id.
 
         Raises:
-            NameTaken: a volume of that name is not ours.
+            NameTaken: a volume of a name that is needed is not ours.
             UnfitImage: the image cannot be used for apps.
             NameInUse: another container has the name.
 
         """
         check_image_labels(image, entry.target.image)
-        await self._volumes.create(entry)
+        app = await self._volumes.prepare(entry, image)
         spec = build_container_spec(
-            entry.target,
+            app,
             entry.id,
             name=name,
             image=image,
+            reference=app.image,
             host=await self._engine.info(),
             agent=self._repository.agent,
             defaults=self._defaults,
         )
+        container_id = await self._create(entry, spec, image)
+        return msgspec.structs.replace(app, image_id=image.id), container_id
+
+    async def _create(self, entry: JournalEntry, spec: ContainerSpec, image: Image) -> str:
+        """Create a container of this image: by the reference, or by the id if the tag has moved."""
+        by_id = replace(spec, image=image.id)
+        here = await self._engine.image(spec.image)
+        if here is None or here.id != image.id:
+            return await self._create_once(entry, by_id)
+        container_id = await self._create_once(entry, spec)
+        # The tag may have moved just now.
+        if (await self._engine.inspect(container_id)).image_id == image.id:
+            return container_id
+        await self.remove(container_id)
+        return await self._create_once(entry, by_id)
+
+    async def _create_once(self, entry: JournalEntry, spec: ContainerSpec) -> str:
         try:
             return await self._engine.create(spec)
         except NameInUse:
-            made = [each for each in await self.made_by(entry) if each.name == name]
+            made = [each for each in await self.made_by(entry) if each.name == spec.name]
             if not made:
                 raise
             return made[0].id
@@ -122,7 +139,7 @@ class ContainerManager:
             await self.remove(container.id)
 
     async def undo(self, entry: JournalEntry) -> None:
-        """Remove all that an operation made, the volume included."""
+        """Remove all that an operation made, volumes included."""
         await self.remove_made_by(entry)
         await self._volumes.undo(entry)
 

@@ -2,31 +2,24 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from agent.apps.containers.data import AGENT_LABEL, APP_LABEL, OPERATION_LABEL, mounted_volumes
 from agent.apps.containers.targets import Targets, find_targets
 from agent.apps.defaults import AppDefaults
 from agent.apps.errors import UnfitImage
 from agent.engine.protocol import ContainerSpec, EngineInfo, Image, InspectedContainer
 from agent.model import FIELD_KINDS, App, FieldKind
 
-APP_LABEL = "rollcall.app"
-AGENT_LABEL = "rollcall.agent"
-OPERATION_LABEL = "rollcall.change"
 SPEC_LABEL = "rollcall.spec"
 NOTE_LABEL = "rollcall.note"
-DATA_LABEL = "rollcall.data"
 USER_LABEL = "rollcall.user"
 
 USER_NAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
-DATA_PATH = re.compile(r"(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*){1,16}")
-MAX_DATA_PATH_LENGTH = 256
 # The engine repeats a container's labels in each list and each event.
 MAX_IMAGE_LABELS_LENGTH = 65_536
-FORBIDDEN_ROOTS = ("dev", "etc", "proc", "sys")
 # The fields of an app in the label of its container. Live ones are in the container's own settings,
 # and so are the values of `env`: the engine publishes labels in its events, so none is secret.
 LABELLED_FIELDS = (
@@ -37,40 +30,13 @@ LABELLED_FIELDS = (
     ),
     "created_at",
     "labels",
+    "volumes",
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImageHints:
-    """What an image asks for by its labels; a label that is invalid counts as missing.
-
-    Attributes:
-        data: Where the volume is mounted.
-
-    """
-
-    data: str
-
-
-def volume_name(app: str) -> str:
-    """Return the name of the app's volume."""
-    return f"rollcall-{app}"
-
-
-def volume_labels(app: str) -> dict[str, str]:
-    """Return the labels of the app's volume, which mark it as ours."""
-    return {APP_LABEL: app}
 
 
 def is_user_name(text: str) -> bool:
     """Return whether this can be the name of a user in a container."""
     return USER_NAME.fullmatch(text) is not None
-
-
-def is_data_path(text: str) -> bool:
-    """Return whether a volume may be mounted there in a container."""
-    fits = len(text) <= MAX_DATA_PATH_LENGTH and DATA_PATH.fullmatch(text) is not None
-    return fits and text.split("/")[1] not in FORBIDDEN_ROOTS
 
 
 def password_user(labels: Mapping[str, str], default: str) -> str:
@@ -89,12 +55,6 @@ def check_image_labels(image: Image, reference: str) -> None:
         )
 
 
-def read_hints(image: Image, defaults: AppDefaults) -> ImageHints:
-    """Read an image's labels."""
-    data = image.labels.get(DATA_LABEL, "")
-    return ImageHints(data=data if is_data_path(data) else defaults.data)
-
-
 def encode_label(app: App) -> str:
     """Return the label from which ``app_from_label`` reads the app."""
     values: dict[str, Any] = {field: getattr(app, field) for field in LABELLED_FIELDS}
@@ -104,12 +64,15 @@ def encode_label(app: App) -> str:
 def app_from_label(container: InspectedContainer, **fields: Any) -> App:
     """Return the app of a container: its labelled fields, its environment, and these fields.
 
+    In a label of before that field, the map of the volumes is missing; the mounts are it.
+
     Raises:
         msgspec.MsgspecError: the label cannot be read.
 
     """
     label = msgspec.json.decode(container.labels.get(SPEC_LABEL, ""), type=dict[str, Any])
     values = {field: label[field] for field in LABELLED_FIELDS if field in label}
+    values.setdefault("volumes", dict(container.volumes))
     names = msgspec.convert(label.get("env"), tuple[str, ...])
     values["env"] = {name: container.env[name] for name in names if name in container.env}
     return msgspec.convert({**values, **fields}, App)
@@ -121,19 +84,20 @@ def build_container_spec(
     *,
     name: str,
     image: Image,
+    reference: str,
     host: EngineInfo,
     agent: str,
     defaults: AppDefaults,
 ) -> ContainerSpec:
     """Plan the container of an app, from what was asked for and nothing else.
 
-    ``operation`` and ``agent`` are the ids of the operation and the agent that make it.
+    ``operation`` and ``agent`` are the ids of the operation and the agent that make it;
+    ``reference`` is what the engine finds the image by.
     """
-    hints = read_hints(image, defaults)
     targets = find_targets(app, image, defaults)
     return ContainerSpec(
         name=name,
-        image=app.image,
+        image=reference,
         labels={
             APP_LABEL: app.name,
             AGENT_LABEL: agent,
@@ -149,8 +113,7 @@ def build_container_spec(
         pids=defaults.pids,
         log_mib=defaults.log_mib,
         stop_seconds=stop_seconds(app, defaults),
-        volume=volume_name(app.name),
-        data=hints.data,
+        volumes=mounted_volumes(app, image, defaults),
         init=host.init,
         no_new_privileges=defaults.no_new_privileges,
         command=app.command,

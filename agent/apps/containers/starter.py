@@ -53,14 +53,16 @@ class ContainerStarter:
             NoSuchUser: its password cannot be set.
 
         """
-        await self._start(app, container_id)
         container = await self._engine.inspect(container_id)
+        # One that runs already may have been restarted by the engine before: that is its past.
+        restarts = container.restarts if container.state in STABLE_STATES else 0
+        await self._start(app, container_id)
         password = app.password if set_password else None
         if password is not None:
             with suppress(EngineConflict):  # it ended at once, which is found out below
                 await self._passwords.apply(container, password)
                 password = None
-        await self._wait_until_stable(app, container_id)
+        await self._wait_until_stable(app, container_id, restarts)
         if password is not None:
             await self._passwords.apply(container, password)
         return msgspec.structs.replace(
@@ -88,11 +90,11 @@ class ContainerStarter:
         which = f"port {ports[0]}" if ports else "a port"
         return PortInUse(f"{which} of app `{app.name}` is held by another: {error}")
 
-    async def _wait_until_stable(self, app: App, container_id: str) -> None:
+    async def _wait_until_stable(self, app: App, container_id: str, restarts: int) -> None:
         deadline = time.monotonic() + self._settle_seconds
         while True:
             container = await self._engine.inspect(container_id)
-            if container.state not in STABLE_STATES or container.restarts:
+            if container.state not in STABLE_STATES or container.restarts > restarts:
                 raise await self._failure(app, container)
             if time.monotonic() >= deadline:
                 return

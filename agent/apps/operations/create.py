@@ -10,7 +10,7 @@ from agent.apps.errors import AppError, OperationCancelled
 from agent.apps.operations.runner import Job
 from agent.apps.repository import AppRepository
 from agent.engine.protocol import EngineRefused, EngineUnavailable, NameInUse
-from agent.model import CreateEntry, NewApp
+from agent.model import App, CreateEntry, NewApp
 
 
 class CreateOperation:
@@ -54,16 +54,17 @@ class CreateOperation:
     async def _carry_out(
         self, job: Job, entry: CreateEntry, container_id: str | None = None
     ) -> None:
+        app = entry.target
         try:
             if container_id is None:
-                container_id = await self._make_container(job, entry)
-            app = await self._starter.start(entry.target, container_id, set_password=True)
+                app, container_id = await self._make_container(job, entry)
+            app = await self._starter.start(app, container_id, set_password=True)
         except (AppError, EngineRefused) as error:
             await self._undo(entry, error)
             raise
-        await self._repository.finish(entry, app)
+        await self._repository.finish(entry, app, kept_data={})
 
-    async def _make_container(self, job: Job, entry: CreateEntry) -> str:
+    async def _make_container(self, job: Job, entry: CreateEntry) -> tuple[App, str]:
         app = entry.target
         with job.pulling() as progress:
             image = await self._images.fetch(
@@ -78,7 +79,10 @@ class CreateOperation:
         await self._containers.undo(entry)
         failed = None
         if entry.header.background and not isinstance(error, OperationCancelled):
-            failed = msgspec.structs.replace(entry.target, failed=True, message=str(error))
+            # Volumes that were kept from before are not the failed app's: they stay without it.
+            failed = msgspec.structs.replace(
+                entry.target, volumes={}, failed=True, message=str(error)
+            )
         await self._repository.finish(entry, failed, undone=entry.id)
 
     async def recover(self, job: Job, entry: CreateEntry) -> None:
@@ -89,7 +93,9 @@ class CreateOperation:
         made = await self._containers.made_by(entry)
         running = [each for each in made if each.state in UP_STATES]
         if running:
-            await self._carry_out(job, entry, running[0].id)
+            target = msgspec.structs.replace(entry.target, image_id=running[0].image_id)
+            made_of = msgspec.structs.replace(entry, target=target)
+            await self._carry_out(job, made_of, running[0].id)
         elif entry.header.background and job.header.operation != "delete":
             await self._containers.remove_made_by(entry)
             if job.header.id == entry.header.id:  # else another operation waits, not begun yet

@@ -1,5 +1,7 @@
 """Starting, stopping and deleting an app."""
 
+from collections.abc import Collection
+
 import msgspec
 
 from agent.apps.containers.manager import UP_STATES, ContainerManager
@@ -110,7 +112,7 @@ class StopOperation:
 
 
 class DeleteOperation:
-    """Removes an app: its container and, unless that is to be kept, its volume."""
+    """Removes an app: its container and, unless they are to be kept, its volumes."""
 
     def __init__(
         self, *, repository: AppRepository, containers: ContainerManager, volumes: Volumes
@@ -123,20 +125,30 @@ class DeleteOperation:
         """Delete an app.
 
         Raises:
-            DataInUse: another container uses the volume; the app is as it was.
+            DataInUse: another container uses a volume; the app is as it was.
 
         """
         app = self._repository.get(job.app)
         await self._containers.of_app(app.name)  # without the engine, nothing begins
-        if not keep_data:
-            await self._check_data(app)
-        entry = DeleteEntry(header=job.header, before=app, keep_data=keep_data)
+        owned = await self._volumes.owned(app)
+        names = () if keep_data else await self._volumes.removable(app, owned)
+        await self._check_data(app, names)
+        entry = DeleteEntry(
+            header=job.header,
+            before=msgspec.structs.replace(app, volumes=owned),
+            keep_data=keep_data,
+            volumes=names,
+        )
         await job.commit(entry)
         await self.recover(job, entry)
 
-    async def _check_data(self, app: App) -> None:
-        for user in await self._volumes.users(app.name):
-            if user.id != app.container_id and not self._containers.is_orphan(user):
+    async def _check_data(self, app: App, volumes: Collection[str]) -> None:
+        own = {app.container_id}
+        unfinished = self._repository.entry(app.name)
+        if unfinished is not None:  # the deletion takes its place, and removes what it made
+            own |= {container.id for container in await self._containers.made_by(unfinished)}
+        for user in await self._volumes.users(volumes):
+            if user.id not in own and not self._containers.is_orphan(user):
                 raise DataInUse(
                     f"the data of app `{app.name}` is used by container `{user.name}`; remove that"
                     " first, or delete the app with ?keep_data=true"
@@ -146,13 +158,13 @@ class DeleteOperation:
         """Remove what is to be removed."""
         await self._remove_containers(entry.before)
         try:
-            if not entry.keep_data:
-                await self._volumes.remove(entry.app)
+            await self._volumes.remove(entry.app, entry.volumes)
         except EngineConflict as error:
             # A container has begun to use it just now. The app is gone; data in use is kept.
             await self._repository.finish(entry, None)
             raise DataInUse(f"app `{entry.app}` is deleted, but not its data: {error}") from error
-        await self._repository.finish(entry, None)
+        kept = self._repository.kept_data(entry.app) | entry.before.volumes
+        await self._repository.finish(entry, None, kept_data=kept if entry.keep_data else None)
 
     async def _remove_containers(self, app: App) -> None:
         for container in await self._containers.of_app(app.name):

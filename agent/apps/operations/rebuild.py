@@ -9,7 +9,7 @@ from agent.apps.containers.starter import ContainerStarter
 from agent.apps.errors import AppError
 from agent.apps.operations.runner import Job
 from agent.apps.repository import AppRepository
-from agent.engine.protocol import Container, EngineRefused, EngineUnavailable
+from agent.engine.protocol import Container, EngineRefused, EngineUnavailable, Image
 from agent.model import App, ReplacedEntry, ReplaceEntry
 
 
@@ -58,9 +58,12 @@ class RebuildOperation:
             EngineUnavailable: the outcome is unknown; it is recovered when the engine is back.
 
         """
+        before = self._repository.get(job.app)
+        if container is not None and target.image == before.image:
+            target = msgspec.structs.replace(target, image_id=container.image_id)
         entry = ReplaceEntry(
             header=job.header,
-            before=self._repository.get(job.app),
+            before=before,
             target=target,
             was_running=container is not None and container.state in UP_STATES,
         )
@@ -73,14 +76,11 @@ class RebuildOperation:
         await self._clean_up(replaced)
 
     async def _swap(self, job: Job, entry: ReplaceEntry, *, must_pull: bool) -> ReplacedEntry:
-        target, before = entry.target, entry.before
-        with job.pulling() as progress:
-            image = await self._images.fetch(
-                target.image, policy=target.pull, must_pull=must_pull, progress=progress
-            )
+        before = entry.before
+        image = await self._image(job, entry, must_pull=must_pull)
         # The name of an app has no capital letters, so no other app has this one.
         name = f"{entry.app}.NEXT-{entry.id[:8]}"
-        container_id = await self._containers.create(entry, image, name=name)
+        target, container_id = await self._containers.create(entry, image, name=name)
         old = await self._containers.current(before)
         if old is not None and old.state in UP_STATES:  # a stopped app may have been started by now
             await self._containers.stop(old)
@@ -103,6 +103,18 @@ class RebuildOperation:
         await self._repository.advance(replaced)
         return replaced
 
+    async def _image(self, job: Job, entry: ReplaceEntry, *, must_pull: bool) -> Image:
+        """Return the image to use: a new version only for a new reference, or if it must be."""
+        target = entry.target
+        with job.pulling() as progress:
+            if must_pull or target.image_id is None:
+                return await self._images.fetch(
+                    target.image, policy=target.pull, must_pull=must_pull, progress=progress
+                )
+            return await self._images.of_version(
+                target.image, target.image_id, policy=target.pull, progress=progress
+            )
+
     async def _clean_up(self, entry: ReplacedEntry) -> None:
         # An old container that the engine fails to remove does not matter to the app.
         unremoved = None
@@ -110,7 +122,7 @@ class RebuildOperation:
             unremoved = await self._containers.remove_or_stop(entry.old_container_id)
         # If another container holds the name, the sweeper warns of it and tries again.
         await self._containers.rename(entry.container_id, entry.app)
-        await self._repository.finish(entry, entry.target, undone=unremoved)
+        await self._repository.finish(entry, entry.target, undone=unremoved, kept_data={})
 
     async def _undo(self, entry: ReplaceEntry, error: Exception) -> None:
         # A new container that the engine fails to remove must not keep the old one from running.

@@ -5,8 +5,9 @@ from collections.abc import Collection, Iterable
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
+from agent.apps.containers.data import APP_LABEL
 from agent.apps.containers.manager import UP_STATES
-from agent.apps.containers.spec import APP_LABEL, app_from_label
+from agent.apps.containers.spec import app_from_label
 from agent.apps.defaults import AppDefaults
 from agent.apps.passwords import Passwords
 from agent.apps.repository import AppRepository
@@ -99,6 +100,7 @@ class Adoption:
                 memory=seen.memory or self._defaults.memory,
                 desired="running" if seen.state in UP_STATES else "stopped",
                 container_id=seen.id,
+                image_id=seen.image_id,
                 password=await self._passwords.read_hash(seen),
             )
         except ObjectNotFound:

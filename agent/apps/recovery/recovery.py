@@ -11,8 +11,8 @@ from contextlib import suppress
 
 from structlog.typing import FilteringBoundLogger
 
+from agent.apps.containers.data import AGENT_LABEL, APP_LABEL
 from agent.apps.containers.manager import UP_STATES, ContainerManager
-from agent.apps.containers.spec import AGENT_LABEL, APP_LABEL
 from agent.apps.operations.runner import OperationRunner
 from agent.apps.recovery.adoption import Adoption
 from agent.apps.recovery.outage import Outage, Restarter

@@ -6,7 +6,7 @@ from contextlib import aclosing, suppress
 
 from structlog.typing import FilteringBoundLogger
 
-from agent.apps.containers.spec import APP_LABEL
+from agent.apps.containers.data import APP_LABEL
 from agent.apps.recovery.outage import Outage
 from agent.apps.recovery.recovery import Reconciler
 from agent.engine.protocol import Engine, EngineError, EngineInfo, EngineUnavailable

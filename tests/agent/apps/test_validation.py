@@ -1,5 +1,7 @@
 """Names, images, labels, environments and passwords: whatever is sent, it is taken or refused."""
 
+import posixpath
+import unicodedata
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -73,6 +75,51 @@ def test_any_environment_can_be_given_to_a_container_or_is_refused(env: dict[str
         check_new_app(NewApp(name="web", image="app", env=env))
         assert not any("=" in key or "\0" in key + value for key, value in env.items())
         assert all(key.isascii() for key in env)
+
+
+@given(st.one_of(st.text(), st.text(alphabet="/.a \n", max_size=8)))
+def test_any_path_of_data_can_be_mounted_or_is_refused_in_printable_words(path: str) -> None:
+    words = refusal(lambda: check_new_app(NewApp(name="web", image="app", data=(path,))))
+
+    assert words.isprintable()
+    assert words.isascii()
+    if not words:
+        assert posixpath.normpath(path) == path
+        assert path.startswith("/")
+        assert path not in ("/", "//")
+        assert not any(unicodedata.category(character) == "Cc" for character in path)
+
+
+@pytest.mark.parametrize(
+    "path", ["/srv", "/var/lib/app", "/root/.config", "/a b", "/...", "/etc/app", "/données"]
+)
+def test_a_path_of_data_is_taken(path: str) -> None:
+    check_new_app(NewApp(name="web", image="app", data=(path, "/other", f"{path}/below")))
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (("srv",), "absolute path in normal form"),
+        (("/",), "absolute"),
+        (("/srv/",), "absolute"),
+        (("/a//b",), "absolute"),
+        (("/a/../b",), "absolute"),
+        (("/a/.",), "absolute"),
+        (("/a\n",), "absolute"),
+        (("/" + "a" * 256,), "256 characters"),
+        (("/" + "ü" * 128,), "absolute"),  # in bytes it is longer than a name may be
+        (("/proc/x",), "no volume can be mounted"),
+        (("/sys",), "no volume can be mounted"),
+        (("/etc",), "no volume can be mounted"),
+        (("/srv", "/a", "/srv"), "'/srv' twice"),
+    ],
+)
+def test_a_path_of_data_is_refused_with_what_would_be_right(
+    data: tuple[str, ...], words: str
+) -> None:
+    with pytest.raises(InvalidApp, match=words):
+        check_new_app(NewApp(name="web", image="app", data=data))
 
 
 @given(st.text(min_size=1))

@@ -184,8 +184,7 @@ async def test_what_the_engine_warns_of_is_no_failure(
         pids=512,
         log_mib=10,
         stop_seconds=1,
-        volume="rollcall-app",
-        data="/srv",
+        volumes={"/srv": "rollcall-app"},
         init=True,
         no_new_privileges=True,
     )

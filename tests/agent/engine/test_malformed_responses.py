@@ -24,8 +24,7 @@ SPEC = ContainerSpec(
     pids=512,
     log_mib=10,
     stop_seconds=1,
-    volume="rollcall-app",
-    data="/srv",
+    volumes={"/srv": "rollcall-app"},
     init=True,
     no_new_privileges=True,
 )

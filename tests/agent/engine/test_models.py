@@ -247,3 +247,24 @@ def test_the_longest_login_counts_and_others_get_none(tmp_path: Path) -> None:
     )
     assert login_header("elsewhere.test/team/app", logins) == {}
     assert login_header("busybox", logins) == {}
+
+
+def test_the_volumes_of_an_image_are_in_normal_form_and_those_that_no_engine_mounts_left_out() -> (
+    None
+):
+    declared: dict[str, dict[str, str]] = {
+        "/data/": {},
+        "//b": {},
+        "/a/./c": {},
+        "/": {},
+        "relative": {},
+    }
+    answer = msgspec.json.encode({"Id": "i", "Config": {"Volumes": declared}})
+
+    assert models.image(answer, "app").volumes == {"/data", "/b", "/a/c"}
+
+
+def test_an_engine_without_volumes_lists_none() -> None:
+    assert models.volumes(b'{"Volumes": null}') == {}
+    listed = b'{"Volumes": [{"Name": "a", "Labels": null}, {"Name": "b", "Labels": {"k": "v"}}]}'
+    assert models.volumes(listed) == {"a": {}, "b": {"k": "v"}}

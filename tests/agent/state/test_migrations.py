@@ -21,6 +21,7 @@ from agent.model import (
 from agent.state.store import Store, StoreUnusable
 from tests.support.agent.interrupted import Interruption, interruptions
 
+SCHEMAS = Path(__file__).with_name("schemas")
 TYPES: dict[str, set[type[Entry]]] = {
     "change_limits": {LimitsEntry},
     "change_the_image": {ReplaceEntry, ReplacedEntry},
@@ -62,6 +63,32 @@ async def test_each_row_of_the_journal_becomes_an_entry_of_its_operation(
         assert header == {field: change[field] for field in header}
 
     assert types == TYPES[operation]
+
+
+async def test_the_volume_of_an_operation_that_broke_off_gets_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript((SCHEMAS / "schema_3.sql").read_text("utf-8"))
+
+    store = Store(path)
+    stored = await store.open()
+    await store.close()
+
+    assert [(app.name, app.volumes) for app in stored.apps] == [
+        *(("failed", {}), ("gone", {}), ("web", {}))
+    ]
+    entries = {entry.app: entry for entry in stored.entries}
+    new, web = entries["new"], entries["web"]
+    assert isinstance(new, CreateEntry)
+    assert new.new_volumes == ("rollcall-new",)
+    assert isinstance(web, ReplaceEntry)
+    assert (web.new_volumes, web.was_running) == (("rollcall-web",), True)
+    gone, failed = entries["gone"], entries["failed"]
+    assert isinstance(gone, DeleteEntry)
+    assert gone.volumes == ("rollcall-gone",)
+    assert isinstance(failed, DeleteEntry)
+    assert failed.volumes == ()  # data that was kept from before the failed creation
+    assert (stored.undone, stored.kept_data) == (["older-1"], {})
 
 
 async def test_a_database_of_the_first_version_is_taken_over(tmp_path: Path) -> None:

@@ -50,6 +50,27 @@ async def test_a_finished_change_is_gone_with_the_app_as_it_then_is(tmp_path: Pa
     assert (kept.apps, kept.entries) == ([], [])
 
 
+async def test_the_data_that_a_deleted_app_keeps_is_remembered_until_it_has_an_app_again(
+    tmp_path: Path,
+) -> None:
+    store = Store(tmp_path / "agent.db")
+    await store.open()
+    await store.finish(ENTRY, None, kept_data={"/srv": "rollcall-web"})
+    await store.close()
+
+    store = Store(tmp_path / "agent.db")
+    assert (await store.open()).kept_data == {"web": {"/srv": "rollcall-web"}}
+    await store.finish(ENTRY, APP, undone="2")
+    await store.close()
+
+    store = Store(tmp_path / "agent.db")
+    assert (await store.open()).kept_data == {"web": {"/srv": "rollcall-web"}}
+    await store.finish(ENTRY, APP, kept_data={})
+    await store.close()
+
+    assert (await Store(tmp_path / "agent.db").open()).kept_data == {}
+
+
 async def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:
     store = Store(tmp_path / "below" / "agent.db")
     await store.open()

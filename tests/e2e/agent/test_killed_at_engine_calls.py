@@ -33,7 +33,7 @@ from tests.support.agent.kills.engine_proxy import (
 )
 from tests.support.agent.kills.host import KilledHost, KilledHosts
 from tests.support.agent.kills.operations import OPERATIONS
-from tests.support.agent.kills.subject import AppImages, image_id
+from tests.support.agent.kills.subject import DECLARED, AppImages, image_id
 from tests.support.daemons import Daemons, FreePort
 
 pytestmark = [pytest.mark.real("docker-registry"), pytest.mark.timeout(1800)]
@@ -55,6 +55,7 @@ GOOD = """\
 FROM {base}
 COPY . /
 ENV BUILD={build}
+VOLUME {volume}
 """
 CRASHING = 'FROM {base}\nCMD ["/bin/sh", "-c", "echo no configuration here; exit 3"]\n'
 CRASHING_LATER = """\
@@ -106,7 +107,12 @@ def images(docker_client: docker.APIClient, busybox_image: str) -> Iterator[AppI
     files = {"etc/passwd": b"root:x:0:0:root:/:/bin/sh\napp:x:1:1::/:/bin/sh\n"}
     files |= {"bin/chpasswd": CHPASSWD}
     for name in ("1", "2"):
-        build(docker_client, tags[name], GOOD.format(base=busybox_image, build=name), files)
+        build(
+            docker_client,
+            tags[name],
+            GOOD.format(base=busybox_image, build=name, volume=DECLARED),
+            files,
+        )
     build(docker_client, tags["crash"], CRASHING.format(base=tags["1"]), {})
     build(docker_client, tags["later"], CRASHING_LATER.format(base=tags["1"]), {})
     first, second = (image_id(docker_client, tags[name]) for name in ("1", "2"))
@@ -180,9 +186,16 @@ def faults_at(calls: list[Call]) -> list[Fault]:
     return [*(Fault(call, moment) for call in calls for moment in KILLS), *answers]
 
 
+def unlabelled_volumes(client: docker.APIClient) -> set[str]:
+    """Return the names of the volumes that are no app's, such as those that the engine makes."""
+    volumes = client.volumes()["Volumes"] or ()
+    return {each["Name"] for each in volumes if "rollcall.app" not in (each["Labels"] or {})}
+
+
 def test_an_agent_killed_or_left_without_an_answer_at_any_call_has_changed_all_or_nothing(
-    hosts: KilledHosts,
+    hosts: KilledHosts, docker_client: docker.APIClient
 ) -> None:
+    before = unlabelled_volumes(docker_client)
     operations = [each for each in OPERATIONS if ONLY in each.name]
     whole = [
         [hosts.submit(partial(KilledHost.run_whole, operation=each)) for _ in range(2)]
@@ -207,3 +220,4 @@ def test_an_agent_killed_or_left_without_an_answer_at_any_call_has_changed_all_o
     rows = [each.row() for each in runs]
     LOG.warning("\n%s", "\n".join([*TABLE_HEAD, *rows]))
     assert failures == [], "\n".join(failures)
+    assert unlabelled_volumes(docker_client) == before

@@ -25,6 +25,7 @@ from httpd.metrics import RequestMetrics, new_metrics
 OPERATOR = "operator-key-0123456789"
 READER = "reader-key-0123456789"
 DEFAULTS = AppDefaults(bind="127.0.0.1", stop_seconds=1, settle_seconds=0.3, cpu=50, memory=32)
+IDENTITY = "57a2c1b0-0000-4000-8000-000000000001"
 SWAGGER = Path(__file__).parents[3] / "agent" / "swagger.yml"
 
 
@@ -138,6 +139,7 @@ async def in_process_agent(
     pull_idle_seconds: float = 120,
     adopt: bool = False,
     keep: bool = False,
+    identity: str = IDENTITY,
     **defaults: Any,
 ) -> AsyncIterator[InProcessAgent]:
     """Run an agent's apps. Apps made with ``name()`` are deleted afterwards, unless ``keep``."""
@@ -154,6 +156,7 @@ async def in_process_agent(
             pull_seconds=pull_seconds,
             pull_idle_seconds=pull_idle_seconds,
         ),
+        identity=identity,
         defaults=replace(DEFAULTS, **defaults),
         log=log,
         on_change=lambda: changes.append(time.monotonic()),

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from agent.model import App
-from tests.support.agent.engines.fake_engine import FakeEngineState
+from tests.support.agent.engines.fake_engine import IMAGE_IDS, FakeEngineState
 
 FOLDER = Path(__file__).parents[2] / "agent" / "apps" / "recovery" / "interrupted"
 OPERATIONS = sorted(file.stem for file in FOLDER.glob("*.json"))
@@ -55,4 +55,10 @@ class Interruption(msgspec.Struct, frozen=True):
 
 def interruptions(operation: str) -> list[Interruption]:
     """Return the steps at which an operation broke off."""
-    return msgspec.json.decode((FOLDER / f"{operation}.json").read_bytes(), type=list[Interruption])
+    written = msgspec.json.decode((FOLDER / f"{operation}.json").read_bytes())
+    for interruption in written:
+        for engine in (interruption["engine"], interruption["end"]["engine"]):
+            for container in engine["containers"].values():
+                container["volumes"] = {"/srv": container.pop("volume")}
+                container["image_id"] = IMAGE_IDS[container["image"]]
+    return msgspec.convert(written, list[Interruption])

@@ -11,7 +11,7 @@ from structlog.testing import LogCapture
 from agent.apps import AppDefaults, Apps, Requester, open_apps
 from agent.engine.protocol import Engine
 from agent.state.store import Store
-from tests.support.agent.in_process import DEFAULTS, without_adoption
+from tests.support.agent.in_process import DEFAULTS, IDENTITY, without_adoption
 
 ASKER = Requester(name="operator", wait_seconds=30)
 
@@ -24,6 +24,7 @@ async def running_apps(
     *,
     adopt: bool = False,
     defaults: AppDefaults = DEFAULTS,
+    identity: str = IDENTITY,
     drain_seconds: float = 20,
 ) -> AsyncIterator[Apps]:
     """Run apps while the context is open; ``folder`` holds their database."""
@@ -32,6 +33,7 @@ async def running_apps(
     async with open_apps(
         store=Store(folder / "agent.db"),
         engine=engine,
+        identity=identity,
         defaults=defaults,
         log=structlog.wrap_logger(None, processors=[log]),
         on_change=lambda: None,

@@ -41,23 +41,6 @@ async def test_an_image_says_whose_password_is_set(
     assert given.startswith("root:$6$")
 
 
-async def test_volumes_without_a_name_go_with_each_container(
-    agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
-) -> None:
-    with derived_image(docker_client, busybox_image, "VOLUME /cache") as image:
-        record = await agent.create(image)
-        name, own = record["name"], f"rollcall-{record['name']}"
-        inspected = docker_client.inspect_container(record["container_id"])
-        (unnamed,) = {mount["Name"] for mount in inspected["Mounts"]} - {own}
-
-        await agent.ask("PUT", f"/{name}/rebuild")
-        left = {each["Name"] for each in docker_client.volumes()["Volumes"]}
-        await agent.ask("DELETE", f"/{name}")
-
-    assert own in left
-    assert unnamed not in left
-
-
 async def test_an_image_with_labels_that_burden_each_list_is_refused(
     agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
 ) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager
 from copy import deepcopy
 from dataclasses import replace
@@ -14,7 +14,13 @@ from structlog.testing import LogCapture
 from agent.apps import AppChanges, Apps, NewApp
 from agent.apps.errors import AppError
 from agent.engine.protocol import EngineUnavailable
-from tests.support.agent.engines.fake_engine import BROKEN_IMAGE, IMAGE, OTHER_IMAGE, FakeEngine
+from tests.support.agent.engines.fake_engine import (
+    BROKEN_IMAGE,
+    DATA_IMAGE,
+    IMAGE,
+    OTHER_IMAGE,
+    FakeEngine,
+)
 from tests.support.agent.in_process import DEFAULTS, async_until
 from tests.support.agent.running_apps import ASKER, running_apps
 
@@ -36,6 +42,15 @@ async def stopped(apps: Apps) -> None:
     await apps.stop("web", ASKER)
 
 
+async def with_data(apps: Apps) -> None:
+    await apps.create(NewApp(name="web", image=DATA_IMAGE), ASKER)
+
+
+async def data_kept(apps: Apps) -> None:
+    await with_data(apps)
+    await apps.delete("web", ASKER, keep_data=True)
+
+
 async def nothing(_apps: Apps) -> None:
     """Begin with no app."""
 
@@ -46,6 +61,26 @@ OPERATIONS: dict[str, tuple[Action, Action]] = {
     "create what does not start": (
         nothing,
         lambda apps: apps.create(NewApp(name="web", image=BROKEN_IMAGE), ASKER),
+    ),
+    "create with volumes of the image": (nothing, with_data),
+    "create with data kept from before": (data_kept, with_data),
+    "create what does not start, with data kept from before": (
+        data_kept,
+        lambda apps: apps.create(NewApp(name="web", image=BROKEN_IMAGE), BACKGROUND),
+    ),
+    "data": (with_data, lambda apps: apps.update("web", AppChanges(data=("/a", "/b")), ASKER)),
+    "an image without volumes": (
+        with_data,
+        lambda apps: apps.update("web", AppChanges(image=OTHER_IMAGE), ASKER),
+    ),
+    "broken image, with volumes": (
+        with_data,
+        lambda apps: apps.update("web", AppChanges(image=BROKEN_IMAGE, data=("/a",)), ASKER),
+    ),
+    "delete with volumes": (with_data, lambda apps: apps.delete("web", ASKER)),
+    "delete, keeping volumes": (
+        with_data,
+        lambda apps: apps.delete("web", ASKER, keep_data=True),
     ),
     "limits": (created, lambda apps: apps.update("web", AppChanges(cpu=70), ASKER)),
     "image": (stopped, lambda apps: apps.update("web", AppChanges(image=OTHER_IMAGE), ASKER)),
@@ -59,6 +94,7 @@ OPERATIONS: dict[str, tuple[Action, Action]] = {
     "delete": (created, lambda apps: apps.delete("web", ASKER)),
     "password": (created, lambda apps: apps.set_password("web", "another password", ASKER)),
 }
+REMOVE_VOLUMES = {"delete", "delete with volumes"}
 
 
 class Steps:
@@ -82,12 +118,23 @@ async def until_idle(apps: Apps) -> None:
     await async_until(idle)
 
 
-async def check(apps: Apps, engine: FakeEngine) -> None:
-    """Assert that record, container and volume agree."""
+async def check(
+    apps: Apps, engine: FakeEngine, before: Collection[str] = (), *, volumes_go: bool = False
+) -> None:
+    """Assert that record, container and volumes agree, and that no volume is lost or left.
+
+    ``before`` are the volumes before the operation, which go with it if there is no app any more.
+    """
     await until_idle(apps)
     records, containers = await apps.all(), list(engine.state.containers.values())
-    assert len(records) == len(containers) == len(engine.state.volumes)
-    for record, container in zip(records, containers, strict=True):
+    volumes = set(engine.state.volumes)
+    named = {name for record in records for name in record.volumes.values()}
+    stay: set[str] = set() if volumes_go and not records else set(before)
+    assert volumes == stay | named
+    made = [record for record in records if record.state != "failed"]
+    for record, container in zip(made, containers, strict=True):
+        assert container.volumes
+        assert container.volumes.items() <= record.volumes.items()
         assert (record.container_id, record.name) == (container.id, container.name)
         assert record.state == ("running" if record.desired == "running" else container.state)
         assert (record.image, record.cpu) == (container.image, container.cpu)
@@ -108,19 +155,24 @@ class Beginning:
             await before(apps)
             await until_idle(apps)
 
+    @property
+    def volumes(self) -> set[str]:
+        """The names of the volumes."""
+        return set(self._engine.state.volumes)
+
     def copy(self, folder: Path) -> FakeEngine:
         """Copy the database into a folder; return an engine with the same content."""
         shutil.copytree(self._folder, folder)
         return FakeEngine(deepcopy(self._engine.state))
 
 
-async def step_count(run: Action, beginning: Beginning, folder: Path) -> int:
+async def step_count(operation: str, beginning: Beginning, folder: Path) -> int:
     """Return how many steps an operation has, if nothing gets in its way."""
     engine, steps = beginning.copy(folder), Steps(0, asyncio.Event().wait)
     async with again(folder, engine) as apps:
         engine.at_step = steps
-        await run_to_its_end(run, apps)
-        await check(apps, engine)
+        await run_to_its_end(OPERATIONS[operation][1], apps)
+        await check(apps, engine, beginning.volumes, volumes_go=operation in REMOVE_VOLUMES)
     return steps.count
 
 
@@ -168,9 +220,9 @@ async def test_an_agent_killed_at_any_step_recovers_at_its_next_start(
             await asyncio.wait([request])
 
         async with again(left, after) as apps:
-            await check(apps, after)
+            await check(apps, after, beginning.volumes, volumes_go=operation in REMOVE_VOLUMES)
 
-    steps = await step_count(run, beginning, tmp_path / "whole")
+    steps = await step_count(operation, beginning, tmp_path / "whole")
     await asyncio.gather(*(kill_at(number + 1) for number in range(steps)))
 
 
@@ -191,7 +243,7 @@ async def test_an_engine_that_does_not_answer_at_any_step_is_asked_again(
         async with again(folder, engine) as apps:
             engine.at_step = Steps(number, fail)
             await run_to_its_end(run, apps)
-            await check(apps, engine)
+            await check(apps, engine, beginning.volumes, volumes_go=operation in REMOVE_VOLUMES)
 
-    steps = await step_count(run, beginning, tmp_path / "whole")
+    steps = await step_count(operation, beginning, tmp_path / "whole")
     await asyncio.gather(*(lose_engine_at(number + 1) for number in range(steps)))

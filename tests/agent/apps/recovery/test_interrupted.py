@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from structlog.testing import LogCapture
 
+from agent.model import App
 from agent.state.store import Store
 from tests.support.agent.engines.fake_engine import FakeEngine, FakeEngineState
 from tests.support.agent.in_process import DEFAULTS, async_until
@@ -23,12 +24,22 @@ LEFT_A_VOLUME = {
 NO_WAIT = replace(DEFAULTS, settle_seconds=0, min_free_percent=0)
 
 
-def without_spec(state: FakeEngineState) -> Any:
-    """Return what an engine has, without the label that holds an app: it gets more fields."""
+def without_later_labels(state: FakeEngineState) -> Any:
+    """Return what an engine has, without the labels that got more content since that version.
+
+    These are the label of a container that holds an app, and all but one of a volume.
+    """
     content: Any = msgspec.to_builtins(state)
     for container in content["containers"].values():
         del container["labels"]["rollcall.spec"]
+    for name, labels in content["volumes"].items():
+        content["volumes"][name] = {"rollcall.app": labels["rollcall.app"]}
     return content
+
+
+def without_later_fields(apps: list[App]) -> list[App]:
+    """Return apps without what that version did not write."""
+    return [msgspec.structs.replace(app, volumes={}, image_id=None) for app in apps]
 
 
 async def recover(interruption: Interruption, folder: Path) -> tuple[Any, Any]:
@@ -46,7 +57,8 @@ async def recover(interruption: Interruption, folder: Path) -> tuple[Any, Any]:
     end = interruption.end
     # An operation that made no container may count as undone, too.
     assert set(stored.undone) >= set(end.undone)
-    return (stored.apps, without_spec(engine.state)), (end.apps, without_spec(end.engine))
+    found = without_later_fields(stored.apps), without_later_labels(engine.state)
+    return found, (end.apps, without_later_labels(end.engine))
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)

@@ -174,7 +174,7 @@ async def test_a_volume_that_somebody_removed_is_made_anew_as_ours_and_goes_with
         docker_client.remove_volume(volume)
 
         assert (await in_process.ask("PUT", f"/{name}/start")).status == 200
-        assert docker_client.inspect_volume(volume)["Labels"] == {"rollcall.app": name}
+        assert docker_client.inspect_volume(volume)["Labels"]["rollcall.app"] == name
         assert (await in_process.ask("DELETE", f"/{name}")).status == 200
         with pytest.raises(docker.errors.NotFound):
             docker_client.inspect_volume(volume)

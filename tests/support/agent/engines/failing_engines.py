@@ -49,7 +49,9 @@ class ContestedNameEngine(WrappedEngine):
     rival = ""
 
     async def create(self, spec: ContainerSpec) -> str:
-        self.rival = await super().create(replace(spec, labels={}, volume="rollcall-rival"))
+        self.rival = await super().create(
+            replace(spec, labels={}, volumes={"/srv": "rollcall-rival"})
+        )
         return await super().create(spec)
 
 

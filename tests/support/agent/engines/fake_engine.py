@@ -29,11 +29,14 @@ from agent.engine.protocol import (
 IMAGE = "app:1"
 OTHER_IMAGE = "app:2"
 BROKEN_IMAGE = "app:broken"
+DATA_IMAGE = "app:data"
+IMAGE_IDS = {IMAGE: "i1", OTHER_IMAGE: "i2", BROKEN_IMAGE: "i3", DATA_IMAGE: "i4"}
+DECLARED = {DATA_IMAGE: ("/cache", "/data")}
 TIME = "2026-01-31T12:00:00Z"
 
 
 class FakeContainer(msgspec.Struct, kw_only=True):
-    """A container; ``shadow`` is what was set as password."""
+    """A container; ``volumes`` by path; ``shadow`` is what was set as password."""
 
     id: str
     name: str
@@ -41,10 +44,12 @@ class FakeContainer(msgspec.Struct, kw_only=True):
     labels: dict[str, str]
     env: dict[str, str]
     ports: list[int]
-    volume: str
+    volumes: dict[str, str]
     cpu: int
     memory: int
+    image_id: str
     state: str = "created"
+    restarts: int = 0
     shadow: str = ""
 
 
@@ -54,6 +59,18 @@ class FakeEngineState(msgspec.Struct, kw_only=True):
     containers: dict[str, FakeContainer] = {}
     volumes: dict[str, dict[str, str]] = {}
     made: int = 0
+
+
+def fake_image(image_id: str, *volumes: str, data: str = "") -> Image:
+    """Return an image that was built on the host; ``data`` is its label `rollcall.data`."""
+    return Image(
+        id=image_id,
+        labels={"rollcall.data": data} if data else {},
+        tcp_ports=frozenset(),
+        env={},
+        local=True,
+        volumes=frozenset(volumes),
+    )
 
 
 async def do_nothing(_step: str) -> None:
@@ -70,6 +87,17 @@ class FakeEngine:
     ) -> None:
         self.state = state or FakeEngineState()
         self.at_step = at_step
+        self._images = dict[str, Image]()
+        for reference, image_id in IMAGE_IDS.items():
+            self.tag(reference, fake_image(image_id, *DECLARED.get(reference, ())))
+
+    def tag(self, reference: str, image: Image) -> None:
+        """Make a reference lead to this image; any other keeps its id."""
+        self._images |= {reference: image, image.id: image}
+
+    def untag(self, reference: str) -> None:
+        """Remove a reference, or an image by its id."""
+        del self._images[reference]
 
     @asynccontextmanager
     async def _step(self, call: str) -> AsyncIterator[None]:
@@ -103,6 +131,9 @@ class FakeEngine:
         async with self._step("create"):
             if any(each.name == spec.name for each in self.state.containers.values()):
                 raise NameInUse(f"The container name {spec.name} is already in use")
+            image = await self.image(spec.image)
+            if image is None:
+                raise ImageUnavailable(f"No such image: {spec.image}")
             self.state.made += 1
             made = FakeContainer(
                 id=f"c{self.state.made}",
@@ -111,9 +142,10 @@ class FakeEngine:
                 labels=dict(spec.labels),
                 env=dict(spec.env),
                 ports=[host for _, host in spec.ports],
-                volume=spec.volume,
+                volumes=dict(spec.volumes),
                 cpu=spec.cpu,
                 memory=spec.memory,
+                image_id=image.id,
             )
             self.state.containers[made.id] = made
         return made.id
@@ -121,7 +153,7 @@ class FakeEngine:
     async def start(self, container_id: str) -> None:
         async with self._step("start"):
             container = self._find(container_id)
-            if container.image == BROKEN_IMAGE:
+            if container.image_id == IMAGE_IDS[BROKEN_IMAGE]:
                 raise EngineRefused("no such program")
             container.state = "running"
 
@@ -157,10 +189,7 @@ class FakeEngine:
             container.cpu, container.memory = cpu, memory
 
     async def image(self, reference: str) -> Image | None:
-        known = reference in (IMAGE, OTHER_IMAGE, BROKEN_IMAGE)
-        return (
-            Image(id="i", labels={}, tcp_ports=frozenset(), env={}, local=True) if known else None
-        )
+        return self._images.get(reference)
 
     async def pull(self, reference: str, progress: Callable[[PullProgress], None]) -> None:
         progress(PullProgress(done_bytes=0, total_bytes=1))
@@ -169,8 +198,14 @@ class FakeEngine:
     async def volume_labels(self, name: str) -> Mapping[str, str] | None:
         return self.state.volumes.get(name)
 
+    async def volumes(self, *, label: str) -> Mapping[str, Mapping[str, str]]:
+        key, _, value = label.partition("=")
+        found = self.state.volumes.items()
+        return {name: labels for name, labels in found if labels.get(key) == value}
+
     async def volume_users(self, name: str) -> list[Container]:
-        return [_listed(each) for each in self.state.containers.values() if each.volume == name]
+        containers = self.state.containers.values()
+        return [_listed(each) for each in containers if name in each.volumes.values()]
 
     async def create_volume(self, name: str, labels: Mapping[str, str]) -> None:
         async with self._step("create volume"):
@@ -245,7 +280,7 @@ def _listed(container: FakeContainer) -> Container:
         id=container.id,
         name=container.name,
         image=container.image,
-        image_id="i",
+        image_id=container.image_id,
         state=container.state,
         labels=container.labels,
         ports=frozenset(container.ports if container.state == "running" else ()),
@@ -258,10 +293,11 @@ def _inspected(container: FakeContainer) -> InspectedContainer:
         started_at=None if container.state == "created" else TIME,
         finished_at=TIME if container.state == "exited" else None,
         exit_code=0 if container.state == "exited" else None,
-        restarts=0,
+        restarts=container.restarts,
         oom_killed=False,
         error="",
         env=container.env,
         cpu=container.cpu,
         memory=container.memory,
+        volumes=container.volumes,
     )

@@ -68,6 +68,9 @@ class WrappedEngine:
     async def volume_labels(self, name: str) -> Mapping[str, str] | None:
         return await self.real.volume_labels(name)
 
+    async def volumes(self, *, label: str) -> Mapping[str, Mapping[str, str]]:
+        return await self.real.volumes(label=label)
+
     async def volume_users(self, name: str) -> list[Container]:
         return await self.real.volume_users(name)
 

@@ -4,14 +4,13 @@ import io
 import secrets
 import tarfile
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 import docker
 import docker.errors
 
 from dev.waiting import until
-from tests.support.agent.containers import containers_of, write_file
+from tests.support.agent.containers import containers_of, run_in_container
 from tests.support.daemons import Daemon
 
 SETTLE_SECONDS = 120.0
@@ -24,7 +23,7 @@ class ObservedApp:
         agent: the agent that has the app.
         client: the engine that the agent uses.
         name: the app's name, which no other app has.
-        content: what was last written into the app's volume.
+        content: what was last written into the app's volumes.
 
     """
 
@@ -39,10 +38,16 @@ class ObservedApp:
         """The app's path in the agent's API."""
         return f"/v1/apps/{self.name}"
 
-    @property
-    def volume(self) -> str:
-        """The name of the app's volume."""
-        return f"rollcall-{self.name}"
+    def volumes(self) -> dict[str, str]:
+        """Return the names of the app's volumes, by path, as their labels tell."""
+        label = {"label": f"rollcall.app={self.name}"}
+        found = self.client.volumes(filters=label)["Volumes"] or ()
+        return {each["Labels"]["rollcall.path"]: each["Name"] for each in found}
+
+    def mounts(self, container_id: str) -> dict[str, str]:
+        """Return the names of the volumes in a container, by path."""
+        mounts = self.client.inspect_container(container_id)["Mounts"]
+        return {mount["Destination"]: mount["Name"] for mount in mounts}
 
     def record(self) -> dict[str, Any] | None:
         """Return the app's record, None if there is no app."""
@@ -62,11 +67,13 @@ class ObservedApp:
         return self.record()
 
     def write(self) -> None:
-        """Write new content into the volume of the running app."""
+        """Write new content into each volume of the running app."""
         record = self.record()
         assert record is not None
         self.content = secrets.token_hex(8)
-        write_file(self.client, record, self.content)
+        paths = self.mounts(record["container_id"])
+        script = "; ".join(f"printf %s {self.content} > {path}/file" for path in paths)
+        run_in_container(self.client, record, script)
 
     def containers(self) -> list[dict[str, Any]]:
         """List the app's containers, as the engine does."""
@@ -106,8 +113,8 @@ class ObservedApp:
             return file.read().decode()
 
     def delete(self) -> None:
-        """Remove the containers and the volume."""
+        """Remove the containers and the volumes."""
         for container in self.containers():
             self.client.remove_container(container["Id"], force=True)
-        with suppress(docker.errors.NotFound):
-            self.client.remove_volume(self.volume)
+        for volume in self.volumes().values():
+            self.client.remove_volume(volume)

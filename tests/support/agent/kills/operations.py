@@ -7,9 +7,9 @@ from typing import Any
 import requests
 
 from tests.support.agent.kills.snapshot import Snapshot
-from tests.support.agent.kills.subject import LIMITS, Subject
+from tests.support.agent.kills.subject import ASYNC, DATA, LIMITS, Subject
 
-ASYNC = {"Prefer": "respond-async"}
+MORE_DATA = [*DATA, "/more"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class Operation:
 
 def _failed(subject: Subject, _: Snapshot) -> Snapshot:
     image = subject.images.crashing
-    bare = replace(subject.created(), image=image, image_id=None, volume="none")
+    bare = replace(subject.created(), image=image, image_id=None, volumes={})
     return replace(bare, state="failed")
 
 
@@ -77,7 +77,7 @@ OPERATIONS = (
         name="create, data kept from before",
         prepare=Subject.absent_with_data,
         request=lambda subject, _: subject.post(),
-        expected=lambda subject, _: replace(subject.created(), volume="kept"),
+        expected=lambda subject, before: replace(subject.created(), volumes=before.volumes),
     ),
     Operation(
         name="create in the background",
@@ -99,6 +99,12 @@ OPERATIONS = (
         expected=_failed,
     ),
     Operation(
+        name="create in the background that fails, data kept from before",
+        prepare=Subject.absent_with_data,
+        request=lambda subject, _: subject.post(subject.images.crashing, ASYNC),
+        expected=lambda subject, before: replace(_failed(subject, before), volumes=before.volumes),
+    ),
+    Operation(
         name="update, live",
         prepare=Subject.running,
         request=lambda subject, before: subject.ask("PUT", "", _other_limits(before)),
@@ -111,9 +117,19 @@ OPERATIONS = (
         expected=lambda _, before: replace(before, **_other_ports(before)),
     ),
     Operation(
+        name="update, more data",
+        prepare=Subject.running,
+        request=lambda subject, _: subject.ask("PUT", "", {"data": MORE_DATA}),
+        expected=lambda _, before: replace(
+            before, data=MORE_DATA, volumes={**before.volumes, MORE_DATA[-1]: "empty"}
+        ),
+    ),
+    Operation(
         name="update that fails",
         prepare=Subject.running,
-        request=lambda subject, _: subject.ask("PUT", "", {"image": subject.images.crashing_later}),
+        request=lambda subject, _: subject.ask(
+            "PUT", "", {"image": subject.images.crashing_later, "data": MORE_DATA}
+        ),
         expected=lambda _, before: before,
         succeeds=False,
     ),
@@ -183,7 +199,13 @@ OPERATIONS = (
         name="delete, keeping the data",
         prepare=Subject.running,
         request=lambda subject, _: subject.ask("DELETE", "?keep_data=true"),
-        expected=lambda _, __: Snapshot(volume="kept"),
+        expected=lambda _, before: Snapshot(volumes=before.volumes),
+    ),
+    Operation(
+        name="delete of a failed app, data kept from before",
+        prepare=Subject.failed_with_data,
+        request=lambda subject, _: subject.ask("DELETE", ""),
+        expected=lambda _, before: Snapshot(volumes=before.volumes),
     ),
     Operation(
         name="password of a running app",

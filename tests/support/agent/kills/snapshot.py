@@ -1,16 +1,16 @@
 """The complete state of an app as one value that can be compared."""
 
 import secrets
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
-import docker.errors
 from passlib.hash import sha512_crypt
 
 from tests.support.agent.kills.observed_app import ObservedApp
 
-VolumeContent: TypeAlias = Literal["none", "empty", "kept"]
+VolumeContent: TypeAlias = Literal["empty", "kept"]
+Volumes: TypeAlias = Mapping[str, VolumeContent]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class Snapshot:
             the record.
         login: The password that works in the container.
         image_id: The image that the container was made of.
-        volume: Whether there is a volume, and whether it holds what was last written.
+        volumes: By path, whether each volume holds what was last written.
 
     """
 
@@ -34,11 +34,12 @@ class Snapshot:
     cpu: int | None = None
     memory: int | None = None
     env: Mapping[str, str] | None = None
+    data: Sequence[str] | None = None
     labels: tuple[str, ...] | None = None
     password: str | None = None
     login: str | None = None
     image_id: str | None = None
-    volume: VolumeContent = "none"
+    volumes: Volumes = field(default_factory=dict)
 
     def differences(self, other: "Snapshot") -> str:
         """Return the fields that differ from another snapshot, with both values."""
@@ -48,32 +49,32 @@ class Snapshot:
 
 
 def take_snapshot(app: ObservedApp, passwords: Iterable[str], image: str) -> Snapshot:
-    """Return a snapshot of an app that no operation changes; its record and container must agree.
+    """Return a snapshot of an app that no operation changes; all that there is of it must agree.
 
     Args:
         app: the app.
         passwords: those that its container may hold, the most likely first.
-        image: an image for a container that reads the volume.
+        image: an image for a container that reads volumes.
 
     """
     record, containers = app.record(), app.containers()
     if record is None or record["container_id"] is None:
         assert containers == [], "there is a container of no app"
-        return Snapshot(**_fields(record), volume=_volume_alone(app, image))
+        return Snapshot(**_fields(record), volumes=_volumes_alone(app, app.volumes(), image))
     (container,) = containers
     app.check_container(record, container["Id"])
     return Snapshot(
         **_fields(record),
         login=_login(app, container["Id"], passwords),
         image_id=container["ImageID"],
-        volume=_volume(app, container["Id"]),
+        volumes=_volumes(app, record, container["Id"], image),
     )
 
 
 def _fields(record: Mapping[str, Any] | None) -> dict[str, Any]:
     if record is None:
         return {}
-    names = ("state", "desired", "image", "ssh_port", "http_port", "cpu", "memory", "env")
+    names = ("state", "desired", "image", "ssh_port", "http_port", "cpu", "memory", "env", "data")
     fields = {name: record[name] for name in names}
     return fields | {"labels": tuple(record["labels"]), "password": record["password"]}
 
@@ -90,23 +91,31 @@ def _login(app: ObservedApp, container_id: str, passwords: Iterable[str]) -> str
     return login
 
 
-def _volume_alone(app: ObservedApp, image: str) -> VolumeContent:
+def _volumes(app: ObservedApp, record: Mapping[str, Any], container_id: str, image: str) -> Volumes:
+    mounted, existing = app.mounts(container_id), app.volumes()
+    assert mounted.items() <= record["volumes"].items()
+    assert record["volumes"] == existing, "a volume is lost or left"
+    contents = {path: _content(app, container_id, path) for path in mounted}
+    unmounted = {path: name for path, name in existing.items() if path not in mounted}
+    return {**contents, **_volumes_alone(app, unmounted, image)}
+
+
+def _volumes_alone(app: ObservedApp, volumes: Mapping[str, str], image: str) -> Volumes:
+    if not volumes:
+        return {}
+    binds = [f"{name}:{path}" for path, name in volumes.items()]
+    reader = app.client.create_container(
+        image,
+        host_config=app.client.create_host_config(binds=binds),
+        name=f"reader-{secrets.token_hex(4)}",
+    )
     try:
-        app.client.inspect_volume(app.volume)
-    except docker.errors.NotFound:
-        return "none"
-    host = app.client.create_host_config(binds=[f"{app.volume}:/srv"])
-    name = f"reader-{secrets.token_hex(4)}"
-    reader = app.client.create_container(image, host_config=host, name=name)
-    try:
-        return _volume(app, reader["Id"])
+        return {path: _content(app, reader["Id"], path) for path in volumes}
     finally:
-        app.client.remove_container(reader["Id"], force=True)
+        app.client.remove_container(reader["Id"], force=True, v=True)
 
 
-def _volume(app: ObservedApp, container_id: str) -> VolumeContent:
-    (mount,) = app.client.inspect_container(container_id)["Mounts"]
-    assert mount["Name"] == app.volume
-    content = app.read_file(container_id, "/srv/file")
+def _content(app: ObservedApp, container_id: str, path: str) -> VolumeContent:
+    content = app.read_file(container_id, f"{path}/file")
     assert content in (None, app.content), "the volume holds what was written earlier"
     return "empty" if content is None else "kept"

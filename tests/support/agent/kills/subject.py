@@ -14,6 +14,9 @@ from tests.support.agent.kills.snapshot import Snapshot, take_snapshot
 from tests.support.daemons import Daemon
 
 LIMITS = ((50, 32), (60, 40))  # percent of a core, MiB
+# The images declare a volume besides.
+DATA, DECLARED = ["/srv"], "/data"
+ASYNC = {"Prefer": "respond-async"}
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,8 @@ class Subject:
     def body(self, image: str) -> dict[str, Any]:
         """Return the body that creates the app, with the ports of an earlier creation."""
         cpu, memory = LIMITS[0]
-        fields = {"name": self.app.name, "image": image, "env": {"VERSION": "1"}}
+        fields: dict[str, Any] = {"name": self.app.name, "image": image, "data": DATA}
+        fields |= {"env": {"VERSION": "1"}}
         ports = zip(("ssh_port", "http_port"), self._ports, strict=False)
         return fields | {"cpu": cpu, "memory": memory} | dict(ports)
 
@@ -106,9 +110,11 @@ class Subject:
     # Preparation of operations.
 
     def running(self) -> None:
-        """Make the app run, with a password and new content in its volume."""
+        """Make the app run, with a password and new content in its volumes."""
         record = self.app.record()
-        if record is not None and (record["container_id"] is None or record["image"] != self.tag):
+        if record is not None and (
+            record["container_id"] is None or record["image"] != self.tag or record["data"] != DATA
+        ):
             self._must("DELETE", "")
             record = None
         if record is None:
@@ -142,7 +148,7 @@ class Subject:
         self.app.client.remove_container(container["Id"], force=True)
 
     def absent(self) -> None:
-        """Delete the app and its volume."""
+        """Delete the app and its volumes."""
         if not self._ports:
             self.running()
         if self.app.record() is not None:
@@ -152,16 +158,24 @@ class Subject:
         self.app.content = ""
 
     def absent_and_not_pulled(self) -> None:
-        """Delete the app, its volume and the reference of the image that is to be pulled."""
+        """Delete the app, its volumes and the reference of the image that is to be pulled."""
         self.absent()
         with suppress(docker.errors.ImageNotFound):
             self.app.client.remove_image(f"{self.images.pulled}:latest", force=True)
 
     def absent_with_data(self) -> None:
-        """Delete the app and keep its volume."""
+        """Delete the app and keep its volumes."""
         self.running()
         self._must("DELETE", "?keep_data=true")
         self.retag(self.images.good[0])
+
+    def failed_with_data(self) -> None:
+        """Keep the volumes of a deleted app, and make a creation of another one fail."""
+        self.absent_with_data()
+        answer = self.post(self.images.crashing, ASYNC)
+        assert answer is not None
+        assert answer.ok, answer.text
+        self.app.settled()
 
     def _must(self, method: str, path: str, body: Any = None) -> None:
         answer = self.ask(method, path, body)
@@ -180,7 +194,7 @@ class Subject:
             desired="running",
             labels=(),
             image_id=self.images.good[0],
-            volume="empty",
+            volumes=dict.fromkeys((*DATA, DECLARED), "empty"),
         )
 
     def check_changeable(self) -> None:
@@ -198,7 +212,7 @@ class Subject:
             self._must("PUT", "", {"cpu": cpu - 1})
 
     def delete(self) -> None:
-        """Remove the containers, the volume and the tag."""
+        """Remove the containers, the volumes and the tag."""
         self.app.delete()
         with suppress(docker.errors.ImageNotFound):
             self.app.client.remove_image(self.tag, force=True)

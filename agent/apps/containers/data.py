@@ -1,0 +1,94 @@
+"""Which paths of an app keep their files, and what the volumes are called that hold them."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+
+from agent.apps.defaults import AppDefaults
+from agent.apps.errors import UnfitImage
+from agent.engine.protocol import Image
+from agent.model import App
+
+APP_LABEL = "rollcall.app"
+AGENT_LABEL = "rollcall.agent"
+OPERATION_LABEL = "rollcall.change"
+PATH_LABEL = "rollcall.path"
+DATA_LABEL = "rollcall.data"
+
+DATA_PATH = re.compile(r"(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*){1,16}")
+MAX_DATA_PATH_LENGTH = 256
+FORBIDDEN_ROOTS = ("dev", "etc", "proc", "sys")
+SEPARATORS = re.compile(r"[\s,]+")
+# The map of an app is in a label of its container, which the engine repeats in each list and event.
+MAX_VOLUMES = 64
+MAX_PATHS_LENGTH = 8192
+DIGEST_LENGTH = 12
+# The engine gives such a name to a volume that nobody has named.
+ANONYMOUS = re.compile(r"[0-9a-f]{64}")
+
+
+def is_data_path(text: str) -> bool:
+    """Return whether a volume may be mounted there, as a setting or a label of an image asks."""
+    fits = len(text) <= MAX_DATA_PATH_LENGTH and DATA_PATH.fullmatch(text) is not None
+    return fits and text.split("/")[1] not in FORBIDDEN_ROOTS
+
+
+def labelled_paths(image: Image) -> tuple[str, ...]:
+    """Return the paths of the image's label; none if one of them is invalid."""
+    paths = tuple(dict.fromkeys(SEPARATORS.split(image.labels.get(DATA_LABEL, "").strip(" ,"))))
+    return paths if all(map(is_data_path, paths)) else ()
+
+
+def data_paths(app: App, image: Image, defaults: AppDefaults) -> tuple[str, ...]:
+    """Return the paths that must have a volume, in the order in which new volumes get names."""
+    own = sorted(image.volumes)
+    chosen = app.data or labelled_paths(image) or own or (defaults.data,)
+    return tuple(dict.fromkeys((*chosen, *own)))
+
+
+def mounted_volumes(app: App, image: Image, defaults: AppDefaults) -> dict[str, str]:
+    """Return the volumes to mount, by path.
+
+    Without ``data``, each path that has a volume goes on being mounted: no image makes files of an
+    app disappear. With it, only the operator's paths and the image's own are.
+    """
+    paths = data_paths(app, image, defaults) if app.data else app.volumes
+    return {path: app.volumes[path] for path in paths}
+
+
+def unlabelled_path(app: App, image: Image, defaults: AppDefaults) -> str:
+    """Return the path of the one volume that a version without labels of paths gave the app."""
+    path = (*labelled_paths(image), defaults.data)[0]
+    return path if not app.data or path in app.data else app.data[0]
+
+
+def check_volumes(volumes: Mapping[str, str], image: str) -> None:
+    """Refuse a map that is too large; UnfitImage."""
+    if len(volumes) > MAX_VOLUMES:
+        raise UnfitImage(
+            f"with the image `{image}` the app would have {len(volumes)} volumes, and may have"
+            f" {MAX_VOLUMES}, with those of the paths that it had before"
+        )
+    length = sum(map(len, volumes))
+    if length > MAX_PATHS_LENGTH:
+        raise UnfitImage(
+            f"with the image `{image}` the paths of the app's volumes would have {length}"
+            f" characters together, and may have {MAX_PATHS_LENGTH}"
+        )
+
+
+def volume_name(app: str, path: str | None = None) -> str:
+    """Return the name of an app's first volume, or of another one, which is at ``path``."""
+    if path is None:
+        return f"rollcall-{app}"
+    return f"rollcall-{app}-{hashlib.sha256(path.encode()).hexdigest()[:DIGEST_LENGTH]}"
+
+
+def volume_labels(app: str, path: str, *, agent: str, operation: str) -> dict[str, str]:
+    """Return the labels of a volume; ``agent`` and ``operation`` are the ids of what makes it."""
+    return {APP_LABEL: app, PATH_LABEL: path, AGENT_LABEL: agent, OPERATION_LABEL: operation}
+
+
+def is_anonymous(name: str, labels: Mapping[str, str]) -> bool:
+    """Return whether the engine itself made this volume, for a path that an image declares."""
+    return ANONYMOUS.fullmatch(name) is not None and APP_LABEL not in labels

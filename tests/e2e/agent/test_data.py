@@ -1,0 +1,351 @@
+"""What apps write into their volumes outlives all that is done to them, on a real engine."""
+
+import secrets
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from typing import Any
+
+import docker
+import docker.types
+import msgspec
+import pytest
+
+from agent.apps.containers.data import volume_name
+from dev.waiting import until
+from tests.support.agent.containers import containers_of, derived_image, run_in_container
+from tests.support.agent.kills.subject import image_id
+from tests.support.daemons import Daemon, Daemons
+
+pytestmark = pytest.mark.real
+
+SCHEMA_3 = Path(__file__).parents[2] / "agent" / "state" / "schemas" / "schema_3.sql"
+SETTINGS = {"bind": "127.0.0.1", "stop_seconds": 1, "cpu": 50, "memory": 32}
+FAILING = 'CMD ["/bin/sh", "-c", "exit 3"]'
+
+
+class Host:
+    """An agent, and the app of a test."""
+
+    def __init__(self, agent: Daemon, client: docker.APIClient) -> None:
+        self.agent = agent
+        self.client = client
+        self.name = f"data-{secrets.token_hex(4)}"
+        self.path = f"/v1/apps/{self.name}"
+
+    def ask(self, method: str, path: str = "", body: Any = None) -> dict[str, Any]:
+        """Send a request for the app, which must succeed; return the answer."""
+        answer = self.agent.ask(method, self.path + path, json=body)
+        assert answer.ok, answer.text
+        content: dict[str, Any] = answer.json()
+        return content
+
+    def create(self, image: str, headers: Mapping[str, str] | None = None, **fields: Any) -> Any:
+        """Ask for the app; return the response."""
+        body = {"name": self.name, "image": image, **fields}
+        return self.agent.ask("POST", "/v1/apps", json=body, headers=headers)
+
+    def write(self, *paths: str) -> None:
+        """Write a file at each path; it says where it is."""
+        script = "; ".join(f"printf %s {path} > {path}/file" for path in paths)
+        run_in_container(self.client, self.ask("GET"), script)
+
+    def files(self, *paths: str) -> list[str]:
+        """Return the content of the file at each path, empty if there is none."""
+        script = "; ".join(f"cat {path}/file 2>/dev/null; echo" for path in paths)
+        return run_in_container(self.client, self.ask("GET"), script).splitlines()
+
+    def volumes(self) -> set[str]:
+        """Return the names of all volumes of the engine."""
+        return {each["Name"] for each in self.client.volumes()["Volumes"] or ()}
+
+    def mounts(self) -> dict[str, str]:
+        """Return the volumes in the app's container, by path."""
+        seen = self.client.inspect_container(self.ask("GET")["container_id"])
+        return {mount["Destination"]: mount["Name"] for mount in seen["Mounts"]}
+
+    def clean(self) -> None:
+        """Remove the app."""
+        with suppress(AssertionError):
+            self.ask("DELETE")
+
+
+@pytest.fixture
+def host(daemons: Daemons, engine_url: str, docker_client: docker.APIClient) -> Iterator[Host]:
+    """Yield an agent that has no app yet."""
+    host = Host(daemons.agent(engine=engine_url, apps=SETTINGS), docker_client)
+    yield host
+    host.clean()
+
+
+@pytest.fixture
+def images(docker_client: docker.APIClient, busybox_image: str) -> Iterator[dict[str, str]]:
+    """Yield images by what they declare."""
+    lines = {
+        "none": "ENV VERSION=none",
+        "data": "VOLUME /data",
+        "both": "VOLUME /data /cache",
+        "label": 'LABEL rollcall.data="/srv, /var/lib/app"',
+        "failing": FAILING,
+    }
+    with ExitStack() as stack:
+        yield {
+            name: stack.enter_context(derived_image(docker_client, busybox_image, line))
+            for name, line in lines.items()
+        }
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"env": {"A": "1"}}, {"http_port": 20_999}, {"image": "both"}, {"data": ["/srv"]}, None],
+    ids=["env", "port", "image", "data", "rebuild"],
+)
+def test_files_in_a_volume_of_the_image_outlive_a_change(
+    host: Host, images: Mapping[str, str], change: dict[str, Any] | None
+) -> None:
+    before = host.volumes()
+    assert host.create(images["data"]).status_code == 201
+    host.write("/data")
+
+    if change is None:
+        host.ask("PUT", "/rebuild")
+    else:
+        host.ask("PUT", "", {**change, **({"image": images["both"]} if "image" in change else {})})
+
+    assert host.files("/data") == ["/data"]
+    record = host.ask("GET")
+    assert host.mounts() == record["volumes"]
+    assert host.volumes() - before == set(record["volumes"].values())
+    host.ask("DELETE")
+    assert host.volumes() == before
+
+
+def test_files_outlive_images_that_add_and_drop_volumes_and_data_in_another_order(
+    host: Host, images: Mapping[str, str]
+) -> None:
+    before = host.volumes()
+    assert host.create(images["none"]).status_code == 201
+    host.write("/srv")
+    host.ask("PUT", "", {"image": images["both"]})
+    host.write("/data", "/cache")
+    host.ask("PUT", "", {"image": images["data"]})
+    assert host.files("/srv", "/data", "/cache") == ["/srv", "/data", "/cache"]
+    host.ask("PUT", "", {"data": ["/cache", "/srv", "/more"]})
+    host.write("/more")
+    host.ask("PUT", "", {"data": ["/more", "/srv"]})
+    assert host.files("/srv", "/data", "/cache", "/more") == ["/srv", "/data", "", "/more"]
+    host.ask("PUT", "", {"data": []})
+    host.ask("PUT", "/rebuild")
+
+    paths = ["/srv", "/data", "/cache", "/more"]
+    assert host.files(*paths) == paths
+    assert host.mounts()["/srv"] == volume_name(host.name)
+    assert host.volumes() - before == set(host.mounts().values())
+    host.ask("DELETE", "?keep_data=true")
+    assert len(host.volumes() - before) == 4
+    assert host.create(images["none"]).status_code == 201
+    assert host.files(*paths) == paths
+    host.ask("DELETE")
+    assert host.volumes() == before
+
+
+def test_an_update_that_fails_loses_no_file_and_leaves_no_volume(
+    host: Host, images: Mapping[str, str]
+) -> None:
+    assert host.create(images["data"]).status_code == 201
+    host.write("/data")
+    before = host.volumes()
+
+    body = {"image": images["failing"], "data": ["/data", "/more"]}
+    assert host.agent.ask("PUT", host.path, json=body).status_code == 409
+
+    assert host.files("/data") == ["/data"]
+    assert host.volumes() == before
+
+
+def test_the_label_of_an_image_may_name_several_paths(
+    host: Host, images: Mapping[str, str]
+) -> None:
+    assert host.create(images["label"]).status_code == 201
+    host.write("/srv", "/var/lib/app")
+
+    host.ask("PUT", "/rebuild")
+
+    assert host.files("/srv", "/var/lib/app") == ["/srv", "/var/lib/app"]
+    assert host.mounts()["/srv"] == volume_name(host.name)
+
+
+def test_a_path_within_another_has_a_volume_of_its_own(
+    host: Host, images: Mapping[str, str]
+) -> None:
+    assert host.create(images["data"], data=["/data/db", "/data/db/log"]).status_code == 201
+    paths = ["/data", "/data/db", "/data/db/log"]
+    host.write(*paths)
+
+    host.ask("PUT", "/rebuild")
+
+    assert host.files(*paths) == paths
+    assert sorted(host.mounts()) == paths
+
+
+def test_a_failed_app_is_deleted_without_the_data_that_was_kept_from_before(
+    host: Host, images: Mapping[str, str]
+) -> None:
+    before = host.volumes()
+    assert host.create(images["none"]).status_code == 201
+    host.write("/srv")
+    host.ask("DELETE", "?keep_data=true")
+
+    answer = host.create(images["failing"], {"Prefer": "respond-async"})
+    assert answer.status_code == 202
+    until(lambda: host.ask("GET")["state"] == "failed", "the failure", within=60)
+    host.ask("DELETE")
+
+    assert host.create(images["none"]).status_code == 201
+    assert host.files("/srv") == ["/srv"]
+    host.ask("DELETE")
+    assert host.volumes() == before
+
+
+def test_only_image_and_rebuild_bring_a_new_version_of_an_image(
+    host: Host, docker_client: docker.APIClient, images: Mapping[str, str]
+) -> None:
+    tag = f"rollcall-test-moved:{host.name}"
+    repository, _, version = tag.partition(":")
+
+    def move(image: str) -> str:
+        docker_client.tag(images[image], repository, tag=version, force=True)
+        return image_id(docker_client, tag)
+
+    try:
+        first = move("none")
+        assert host.create(tag).status_code == 201
+        second = move("data")
+        by_env = host.ask("PUT", "", {"env": {"A": "1"}})["image_id"]
+        by_port = host.ask("PUT", "", {"http_port": 20_998})["image_id"]
+        by_rebuild = host.ask("PUT", "/rebuild")["image_id"]
+    finally:
+        docker_client.remove_image(tag, force=True)
+
+    assert (by_env, by_port, by_rebuild) == (first, first, second)
+
+
+def made_before(
+    client: docker.APIClient, folder: Path, name: str, image: str, ports: tuple[int, int]
+) -> None:
+    """Make an app as the version before did: container, volume, and database of schema 3."""
+    client.create_volume(volume_name(name), labels={"rollcall.app": name})
+    fields = {
+        "image": image,
+        "ssh_port": ports[0],
+        "http_port": ports[1],
+        "description": "",
+        "created_at": "2026-01-31T12:00:00Z",
+    }
+    label = msgspec.json.encode({**fields, "labels": [], "env": []}).decode()
+    host = client.create_host_config(
+        port_bindings={22: ("127.0.0.1", ports[0]), 8000: ("127.0.0.1", ports[1])},
+        mounts=[docker.types.Mount("/srv", volume_name(name))],
+        cpu_period=100_000,
+        cpu_quota=50_000,
+        mem_limit=32 << 20,
+        memswap_limit=32 << 20,
+        restart_policy={"Name": "unless-stopped"},
+    )
+    container = client.create_container(
+        image,
+        name=name,
+        labels={
+            "rollcall.app": name,
+            "rollcall.agent": "9eeb83c973a62d71",
+            "rollcall.change": "b1c8b058d0f299db",
+            "rollcall.spec": label,
+        },
+        ports=[22, 8000],
+        host_config=host,
+    )["Id"]
+    client.start(container)
+    app = {**fields, "name": name, "cpu": 50, "memory": 32, "container_id": container}
+    with closing(sqlite3.connect(folder / "agent.db")) as database:
+        database.executescript(SCHEMA_3.read_text("utf-8"))
+        database.executescript("DELETE FROM apps; DELETE FROM journal;")
+        row = (name, msgspec.json.encode(app))
+        database.execute("INSERT INTO apps VALUES (?, ?)", row)
+        database.commit()
+
+
+@pytest.mark.parametrize("database", ["kept", "lost"])
+def test_an_app_of_the_version_before_keeps_all_its_files(
+    host: Host,
+    daemons: Daemons,
+    engine_url: str,
+    tmp_path: Path,
+    images: Mapping[str, str],
+    database: str,
+) -> None:
+    host.agent.terminate()
+    before = host.volumes()
+    folder = tmp_path / "upgraded"
+    folder.mkdir()
+    made_before(host.client, folder, host.name, images["both"], (20_996, 20_997))
+    if database == "lost":
+        (folder / "agent.db").unlink()
+    store = f"sqlite:///{folder / 'agent.db'}"
+    host.agent = daemons.agent(engine=engine_url, apps=SETTINGS, store=store)
+    assert host.ask("GET")["state"] == "running"
+    paths = ("/srv", "/data", "/cache")
+    host.write(*paths)
+
+    first = host.ask("PUT", "", {"env": {"A": "1"}})
+    assert host.files(*paths) == list(paths)
+    host.ask("PUT", "/rebuild")
+    host.ask("PUT", "", {"image": images["none"]})
+
+    assert host.files(*paths) == list(paths)
+    assert first["volumes"]["/srv"] == volume_name(host.name)
+    assert host.volumes() - before == set(first["volumes"].values())
+    assert len(containers_of(host.client, host.name)) == 1
+    host.ask("DELETE", "?keep_data=true")
+    assert host.create(images["both"]).status_code == 201
+    assert host.files(*paths) == list(paths)
+    host.ask("DELETE")
+    assert host.volumes() == before
+
+
+def test_a_lost_database_is_rebuilt_with_the_map(
+    host: Host, tmp_path: Path, images: Mapping[str, str]
+) -> None:
+    before = host.volumes()
+    assert host.create(images["data"], data=["/a", "/b"]).status_code == 201
+    host.write("/a", "/b", "/data")
+    volumes = host.ask("PUT", "", {"data": ["/b"]})["volumes"]
+    host.agent.terminate()
+    (database,) = tmp_path.rglob("store.db")
+    for file in database.parent.glob("store.db*"):
+        file.unlink()
+    host.agent.start()
+
+    until(lambda: host.agent.ask("GET", host.path).ok, "the app", within=60)
+    assert host.ask("GET")["volumes"] == volumes
+    assert host.files("/b", "/data") == ["/b", "/data"]
+    host.ask("PUT", "", {"data": ["/a"]})
+    assert host.files("/a", "/data") == ["/a", "/data"]
+    host.ask("DELETE")
+    assert host.volumes() == before
+
+
+def test_a_volume_of_another_agent_is_a_conflict_and_left_alone(
+    host: Host, images: Mapping[str, str]
+) -> None:
+    name = volume_name(host.name)
+    labels = {"rollcall.app": host.name, "rollcall.agent": "somebody-else", "rollcall.path": "/srv"}
+    host.client.create_volume(name, labels=labels)
+    try:
+        answer = host.create(images["none"])
+        assert answer.status_code == 409
+        assert "somebody-else" in answer.json()["message"]
+        assert host.client.inspect_volume(name)["Labels"] == labels
+        assert containers_of(host.client, host.name) == []
+    finally:
+        host.client.remove_volume(name)
