@@ -21,13 +21,16 @@ class _Pull:
 
     def __init__(self, engine: Engine, reference: str) -> None:
         self.watchers: list[Callable[[PullProgress], None]] = []
-        self.latest: PullProgress | None = None
+        self.latest = PullProgress(done_bytes=0, total_bytes=0)
         self.task = asyncio.create_task(engine.pull(reference, self.report))
 
     def add(self, watcher: Callable[[PullProgress], None]) -> None:
+        watcher(self.latest)
         self.watchers.append(watcher)
-        if self.latest is not None:
-            watcher(self.latest)
+
+    def remove(self, watcher: Callable[[PullProgress], None]) -> None:
+        if watcher in self.watchers:
+            self.watchers.remove(watcher)
 
     def report(self, progress: PullProgress) -> None:
         self.latest = progress
@@ -60,8 +63,9 @@ class Images:
     ) -> Image:
         """Pull the image as the policy says, unless it was built on this host.
 
-        ``progress`` is called while that lasts. If the pull fails, an image that is on this host is
-        used; with ``must_pull``, which means more than ``missing``, only one that no server knows.
+        ``progress`` is called when a pull begins, and while it lasts. If the pull fails, an image
+        that is on this host is used; with ``must_pull``, which means more than ``missing``, only
+        one that no server knows.
 
         Raises:
             ImageUnavailable: it cannot be had; the text holds the engine's words.
@@ -127,11 +131,11 @@ class Images:
         pull = self._pulls.get(reference)
         if pull is None:
             pull = self._pulls[reference] = _Pull(self._engine, reference)
-        pull.add(progress)
         try:
+            pull.add(progress)
             await asyncio.shield(pull.task)
         finally:
-            pull.watchers.remove(progress)
+            pull.remove(progress)
             # A new caller must not join a pull that has ended, or that nobody waits for.
             if self._pulls.get(reference) is pull and (pull.task.done() or not pull.watchers):
                 del self._pulls[reference]

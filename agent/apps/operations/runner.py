@@ -25,7 +25,7 @@ PARTICIPLES = {
     "keys": "given a password",
     "label": "labelled",
 }
-# They end another operation of the app that is pulling, and wait at least so long for its end.
+# They end another operation of the app that pulls an image, and wait at least so long for its end.
 CANCELLING: tuple[OperationKind, ...] = ("delete", "stop")
 CANCEL_SECONDS = 30.0
 STOPPING = "the agent is stopping; the operation is recovered at its next start"
@@ -101,7 +101,7 @@ class Job:
     def end_pull(self, reason: Exception) -> None:
         """Raise ``reason`` in the operation if it is pulling an image, or when it begins to."""
         self._pull_ended_by = self._pull_ended_by or reason
-        if self._puller is not None:
+        if self._puller is not None and self._pull is not None:
             self._puller.cancel()
 
     def _reason_to_end(self) -> Exception | None:
@@ -114,16 +114,18 @@ class Job:
     def pulling(self) -> Iterator[Callable[[PullProgress], None]]:
         """Show that an image is being pulled; yield a function to call with the progress.
 
+        It must be called at the beginning of a pull, and raises if that is to be ended.
+
         Raises:
             OperationCancelled, AgentStopping: the pull was ended.
 
         """
 
         def report(progress: PullProgress) -> None:
+            if self._pull is None and self._pull_ended_by is not None:
+                raise self._pull_ended_by
             self._pull = progress
 
-        if self._pull_ended_by is not None:
-            raise self._pull_ended_by
         self._step, self._puller = "pulling", asyncio.current_task()
         try:
             yield report
@@ -218,7 +220,10 @@ class OperationRunner:
     async def _take(self, name: str, operation: OperationKind, requester: Requester) -> Job:
         seconds, cancels = requester.wait_seconds, operation in CANCELLING
         try:
-            async with asyncio.timeout(max(seconds, CANCEL_SECONDS) if cancels else seconds):
+            job = self._jobs.get(name)
+            if cancels and job is not None and job.status.pull is not None:
+                seconds = max(seconds, CANCEL_SECONDS)
+            async with asyncio.timeout(seconds):
                 while job := self._jobs.get(name):
                     if cancels:
                         job.end_pull(_cancelled(job.header, operation, by=requester.name))

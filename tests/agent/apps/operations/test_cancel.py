@@ -14,7 +14,7 @@ from agent.apps import AppChanges, Apps, NewApp
 from agent.apps.errors import AppNotFound, OperationCancelled
 from agent.apps.views import AppView
 from agent.engine.protocol import EngineUnavailable, Image, PullProgress
-from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
+from tests.support.agent.engines.fake_engine import IMAGE, OTHER_IMAGE, FakeEngine
 from tests.support.agent.image_registry import stalling_image_registry
 from tests.support.agent.in_process import DEFAULTS, async_until, in_process_agent
 from tests.support.agent.running_apps import ASKER, running_apps
@@ -140,6 +140,31 @@ async def test_a_delete_ends_all_changes_that_wait_to_pull_before_it(tmp_path: P
         outcomes = await asyncio.gather(*updates, return_exceptions=True)
         assert {type(each) for each in outcomes} == {OperationCancelled}
         assert engine.state.containers == {}
+
+
+async def test_a_change_that_pulls_nothing_is_done_before_a_stop_that_comes_meanwhile(
+    tmp_path: Path,
+) -> None:
+    looked, may_go_on = asyncio.Event(), asyncio.Event()
+
+    class SlowEngine(FakeEngine):
+        async def image(self, reference: str) -> Image | None:
+            if reference == OTHER_IMAGE:
+                looked.set()
+                await may_go_on.wait()
+            return await super().image(reference)
+
+    async with running_apps(tmp_path, SlowEngine(), LogCapture(), defaults=AT_ONCE) as apps:
+        await apps.create(NewApp(name="web", image=IMAGE), ASKER)
+        change = AppChanges(image=OTHER_IMAGE)
+        update = asyncio.create_task(apps.update("web", change, ASKER))
+        await looked.wait()
+        stop = asyncio.create_task(apps.stop("web", ASKER))
+        await asyncio.sleep(0)
+        may_go_on.set()
+
+        assert (await update).image == OTHER_IMAGE
+        assert (await stop).state == "exited"
 
 
 async def test_another_app_that_waits_for_the_same_image_goes_on(tmp_path: Path) -> None:
