@@ -191,6 +191,19 @@ async def test_who_waits_to_be_invited_is_invited() -> None:
         writer.close()
 
 
+async def test_an_upgrade_is_ignored_and_the_body_read() -> None:
+    async with sample_server() as address:
+        reader, writer = await asyncio.open_connection(*address)
+        upgrade = b"Connection: upgrade, keep-alive\r\nUpgrade: websocket\r\n"
+        writer.write(b"POST / HTTP/1.1\r\nHost: a\r\n" + upgrade + b"Content-Length: 2\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 401")
+        await reader.readuntil(b"}")
+        writer.write(b"ab")
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        writer.close()
+
+
 async def test_what_is_no_http_is_counted() -> None:
     async with sample_server() as address:
         await exchange(address, b"GARBAGE\r\n\r\n")
