@@ -28,6 +28,7 @@ def message(answer: bytes) -> str:
     [
         b"GARBAGE\r\n\r\n",
         b"GET / HTTP/9.9\r\n\r\n",
+        b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab",
         b"GET / HTTP/1.1\r\nHost: a\r\nBad Header: x\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"y" * 10_000 + b"\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X: y\r\n" * 200 + b"\r\n",
