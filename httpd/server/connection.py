@@ -8,7 +8,7 @@ from aiohttp import StreamReader, web
 
 from httpd.access_log import UNMATCHED
 from httpd.server.deadlines import Deadlines
-from httpd.server.framing import Body, HeadTooLarge, body_after, take_head
+from httpd.server.framing import Body, HeadTooLarge, body_after, take_head, without_other_protocols
 from httpd.server.lane.connection import LaneConnection
 from httpd.server.limits import ConnectionLimiter
 from httpd.server.responders import HEAD_TOO_LARGE, TOO_MANY_CONNECTIONS, Responders
@@ -183,7 +183,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._in_progress, self._has_begun = True, False
         self._limiter.changed(self)
         self._body = body_after(head)
-        handler.data_received(head)
+        handler.data_received(without_other_protocols(head))
         if self._body is None:
             self._end_request()
         return True

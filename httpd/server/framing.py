@@ -15,6 +15,9 @@ LINE_BREAKS = b"\r\n"
 NOT_HTTP = re.compile(rb"\A[^A-Z]|(?<!\r)\n")
 # llhttp accepts any number of zeros before a length.
 CONTENT_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*0*([0-9]{1,18})[ \t]*\r\n", re.IGNORECASE)
+UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*(?=\r\n)", re.IGNORECASE)
+TUNNEL = b"CONNECT "
+NO_METHOD = b"NO-"  # to be refused
 CHUNKED = re.compile(rb"\r\ntransfer-encoding:", re.IGNORECASE)
 # No more than llhttp takes, or aiohttp would wait for the end of a body that it has given up.
 CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[\w.-]+(?:=(?:[\w.-]+|\"[\w. -]*\"))?)*\r\n")
@@ -52,6 +55,16 @@ def take_head(data: bytearray) -> bytes | None:
     head = bytes(data[:end])
     del data[:end]
     return head
+
+
+def without_other_protocols(head: bytes) -> bytes:
+    """Return a head without the header Upgrade, and with an unknown method for CONNECT.
+
+    What follows them may be another protocol, so aiohttp would not read the request's body.
+    """
+    if head.startswith(TUNNEL):
+        head = NO_METHOD + head
+    return UPGRADE.sub(b"", head)
 
 
 class Body(Protocol):

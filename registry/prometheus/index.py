@@ -80,7 +80,7 @@ class TargetIndex:
             answer = await self._answers.get(
                 (found, target_format), lambda: self._encode(found, target_format)
             )
-        self.record_use(service, target_format, answer.size)
+            self.record_use(service, target_format, answer.size)
         return answer
 
     def record_use(self, service: str, target_format: TargetFormat, size: int) -> None:

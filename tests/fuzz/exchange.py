@@ -12,10 +12,10 @@ PATIENCE_SECONDS = 15.0  # more than a body may take
 END = b"\r\n\r\n"
 # What differs from one moment, or from one process, to another.
 CHANGING = re.compile(rb'"last_update":[0-9]+|Date: [^\r]+|(?i:etag): [^\r]+|[0-9.]+ seconds?')
-# Ends a connection.
 # Of a request without a version, HTTP/0.9.
 STATUS_LINE = re.compile(rb"HTTP/[01]\.[019] ([0-9]{3}) ")
 NOT_HTTP = 0  # the status of what is no answer
+# Ends a connection.
 LAST = b"GET /healthz HTTP/1.1\r\nHost: fuzz\r\nConnection: close\r\n\r\n"
 # Completes a body that was cut off, so that nobody has to wait for its time limit.
 FILLER = b"\r\n" * 8192 + LAST

@@ -10,7 +10,7 @@ from random import Random
 from typing import NamedTuple
 
 from dev.waiting import until
-from tests.fuzz.exchange import FIRST, Address, Outcome, exchange
+from tests.fuzz.exchange import FIRST, NOT_HTTP, Address, Outcome, exchange
 from tests.fuzz.generator import Generator, Target
 from tests.support.daemons import Daemon
 from tests.support.memory import MEBIBYTE, resident
@@ -111,7 +111,8 @@ class Fuzzer:
         self.streams += 1
         for answer in outcome.answers:
             self.statuses[answer.status] += 1
-            if answer.status >= SERVER_ERROR and answer.status not in self._pair.allowed_errors:
+            is_error = answer.status >= SERVER_ERROR or answer.status == NOT_HTTP
+            if is_error and answer.status not in self._pair.allowed_errors:
                 raise Difference(f"seed {seed}: {short(stream)} was answered with {answer}")
 
 

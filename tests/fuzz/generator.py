@@ -6,7 +6,19 @@ from typing import NamedTuple
 
 from tests.fuzz.exchange import LAST
 
-METHODS = ["GET", "GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "get", "NONSENSE"]
+METHODS = [
+    "GET",
+    "GET",
+    "HEAD",
+    "POST",
+    "PUT",
+    "DELETE",
+    "PATCH",
+    "OPTIONS",
+    "get",
+    "CONNECT",
+    "NONSENSE",
+]
 ODD_BYTES = b'\0\r\n \t:;,/%?#"\\{}[]\x7f\x80\xc3\xa9\xff+-0AZaz'
 
 

@@ -24,6 +24,8 @@ class MemoryCgroup:
             limit = "memory.limit_in_bytes" if self._is_v1 else "memory.max"
             self._file(limit).write_text(str(self._limit))
         except OSError as error:
+            if self._folder.is_dir():
+                self._folder.rmdir()
             pytest.skip(f"a cgroup for memory that can be written: {error}")
         return self
 

@@ -6,7 +6,7 @@ import resource
 import socket
 from collections.abc import Iterable, Iterator
 from configparser import ConfigParser
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from requests import Response
 from dev.waiting import until
 from registry.store.protocol import Row
 from tests.support.daemons import Daemon, Daemons
+from tests.support.memory import MEBIBYTE, peak, reset_peak, resident
 from tests.support.memory_cgroup import MemoryCgroup
 from tests.support.registry.large_fleet import rows
 from tests.support.registry.sqlite_store import ignore, open_store
@@ -30,7 +31,7 @@ UNFINISHED_HEAD = b"GET / HTTP/1.1\r\nX: " + b"x" * 15_000
 CHANGES = 1000
 HEARTBEAT_PAUSE = 0.1
 UNIT = Path("systemd/rollcall-registry.service")
-MAX_GROWTH_KIB = 400 * 1024
+MAX_GROWTH = 400 * MEBIBYTE
 SMALL_BUFFER = 4096
 READ_BYTES = 1024 * 1024
 
@@ -56,12 +57,6 @@ async def fill(path: Path, nodes: Iterable[Row]) -> None:
     """Make a store of many nodes."""
     async with open_store(path) as (store, _):
         await asyncio.gather(*[store.put(row, ignore) for row in nodes])
-
-
-def peak_kib(daemon: Daemon) -> int:
-    """Return the most memory that a daemon had so far."""
-    status = Path(f"/proc/{daemon.pid}/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0])
 
 
 class Clients:
@@ -113,13 +108,17 @@ async def first_id(clients: Clients) -> str:
     return line.decode().split()[1]
 
 
-async def strangers(registry: Daemon, stack: AsyncExitStack) -> None:
-    """Begin requests without a key, and do not finish them."""
+async def begin_for_ever(registry: Daemon) -> None:
+    """Begin a request without a key, do not finish it, and begin anew once that is cut off."""
     port = int(registry.base_url.rpartition(":")[2])
-    for _ in range(STRANGERS):
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-        stack.callback(writer.close)
-        writer.write(UNFINISHED_HEAD)
+    while True:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            writer.write(UNFINISHED_HEAD)
+            with suppress(ConnectionError):
+                await read_all(reader)
+        finally:
+            writer.close()
 
 
 async def report_steadily(registry: Daemon) -> None:
@@ -145,15 +144,15 @@ async def siege(registry: Daemon, load: Load) -> None:
         begun = await asyncio.gather(*[reader.read(SMALL_BUFFER) for reader in slow])
         statuses = {answer.split(b"\r\n")[0] for answer in begun}
         assert statuses == {b"HTTP/1.1 200 OK"}
+        strangers = [group.create_task(begin_for_ever(registry)) for _ in range(STRANGERS)]
         watching = []
         for number in range(load.watchers):
             reader = await clients.ask("/nodes?watch=true", f"Last-Event-ID: {last_id}")
             if number % 2:
                 watching.append(group.create_task(read_all(reader)))
-        await strangers(registry, stack)
         await asyncio.gather(*[read_compressed(clients) for _ in range(load.gzip_readers)])
         await change(clients)
-        for task in (reporting, *watching):
+        for task in (reporting, *strangers, *watching):
             task.cancel()
 
 
@@ -183,11 +182,12 @@ async def test_readers_of_every_kind_take_a_bounded_amount(
     await asyncio.to_thread(
         until, lambda: registry.ask("GET", "/prometheus/node").ok, "targets", within=60.0
     )
-    loaded = peak_kib(registry)
+    loaded = resident(registry)
+    reset_peak(registry)
 
     await siege(registry, Load(slow_readers=300, gzip_readers=100, watchers=1000))
 
-    assert peak_kib(registry) - loaded < MAX_GROWTH_KIB
+    assert peak(registry) - loaded < MAX_GROWTH
     assert registry.ask("GET", "/nodes/busy-1").ok
 
 

@@ -28,6 +28,7 @@ def message(answer: bytes) -> str:
     [
         b"GARBAGE\r\n\r\n",
         b"GET / HTTP/9.9\r\n\r\n",
+        b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab",
         b"GET / HTTP/1.1\r\nHost: a\r\nBad Header: x\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"y" * 10_000 + b"\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X: y\r\n" * 200 + b"\r\n",
@@ -187,6 +188,19 @@ async def test_who_waits_to_be_invited_is_invited() -> None:
         writer.write(head.encode() + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n")
         assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
         writer.write(b"ab")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        writer.close()
+
+
+async def test_an_upgrade_is_ignored_and_the_body_read() -> None:
+    async with sample_server() as address:
+        reader, writer = await asyncio.open_connection(*address)
+        upgrade = b"Connection: upgrade, keep-alive\r\nUpgrade: websocket\r\n"
+        writer.write(b"POST / HTTP/1.1\r\nHost: a\r\n" + upgrade + b"Content-Length: 2\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 401")
+        await reader.readuntil(b"}")
+        writer.write(b"ab")
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
         writer.close()
 
