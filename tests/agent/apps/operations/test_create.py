@@ -145,7 +145,6 @@ async def test_a_port_of_a_stopped_app_stays_its_own(
         ("http_port", "80"),
         ("http_port", 80.0),
         ("http_port", True),
-        ("cpu", 0),
         ("cpu", 1_000_000),
         ("memory", 5),
         ("memory", 1 << 40),
