@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 KEY = "bench-key-0123456789abcdef"
 
+MAX_PREPARED_HOSTS = 100_000
 LABELS = '["service:web","env:prod","app:shop","region:eu-west-1","prometheus:rollcall:port:7656"]'
 BODY = (
     '{"labels":' + LABELS + ',"kv":{"agent.id":"a-%06d",'
@@ -102,8 +103,11 @@ class Wrk:
     ) -> Result:
         """Send heartbeats of the hosts in turn; with two bodies, each one changes its node.
 
-        The kind `formatted` makes each request when it is sent, for more than 100,000 hosts.
+        The kind `formatted` makes each request when it is sent, as is done for more hosts than can
+        be prepared.
         """
+        if hosts > MAX_PREPARED_HOSTS:
+            kind = "formatted"
         arguments = ["-s", self._posts, f"http://127.0.0.1:{port}", "--", kind, bodies, hosts]
         return self._run(connections, *arguments, seconds=seconds or self._seconds)
 
@@ -132,10 +136,13 @@ class Wrk:
 
 
 class SteadyLoad:
-    """Unchanged heartbeats at a steady rate, over kept-alive connections."""
+    """Heartbeats at a steady rate, over kept-alive connections; with `changes`, each is new."""
 
-    def __init__(self, port: int, *, rate: int, hosts: int, connections: int = 20) -> None:
+    def __init__(
+        self, port: int, *, rate: int, hosts: int, connections: int = 20, changes: bool = False
+    ) -> None:
         self._port = port
+        self._changes = changes
         self._pause = connections / rate
         self._hosts = hosts
         self._connections = connections
@@ -152,12 +159,13 @@ class SteadyLoad:
     async def _client(self, number: int, ends: float) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         due = time.monotonic() + self._pause * number / self._connections
-        host = number
+        host, sent = number, 0
         while due < ends:
             await asyncio.sleep(max(due - time.monotonic(), 0))
             due += self._pause
             host = (host + self._connections) % self._hosts
-            writer.write(post(host))
+            sent += self._changes
+            writer.write(post(host, sent))
             began = time.perf_counter()
             head = await reader.readuntil(b"\r\n\r\n")
             length = re.search(rb"Content-Length: (\d+)", head)
@@ -167,9 +175,9 @@ class SteadyLoad:
         writer.close()
 
 
-def post(host: int) -> bytes:
-    """Return the bytes of a heartbeat's request."""
-    body = BODY % (host, host, 1)
+def post(host: int, number: int) -> bytes:
+    """Return the bytes of a heartbeat's request; another number is a change."""
+    body = BODY % (host, host, number)
     return (
         f"POST /nodes/host-{host:06}.example.com HTTP/1.1\r\nHost: 127.0.0.1\r\n"
         f"Authorization: Bearer {KEY}\r\nContent-Length: {len(body)}\r\n\r\n{body}"

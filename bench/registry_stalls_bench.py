@@ -1,7 +1,8 @@
 """Measures how long heartbeats wait while clients ask the registry for everything.
 
 A host reports some hundred times a second, from a process of its own. Beside it, one client or ten
-ask for all nodes, with filters, compressed, in pages, for all targets, and for the metrics.
+ask for all nodes, with filters, compressed, in pages, for all targets, and for the metrics, or
+begin to watch. A thousand clients watch while nodes change.
 All traffic stays on 127.0.0.1, and the run ends by itself.
 
     python bench/registry_stalls_bench.py                    # 100,000 nodes, some two minutes
@@ -10,26 +11,32 @@ All traffic stays on 127.0.0.1, and the run ends by itself.
 """
 
 import argparse
+import asyncio
 import http.client
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from probe import Probe, ProbeOptions
 from registry_bench import PEER, PORT, Bench
-from registry_load import KEY
+from registry_load import KEY, SteadyLoad
 
 CLIENTS = 10
 PROBE_INTERVAL_SECONDS = 0.004
 SETTLE_SECONDS = 1.0
 FILL_SECONDS = 20
 NODES_PER_SECOND = 5000
+CHANGES_PER_SECOND = 300
+CHANGE_SECONDS = 10
+WATCHERS = Path(__file__).with_name("watchers.py")
 READ_BYTES = 1024 * 1024
 NO_MATCH = "&".join(f"prefix=none:{number}" for number in range(16))
 SCRAPER = {"X-Prometheus-Refresh-Interval-Seconds": "60"}
@@ -55,16 +62,24 @@ class Measured:
         url = f"http://127.0.0.1:{port}"
         self._probe = Probe(ProbeOptions(url, KEY, "", None, PROBE_INTERVAL_SECONDS))
 
-    def waits(self, path: str, headers: dict[str, str], clients: int) -> Waits:
-        """Return seconds: until all were answered, heartbeats' 99th percentile and their maximum.
+    def waits_beside(self, path: str, headers: dict[str, str], clients: int) -> Waits:
+        """Return how long heartbeats wait while so many clients ask once.
 
         An old registry that knows no such request answers at once.
         """
+
+        def ask() -> None:
+            with ThreadPoolExecutor(clients) as threads:
+                list(threads.map(lambda _: self._ask(path, headers), range(clients)))
+
+        return self.waits(ask)
+
+    def waits(self, ask: Callable[[], object]) -> Waits:
+        """Return seconds: until `ask` returned, heartbeats' 99th percentile and their maximum."""
         time.sleep(SETTLE_SECONDS)
         self._probe.latencies()
         began = time.monotonic()
-        with ThreadPoolExecutor(clients) as threads:
-            list(threads.map(lambda _: self._ask(path, headers), range(clients)))
+        ask()
         seconds = time.monotonic() - began
         time.sleep(PROBE_INTERVAL_SECONDS * 10)
         latencies = sorted(self._probe.latencies())
@@ -77,6 +92,37 @@ class Measured:
         while response.read(READ_BYTES):
             pass
         connection.close()
+
+    def listed(self, nodes: int) -> str:
+        """Watch until so many nodes were listed; return an id from which changes alone follow."""
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=600)
+        headers = {"Authorization": f"Bearer {KEY}"}
+        connection.request("GET", "/nodes?watch=true", headers=headers)
+        response, last_id = connection.getresponse(), ""
+        while nodes > 0 or last_id.count("-") > 1:
+            line = response.readline().decode()
+            nodes -= line.startswith("event: node")
+            last_id = line.removeprefix("id: ").strip() if line.startswith("id: ") else last_id
+        connection.close()
+        return last_id
+
+    def change_beside_watchers(self, last_id: str, watching: int) -> None:
+        """Change nodes while many clients watch; print what they got."""
+        command = [sys.executable, WATCHERS, "--port", str(self._port), "--key", KEY]
+        command += ["--last-id", last_id, "--connections", str(watching)]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as watchers:
+            assert watchers.stdout is not None
+            watchers.stdout.readline()
+            load = SteadyLoad(self._port, rate=CHANGES_PER_SECOND, hosts=1000, changes=True)
+            rate, p99, bad = asyncio.run(load.run(CHANGE_SECONDS))
+            time.sleep(SETTLE_SECONDS)
+            events, ended = watchers.communicate("\n")[0].split()
+        print(
+            f"# {watching:,} watchers, {rate:.0f} changes/s, {bad} refused, p99 {p99:.0f} ms:"
+            f" each got {events} events, {ended} cut off",
+            flush=True,
+        )
 
     def end(self) -> None:
         """End the host."""
@@ -92,7 +138,8 @@ def measured(bench: Bench, nodes: int, checkout: Path | None) -> Iterator[Measur
         bench.wrk.posts(port, connections=128, hosts=nodes)
         side = Measured(port)
         try:
-            side.waits("/prometheus/rollcall", SCRAPER, 1)  # the first time, targets are encoded
+            # The first time, targets are encoded.
+            side.waits_beside("/prometheus/rollcall", SCRAPER, 1)
             yield side
         finally:
             side.end()
@@ -104,7 +151,7 @@ def columns(waits: Waits) -> str:
     return f" {seconds:.2f} s | {p99 * 1e3:.0f} ms | {longest * 1e3:.0f} ms |"
 
 
-def compare(bench: Bench, nodes: int, baseline: Path | None) -> None:
+def compare(bench: Bench, nodes: int, watching: int, baseline: Path | None) -> None:
     """Print a row for each request and number of clients."""
     sides = [None] if baseline is None else [None, baseline]
     rows: dict[tuple[str, int], str] = {}
@@ -112,16 +159,35 @@ def compare(bench: Bench, nodes: int, baseline: Path | None) -> None:
         with measured(bench, nodes, checkout) as side:
             for what, (path, headers) in REQUESTS.items():
                 for clients in (1, CLIENTS):
-                    cells = columns(side.waits(path, headers, clients))
+                    cells = columns(side.waits_beside(path, headers, clients))
                     rows[what, clients] = rows.get((what, clients), "") + cells
+            if checkout is None:  # one from before knows no watch
+                rows |= watch_rows(side, nodes, watching)
     for (what, clients), cells in rows.items():
         print(f"| {what} | {clients} |{cells}")
+
+
+def watch_rows(side: Measured, nodes: int, watching: int) -> dict[tuple[str, int], str]:
+    """Return the rows of clients that watch."""
+    rows = {}
+    for clients in (1, CLIENTS):
+
+        def begin(clients: int = clients) -> None:
+            with ThreadPoolExecutor(clients) as threads:
+                list(threads.map(side.listed, [nodes] * clients))
+
+        rows["watch=true, until all are listed", clients] = columns(side.waits(begin))
+    last_id = side.listed(nodes)
+    waits = side.waits(partial(side.change_beside_watchers, last_id, watching))
+    rows[f"watch=true beside {CHANGES_PER_SECOND} changes/s", watching] = columns(waits)
+    return rows
 
 
 def main() -> None:
     """Measure with the number of nodes that is asked for."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--nodes", type=int, default=100_000)
+    parser.add_argument("--watchers", type=int, default=1000)
     parser.add_argument(
         "--seconds", type=int, help="how long nodes are added; else by their number"
     )
@@ -135,7 +201,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="registry-bench-") as folder:
         seconds = options.seconds or max(FILL_SECONDS, options.nodes // NODES_PER_SECOND)
         bench = Bench(folder=Path(folder), seconds=seconds, rounds=1)
-        compare(bench, options.nodes, options.baseline and options.baseline.resolve())
+        baseline = options.baseline and options.baseline.resolve()
+        compare(bench, options.nodes, options.watchers, baseline)
 
 
 if __name__ == "__main__":
