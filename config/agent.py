@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from config.address import MAX_PORT
-from config.server import PortNumber, Seconds, Secret, ServerSettings, Settings
+from config.server import PortNumber, Seconds, Secret, ServerSettings, Settings, default_store
 
 
 class AgentKey(Secret, frozen=True, kw_only=True):
@@ -125,5 +125,5 @@ class AgentSettings(ServerSettings, frozen=True, kw_only=True):
     registries: tuple[RegistryConnectionSettings, ...] = ()
     heartbeat_seconds: Seconds = 30
     docker: DockerSettings = DockerSettings()
-    store: str = "sqlite:///var/lib/rollcall/agent.db"
+    store: str = msgspec.field(default_factory=default_store("agent.db"))
     apps: AppsSettings = AppsSettings()

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from config.server import PortNumber, Seconds, Secret, ServerSettings, Settings
+from config.server import PortNumber, Seconds, Secret, ServerSettings, Settings, default_store
 
 ALL_NODES = ("*",)
 
@@ -86,6 +86,6 @@ class RegistrySettings(ServerSettings, frozen=True, kw_only=True):
     listen: str = "127.0.0.1:7655"
     keys: tuple[RegistryKey, ...] = ()
     node_secret: Secret | tuple[Secret, ...] | None = None
-    store: str = "sqlite:///var/lib/rollcall/registry.db"
+    store: str = msgspec.field(default_factory=default_store("registry.db"))
     nodes: NodesSettings = NodesSettings()
     prometheus: PrometheusSettings = PrometheusSettings()

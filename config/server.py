@@ -1,6 +1,7 @@
 """Settings that both daemons share: listener, TLS, secrets, logs."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from typing import Annotated, Literal
 
 import msgspec
@@ -8,6 +9,7 @@ import msgspec
 from config.address import MAX_PORT, listen_address
 
 PortNumber = Annotated[int, msgspec.Meta(ge=1, le=MAX_PORT)]
+STATE_DIRECTORY = "/var/lib/rollcall"
 Seconds = Annotated[int, msgspec.Meta(ge=1)]
 
 
@@ -45,6 +47,16 @@ class Secret(Settings, frozen=True, kw_only=True):
         """Require exactly one of the two."""
         if (self.value is None) == (self.file is None):
             yield "give either `value` or `file`"
+
+
+def default_store(file: str) -> Callable[[], str]:
+    """Return what gives a store in this file, in the state directory that systemd made, if any."""
+
+    def store() -> str:
+        folder, _, _ = os.environ.get("STATE_DIRECTORY", "").partition(":")
+        return f"sqlite://{folder or STATE_DIRECTORY}/{file}"
+
+    return store
 
 
 class TlsSettings(Settings, frozen=True, kw_only=True):
