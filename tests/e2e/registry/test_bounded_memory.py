@@ -21,7 +21,8 @@ from tests.support.memory_cgroup import MemoryCgroup
 from tests.support.registry.large_fleet import rows
 from tests.support.registry.sqlite_store import ignore, open_store
 
-pytestmark = pytest.mark.real
+# Beside other tests, each takes some minutes.
+pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.timeout(900)]
 
 NODES = 100_000
 LARGE_NODES = 20_000

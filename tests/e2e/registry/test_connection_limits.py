@@ -77,7 +77,7 @@ def test_ten_thousand_idle_connections_are_held_and_good_clients_served(
     assert registry.ask("POST", "/nodes/good", json=EMPTY).ok
     before = resident(registry)
 
-    asked = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    asked = f"GET /healthz HTTP/1.1\r\nHost: x\r\nAuthorization: {registry.key}\r\n\r\n".encode()
     idle = [connect(registry, sockets, asked) for _ in range(CROWD)]
     until(lambda: connections(registry) >= CROWD + 1, "the crowd", within=60)
     grown = resident(registry) - before
