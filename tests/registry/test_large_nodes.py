@@ -4,7 +4,7 @@ import asyncio
 import http.client
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from functools import partial
@@ -122,6 +122,21 @@ def send(registry: InProcessRegistry, method: str, hostname: str, body: bytes | 
     return response.status
 
 
+async def together(
+    registry: InProcessRegistry, method: str, bodies: Mapping[str, Sequence[bytes | None]]
+) -> list[int]:
+    """Send requests at once, each from a thread of its own; return the statuses."""
+    loop = asyncio.get_running_loop()
+    sent = [(hostname, body) for hostname, some in bodies.items() for body in some]
+    with ThreadPoolExecutor(len(sent)) as threads:
+        return await asyncio.gather(
+            *[
+                loop.run_in_executor(threads, send, registry, method, hostname, body)
+                for hostname, body in sent
+            ]
+        )
+
+
 def heartbeat_of(body: bytes) -> Heartbeat:
     return msgspec.json.decode(body, type=Heartbeat)
 
@@ -142,13 +157,12 @@ async def add_many(registry: InProcessRegistry, shape: str) -> None:
 @pytest.mark.real
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_new_large_node_and_a_change_of_it(measured: Measured, shape: str) -> None:
-    labels, kv = SHAPES[shape]
+    bodies = [body_of(*SHAPES[shape], number) for number in range(2)]
 
-    async def work(number: int) -> None:
-        for change in range(2):
-            body = body_of(labels, kv, 2 * number + change)
-            assert await asyncio.to_thread(send, measured.registry, "POST", "large", body) == 200
-        assert await asyncio.to_thread(send, measured.registry, "DELETE", "large", None) == 200
+    async def work(_: int) -> None:
+        for body in bodies:
+            assert await together(measured.registry, "POST", {"large": [body]}) == [200]
+        assert await together(measured.registry, "DELETE", {"large": [None]}) == [200]
 
     assert measured.longest(work) < MAX_SECONDS
 
@@ -156,22 +170,22 @@ def test_a_new_large_node_and_a_change_of_it(measured: Measured, shape: str) -> 
 @pytest.mark.real
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_large_body_that_is_refused(measured: Measured, case: str) -> None:
-    async def work(number: int) -> None:
-        body = body_of(REFUSED[case], {}, number)
-        assert await asyncio.to_thread(send, measured.registry, "POST", "large", body) == 400
+    body = body_of(REFUSED[case], {}, 0)
+
+    async def work(_: int) -> None:
+        assert await together(measured.registry, "POST", {"large": [body]}) == [400]
 
     assert measured.longest(work) < MAX_SECONDS
 
 
 @pytest.mark.real
-def test_two_changes_of_one_large_node_at_once(measured: Measured) -> None:
-    labels, kv = SHAPES["quoted services"]
+def test_several_changes_of_one_large_node_at_once(measured: Measured) -> None:
+    bodies = [body_of(*SHAPES["quoted services"], number) for number in range(CLIENTS)]
 
-    async def work(number: int) -> None:
-        bodies = [body_of(labels, kv, CLIENTS * number + client) for client in range(CLIENTS)]
-        await asyncio.gather(
-            *[asyncio.to_thread(send, measured.registry, "POST", "large", body) for body in bodies]
-        )
+    async def work(_: int) -> None:
+        statuses = await together(measured.registry, "POST", {"large": bodies})
+        assert statuses == [200] * CLIENTS
+        assert await together(measured.registry, "DELETE", {"large": [None]}) == [200]
 
     goal = MAX_SECONDS_OF_MANY
     assert measured.longest(work, goal=goal) < goal
@@ -204,14 +218,9 @@ def test_large_nodes_that_are_deleted(measured: Measured, shape: str, clients: i
     goal = MAX_SECONDS if clients == 1 else MAX_SECONDS_OF_MANY
 
     async def work(_: int) -> None:
-        with ThreadPoolExecutor(clients) as threads:
-            delete = [
-                asyncio.get_running_loop().run_in_executor(
-                    threads, send, registry, "DELETE", f"large-{number}", None
-                )
-                for number in range(NODES)
-            ]
-            assert set(await asyncio.gather(*delete)) == {200}
+        for first in range(0, NODES, clients):
+            hosts = {f"large-{number}": [None] for number in range(first, first + clients)}
+            assert set(await together(registry, "DELETE", hosts)) == {200}
 
     def prepare(_: int) -> Awaitable[object]:
         return add_many(registry, shape)
