@@ -125,7 +125,7 @@ def decode(
 ) -> T:
     """Return a decoded JSON body; unknown fields, wrong types and repeated keys are refused.
 
-    ``has_unique_keys`` is a quick check: True means that no key is repeated.
+    ``has_unique_keys`` is a quicker check: True means that no key is repeated.
 
     Raises:
         BadInput: the body is not what the decoder wants; the message names the field.

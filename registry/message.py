@@ -53,7 +53,7 @@ class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         """Drop duplicate labels; msgspec turns the ValueError into its ValidationError."""
         labels = self.labels
         if _holds_control("".join(labels)):
-            fault = next(label for label in labels if _CONTROL.search(label))
+            fault = next(label for label in labels if _holds_control(label))
             raise ValueError(f"labels hold no control characters, label {fault!a} does")
         if len(set(labels)) != len(labels):
             labels[:] = dict.fromkeys(labels)
@@ -70,16 +70,36 @@ def _holds_control(text: str) -> bool:
     return _OTHER_CONTROL.search(encoded) is not None
 
 
-def has_unique_keys(body: bytes, heartbeat: Heartbeat) -> bool:
-    """Return True if a body decoded to `heartbeat` certainly repeats no key; False if it may.
+class _LabelsOf(msgspec.Struct, frozen=True):
+    """The labels of a body of POST /nodes/{hostname}, not decoded."""
 
-    A body without repeated keys, duplicate labels or escaped quotes has two quotation marks for
-    each string of the heartbeat. A repeated key adds more of them.
+    labels: msgspec.Raw
+
+
+_decode_labels = msgspec.json.Decoder(_LabelsOf).decode
+
+
+def has_unique_keys(body: bytes, heartbeat: Heartbeat) -> bool:
+    """Return whether a body, decoded to `heartbeat`, repeats no key.
+
+    There are two quotation marks for each string of the heartbeat, and more for a repeated key or a
+    duplicate label.
     """
-    strings = 2 + len(heartbeat.labels) + 2 * len(heartbeat.kv)
-    strings += 0 if heartbeat.hostname is UNSET else 2
-    strings += 0 if heartbeat.last_update is UNSET else 1
-    return body.count(b'"') == 2 * strings
+    others = 2 + 2 * len(heartbeat.kv)
+    others += 0 if heartbeat.hostname is UNSET else 2
+    others += 0 if heartbeat.last_update is UNSET else 1
+    found = _quotation_marks(body)
+    if found == 2 * (others + len(heartbeat.labels)):
+        return True
+    return found - _quotation_marks(bytes(_decode_labels(body).labels)) == 2 * others
+
+
+def _quotation_marks(text: bytes) -> int:
+    """Return how many quotation marks of some JSON begin or end a string."""
+    found = text.count(b'"')
+    if b'\\"' in text:
+        found -= text.replace(rb"\\", b"\0\0").count(b'\\"')
+    return found
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,9 +18,8 @@ from registry.message import (
     has_unique_keys,
     normalise_hostname,
 )
-from registry.nodes.nodes import Nodes
+from registry.nodes.nodes import MAX_BYTES_AT_ONCE, Nodes
 
-MAX_LANE_BODY_BYTES = 48 * 1024
 REFUSALS: tuple[type[Exception], ...] = (BadInput, *STATUS_BY_ERROR)
 
 
@@ -45,7 +44,7 @@ class HeartbeatEndpoint:
     def _report(self, hostname: str, caller: Caller, peer: Peer, body: bytes) -> Reply | None:
         """Take a heartbeat, or return None before anything has changed."""
         nodes = self._nodes
-        if len(body) > MAX_LANE_BODY_BYTES:  # so is the answer, which is to be sent in pieces
+        if len(body) > MAX_BYTES_AT_ONCE:  # so is the answer, which is to be sent in pieces
             return None
         if nodes.unavailable_reason is not None:
             return None

@@ -92,14 +92,20 @@ class NodesApi:
         unchanged = self._nodes.accept_unchanged(hostname, body, source)
         if unchanged is not None:
             return await self._answers.confirm(request, unchanged)
-        heartbeat = decode(body, self._heartbeats, has_unique_keys=has_unique_keys)
-        if len(body) > MAX_BYTES_AT_ONCE:  # to decode it took milliseconds
-            await asyncio.sleep(0)
+        heartbeat = await self._decoded(body)
         operator = "write" in caller(request).allow
         response = await self._nodes.accept_durably(
             hostname, heartbeat, body, source, operator=operator
         )
         return await self._answers.confirm(request, response)
+
+    async def _decoded(self, body: bytes) -> Heartbeat:
+        if len(body) > MAX_BYTES_AT_ONCE:
+            return await asyncio.to_thread(self._decode, body)
+        return self._decode(body)
+
+    def _decode(self, body: bytes) -> Heartbeat:
+        return decode(body, self._heartbeats, has_unique_keys=has_unique_keys)
 
     async def forget(self, request: web.Request) -> web.Response:
         """Forget a node; answer 200 with a Message, or 404.

@@ -1,5 +1,6 @@
 """Every node in memory: by hostname, by the time it was last heard of, and as it is shown."""
 
+import re
 import sys
 from collections.abc import Iterable
 from hashlib import sha256
@@ -18,10 +19,15 @@ MAX_BLOCK_NODES = 128
 HEAD_BYTES = len(b'{"hostname":"",')
 LABELS_OFFSET = HEAD_BYTES + len(b'"labels":')
 TAIL_BYTES = len(b',"last_update":')
+# No string can hold it. It is searched for from the end, since to pass over many labels takes
+# longer than over large kv.
+END_OF_LABELS = b'],"kv":{'
 
 BACKSLASH = ord("\\")
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 _decode = msgspec.json.Decoder(Node).decode
+_decode_text = msgspec.json.Decoder(str).decode
 _encode_sorted = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -74,27 +80,30 @@ class Entry(BlockItem):
 
     def agent_id(self) -> str | None:
         """Return the identity of the host's agent, or None if it sent none."""
-        return self._value(AGENT_ID, b'"agent.id":"')
+        return self._value(b'"agent.id":"')
 
     def agent_instance(self) -> str | None:
         """Return the instance of the host's agent, or None if it sent none."""
-        return self._value(AGENT_INSTANCE, b'"agent.instance":"')
+        return self._value(b'"agent.instance":"')
 
-    def _value(self, key: str, mark: bytes) -> str | None:
-        """Return the text of a key in kv. The node is decoded only where backslashes are near.
+    def _value(self, mark: bytes) -> str | None:
+        """Return the text of a key in kv. The node itself is never decoded: it may be large.
 
         `mark` is how the key and its text begin, encoded. Only the end of another key looks like
         it, after a quotation mark of its own, which has a backslash.
         """
         head = self.head
-        found = head.find(mark)
+        found = head.find(mark, head.rindex(END_OF_LABELS))
+        while found >= 0 and head[found - 1] == BACKSLASH:
+            found = head.find(mark, found + 1)
         if found < 0:
             return None
         start = found + len(mark)
         text = head[start : head.index(b'"', start)]
-        if head[found - 1] == BACKSLASH or b"\\" in text:
-            return self.node().kv.get(key)
-        return text.decode()
+        if b"\\" not in text:
+            return text.decode()
+        string = _STRING.match(head, start - 1)
+        return None if string is None else _decode_text(string[0])
 
     def node(self) -> Node:
         """Return the node, decoded."""

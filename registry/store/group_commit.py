@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from threading import Thread
@@ -13,6 +14,8 @@ from registry.store.protocol import DoneCallback, Observe
 T = TypeVar("T")
 # What follows from so many takes the loop some milliseconds.
 MAX_BATCH_OPERATIONS = 250
+# What follows from one that wrote a large node may take a millisecond.
+MAX_RESOLVE_SECONDS = 0.002
 
 Write = Callable[[Sequence[T]], Sequence[Exception | None]]
 
@@ -37,6 +40,7 @@ class GroupCommit(Generic[T]):
         self._queue: list[_Submitted[T]] = []
         self._inbox: SimpleQueue[list[_Submitted[T]] | None] = SimpleQueue()
         self._busy = False
+        self._written: deque[tuple[_Submitted[T], Exception | None]] = deque()
         self._closed: asyncio.Future[None] | None = None
         self._thread = Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -60,17 +64,16 @@ class GroupCommit(Generic[T]):
         """Write what is queued, then end the thread."""
         if self._closed is None:
             self._closed = self._loop.create_future()
-            if not self._busy:
-                self._end()
+            self._end_if_idle()
         await self._closed
 
     def _hand_over(self) -> None:
         batch, self._queue = self._queue[:MAX_BATCH_OPERATIONS], self._queue[MAX_BATCH_OPERATIONS:]
         self._inbox.put(batch)
 
-    def _end(self) -> None:
-        self._inbox.put(None)
-        if self._closed is not None:
+    def _end_if_idle(self) -> None:
+        if self._closed is not None and not self._busy and not self._written:
+            self._inbox.put(None)
             self._closed.set_result(None)
 
     def _run(self) -> None:
@@ -97,13 +100,24 @@ class GroupCommit(Generic[T]):
     ) -> None:
         if self._queue:
             self._hand_over()
-        elif self._closed is not None:
-            self._end()
         else:
             self._busy = False
-        for submitted, outcome in zip(batch, outcomes, strict=True):
-            self._resolve(submitted, outcome)
+        is_resolving = bool(self._written)
+        self._written.extend(zip(batch, outcomes, strict=True))
         self._observe(len(batch), seconds)
+        if not is_resolving:
+            self._resolve_some()
+
+    def _resolve_some(self) -> None:
+        """Resolve operations for a while, in their order; the others in later iterations."""
+        end = time.thread_time() + MAX_RESOLVE_SECONDS
+        while self._written:
+            self._resolve(*self._written[0])
+            self._written.popleft()
+            if self._written and time.thread_time() >= end:
+                self._loop.call_soon(self._resolve_some)
+                return
+        self._end_if_idle()
 
     def _resolve(self, submitted: _Submitted[T], outcome: Exception | None) -> None:
         try:

@@ -1,44 +1,49 @@
 """The bound on the memory that all nodes take together."""
 
 import re
-from collections import Counter
 from collections.abc import Iterable
-from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from registry.errors import CapacityReached
+from registry.nodes.directory import END_OF_LABELS
 
 MIB = 1024 * 1024
 # Measured, as the growth of the process: what a node costs beside its text, what each byte of the
 # text costs (it is held encoded, in answers, and with the allocator's waste), each label of a
-# target beside its text, each target group, each service that a node offers, and each service
-# however many nodes offer it.
+# target beside its text, each target group, each service that a node offers, each service however
+# many nodes offer it, and what is kept of a large node and of each of its services.
 NODE_BYTES = 660
 BYTES_PER_BYTE = 2.7
 TARGET_LABEL_BYTES = 26
 GROUP_BYTES = 160
 OFFER_BYTES = 320
 SERVICE_BYTES = 850
+KEPT_BYTES = 300
+KEPT_SERVICE_BYTES = 60
+# The targets of a larger node are kept: to compute them again would take up to some milliseconds.
+MAX_UNKEPT_BYTES = 8 * 1024
 
 MARK = b'"prometheus:'
-END_OF_LABELS = b'],"kv":{'
 # What follows in such a label. A class of one character is searched for at the speed of memchr.
 _LABEL = re.compile(MARK + rb'([^"]*)"')
 ESCAPES = ((rb"\\", b"\0\0"), (rb"\"", b"\0\1"))
 
 
 class Targets(NamedTuple):
-    """What the labels of targets add to the cost of a node, and the services that they name."""
+    """What the labels of targets add to the cost of a node, and the services that they name.
+
+    The cost includes that of the targets themselves where they are kept.
+    """
 
     cost: int
-    services: AbstractSet[bytes]
+    services: tuple[bytes, ...]
 
 
 class Reservation(NamedTuple):
     """Bytes that are reserved for a change of a node, and what was computed for that.
 
     `before` is the node that is to be replaced, `targets` are those before and after the change;
-    both are empty if the labels stay as they are.
+    both are empty if the labels of a small node stay as they are.
     """
 
     size: int
@@ -46,13 +51,21 @@ class Reservation(NamedTuple):
     targets: tuple[Targets, Targets]
 
 
-NO_TARGETS = Targets(0, frozenset())
-NO_CHANGE = (NO_TARGETS, NO_TARGETS)
+NO_TARGETS = Targets(0, ())
 
 
 def targets_of(node: bytes) -> Targets:
     """Return what the labels of an encoded node add."""
-    return _targets(_labels(node))
+    targets = _targets(_labels(node))
+    if not _is_kept(node):
+        return targets
+    services = targets.services
+    kept = KEPT_BYTES + KEPT_SERVICE_BYTES * len(services) + sum(map(len, services))
+    return Targets(targets.cost + kept, services)
+
+
+def _is_kept(node: bytes) -> bool:
+    return len(node) > MAX_UNKEPT_BYTES
 
 
 def _targets(labels: bytes) -> Targets:
@@ -64,31 +77,14 @@ def _targets(labels: bytes) -> Targets:
     # A label is prometheus:SERVICE@INSTANCE:KEY:VALUE.
     found = _LABEL.findall(labels)
     names = [label.partition(b":")[0] for label in found]
-    groups = set(names)
-    services = frozenset([group.partition(b"@")[0] for group in groups])
+    groups = dict.fromkeys(names)
+    services = tuple(dict.fromkeys([group.partition(b"@")[0] for group in groups]))
     cost = TARGET_LABEL_BYTES * len(found) + sum(map(len, found)) - sum(map(len, names))
     return Targets(cost + GROUP_BYTES * len(groups) + OFFER_BYTES * len(services), services)
 
 
-def _changed_targets(
-    before: bytes | None, node: bytes | None, targets: Targets | None = None
-) -> tuple[Targets, Targets]:
-    """Return the targets before and after a change; nothing if the labels are the same.
-
-    `targets` are those after it, if they are known.
-    """
-    labels_before = b"" if before is None else _labels(before)
-    labels = b"" if node is None else _labels(node)
-    if labels == labels_before:
-        return NO_CHANGE
-    return _targets(labels_before), _targets(labels) if targets is None else targets
-
-
 def _labels(encoded: bytes) -> bytes:
-    """Return a node up to the end of its labels; no string can hold what ends them.
-
-    It is searched for from the end, since many labels take longer to count than large kv.
-    """
+    """Return a node up to the end of its labels."""
     return encoded[: encoded.rindex(END_OF_LABELS)]
 
 
@@ -105,7 +101,9 @@ class Capacity:
         self._text = 0
         self._targets = 0
         self._reserved = 0
-        self._services: Counter[bytes] = Counter()
+        # How many nodes offer each service; to delete from a Counter takes ten times as long.
+        self._services: dict[bytes, int] = {}
+        self._kept: dict[str, Targets] = {}  # of large nodes, by hostname
 
     @property
     def used_bytes(self) -> int:
@@ -114,7 +112,7 @@ class Capacity:
         return text + self._targets + SERVICE_BYTES * len(self._services) + self._reserved
 
     def reserve(
-        self, node: bytes, before: bytes | None, targets: Targets | None = None
+        self, hostname: str, node: bytes, before: bytes | None, targets: Targets | None = None
     ) -> Reservation:
         """Reserve what a new or changed node takes more than before.
 
@@ -123,7 +121,7 @@ class Capacity:
         Raises CapacityReached if that would pass the bound. A node that does not grow may always
         change.
         """
-        changed = _changed_targets(before, node, targets)
+        changed = self._changed_targets(hostname, node, before, targets)
         growth = self._growth(node, before, changed)
         if growth <= 0:
             return Reservation(0, before, changed)
@@ -141,36 +139,80 @@ class Capacity:
         self._reserved -= reservation.size
 
     def replace(
-        self, before: bytes | None, node: bytes | None, reservation: Reservation | None = None
+        self, hostname: str, node: bytes, before: bytes | None, reservation: Reservation
     ) -> None:
-        """Count a node as it is now instead of as it was; None where there is none.
+        """Count a node as it is now instead of as it was; None if it is new.
 
-        With the `reservation` for this change, nothing is computed twice.
+        With the `reservation` for this change, next to nothing is computed twice.
         """
-        self._nodes += (node is not None) - (before is not None)
-        self._text += len(node or b"") - len(before or b"")
-        if reservation is not None and reservation.before is before:
-            self._replace_targets(*reservation.targets)
-        else:
-            self._replace_targets(*_changed_targets(before, node))
+        changed = reservation.targets
+        if reservation.before is not before:
+            known = changed[1] if _is_kept(node) else None
+            changed = self._changed_targets(hostname, node, before, known)
+        self._count(hostname, node, before, changed)
 
-    def fill(self, nodes: Iterable[bytes]) -> None:
-        """Count all nodes of a store, even if they pass the bound."""
-        for node in nodes:
-            self.replace(None, node)
+    def forget(self, hostname: str, before: bytes) -> None:
+        """Count a node no longer."""
+        old = self._kept.pop(hostname, None)
+        self._nodes -= 1
+        self._text -= len(before)
+        self._replace_targets(targets_of(before) if old is None else old, NO_TARGETS)
+
+    def fill(self, nodes: Iterable[tuple[str, bytes]]) -> None:
+        """Count all nodes of a store, by hostname, even if they pass the bound."""
+        for hostname, node in nodes:
+            self._count(hostname, node, None, (NO_TARGETS, targets_of(node)))
+
+    def _changed_targets(
+        self, hostname: str, node: bytes, before: bytes | None, targets: Targets | None
+    ) -> tuple[Targets, Targets]:
+        """Return the targets before and after a change; the same if the labels are.
+
+        `targets` are those after it, if they are known.
+        """
+        if before is None:
+            return NO_TARGETS, targets_of(node) if targets is None else targets
+        old = self._kept.get(hostname)
+        if targets is None:
+            is_as_large = (old is not None) == _is_kept(node)
+            if is_as_large and _labels(node) == _labels(before):
+                same = NO_TARGETS if old is None else old
+                return same, same
+            targets = targets_of(node)
+        return targets_of(before) if old is None else old, targets
 
     def _growth(self, node: bytes, before: bytes | None, targets: tuple[Targets, Targets]) -> int:
         old, new = targets
         growth = int((len(node) - len(before or b"")) * BYTES_PER_BYTE) + new.cost - old.cost
         if before is None:
             growth += NODE_BYTES
-        return growth + SERVICE_BYTES * len(new.services - self._services.keys())
+        if old is new:
+            return growth
+        return growth + SERVICE_BYTES * sum(
+            service not in self._services for service in new.services
+        )
+
+    def _count(
+        self, hostname: str, node: bytes, before: bytes | None, targets: tuple[Targets, Targets]
+    ) -> None:
+        self._nodes += before is None
+        self._text += len(node) - len(before or b"")
+        if _is_kept(node):
+            self._kept[hostname] = targets[1]
+        else:
+            self._kept.pop(hostname, None)
+        self._replace_targets(*targets)
 
     def _replace_targets(self, old: Targets, new: Targets) -> None:
         self._targets += new.cost - old.cost
+        if old.services == new.services:
+            return
         services = self._services
-        services.update(new.services - old.services)
-        for service in old.services - new.services:
-            services[service] -= 1
-            if not services[service]:
+        for service in new.services:
+            services[service] = services.get(service, 0) + 1
+        for service in old.services:
+            count = services[service]
+            if count > 1:
+                services[service] = count - 1
+            else:
                 del services[service]

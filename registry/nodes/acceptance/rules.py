@@ -47,7 +47,7 @@ class Acceptance:
         `targets` are those of the entry, if they are known. Raises CapacityReached, ChangesTooFast.
         """
         before = stored.head if stored else None
-        reservation = self._capacity.reserve(entry.head, before, targets)
+        reservation = self._capacity.reserve(entry.hostname, entry.head, before, targets)
         try:
             self._change_limit.take(entry.hostname)
         except ChangesTooFast:
@@ -61,14 +61,15 @@ class Acceptance:
 
     def note_stored(self, before: Entry | None, after: Entry, reservation: Reservation) -> None:
         """Take note of a node that was stored, right before the directory has it."""
-        self._capacity.replace(before.head if before else None, after.head, reservation)
+        head = before.head if before else None
+        self._capacity.replace(after.hostname, after.head, head, reservation)
         self._identities.note_change(before, after)
 
     def note_forgotten(self, entry: Entry) -> None:
         """Take note of a node that is gone."""
-        self._capacity.replace(entry.head, None)
+        self._capacity.forget(entry.hostname, entry.head)
         self._identities.forget(entry.hostname)
 
     def note_loaded(self, entries: Iterable[Entry]) -> None:
         """Take note of all nodes of the store."""
-        self._capacity.fill(entry.head for entry in entries)
+        self._capacity.fill((entry.hostname, entry.head) for entry in entries)

@@ -5,9 +5,13 @@ import gc
 import tracemalloc
 from collections.abc import Callable
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from config.registry import NodesSettings
+from registry.nodes.acceptance.capacity import Capacity
 from tests.support.registry.in_process import (
     NO_LIMITS,
     InProcessRegistry,
@@ -139,3 +143,43 @@ async def test_nodes_take_no_more_than_is_counted_and_not_much_less(shape: str) 
 
     assert answer.size
     assert counted / 2.5 < taken < counted
+
+
+SIZES = [0, 4000, 9000, 60_000]
+SHAPE = st.tuples(st.sampled_from(SIZES), st.integers(0, 300), st.integers(0, 3))
+# The changes of a host that wait for the store together; None is a deletion.
+STEPS = st.lists(
+    st.tuples(st.sampled_from("abc"), st.lists(SHAPE | st.none(), max_size=3)), max_size=10
+)
+
+
+def encoded_node(size: int, services: int, first: int) -> bytes:
+    labels = [f"prometheus:s{number}:k:v" for number in range(first, first + services)]
+    return b'{"labels":%b,"kv":{"k":"%b"},"last_update":' % (
+        msgspec.json.encode(labels),
+        b"x" * size,
+    )
+
+
+@given(STEPS)
+def test_what_changed_nodes_take_is_what_new_ones_would(
+    steps: list[tuple[str, list[tuple[int, int, int] | None]]],
+) -> None:
+    capacity, known = Capacity(max_mib=0), dict[str, bytes]()
+    for hostname, shapes in steps:
+        nodes = [None if shape is None else encoded_node(*shape) for shape in shapes]
+        reserved = [
+            node and capacity.reserve(hostname, node, known.get(hostname)) for node in nodes
+        ]
+        for node, reservation in zip(nodes, reserved, strict=True):
+            before = known.pop(hostname, None)
+            if node and reservation:
+                capacity.release(reservation)
+                capacity.replace(hostname, node, before, reservation)
+                known[hostname] = node
+            elif before is not None:
+                capacity.forget(hostname, before)
+    loaded = Capacity(max_mib=0)
+    loaded.fill(known.items())
+
+    assert capacity.used_bytes == loaded.used_bytes
