@@ -371,18 +371,3 @@ async def test_many_large_heartbeats_of_one_host_at_once_are_counted_once() -> N
         assert nodes.used_bytes == 0
         await accept(nodes, "large", USUAL)
         assert nodes.used_bytes == several
-
-
-async def test_a_usual_heartbeat_passes_a_large_one_and_last_update_never_goes_back() -> None:
-    async with in_process_registry() as registry:
-        nodes = registry.components.nodes
-        seen: list[int] = []
-        registry.components.events.subscribe(lambda change: seen.append(change.node.last_update))
-
-        large = await begin(registry, MOMENTS[0])
-        registry.clock.pass_seconds(2)
-        await accept(nodes, "large", USUAL)
-        await large
-
-        assert len(seen) == 2
-        assert seen == sorted(seen)

@@ -211,8 +211,8 @@ class Capacity:
         for service in new.services:
             services[service] = services.get(service, 0) + 1
         for service in old.services:
-            count = services[service]
-            if count > 1:
-                services[service] = count - 1
+            count = services.get(service, 0) - 1
+            if count > 0:
+                services[service] = count
             else:
-                del services[service]
+                services.pop(service, None)

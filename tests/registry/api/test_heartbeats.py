@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from registry.errors import StoreFull, StoreUnavailable
+from registry.nodes.events import ChangeKind
 from tests.support.registry.in_process import (
     OPS,
     WALL,
@@ -174,9 +175,27 @@ async def test_the_order_of_the_labels_does(registry: InProcessRegistry) -> None
 async def test_two_changes_at_once_leave_the_one_that_came_last(
     registry: InProcessRegistry,
 ) -> None:
-    answers = await asyncio.gather(*[registry.post("web-1", [f"l{i}"]) for i in range(50)])
+    updates: list[int] = []
+    registry.components.events.subscribe(
+        lambda change: updates.append(change.node.last_update),
+        {ChangeKind.ADDED, ChangeKind.CHANGED},
+    )
 
-    assert [answer.status for answer in answers] == [200] * 50
+    async def pass_time() -> None:
+        while True:
+            registry.clock.pass_seconds(1)
+            await asyncio.sleep(0)
+
+    async def post(number: int) -> int:
+        kv = {f"k{n}": "v" * 10_000 for n in range(6 * (number % 2))}
+        return (await registry.post("web-1", [f"l{number}"], kv)).status
+
+    passing = asyncio.create_task(pass_time())
+    assert await asyncio.gather(*[post(number) for number in range(50)]) == [200] * 50
+    passing.cancel()
+
+    assert len(updates) == 50
+    assert updates == sorted(updates)
     (node,) = await registry.get("/nodes/web-1")
     stored = registry.store.rows["web-1"].document
     assert f'"{node["labels"][0]}"'.encode() in stored

@@ -1,5 +1,7 @@
 """A machine that was cloned with its state is told from an agent that was restarted."""
 
+import pytest
+
 from tests.support.registry.in_process import (
     InProcessRegistry,
     RegistryResponse,
@@ -118,3 +120,18 @@ async def test_no_text_can_pass_for_an_identity_and_none_hides_it(
         other = await registry.post("web-1", labels, kv | {"agent.id": "false"})
         assert other.status == 409
         assert ascii(identity) in other.json()["message"]
+
+
+@pytest.mark.parametrize("identity", ['a"b', "back\\", '","agent.id":"c', "grüße"])
+async def test_an_identity_may_hold_any_characters(
+    registry: InProcessRegistry, identity: str
+) -> None:
+    other = {'"agent.id': "other", '"': "other", 'x"agent.id': '"agent.id":"other'}
+    assert (await registry.post("web-1", [], other)).status == 200
+
+    assert (await registry.post("web-1", [], other | {"agent.id": identity})).status == 200
+    assert (await registry.post("web-1", ["a"], other | {"agent.id": identity})).status == 200
+    answer = await registry.post("web-1", [], other | {"agent.id": "other"})
+
+    assert answer.status == 409
+    assert ascii(identity) in answer.json()["message"]
