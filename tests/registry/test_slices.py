@@ -257,7 +257,9 @@ def test_a_store_that_fails_and_returns(fleet: Fleet) -> None:
 
 
 def test_half_the_fleet_becomes_stale_and_expires_at_once(fleet: Fleet) -> None:
-    worst = [fleet.loop.run(age_half(fleet)) for _ in range(ATTEMPTS)]
+    worst = [fleet.loop.run(age_half(fleet))]
+    while max(worst[-1]) >= MAX_SECONDS and len(worst) < ATTEMPTS:
+        worst.append(fleet.loop.run(age_half(fleet)))
 
     assert min(stale for stale, _ in worst) < MAX_SECONDS
     assert min(expired for _, expired in worst) < MAX_SECONDS
