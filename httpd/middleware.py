@@ -84,10 +84,12 @@ class Middleware:
             Forbidden: the key does not allow this.
 
         """
-        if request.path in self._open_paths and request.method in SAFE_METHODS:
-            return None
         header = request.headers.get("Authorization")
         caller = self.keyring.find(header) if header else None
+        if caller is not None and KEY_SHOWN in request:
+            request[KEY_SHOWN]()
+        if request.path in self._open_paths and request.method in SAFE_METHODS:
+            return None
         if caller is None:
             return message_response(
                 "a valid key is needed: send the header `Authorization: Bearer KEY`",
@@ -95,8 +97,6 @@ class Middleware:
                 headers=CHALLENGE,
             )
         request[CALLER] = caller
-        if KEY_SHOWN in request:
-            request[KEY_SHOWN]()
         if request.match_info.http_exception is None and not self._permits(caller, request):
             raise Forbidden(
                 f"{_permissions_text(caller)}, which is not enough to {request.method} this path"

@@ -78,15 +78,16 @@ def test_a_client_without_a_key_has_ten_seconds_from_one_request_to_the_next(
     run(script)
 
 
+@pytest.mark.parametrize("path", ["/metrics", "/healthz"])
 def test_a_client_that_has_shown_a_key_may_be_idle_for_longer(
-    run: Callable[[Script], None],
+    run: Callable[[Script], None], path: str
 ) -> None:
     async def script(loop: FastForwardLoop, address: Address, context: Any) -> None:
         async with connected(address, context) as (reader, writer):
             writer.write(asking("/healthz"))
             assert await status_of(reader) == 200
             for _ in range(2):
-                writer.write(asking("/metrics", f"Authorization: {WRITER}"))
+                writer.write(asking(path, f"Authorization: {WRITER}"))
                 assert await status_of(reader) == 200
                 await loop.advance(70)
             assert not reader.at_eof()
