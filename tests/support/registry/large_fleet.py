@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from selectors import EpollSelector, SelectorKey
 from typing import Any, Self, TypeVar
@@ -95,3 +95,45 @@ class MeasuredLoop:
 
     def __exit__(self, *_: object) -> None:
         self._runner.close()
+
+
+class Timed(Coroutine[Any, Any, Any]):
+    """A coroutine whose steps are measured, in seconds of its thread's processor time."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], steps: list[float]) -> None:
+        self._coroutine = coroutine
+        self._steps = steps
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._coroutine.__await__()
+
+    def send(self, value: Any) -> Any:
+        """Carry out the next step."""
+        started = time.thread_time()
+        try:
+            return self._coroutine.send(value)
+        finally:
+            self._steps.append(time.thread_time() - started)
+
+    def throw(self, *error: Any) -> Any:
+        """Carry out the next step with an exception."""
+        return self._coroutine.throw(*error)
+
+    def close(self) -> None:
+        """End."""
+        self._coroutine.close()
+
+
+@contextmanager
+def task_steps() -> Iterator[list[float]]:
+    """Measure every step of the tasks that begin while the context is open."""
+    loop, steps = asyncio.get_running_loop(), list[float]()
+
+    def create(loop: asyncio.AbstractEventLoop, coroutine: Any) -> asyncio.Task[Any]:
+        return asyncio.Task(Timed(coroutine, steps), loop=loop)
+
+    loop.set_task_factory(create)
+    try:
+        yield steps
+    finally:
+        loop.set_task_factory(None)
