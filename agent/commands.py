@@ -1,21 +1,27 @@
-"""The commands for an operator on the host: ``status`` and ``deregister``."""
+"""The commands for an operator on the host: ``status``, ``deregister``, ``adopt``, ``backup``."""
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from pathlib import Path
 
 import msgspec
 
+from agent.apps.ownership.adopt import Adopter, AdoptionResult
+from agent.engine.docker.engine import DockerEngine
+from agent.engine.errors import EngineError
+from agent.model import ForeignObject
 from agent.reporting.deregister import DeregistrationResult, deregister_host
 from agent.reporting.heartbeat import NO_APPS_KNOWN
 from agent.reporting.label_files import LabelFiles
 from agent.reporting.status import TAKEN, AgentStatus, RegistryStatus, StatusFile
 from agent.settings import AgentConfiguration
+from agent.state.backup import back_up
 from agent.state.deregistration import Deregistration
-from agent.state.errors import IdentityError, StateUnusable
-from agent.state.identity import Identity, machine_id
+from agent.state.files import IdentityError, StateUnusable
+from agent.state.identity import Identities, Identity, machine_id, open_identities
 from agent.state.lock import lock_holder_pid
 from registry.message import Heartbeat
 
@@ -28,6 +34,10 @@ The agent still runs its apps. It registers again once it is started again;
 to prevent that: systemctl disable --now rollcall-agent
 """
 NOT_DEREGISTERED = "nothing was taken out, but the agent is silent until it is started again"
+NOTHING_FOREIGN = "no container or volume of another agent carries this identity"
+NOTHING_TO_ADOPT = "No container or volume on this engine carries the identity of another agent.\n"
+ADOPTED_BY_RUNNING = "The agent that runs here goes on with adopted apps within seconds.\n"
+ADOPTED_AT_START = "The agent goes on with adopted apps when it is started.\n"
 STILL_SENDING = """\
 The agent (pid {pid}) has not ended the heartbeat that it is sending: is its process stopped? Once
 it continues, the heartbeat may still arrive. Let it continue or end it, and do this again.
@@ -38,7 +48,8 @@ class StatusView(msgspec.Struct, kw_only=True):
     """What ``status --json`` prints.
 
     ``pid`` is that of the running agent, ``left`` whether the host is deregistered, ``heartbeat``
-    what is reported, and ``left_out`` what cannot be, with the reason.
+    what is reported, and ``left_out`` what cannot be, with the reason. ``unhealthy`` are the names
+    of apps, ``foreign`` containers and volumes of other agents on this host's engine.
     """
 
     hostname: str
@@ -49,12 +60,15 @@ class StatusView(msgspec.Struct, kw_only=True):
     heartbeat: Heartbeat
     left_out: list[str]
     registries: list[RegistryStatus]
+    unhealthy: list[str]
+    foreign: list[ForeignObject]
 
 
 def show_status(configuration: AgentConfiguration, *, as_json: bool) -> int:
     """Print what is reported, to which registries, and with what result; return the exit status.
 
-    That is 0 if an agent runs and every registry took one of its last two heartbeats, else 1.
+    That is 0 if an agent runs and every registry, or of a group the one in use, took one of its
+    last two heartbeats, else 1.
     """
     now = time.time()
     view = _status_view(configuration, StatusFile(directory=configuration.state_directory).read())
@@ -68,15 +82,18 @@ def show_status(configuration: AgentConfiguration, *, as_json: bool) -> int:
 
 
 def is_registered(view: StatusView, *, now: float, fresh_seconds: float) -> bool:
-    """Return whether an agent runs, and every registry took a heartbeat so recently."""
+    """Return whether an agent runs, and one registry of each group took a heartbeat so recently."""
+    fresh = {
+        status.url
+        for status in view.registries
+        if status.current
+        and status.state == TAKEN
+        and now - (status.taken_at or 0) <= fresh_seconds
+    }
     return (
         view.pid is not None
         and not view.left
-        and all(
-            registry_status.state == TAKEN
-            and now - (registry_status.taken_at or 0) <= fresh_seconds
-            for registry_status in view.registries
-        )
+        and all(fresh & {status.url, *status.alternatives} for status in view.registries)
     )
 
 
@@ -92,19 +109,21 @@ def format_text(view: StatusView, *, now: float) -> Iterator[str]:
     yield "kv"
     yield from _table(view.heartbeat.kv)
     yield from (f"left out    {fault}" for fault in view.left_out)
+    yield from (f"unhealthy   {app}" for app in view.unhealthy)
+    yield from _foreign_lines(view.foreign)
     yield "registries" if view.registries else "registries  none is configured"
     for registry_status in view.registries:
-        yield f"  {registry_status.url}"
+        yield f"  {registry_status.url}{_role(registry_status)}"
         yield from (f"    {line}" for line in _registry_lines(registry_status, now))
 
 
 def _status_view(configuration: AgentConfiguration, status: AgentStatus | None) -> StatusView:
-    agent_id = status.agent_id if status else None
+    agent_id, agent_instance = (status.agent_id, status.agent_instance) if status else (None, None)
     faults: list[str] = []
     host = configuration.host(
         configuration.settings.node,
-        agent_id=agent_id or "",
-        agent_instance="",
+        agent_id=agent_id,
+        agent_instance=agent_instance,
         label_files=LabelFiles(warn=faults.append),
         warn=faults.append,
     )
@@ -113,18 +132,22 @@ def _status_view(configuration: AgentConfiguration, status: AgentStatus | None) 
         if status
         else {}
     )
+    hosting = status.hosting if status else NO_APPS_KNOWN
     return StatusView(
         hostname=configuration.address.hostname,
         agent_id=agent_id,
         pid=lock_holder_pid(configuration.state_directory),
         started_at=status.started_at if status else None,
         left=Deregistration(directory=configuration.state_directory).is_deregistered(),
-        heartbeat=host.heartbeat(status.hosting if status else NO_APPS_KNOWN),
+        heartbeat=host.heartbeat(hosting),
         left_out=faults,
         registries=[
-            known.get(connection.url, RegistryStatus(url=connection.url))
-            for connection in configuration.registry_connections
+            known.get(url, RegistryStatus(url=url, alternatives=alternatives, current=False))
+            for group in configuration.registry_groups
+            for url, alternatives in group.alternatives()
         ],
+        unhealthy=[app.name for app in hosting.apps if app.healthy is False],
+        foreign=status.foreign if status else [],
     )
 
 
@@ -134,10 +157,24 @@ def _agent(view: StatusView, now: float) -> str:
     return f"running, pid {view.pid}, started {_ago(view.started_at, now)}"
 
 
+def _foreign_lines(foreign: Sequence[ForeignObject]) -> Iterator[str]:
+    if foreign:
+        yield "foreign     left alone; `rollcall-agent adopt` takes over what no other agent runs"
+    for each in foreign:
+        whose = f"agent {each.agent}" if each.agent else "no agent named"
+        yield f"  {each.kind} {each.name} of app {each.app}, {whose}"
+
+
 def _table(kv: Mapping[str, str]) -> Iterator[str]:
     width = max(map(len, kv), default=0)
     for key in sorted(kv):
         yield f"  {key:{width}}  {kv[key]}"
+
+
+def _role(registry_status: RegistryStatus) -> str:
+    if not registry_status.alternatives:
+        return ""
+    return " (in use)" if registry_status.current else " (alternative)"
 
 
 def _registry_lines(registry_status: RegistryStatus, now: float) -> Iterator[str]:
@@ -190,10 +227,11 @@ async def deregister(configuration: AgentConfiguration, *, force: bool, wait_sec
         raise IdentityError(f"{error}; {NOT_DEREGISTERED}") from error
     async with AsyncExitStack() as stack:
         results: list[DeregistrationResult] = []
-        for connection in configuration.registry_connections:
-            await stack.enter_async_context(connection.client)
+        for group in configuration.registry_groups:
+            for connection in group.connections:
+                await stack.enter_async_context(connection.client)
             results += await deregister_host(
-                connection,
+                group,
                 hostname=configuration.address.hostname,
                 identity=identity,
                 force=force,
@@ -207,6 +245,63 @@ async def deregister(configuration: AgentConfiguration, *, force: bool, wait_sec
     elif pid is not None:
         sys.stdout.write(STILL_RUNNING)
     return 0 if stopped and all(result.done for result in results) else 1
+
+
+async def adopt(configuration: AgentConfiguration, *, wanted: Sequence[str]) -> int:
+    """Take over the apps of other agents that are gone; return the exit status, 0 if all were.
+
+    ``wanted`` are the identities of these agents, all that are found if it is empty. The agent
+    itself may run meanwhile.
+
+    Raises:
+        StateError: the state cannot be used.
+
+    """
+    identities = _identities(configuration)
+    docker = configuration.settings.docker
+    engine = DockerEngine(url=docker.url, timeout_seconds=docker.timeout_seconds)
+    try:
+        adopter = Adopter(engine=engine, identities=identities)
+        foreign = await adopter.foreign()
+        unknown = [each for each in wanted if each not in foreign]
+        if unknown:
+            sys.stdout.writelines(f"{each}: {NOTHING_FOREIGN}\n" for each in unknown)
+            return 1
+        if not foreign:
+            sys.stdout.write(NOTHING_TO_ADOPT)
+        results = await adopter.adopt(list(dict.fromkeys(wanted or foreign)))
+    except EngineError as error:
+        sys.stderr.write(f"rollcall-agent: {error}\n")
+        return 1
+    finally:
+        await engine.close()
+    sys.stdout.writelines(f"{each.identity}: {_adoption_outcome(each)}\n" for each in results)
+    running = lock_holder_pid(configuration.state_directory) is not None
+    sys.stdout.write(ADOPTED_BY_RUNNING if running else ADOPTED_AT_START)
+    return 0 if all(each.done for each in results) else 1
+
+
+def _identities(configuration: AgentConfiguration) -> Identities:
+    directory = configuration.state_directory
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StateUnusable(f"{directory} cannot be created: {error.strerror}") from error
+    identity = Identity(directory=directory, machine=machine_id())
+    return open_identities(identity, directory=directory, database=configuration.database)
+
+
+def _adoption_outcome(result: AdoptionResult) -> str:
+    apps = ", ".join(result.apps)
+    if result.done:
+        return f"adopted: {apps}"
+    return f"NOT adopted: its agent lives, with {apps}; end it for good, and do this again"
+
+
+def backup(configuration: AgentConfiguration, file: Path) -> None:
+    """Copy the database, which may be in use, to a new file. Raises StoreUnusable."""
+    apps = back_up(configuration.database, file)
+    sys.stdout.write(f"{file}: {apps} apps\n")
 
 
 def _stop_reporting(configuration: AgentConfiguration, *, wait_seconds: float) -> bool:

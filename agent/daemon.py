@@ -3,7 +3,6 @@
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import (
-    AbstractAsyncContextManager,
     AbstractContextManager,
     AsyncExitStack,
     asynccontextmanager,
@@ -18,27 +17,32 @@ from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
 
 from agent.api.errors import STATUS_BY_ERROR
-from agent.api.routes import AppsApi
-from agent.apps import Apps, open_apps
-from agent.engine import DockerEngine
+from agent.api.routes import BODY_LIMITS, AppsApi
+from agent.apps.composition.apps import open_apps
+from agent.apps.metrics.collector import AppMetrics
+from agent.apps.metrics.sampler import AppSampler
+from agent.apps.service.apps import Apps
+from agent.engine.docker.engine import DockerEngine
 from agent.reporting.backoff import Backoff
 from agent.reporting.certificates import CertificateMonitor
-from agent.reporting.connections import RegistryConnection
-from agent.reporting.group import ReporterGroup
+from agent.reporting.connections import RegistryGroup
+from agent.reporting.failover import Failover
 from agent.reporting.heartbeat import HeartbeatBuilder, Host
 from agent.reporting.label_files import LabelFiles
 from agent.reporting.registration import Registration
-from agent.reporting.reporter import Reporter, ReportTiming
+from agent.reporting.reporter import Reporter, Reporters, ReportTiming
 from agent.reporting.schedule import scheduled
 from agent.reporting.status import (
+    AgentRun,
     HeartbeatMetrics,
-    RegistryStatusRecorder,
+    HeartbeatRecorder,
+    RegistryStatus,
     StatusFile,
     StatusWriter,
 )
 from agent.settings import AgentConfiguration, changes_needing_restart
 from agent.state.deregistration import Deregistration
-from agent.state.identity import Identity, machine_id
+from agent.state.identity import Identities, Identity, machine_id, open_identities
 from agent.state.lock import state_lock
 from agent.state.store import Store
 from config.address import listen_address
@@ -47,8 +51,8 @@ from config.changes import log_pending_restarts
 from httpd.app import build_app
 from httpd.auth import Keyring
 from httpd.metrics import RequestMetrics, new_metrics
-from httpd.process import SignalHandler, SystemdNotifier
-from httpd.server.listener import listening
+from httpd.process import SignalHandler, SystemdNotifier, map_large_blocks
+from httpd.server.listener import serving
 
 DRAIN_SECONDS = 10.0
 # The schedule requests each heartbeat. After the wall clock was set back it requests none until the
@@ -65,40 +69,64 @@ async def run(configuration: AgentConfiguration, log: FilteringBoundLogger) -> N
         ListenError: the address cannot be listened on.
 
     """
+    map_large_blocks()
     async with AsyncExitStack() as stack:
         stack.enter_context(state_lock(configuration.state_directory))
         deregistration = Deregistration(directory=configuration.state_directory)
         deregistration.clear()  # first of all: a `deregister` during the start must win
         identity = Identity(directory=configuration.state_directory, machine=machine_id())
+        identities = open_identities(
+            identity,
+            directory=configuration.state_directory,
+            database=configuration.database,
+        )
         signals = SignalHandler(notifier=SystemdNotifier(os.environ), log=log)
         metrics, keyring = new_metrics(), Keyring(configuration.callers)
-        reporter_group = ReporterGroup()
+        reporters = Reporters()
+        engine = _engine(configuration)
         apps = await stack.enter_async_context(
-            _apps(configuration, identity.id, reporter_group.request_report, log)
+            _apps(
+                configuration,
+                engine,
+                identities,
+                on_change=reporters.request_report,
+                metrics=metrics,
+                log=log,
+            )
         )
         await stack.enter_async_context(_registry_clients(configuration, log))
         # It ends after the listener, so that the last report holds what the last requests change.
-        stack.push_async_callback(reporter_group.stop)
+        stack.push_async_callback(reporters.stop)
         port = await stack.enter_async_context(
             _listening(configuration, apps, keyring=keyring, metrics=metrics, log=log)
         )
-        host = _host(configuration, identity, port=port, log=log)
+        # The instance is that of this process: if a machine is cloned, the clone has another one.
+        agent_run = AgentRun(agent_id=identity.id, agent_instance=uuid4().hex, started_at=time())
+        host = _host(configuration, agent_run, port=port, log=log)
         heartbeat_builder = HeartbeatBuilder(
             host=host(configuration.settings.node), hosted_apps=apps.hosted_apps
         )
-        reporters = _reporters(
-            configuration, heartbeat_builder, identity, deregistration, metrics=metrics, log=log
+        status = _status_writer(configuration, heartbeat_builder, agent_run, apps)
+        group_reporters = _group_reporters(
+            configuration,
+            heartbeat_builder,
+            identity,
+            deregistration,
+            status=status,
+            metrics=metrics,
+            log=log,
         )
-        reporter_group.start(reporters)
-        stack.enter_context(_scheduled(configuration, reporters, log))
+        reporters.start(group_reporters)
+        stack.enter_context(_scheduled(configuration, group_reporters, log))
         await signals.run_until_stopped(
             partial(
                 _reload,
                 configuration,
                 host=host,
                 keyring=keyring,
+                engine=engine,
                 heartbeat_builder=heartbeat_builder,
-                reporter_group=reporter_group,
+                reporters=reporters,
                 log=log,
             )
         )
@@ -109,11 +137,14 @@ def _reload(
     *,
     host: Callable[[NodeSettings], Host],
     keyring: Keyring,
+    engine: DockerEngine,
     heartbeat_builder: HeartbeatBuilder,
-    reporter_group: ReporterGroup,
+    reporters: Reporters,
     log: FilteringBoundLogger,
 ) -> None:
-    """Read the settings again: API keys, labels and kv take effect and are reported at once.
+    """Read the settings again.
+
+    API keys and the logins at registries of images take effect at once; labels and kv are reported.
 
     Other settings that differ are logged, because they need a restart. Raises ConfigError if the
     settings cannot be used; then nothing has changed.
@@ -121,31 +152,53 @@ def _reload(
     fresh = AgentConfiguration(configuration.file)
     heartbeat_builder.host = host(fresh.settings.node)
     keyring.replace(fresh.callers)
-    reporter_group.request_report()
+    engine.use_logins(fresh.logins())
+    reporters.request_report()
     log_pending_restarts(changes_needing_restart(configuration.settings, fresh.settings), log)
 
 
-def _apps(
-    configuration: AgentConfiguration,
-    identity: str,
-    on_change: Callable[[], None],
-    log: FilteringBoundLogger,
-) -> AbstractAsyncContextManager[Apps]:
+def _engine(configuration: AgentConfiguration) -> DockerEngine:
     docker = configuration.settings.docker
-    return open_apps(
-        store=Store(configuration.database),
-        engine=DockerEngine(
-            url=docker.url,
-            timeout_seconds=docker.timeout_seconds,
-            logins=configuration.logins(),
-            pull_seconds=configuration.settings.apps.pull_seconds,
-        ),
-        identity=identity,
-        defaults=configuration.app_defaults(),
-        log=log,
-        on_change=on_change,
-        clock=time,
+    return DockerEngine(
+        url=docker.url,
+        timeout_seconds=docker.timeout_seconds,
+        logins=configuration.logins(),
+        pull_seconds=configuration.settings.apps.pull_seconds,
     )
+
+
+@asynccontextmanager
+async def _apps(
+    configuration: AgentConfiguration,
+    engine: DockerEngine,
+    identities: Identities,
+    *,
+    on_change: Callable[[], None],
+    metrics: CollectorRegistry,
+    log: FilteringBoundLogger,
+) -> AsyncIterator[Apps]:
+    """Run the apps, and measure them, while the context is open."""
+    sampler = AppSampler(engine=engine, log=log)
+    metrics.register(AppMetrics(lambda: sampler.figures))
+
+    def changed() -> None:
+        sampler.look_soon()
+        on_change()
+
+    async with (
+        open_apps(
+            store=Store(configuration.database),
+            engine=engine,
+            identities=identities,
+            defaults=configuration.app_defaults(),
+            log=log,
+            on_change=changed,
+            clock=time,
+            metrics=metrics,
+        ) as apps,
+        sampler.sampling(apps.all),
+    ):
+        yield apps
 
 
 @asynccontextmanager
@@ -159,7 +212,7 @@ async def _listening(
 ) -> AsyncIterator[int]:
     """Serve the API while the context is open; yield the port."""
     settings, request_metrics = configuration.settings, RequestMetrics(metrics)
-    api = AppsApi(apps=apps)
+    api = AppsApi(apps=apps, log=log)
     app = build_app(
         routes=api.routes(),
         keyring=keyring,
@@ -167,76 +220,89 @@ async def _listening(
         metrics=metrics,
         request_metrics=request_metrics,
         unavailable_reason=apps.problem,
+        body_limits=BODY_LIMITS,
         swagger=files("agent").joinpath("swagger.yml").read_text("utf-8"),
         open_metrics=settings.open_metrics,
         open_swagger=settings.open_swagger,
         log=log,
     )
-    app.on_shutdown.append(api.end_long_requests)
-    async with listening(
+    api.attach(app)
+    async with serving(
         app,
-        address=listen_address(settings.listen),
         tls=configuration.tls,
         metrics=request_metrics,
         max_connections=settings.max_connections,
         drain_seconds=DRAIN_SECONDS,
         log=log,
-    ) as (_, port):
+    ) as listener:
+        _, port = await listener.start(listen_address(settings.listen))
         yield port
 
 
 def _host(
-    configuration: AgentConfiguration, identity: Identity, *, port: int, log: FilteringBoundLogger
+    configuration: AgentConfiguration, agent_run: AgentRun, *, port: int, log: FilteringBoundLogger
 ) -> Callable[[NodeSettings], Host]:
     def warn(fault: str) -> None:
         log.warning("left out of heartbeats", reason=fault)
 
     return partial(
         configuration.host,
-        agent_id=identity.id,
-        # Of this process: if a machine is cloned with its state, the clone has another one.
-        agent_instance=uuid4().hex,
+        agent_id=agent_run.agent_id,
+        agent_instance=agent_run.agent_instance,
         label_files=LabelFiles(warn=warn),
         warn=warn,
         port=port,
     )
 
 
-def _reporters(
+def _status_writer(
+    configuration: AgentConfiguration,
+    heartbeat_builder: HeartbeatBuilder,
+    agent_run: AgentRun,
+    apps: Apps,
+) -> StatusWriter:
+    status = StatusWriter(
+        StatusFile(directory=configuration.state_directory),
+        run=agent_run,
+        hosting=lambda: heartbeat_builder.last_hosted_apps,
+        foreign=apps.foreign,
+    )
+    apps.on_foreign(status.write)
+    return status
+
+
+def _group_reporters(
     configuration: AgentConfiguration,
     heartbeat_builder: HeartbeatBuilder,
     identity: Identity,
     deregistration: Deregistration,
     *,
+    status: StatusWriter,
     metrics: CollectorRegistry,
     log: FilteringBoundLogger,
 ) -> list[Reporter]:
-    """Make a reporter for each registry, and write the first status file."""
+    """Make a reporter for each group of registries, and write the first status file."""
     seconds = configuration.settings.heartbeat_seconds
     heartbeat_metrics = HeartbeatMetrics(metrics)
-    status = StatusWriter(
-        StatusFile(directory=configuration.state_directory),
-        agent_id=identity.id,
-        started_at=time(),
-        hosting=lambda: heartbeat_builder.last_hosted_apps,
-    )
 
-    def reporter(connection: RegistryConnection) -> Reporter:
-        recorder = RegistryStatusRecorder(
-            url=connection.url,
+    def reporter(group: RegistryGroup) -> Reporter:
+        group = group.ordered_for(identity.id)
+        registry_statuses = [
+            RegistryStatus(url=url, alternatives=others) for url, others in group.alternatives()
+        ]
+        status.add(registry_statuses)
+        recorder = HeartbeatRecorder(
+            statuses=registry_statuses,
             metrics=heartbeat_metrics,
             clock=time,
             on_change=status.write,
             log=log,
         )
-        status.add(recorder.registry_status)
+        registration = Registration(
+            group=group, hostname=configuration.address.hostname, identity=identity, log=log
+        )
         return Reporter(
-            registration=Registration(
-                connection=connection,
-                hostname=configuration.address.hostname,
-                identity=identity,
-                log=log,
-            ),
+            failover=Failover(registration=registration, recorder=recorder),
             heartbeat=heartbeat_builder.heartbeat,
             deregistration=deregistration,
             recorder=recorder,
@@ -246,7 +312,7 @@ def _reporters(
             ),
         )
 
-    reporters = [reporter(connection) for connection in configuration.registry_connections]
+    reporters = [reporter(group) for group in configuration.registry_groups]
     status.write()
     return reporters
 
@@ -257,7 +323,8 @@ async def _registry_clients(
 ) -> AsyncIterator[None]:
     """Keep the clients of the registries open."""
     async with AsyncExitStack() as stack:
-        for connection in configuration.registry_connections:
+        groups = configuration.registry_groups
+        for connection in (each for group in groups for each in group.connections):
             if connection.sends_key_unencrypted:
                 log.warning(
                     "the key for this registry travels unencrypted: use https",
@@ -271,6 +338,6 @@ def _scheduled(
     configuration: AgentConfiguration, reporters: list[Reporter], log: FilteringBoundLogger
 ) -> AbstractContextManager[None]:
     """Return the context in which heartbeats and checks of certificates are due periodically."""
-    certificate_monitor = CertificateMonitor(configuration.registry_connections, log=log)
+    certificate_monitor = CertificateMonitor(configuration.registry_groups, log=log)
     ticks = [*(reporter.tick for reporter in reporters), certificate_monitor.tick]
     return scheduled(ticks, seconds=configuration.settings.heartbeat_seconds)

@@ -1,19 +1,19 @@
-"""The program rollcall-agent: the daemon, and the commands ``status`` and ``deregister``."""
+"""The program rollcall-agent: the daemon, and its commands."""
 
 import argparse
 import asyncio
-import os
 import sys
-import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 from agent import commands, daemon
 from agent.settings import AgentConfiguration
-from agent.state.errors import StateError
+from agent.state.files import StateError
 from agent.state.store import StoreUnusable
 from config import logs
 from config.command_line import argument_parsers
 from config.load import ConfigError
+from httpd.process import exit_without_threads, run_to_end
 from httpd.server.listener import ListenError
 
 DEFAULT_SETTINGS_FILE = "/etc/rollcall/agent.yml"
@@ -50,16 +50,21 @@ def _run(options: argparse.Namespace, configuration: AgentConfiguration) -> int:
             return asyncio.run(
                 commands.deregister(configuration, force=options.force, wait_seconds=options.wait)
             )
+        case "adopt":
+            return asyncio.run(commands.adopt(configuration, wanted=options.identities))
+        case "backup":
+            commands.backup(configuration, options.file)
+            return 0
         case _:
             status = _serve(configuration)
-            _exit_without_threads(status)
+            exit_without_threads(status)
             return status
 
 
 def _serve(configuration: AgentConfiguration) -> int:
     log = configuration.settings.log
     try:
-        asyncio.run(
+        run_to_end(
             daemon.run(configuration, logs.configure_logging(level=log.level, style=log.format))
         )
     except STARTUP_ERRORS as error:
@@ -72,20 +77,10 @@ def _print_error(error: Exception) -> int:
     return 1
 
 
-def _exit_without_threads(status: int) -> None:
-    """End the process even if a thread still waits for an engine that does not answer.
-
-    A normal exit would wait for the thread. All files and databases are closed by now.
-    """
-    if threading.active_count() > 1:
-        sys.stderr.flush()
-        os._exit(status)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser, common = argument_parsers(
         "rollcall-agent",
-        "Runs this host's apps and answers the roll call.",
+        "Runs this host's apps, and reports the host to registries.",
         DEFAULT_SETTINGS_FILE,
     )
     parser.set_defaults(command=None)
@@ -111,6 +106,15 @@ def _parser() -> argparse.ArgumentParser:
         help="how long to wait until a heartbeat that is being sent has ended "
         "(default: %(default)s)",
     )
+    command("adopt", "take over the apps on this host's engine whose agents are gone").add_argument(
+        "identities",
+        nargs="*",
+        metavar="IDENTITY",
+        help="only those of this agent, as `status` shows them (default: of all)",
+    )
+    command(
+        "backup", "copy the agent's database to a new file, also while the agent runs"
+    ).add_argument("file", type=Path)
     return parser
 
 

@@ -1,4 +1,4 @@
-"""The model: what can be asked for of an app, the apps, and the journal of operations on them."""
+"""The model: what can be asked for of an app, and the apps."""
 
 from datetime import UTC, datetime
 from enum import Enum, auto
@@ -8,10 +8,6 @@ import msgspec
 
 PullPolicy = Literal["always", "missing", "never"]
 DesiredState = Literal["running", "stopped"]
-# "keys" sets the password: the operation is named after its path in the API.
-OperationKind = Literal["create", "update", "rebuild", "start", "stop", "delete", "keys", "label"]
-
-
 StopSeconds = Annotated[int, msgspec.Meta(ge=0, le=3600)]
 # Clients that cannot leave out a field send 0.
 ZERO_IS_UNSET = frozenset({"ssh_port", "http_port", "cpu", "memory", "ssh_target", "http_target"})
@@ -28,6 +24,33 @@ class FieldKind(Enum):
     """The container is replaced by another."""
     METADATA = auto()
     """Only the record changes."""
+
+
+class HealthCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How to find out whether an app is healthy: by a request or by a command.
+
+    Attributes:
+        path: What is asked for over HTTP at the app's ``http_port``.
+        command: What is run in the container.
+        interval_seconds: The time between two checks.
+        timeout_seconds: The time that one check may take.
+        retries: So many failures in a row make the app unhealthy.
+        start_seconds: Failures so soon after a start do not count.
+
+    """
+
+    path: Annotated[str, msgspec.Meta(max_length=1024)] | None = None
+    command: Annotated[tuple[str, ...], msgspec.Meta(max_length=1024)] | None = None
+    interval_seconds: Annotated[int, msgspec.Meta(ge=1, le=3600)] = 30
+    timeout_seconds: Annotated[int, msgspec.Meta(ge=1, le=120)] = 5
+    retries: Annotated[int, msgspec.Meta(ge=1, le=100)] = 3
+    start_seconds: Annotated[int, msgspec.Meta(ge=0, le=3600)] = 0
+
+    @property
+    def seconds(self) -> int:
+        """The time after a start in which it has decided."""
+        needed = self.retries * (self.interval_seconds + self.timeout_seconds)
+        return self.start_seconds + needed
 
 
 class AppSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +76,7 @@ class AppSpec(msgspec.Struct, frozen=True, kw_only=True):
         pull: When the image is pulled: ``always`` where the app is created, rebuilt or gets another
             image; ``missing``, where it is not on the host, and for a rebuild; ``never``.
         data: The paths in the container that keep their files. Empty: those that the image names.
+        health: How the agent finds out whether it is healthy, None: it does not.
 
     """
 
@@ -70,6 +94,7 @@ class AppSpec(msgspec.Struct, frozen=True, kw_only=True):
     stop_seconds: Annotated[StopSeconds | None, FieldKind.METADATA] = None
     pull: Annotated[PullPolicy, FieldKind.METADATA] = "always"
     data: Annotated[tuple[str, ...], FieldKind.REPLACING, msgspec.Meta(max_length=16)] = ()
+    health: Annotated[HealthCheck | None, FieldKind.METADATA] = None
 
 
 _TYPES = get_type_hints(AppSpec, include_extras=True)
@@ -123,6 +148,26 @@ def spec_values(app: AppSpec) -> dict[str, Any]:
     return {field: getattr(app, field) for field in FIELD_KINDS}
 
 
+class Down(msgspec.Struct, frozen=True, kw_only=True):
+    """Why an app that should run is down.
+
+    Attributes:
+        cause: ``stopped``: somebody stopped its container through the engine, and it stays down
+            while the run of the engine lasts. ``found``: it was down when this agent first looked
+            after apps, and stays down. ``not_started``: its last start failed, and it is tried
+            again.
+        engine_run: The id of the run of the engine in which it was stopped.
+        tries: How many starts in a row have failed.
+        error: Why the last one failed.
+
+    """
+
+    cause: Literal["stopped", "found", "not_started"]
+    engine_run: str | None = None
+    tries: int = 0
+    error: str = ""
+
+
 class App(AppSpec, frozen=True, kw_only=True):
     """An app as it was asked for, and which container it has.
 
@@ -132,12 +177,15 @@ class App(AppSpec, frozen=True, kw_only=True):
         desired: Whether it should run.
         container_id: Its container, None before the first one is made.
         image_id: The image that it runs, None if its next container may be made of another one.
-        volumes: The volume of each path that has one, mounted now or not. Empty: none was made, or
-            a version of before this field made the container, whose mounts tell.
+        image_digest: How a server of images knows it, ``NAME@sha256:HEX``, None if none does.
+        volumes: The volume of each path that has one, mounted now or not. Empty: none was made,
+            or an earlier version made the container; then the mounts of the container count.
         password: The crypt hash of the password of its user.
         password_pending: The container does not have the password yet.
         failed: Its creation in the background failed.
         message: Why the last operation failed.
+        down: Why it is down although it should run, None if that is not known or it is up.
+        revision: The number of its present revision, None as long as it was not created.
 
     """
 
@@ -146,145 +194,56 @@ class App(AppSpec, frozen=True, kw_only=True):
     desired: DesiredState = "running"
     container_id: str | None = None
     image_id: str | None = None
+    image_digest: str | None = None
     volumes: dict[str, str] = {}
     password: str | None = None
     password_pending: bool = False
     failed: bool = False
     message: str | None = None
+    down: Down | None = None
+    revision: int | None = None
 
     def __repr__(self) -> str:
         """Show the name alone: other fields hold secrets."""
         return f"App({self.name!r})"
 
 
-class EntryHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asked for which operation.
+def with_image(app: App, image_id: str | None) -> App:
+    """Return the app with the image that its container runs; its digest is known of no other."""
+    digest = app.image_digest if app.image_id == image_id else None
+    return msgspec.structs.replace(app, image_id=image_id, image_digest=digest)
+
+
+def not_started(app: App, error: Exception) -> App:
+    """Return an app after a start of it has failed; one that should run is tried again."""
+    if app.desired != "running":
+        return app
+    tries = app.down.tries if app.down is not None else 0
+    return msgspec.structs.replace(
+        app, down=Down(cause="not_started", tries=tries + 1, error=str(error))
+    )
+
+
+def is_left_down(app: App) -> bool:
+    """Return whether an app that should run stays down until somebody starts it."""
+    return app.down is not None and app.down.cause != "not_started"
+
+
+class ForeignObject(msgspec.Struct, frozen=True, kw_only=True):
+    """A container or volume of an app that is not this agent's, which leaves it alone.
 
     Attributes:
-        id: Identifies the operation. The container that it makes is labelled with it.
-        operation: What was asked for.
-        app: The app's name.
-        by: The name of the key that was used.
-        since: When the operation began, in Unix seconds.
-        background: The client was answered before the operation ended.
+        kind: ``container`` or ``volume``.
+        name: Its name in the engine.
+        app: The name of the app that it carries.
+        agent: The identity of the agent that it carries, None if it carries none.
 
     """
 
-    id: str
-    operation: OperationKind
+    kind: str
+    name: str
     app: str
-    by: str
-    since: float
-    background: bool = False
-
-
-class Entry(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """A row of the journal: an operation that has begun and not ended."""
-
-    header: EntryHeader
-
-    @property
-    def id(self) -> str:
-        """The id of the operation."""
-        return self.header.id
-
-    @property
-    def app(self) -> str:
-        """The app's name."""
-        return self.header.app
-
-    def __repr__(self) -> str:
-        """Show what it is about, and nothing that may be secret."""
-        return f"{type(self).__name__}({self.header!r})"
-
-
-class CreateEntry(Entry, frozen=True, kw_only=True, tag="create"):
-    """An app is being created. ``new_volumes`` names those that the operation makes."""
-
-    target: App
-    new_volumes: tuple[str, ...] = ()
-
-
-class ReplaceEntry(Entry, frozen=True, kw_only=True, tag="replace"):
-    """A container is being replaced; up to now the old one is the app's.
-
-    An update, a rebuild, or the start of an app that has lost its container.
-
-    Attributes:
-        before: The app as it was.
-        target: The app as it shall be.
-        was_running: The old container was up.
-        new_volumes: The names of the volumes that the operation makes.
-
-    """
-
-    before: App
-    target: App
-    was_running: bool = False
-    new_volumes: tuple[str, ...] = ()
-
-
-class ReplacedEntry(Entry, frozen=True, kw_only=True, tag="replaced"):
-    """A container was replaced; the new one is the app's, the old one is still to be removed."""
-
-    target: App
-    container_id: str
-    old_container_id: str | None = None
-
-
-class LimitsEntry(Entry, frozen=True, kw_only=True, tag="limits"):
-    """The limits of a container are being changed."""
-
-    before: App
-    target: App
-    container_id: str
-
-
-class StartEntry(Entry, frozen=True, kw_only=True, tag="start"):
-    """A container is being started."""
-
-    before: App
-    target: App
-
-
-class StopEntry(Entry, frozen=True, kw_only=True, tag="stop"):
-    """A container is being stopped."""
-
-    target: App
-
-
-class DeleteEntry(Entry, frozen=True, kw_only=True, tag="delete"):
-    """An app is being deleted.
-
-    Attributes:
-        before: The app as it was.
-        keep_data: Its volumes stay, and so does the map of ``before``.
-        volumes: The names of the volumes to remove.
-
-    """
-
-    before: App
-    keep_data: bool = False
-    volumes: tuple[str, ...] = ()
-
-
-class PasswordEntry(Entry, frozen=True, kw_only=True, tag="password"):
-    """The password of an app is being set."""
-
-    before: App
-    target: App
-
-
-JournalEntry = (
-    CreateEntry
-    | ReplaceEntry
-    | ReplacedEntry
-    | LimitsEntry
-    | StartEntry
-    | StopEntry
-    | DeleteEntry
-    | PasswordEntry
-)
+    agent: str | None
 
 
 def rfc3339(moment: float) -> str:

@@ -1,42 +1,51 @@
 """Turns agent.yml into the values and collaborators that the daemon is built from."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
 
-from agent.apps import AppDefaults, is_data_path, is_path, is_user_name
-from agent.engine import ImageRegistryLogin
-from agent.reporting.connections import RegistryConnection
+from agent.apps.admission.validation import is_path
+from agent.apps.containers.data import is_data_path
+from agent.apps.containers.spec import is_user_name
+from agent.apps.defaults import AppDefaults
+from agent.engine.logins import ImageRegistryLogin
+from agent.registries import check_distinct_urls, group_checks, registry_groups
 from agent.reporting.facts import host_facts, system_hostname
 from agent.reporting.heartbeat import AGENT_KV_KEYS, AgentAddress, Host
 from agent.reporting.label_files import LabelFiles
 from config import VERSION
-from config.address import listen_address
-from config.agent import AgentSettings, AppsSettings, NodeSettings, RegistryConnectionSettings
+from config.address import DEFAULT_PORTS, listen_address
+from config.agent import AgentSettings, AppsSettings, NodeSettings, RegistryGroupSettings
 from config.changes import changed_settings
 from config.load import (
-    ConfigError,
     InvalidSetting,
+    Loaded,
     load_sound,
     mistakes_of,
+    raise_invalid,
     raise_mistakes,
 )
 from config.secrets import SecretReader
+from config.server import Secret
 from httpd.auth import Caller, fingerprint
-from httpd.server.tls import ServerTls, server_tls
-from registry.client.client import BadFile, ClientTls, RegistryClient
+from httpd.server.tls import ServerTls, server_tls, tls_checks
 from registry.message import Heartbeat, HostnameInvalid, label_error, normalise_hostname
 
-RELOADED = ("keys", "node.labels", "node.labels_dir", "node.kv", "node.advertise")
+RELOADED = (
+    "keys",
+    "node.labels",
+    "node.labels_dir",
+    "node.kv",
+    "node.advertise",
+    "docker.registries",
+)
 SQLITE_PREFIX = "sqlite:///"
-DEFAULT_PORTS = {"http": 80, "https": 443}
 MAX_REQUEST_SECONDS = 10.0
-USER_AGENT = f"rollcall-agent/{VERSION}"
 
 
 class AgentConfiguration:
@@ -53,16 +62,20 @@ class AgentConfiguration:
         loaded = load_sound(file, AgentSettings)
         self.settings = loaded.settings
         self._secrets = SecretReader(settings_file=file, environ=environ)
-        raise_mistakes([*loaded.mistakes, *self._mistakes(loaded.faulty)])
+        raise_mistakes([*loaded.mistakes, *self._mistakes(loaded)])
         self.callers = self._load_callers()
         self.database = _database(self.settings.store)
         self.tls = self._load_tls()
         self.address = _address(self.settings, system_hostname=system_hostname())
-        self.registry_connections = _registry_connections(self.settings, self._secrets)
+        self.registry_groups = registry_groups(
+            self.settings.registries,
+            self._secrets,
+            timeout_seconds=min(MAX_REQUEST_SECONDS, self.settings.heartbeat_seconds),
+        )
 
-    def _mistakes(self, faulty: set[str]) -> list[str]:
-        """Return what is wrong with the values and files, except in faulty sections."""
-        settings = self.settings
+    def _mistakes(self, loaded: Loaded[AgentSettings]) -> list[str]:
+        """Return what is wrong with the values and files, as far as they have the right form."""
+        settings, faulty = self.settings, loaded.faulty
         checks: list[tuple[str, Callable[[], object]]] = [
             ("keys", partial(self._secrets.keys, settings.keys)),
             ("store", partial(_database, settings.store)),
@@ -70,9 +83,16 @@ class AgentConfiguration:
             ("tls", self._load_tls),
             ("node", partial(_check_node, settings.node)),
             ("node", partial(_address, settings, system_hostname=system_hostname())),
-            *(("registries", check) for check in _registry_checks(settings, self._secrets)),
+            ("registries", partial(check_distinct_urls, settings.registries)),
         ]
-        return mistakes_of(self.file, [check for name, check in checks if name not in faulty])
+        found = [check for name, check in checks if name not in faulty - {"apps", "node", "tls"}]
+        if "keys" in faulty:
+            found += self._secrets.checks(loaded.sound_parts("keys", Secret))
+        if "tls" in faulty:
+            found += tls_checks(loaded, file=self.file, find=self._secrets.path)
+        for where, group in loaded.sound_parts("registries", RegistryGroupSettings):
+            found += group_checks(where, group, self._secrets)
+        return mistakes_of(self.file, found)
 
     def _load_tls(self) -> ServerTls | None:
         return server_tls(self.settings.tls, file=self.file, find=self._secrets.path)
@@ -96,16 +116,18 @@ class AgentConfiguration:
         self,
         node: NodeSettings,
         *,
-        agent_id: str,
-        agent_instance: str,
+        agent_id: str | None,
+        agent_instance: str | None,
         label_files: LabelFiles,
         warn: Callable[[str], None],
         port: int | None = None,
     ) -> Host:
         """Return the host as it is reported; ``port`` is the one that is really listened on.
 
+        ``agent_id`` and ``agent_instance`` are None where they are not known, and left out then.
         ``node`` may come from newer settings. Hostname, port and TLS stay as they were at start.
         """
+        known = {"agent.id": agent_id, "agent.instance": agent_instance}
         node = msgspec.structs.replace(node, hostname=self.address.hostname)
         settings = msgspec.structs.replace(self.settings, node=node)
         return Host(
@@ -115,8 +137,7 @@ class AgentConfiguration:
             kv={
                 **node.kv,
                 **host_facts(),
-                "agent.id": agent_id,
-                "agent.instance": agent_instance,
+                **{key: value for key, value in known.items() if value is not None},
                 "agent.version": VERSION,
             },
             warn=warn,
@@ -147,12 +168,17 @@ class AgentConfiguration:
             allowed_data=apps.allowed_data,
             ssh_user=apps.ssh_user,
             stop_seconds=apps.stop_seconds,
+            settle_seconds=apps.settle_seconds,
+            healthy_seconds=apps.healthy_seconds,
             allow_command=apps.allow_command,
             password_min=apps.password_min,
             pids=apps.pids,
             log_mib=apps.log_mib,
+            overcommit_percent=apps.overcommit_percent,
             min_free_percent=apps.min_free_percent,
             no_new_privileges=apps.no_new_privileges,
+            isolated=apps.isolated,
+            subnets=apps.subnets,
         )
 
 
@@ -172,7 +198,7 @@ def _database(store: str) -> Path:
 
 
 def _check_apps(apps: AppsSettings) -> None:
-    _raise_invalid(_apps_mistakes(apps))
+    raise_invalid(_apps_mistakes(apps))
 
 
 def _apps_mistakes(apps: AppsSettings) -> Iterator[str]:
@@ -188,14 +214,22 @@ def _apps_mistakes(apps: AppsSettings) -> Iterator[str]:
                 f"apps.allowed_data[{index}]: `{path}` is no absolute path in normal form; write"
                 " such as /var/lib"
             )
+    yield from _subnet_mistakes(apps.subnets)
     if not is_user_name(apps.ssh_user):
         yield f"apps.ssh_user: `{apps.ssh_user}` is no user's name; write such as app"
 
 
-def _raise_invalid(mistakes: Iterator[str]) -> None:
-    found = tuple(mistakes)
-    if found:
-        raise InvalidSetting(*found)
+def _subnet_mistakes(subnets: Sequence[str]) -> Iterator[str]:
+    versions = set[int]()
+    for subnet in subnets:
+        try:
+            version = ip_network(subnet).version
+        except ValueError:
+            yield f"apps.subnet: `{subnet}` is no network; write such as 10.213.0.0/16"
+        else:
+            if version in versions:
+                yield f"apps.subnet: there is more than one network of IPv{version}"
+            versions.add(version)
 
 
 def _node_mistakes(node: NodeSettings) -> Iterator[str]:
@@ -205,12 +239,12 @@ def _node_mistakes(node: NodeSettings) -> Iterator[str]:
             yield f"node.labels[{index}]: {fault}"
     for key in node.kv:
         if key in AGENT_KV_KEYS:
-            yield f"node.kv: `{key}` is told by the agent itself; choose another key"
+            yield f"node.kv: `{key}` is set by the agent itself; choose another key"
 
 
 def _check_node(node: NodeSettings) -> None:
     """Check the labels and the kv against the limits of a registry."""
-    _raise_invalid(_node_mistakes(node))
+    raise_invalid(_node_mistakes(node))
     kv = {**node.kv, **dict.fromkeys(AGENT_KV_KEYS, "")}
     try:
         msgspec.convert({"labels": node.labels, "kv": kv}, Heartbeat)
@@ -246,98 +280,3 @@ def _advertised(url: str, hostname: str) -> AgentAddress:
             f"write http://HOST:PORT, such as http://{hostname}:7656"
         )
     return AgentAddress(hostname, url, port, tls=parts.scheme == "https")
-
-
-def _registry_checks(
-    settings: AgentSettings, secrets: SecretReader
-) -> Iterator[Callable[[], object]]:
-    """Yield what checks the values and files of each registry; raises on its call."""
-    yield partial(_check_distinct_urls, settings)
-    for index, registry in enumerate(settings.registries):
-        where = f"registries[{index}]"
-        yield partial(_check_registry_url, f"{where}.url", registry.url.rstrip("/"))
-        yield partial(secrets.read_file, f"{where}.key_file", registry.key_file)
-        yield partial(_client_tls, where, registry, secrets)
-
-
-def _check_distinct_urls(settings: AgentSettings) -> None:
-    urls = [registry.url.rstrip("/") for registry in settings.registries]
-    _raise_invalid(
-        f"registries[{index}].url: `{url}` is set twice"
-        for index, url in enumerate(urls)
-        if url in urls[:index]
-    )
-
-
-def _registry_connections(
-    settings: AgentSettings, secrets: SecretReader
-) -> list[RegistryConnection]:
-    seconds = min(MAX_REQUEST_SECONDS, settings.heartbeat_seconds)
-    return [
-        _connection(f"registries[{index}]", registry, secrets, timeout_seconds=seconds)
-        for index, registry in enumerate(settings.registries)
-    ]
-
-
-def _connection(
-    where: str,
-    registry: RegistryConnectionSettings,
-    secrets: SecretReader,
-    *,
-    timeout_seconds: float,
-) -> RegistryConnection:
-    url = registry.url.rstrip("/")
-
-    def read_key() -> str:
-        return secrets.read_file(f"{where}.key_file", registry.key_file)
-
-    def key() -> str:
-        try:
-            return read_key()
-        except ConfigError as error:
-            raise BadFile(str(error)) from error
-
-    client_tls = _client_tls(where, registry, secrets)
-    client = RegistryClient(
-        url=url,
-        key=key,
-        client_tls=client_tls,
-        timeout_seconds=timeout_seconds,
-        user_agent=USER_AGENT,
-    )
-    return RegistryConnection(url=url, key=key, client_tls=client_tls, client=client)
-
-
-def _client_tls(
-    where: str, registry: RegistryConnectionSettings, secrets: SecretReader
-) -> ClientTls | None:
-    """Return the TLS files of a connection, which are read; None if it has no TLS and names none.
-
-    Without TLS, the system's CAs are not read: that takes some 30 ms.
-    """
-    is_plain = registry.url.startswith("http:")
-    if is_plain and registry.ca is None and registry.certificate is None:
-        return None
-    client_tls = ClientTls(
-        ca=secrets.path(registry.ca) if registry.ca else None,
-        certificate=secrets.path(registry.certificate) if registry.certificate else None,
-        key=secrets.path(registry.certificate_key) if registry.certificate_key else None,
-    )
-    try:
-        client_tls.context()
-    except BadFile as error:
-        raise InvalidSetting(f"{where}: {error}") from error
-    return client_tls
-
-
-def _check_registry_url(where: str, url: str) -> None:
-    try:
-        parts = urlsplit(url)
-        usable = bool(parts.hostname) and parts.port != 0
-    except ValueError as error:
-        raise InvalidSetting(f"{where}: `{url}`: {error}") from error
-    if not usable or parts.username is not None or parts.query or parts.fragment:
-        raise InvalidSetting(
-            f"{where}: is no address of a registry; write http://HOST:PORT or https://HOST:PORT, "
-            "and the key into `key_file`"
-        )

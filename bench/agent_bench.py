@@ -5,6 +5,8 @@ stays on 127.0.0.1 and the engine's socket; all apps are deleted at the end.
 
     python bench/agent_bench.py                  # a few minutes
     python bench/agent_bench.py --idle 300       # idle for five minutes
+
+Idle means: apps run, some with a health check, /metrics is read, and nobody asks for more.
 """
 
 import argparse
@@ -35,6 +37,9 @@ from tests.support.daemons import Daemon, Daemons
 SOCKET = "/var/run/docker.sock"
 RUN_ID = f"bench-{secrets.token_hex(3)}"
 TICKS = os.sysconf("SC_CLK_TCK")
+CHECKED_APPS = 10
+HEALTH = {"path": "/", "interval_seconds": 30}
+SCRAPE_SECONDS = 15
 FILTER = quote('{"label":["rollcall.app"]}')
 
 
@@ -68,12 +73,14 @@ def compare(rounds: int, ours: Callable[[], float], theirs: Callable[[], float])
     print(f"  agent {mine:.2f} ms, engine {peer:.2f} ms: {mine / peer:.2f} x (medians of {rounds})")
 
 
-def create(agent: Daemon, image: str, count: int, first: int = 0) -> list[str]:
-    """Create apps in parallel; return their names."""
+def create(agent: Daemon, image: str, count: int, *, first: int = 0, checked: int = 0) -> list[str]:
+    """Create apps in parallel, the first ``checked`` with a health check; return their names."""
     names = [f"{RUN_ID}-{number}" for number in range(first, first + count)]
 
     def one(name: str) -> None:
-        body = {"name": name, "image": image, "memory": 16}
+        body: dict[str, object] = {"name": name, "image": image, "memory": 16}
+        if name in names[:checked]:
+            body["health"] = HEALTH
         answer = agent.ask("POST", "/v1/apps", json=body, timeout=300)
         assert answer.status_code == 201, answer.text
 
@@ -160,7 +167,7 @@ def down_time(agent: Daemon, client: docker.APIClient, name: str, rounds: int) -
 @contextmanager
 def reading_all_the_time(agent: Daemon, connections: int) -> Iterator[None]:
     """List the apps over many connections, without pause, while the context is open."""
-    command = [sys.executable, str(Path(__file__).with_name("readers.py"))]
+    command = [sys.executable, str(Path(__file__).parent / "load" / "readers.py")]
     command += ["--port", agent.base_url.rpartition(":")[2], "--key-file", str(agent.key_path)]
     command += ["--connections", str(connections)]
     with subprocess.Popen(
@@ -202,14 +209,29 @@ def rebuilds_beside_readers(agent: Daemon, name: str, rounds: int, connections: 
 
 
 def idle(agent: Daemon, apps: int, seconds: float) -> None:
-    """Measure the agent's CPU and memory while it is idle."""
-    before, began = cpu_seconds(agent.pid), time.monotonic()
-    time.sleep(seconds)
-    share = (cpu_seconds(agent.pid) - before) / (time.monotonic() - began) * 100
+    """Measure the agent's CPU time and memory, and the engine's CPU time, without changes."""
+    engine = engine_pids()
+    pids = [agent.pid, *engine]
+    before, began = [cpu_seconds(pid) for pid in pids], time.monotonic()
+    ends = began + seconds
+    while time.monotonic() < ends:
+        assert agent.ask("GET", "/metrics").status_code == 200
+        time.sleep(min(SCRAPE_SECONDS, max(0, ends - time.monotonic())))
+    taken = time.monotonic() - began
+    ours, *theirs = [cpu_seconds(pid) - was for pid, was in zip(pids, before, strict=True)]
     print(
-        f"idle with {apps} apps for {seconds:.0f} s: {resident_mib(agent.pid):.1f} MiB,"
-        f" {share:.2f} %"
+        f"idle with {apps} apps for {seconds:.0f} s ({CHECKED_APPS} checked each"
+        f" {HEALTH['interval_seconds']} s, scraped each {SCRAPE_SECONDS} s):"
+        f" {resident_mib(agent.pid):.1f} MiB, {ours / taken * 100:.2f} % of a core;"
+        f" the engine {sum(theirs) / taken * 100:.2f} %"
     )
+
+
+def engine_pids() -> list[int]:
+    """Return the ids of dockerd and of the containerd that it has started."""
+    dockerd = int(Path("/var/run/docker.pid").read_text())
+    children = Path(f"/proc/{dockerd}/task").glob("*/children")  # any thread may have started it
+    return [dockerd, *(int(pid) for file in children for pid in file.read_text().split())]
 
 
 def cpu_seconds(pid: int) -> float:
@@ -244,15 +266,16 @@ def main() -> None:
     client = docker.APIClient(base_url=url, version="auto", timeout=120)
     image = f"rollcall-bench:{RUN_ID}"
     build_busybox(client, image, page="Hello")
-    settings = {"log": {"level": "info"}, "apps": {"bind": "127.0.0.1", "cpu": 100}}
     with (
         tempfile.TemporaryDirectory() as folder,
-        Daemons(folder=Path(folder, "daemons"), free_port=free_port) as daemons,
+        Daemons(folder=Path(folder, "daemons"), free_port=free_port, forked=False) as daemons,
     ):
-        agent = daemons.agent(engine=url, **settings)
+        agent = daemons.agent(
+            engine=url, log={"level": "info"}, apps={"bind": "127.0.0.1", "cpu": 100}
+        )
         names: list[str] = []
         try:
-            names += create(agent, image, options.apps // 2)
+            names += create(agent, image, options.apps // 2, checked=CHECKED_APPS)
             idle(agent, len(names), options.idle)
             names += create(agent, image, options.apps - len(names), first=len(names))
             compare_reads(agent, EngineConnection(options.socket), names, options.rounds)

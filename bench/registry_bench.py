@@ -8,11 +8,13 @@ itself.
     python bench/registry_bench.py --million        # with a million nodes as well
     python bench/registry_bench.py --only nodes     # one part
     python bench/registry_bench.py --baseline DIR   # heartbeats beside another checkout's registry
+    python bench/registry_bench.py --only million --nodes 200000 [--baseline DIR]
 """
 
 import argparse
 import asyncio
 import gc
+import math
 import os
 import statistics
 import sys
@@ -20,7 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -29,7 +31,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from registry_load import BODY, KEY, Result, SteadyLoad, Wrk
+from load.registry_load import BODY, KEY, Result, SteadyLoad, Wrk
 from registry_peers import bare, etcd, process
 
 from registry.store.protocol import Row
@@ -41,8 +43,10 @@ PROGRAM = Path(sys.executable).with_name("rollcall-registry")
 DOCUMENT = BODY.encode()
 # The stores are new, and targets are wanted at once.
 RULES = {"warm_up_seconds": 0, "max_mib": 0, "changes_per_minute": 0}
-FIRST_ROUND_SECONDS = 150
-MILLION_SECONDS = 60
+MILLION = 1_000_000
+# A round of that many seconds reaches most of the nodes.
+FIRST_PER_SECOND = 5000
+PER_SECOND = 16_000
 Side = tuple[int, Callable[[], Result]]  # process id, and how to measure it
 
 
@@ -83,7 +87,12 @@ class Bench:
         self, nodes: int = 0, *, offering: int | None = None, port: int = PORT
     ) -> Iterator[int]:
         """Run a registry with this many nodes; yield its process id."""
-        config = self.settings(nodes, offering, port=port)
+        with self.started(self.settings(nodes, offering, port=port), port) as pid:
+            yield pid
+
+    @contextmanager
+    def started(self, config: Path, port: int = PORT) -> Iterator[int]:
+        """Run a registry with a settings file; yield its process id."""
         with process([PROGRAM, "--config", config], f"http://127.0.0.1:{port}/healthz") as server:
             yield server.pid
 
@@ -257,36 +266,37 @@ def fleet(bench: Bench) -> None:
         )
 
 
-def million(bench: Bench) -> None:
-    """Compare heartbeats of a million hosts with those of a thousand, and with bare handlers."""
-    hosts, few = 1_000_000, 1000
+def million(bench: Bench, hosts: int, checkout: Path | None) -> None:
+    """Compare heartbeats of many hosts with those of a thousand, and with bare handlers.
+
+    With a checkout, compare them with those of its registry as well.
+    """
+    few = 1000
     load = partial(bench.wrk.posts, connections=128, kind="formatted")
     answer = bench.path("answer")
     answer.write_bytes(b"[{}]")
-    with (
-        bench.registry(hosts) as pid,
-        bench.registry(few, port=PORT + 1) as small,
-        bare(PEER, answer) as peer,
-    ):
+    with ExitStack() as stack:
+        pid = stack.enter_context(bench.registry(hosts))
+        small = stack.enter_context(bench.registry(few, port=PORT + 1))
+        peer = stack.enter_context(bare(PEER, answer))
         loaded = resident_mib(pid)
         # The first heartbeat of each host is decoded: the store keeps no digests.
-        first = load(PORT, hosts=hosts, seconds=FIRST_ROUND_SECONDS)
+        first = load(PORT, hosts=hosts, seconds=math.ceil(hosts / FIRST_PER_SECOND))
         load(PORT + 1, hosts=few, seconds=5)
-        large = pid, partial(load, PORT, hosts=hosts, seconds=MILLION_SECONDS)
-        bench.compare(
-            "a million nodes, against a thousand",
-            large,
-            (small, partial(load, PORT + 1, hosts=few)),
-            aim=0.9,
-        )
-        bench.compare(
-            "a million nodes, against the bare handler",
-            large,
-            (peer, partial(load, PEER, hosts=few)),
-            aim=2.0,
-        )
+        ask_all = partial(load, hosts=hosts, seconds=math.ceil(hosts / PER_SECOND))
+        large = pid, partial(ask_all, PORT)
+        sides = [
+            ("a thousand", (small, partial(load, PORT + 1, hosts=few)), 0.9),
+            ("the bare handler", (peer, partial(load, PEER, hosts=few)), 2.0),
+        ]
+        if checkout is not None:
+            theirs = stack.enter_context(bench.baseline(checkout, PEER + 1))
+            load(PEER + 1, hosts=hosts, seconds=math.ceil(hosts / FIRST_PER_SECOND))
+            sides.append((str(checkout), (theirs, partial(ask_all, PEER + 1)), 1.0))
+        for what, side, aim in sides:
+            bench.compare(f"{hosts:,} nodes, against {what}", large, side, aim=aim)
         print(
-            f"| a million nodes | {loaded} MiB, {resident_mib(pid)} MiB in the end;"
+            f"| {hosts:,} nodes | {loaded} MiB, {resident_mib(pid)} MiB in the end;"
             f" {first.rate:,.0f}/s at first | | | 16,700/s | | {first.bad} |",
             flush=True,
         )
@@ -315,6 +325,7 @@ def main() -> None:
     }
     parser.add_argument("--only", choices=[*parts, "million"])
     parser.add_argument("--million", action="store_true")
+    parser.add_argument("--nodes", type=int, default=MILLION, help="instead of a million")
     parser.add_argument("--baseline", type=Path, help="another checkout, with its environment")
     parser.add_argument("--seconds", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
@@ -323,14 +334,15 @@ def main() -> None:
         bench = Bench(folder=Path(folder), seconds=options.seconds, rounds=options.rounds)
         print("| what | registry: rate, CPU | peer | ratio; of CPU | at least | | bad answers |")
         print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
-        if options.baseline:
-            against_baseline(bench, options.baseline.resolve())
+        baseline = options.baseline and options.baseline.resolve()
+        if baseline and options.only != "million":
+            against_baseline(bench, baseline)
             return
         for name, part in parts.items():
             if options.only in {None, name}:
                 part(bench)
         if options.million or options.only == "million":
-            million(bench)
+            million(bench, options.nodes, baseline)
 
 
 if __name__ == "__main__":

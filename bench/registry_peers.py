@@ -4,11 +4,13 @@ python bench/registry_peers.py PORT FILE     # bare handlers; GET answers the fi
 """
 
 import hashlib
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 import requests
@@ -16,7 +18,7 @@ from aiohttp import web
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from registry_load import KEY
+from load.registry_load import KEY
 
 from dev.waiting import until
 from registry.message import Heartbeat
@@ -51,17 +53,43 @@ class BareHandlers:
 
 @contextmanager
 def process(command: Sequence[str | Path], url: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a server while the context is open; wait until it answers at the URL."""
+    """Run a server while the context is open; wait until it answers at the URL.
+
+    Ends the benchmark if another process listens there, which would be measured instead.
+    """
+    with started(command, url) as server:
+        wait_for(server, url)
+        yield server
+
+
+def wait_for(server: subprocess.Popen[bytes], url: str) -> None:
+    """Wait until a server answers at the URL."""
+    until(lambda: _answers(server, url), url, within=START_SECONDS)
+
+
+@contextmanager
+def started(command: Sequence[str | Path], url: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a server that is to listen at the URL while the context is open."""
+    _require_free(url)
     quiet = subprocess.DEVNULL
     with subprocess.Popen(command, stdout=quiet, stderr=quiet, cwd=ROOT) as server:
         try:
-            until(lambda: _answers(server, url), url, within=START_SECONDS)
             yield server
         finally:
             server.terminate()
             with suppress(subprocess.TimeoutExpired):
                 server.wait(60)
             server.kill()
+
+
+def _require_free(url: str) -> None:
+    address = urlsplit(url)
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((address.hostname, address.port))
+        except OSError as error:
+            raise SystemExit(f"{address.netloc} is not free: {error.strerror}") from error
 
 
 def _answers(server: subprocess.Popen[bytes], url: str) -> bool:
@@ -85,9 +113,30 @@ def etcd(folder: Path, port: int) -> Iterator[int]:
 
 
 @contextmanager
+def etcd_cluster(
+    folder: Path, next_port: Callable[[], int], size: int
+) -> Iterator[tuple[list[int], list[int]]]:
+    """Run a cluster of etcd; yield the ports for clients, and the process ids."""
+    clients, peers = ([next_port() for _ in range(size)] for _ in range(2))
+    known = ",".join(f"e{peer}=http://127.0.0.1:{peer}" for peer in peers)
+    with ExitStack() as stack:
+        servers = []
+        for port, peer in zip(clients, peers, strict=True):
+            client, own = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer}"
+            command = ["etcd", "--name", f"e{peer}", "--data-dir", str(folder / f"e{peer}")]
+            command += ["--listen-client-urls", client, "--advertise-client-urls", client]
+            command += ["--listen-peer-urls", own, "--initial-advertise-peer-urls", own]
+            command += ["--initial-cluster", known, "--log-level", "error"]
+            servers.append(stack.enter_context(started(command, client)))
+        for server, port in zip(servers, clients, strict=True):
+            wait_for(server, f"http://127.0.0.1:{port}/health")
+        yield clients, [server.pid for server in servers]
+
+
+@contextmanager
 def bare(port: int, answer: Path) -> Iterator[int]:
     """Run the bare handlers; yield their process id."""
-    command = [sys.executable, __file__, str(port), answer]
+    command: list[str | Path] = [sys.executable, __file__, str(port), answer]
     with process(command, f"http://127.0.0.1:{port}/p/x") as server:
         yield server.pid
 

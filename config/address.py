@@ -3,6 +3,8 @@
 import ipaddress
 
 MAX_PORT = 65535
+# Of URLs without a port, by scheme.
+DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def listen_address(text: str) -> tuple[str, int]:

@@ -31,24 +31,35 @@ class NodeSettings(Settings, frozen=True, kw_only=True):
     kv: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class RegistryConnectionSettings(Settings, frozen=True, kw_only=True):
-    """A registry to report to.
+class RegistryGroupSettings(Settings, frozen=True, kw_only=True):
+    """A registry to report to (``url``), or several of which one at a time is used (``urls``).
 
     ``certificate`` and ``certificate_key`` are the client certificate of this host.
     """
 
-    url: str
+    url: str | None = None
+    urls: tuple[str, ...] | None = None
     key_file: str
     ca: str | None = None
     certificate: str | None = None
     certificate_key: str | None = None
 
     def mistakes(self) -> Iterator[str]:
-        """Require an http(s) URL, and both files of a certificate or none."""
-        if not self.url.startswith(("http://", "https://")):
-            yield f"`url` is `{self.url}`; write http://HOST:PORT or https://HOST:PORT"
+        """Require `url` or `urls` with http(s) URLs, and both files of a certificate or none."""
+        if (self.url is None) == (self.urls is None):
+            yield "either `url` or `urls` is needed, and not both"
+        elif self.urls == ():
+            yield "`urls` is empty; name the registries of which one is to be used"
+        for setting, url in self.named_urls():
+            if not url.startswith(("http://", "https://")):
+                yield f"`{setting}` is `{url}`; write http://HOST:PORT or https://HOST:PORT"
         if (self.certificate is None) != (self.certificate_key is None):
             yield "`certificate` and `certificate_key` go together"
+
+    def named_urls(self) -> list[tuple[str, str]]:
+        """Return each URL as it is written, with the name of its setting."""
+        named = [] if self.url is None else [("url", self.url)]
+        return named + [(f"urls[{index}]", url) for index, url in enumerate(self.urls or ())]
 
 
 class ImageRegistrySettings(Settings, frozen=True, kw_only=True):
@@ -76,9 +87,14 @@ class AppsSettings(Settings, frozen=True, kw_only=True):
     """Defaults and limits of apps.
 
     ``cpu`` is in percent of one core, ``memory`` and ``log_mib`` in MiB, ``stop_seconds`` the time
-    from SIGTERM to SIGKILL, ``pull_seconds`` the time that a pull may take. Creating, pulling and
+    from SIGTERM to SIGKILL, ``pull_seconds`` the time that a pull may take. An app that is
+    updated or rebuilt must stay up for ``settle_seconds`` and get healthy within
+    ``healthy_seconds``, or the time that its check needs. Creating, pulling and
     rebuilding need ``min_free_percent`` of the space and of the inodes free, on the disks of the
-    engine and of the agent's database.
+    engine and of the agent's database; with less, images of old revisions go first.
+    ``overcommit_percent`` of the host's memory may be promised to apps; 0 is no bound. With
+    ``isolated`` apps reach of one another only what is published; ``subnet`` is that of their
+    network then, or a list of one for each IP version.
     """
 
     cpu: Annotated[int, msgspec.Meta(ge=1)] = 100
@@ -92,12 +108,22 @@ class AppsSettings(Settings, frozen=True, kw_only=True):
     ssh_user: str = "app"
     stop_seconds: Annotated[int, msgspec.Meta(ge=0)] = 10
     pull_seconds: Seconds = 3600
+    settle_seconds: Annotated[int, msgspec.Meta(ge=0, le=3600)] = 5
+    healthy_seconds: Annotated[int, msgspec.Meta(ge=0, le=86400)] = 60
     allow_command: bool = True
     password_min: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 8
     pids: Annotated[int, msgspec.Meta(ge=1)] = 512
     log_mib: Annotated[int, msgspec.Meta(ge=1)] = 10
+    overcommit_percent: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0
     min_free_percent: Annotated[int, msgspec.Meta(ge=0, le=99)] = 5
     no_new_privileges: bool = True
+    isolated: bool = False
+    subnet: str | tuple[str, ...] = ()
+
+    @property
+    def subnets(self) -> tuple[str, ...]:
+        """The subnets, however they are written."""
+        return (self.subnet,) if isinstance(self.subnet, str) else self.subnet
 
     def mistakes(self) -> Iterator[str]:
         """Require a range of ports."""
@@ -117,12 +143,13 @@ class AppsSettings(Settings, frozen=True, kw_only=True):
 
 
 class AgentSettings(ServerSettings, frozen=True, kw_only=True):
-    """All of agent.yml."""
+    """All of agent.yml. Few clients ask an agent, so ``max_connections`` is smaller by default."""
 
     listen: str = "127.0.0.1:7656"
+    max_connections: Annotated[int, msgspec.Meta(ge=1)] = 1000
     keys: tuple[AgentKey, ...] = ()
     node: NodeSettings = NodeSettings()
-    registries: tuple[RegistryConnectionSettings, ...] = ()
+    registries: tuple[RegistryGroupSettings, ...] = ()
     heartbeat_seconds: Seconds = 30
     docker: DockerSettings = DockerSettings()
     store: str = msgspec.field(default_factory=default_store("agent.db"))

@@ -1,15 +1,16 @@
 """Reads a YAML file into a settings object, or raises an error with file, path and remedy."""
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 
 import msgspec
 import yaml
 
-from config.mistakes import mistakes_in, without_faulty_fields
+from config.mistakes import mistakes_in, sound_part, without_faulty_fields
 
 T = TypeVar("T", bound=msgspec.Struct)
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 class ConfigError(Exception):
@@ -28,12 +29,34 @@ class InvalidSetting(Exception):
         self.mistakes = mistakes
 
 
+def raise_invalid(mistakes: Iterable[str]) -> None:
+    """Raise InvalidSetting with all of these mistakes, if there are any."""
+    found = tuple(mistakes)
+    if found:
+        raise InvalidSetting(*found)
+
+
 class Loaded(NamedTuple, Generic[T]):
-    """The settings of a file, with the defaults in the place of sections that have mistakes."""
+    """The settings of a file, with defaults in the place of what has mistakes.
+
+    `faulty` has the names of the sections with mistakes, `document` what the file holds.
+    """
 
     settings: T
     mistakes: list[str]
     faulty: set[str]
+    document: Mapping[str, Any]
+
+    def sound_parts(self, section: str, kind: type[S]) -> list[tuple[str, S]]:
+        """Return what is sound of a section, or of each of its elements, with its path."""
+        value = self.document.get(section)
+        places = (
+            [(f"{section}[{index}]", element) for index, element in enumerate(value)]
+            if isinstance(value, list)
+            else [(section, value)]
+        )
+        parts = [(where, sound_part(element, kind)) for where, element in places]
+        return [(where, part) for where, part in parts if isinstance(part, kind)]
 
 
 class _Loader(yaml.SafeLoader):
@@ -87,14 +110,26 @@ def load_sound(path: Path, settings: type[T]) -> Loaded[T]:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: is no YAML: {_yaml_error_text(error)}") from error
+        raise ConfigError(f"{path}: is not YAML: {_yaml_error_text(error)}") from error
     document = {} if document is None else document
     mistakes = [f"{path}: {mistake}" for mistake in mistakes_in(document, settings)]
-    sound = without_faulty_fields(document, settings) if isinstance(document, dict) else {}
-    faulty = set(settings.__struct_fields__)
-    if isinstance(document, dict):
-        faulty &= document.keys() - sound.keys()
-    return Loaded(msgspec.convert(sound, settings), mistakes, faulty)
+    if not isinstance(document, dict):
+        return Loaded(settings(), mistakes, set(settings.__struct_fields__), {})
+    sound = without_faulty_fields(document, settings)
+    faulty = set(settings.__struct_fields__) & document.keys() - sound.keys()
+    whole = _with_sound_parts(msgspec.convert(sound, settings), document, faulty)
+    return Loaded(whole, mistakes, faulty, document)
+
+
+def _with_sound_parts(settings: T, document: Mapping[str, Any], faulty: set[str]) -> T:
+    """Return the settings with what is sound of the faulty sections, if all fit together."""
+    hints = get_type_hints(type(settings), include_extras=True)
+    parts = {name: sound_part(document[name], hints[name]) for name in faulty}
+    sound = {name: part for name, part in parts.items() if part is not None}
+    try:
+        return msgspec.structs.replace(settings, **sound)
+    except ValueError:
+        return settings
 
 
 def raise_mistakes(mistakes: Iterable[str]) -> None:

@@ -55,6 +55,20 @@ def without_faulty_fields(
     return sound
 
 
+def sound_part(value: Any, annotation: Any) -> msgspec.Struct | None:
+    """Return a struct with the sound fields of a mapping, and with defaults for all others.
+
+    Return None if the type is no struct, or if a field without a default is not sound.
+    """
+    for kind in _alternatives(annotation):
+        if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            try:
+                return msgspec.convert(without_faulty_fields(value, kind), kind)
+            except msgspec.ValidationError:
+                return None
+    return None
+
+
 def _mistakes_in_fields(
     value: Mapping[Any, Any], kind: type[msgspec.Struct], where: str
 ) -> Iterator[str]:

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from config.address import listen_address
 from config.server import PortNumber, Seconds, Secret, ServerSettings, Settings, default_store
 
 ALL_NODES = ("*",)
@@ -40,7 +41,7 @@ class NodesSettings(Settings, frozen=True, kw_only=True):
     After a start on a store that is new or was put back, targets are withheld for
     ``warm_up_seconds`` (0: not at all). All nodes together take ``max_mib`` MiB of memory at most
     (0: no bound), and a node changes ``changes_per_minute`` times at most, in bursts of that size
-    (0: no limit).
+    (0: no limit). So many MiB of large heartbeats of one host are decoded a minute.
     """
 
     stale_after_seconds: Seconds = 90
@@ -76,16 +77,94 @@ class PrometheusSettings(Settings, frozen=True, kw_only=True):
     allow_labels: tuple[str, ...] = ()
 
 
+class NatsLoginSettings(Settings, frozen=True, kw_only=True):
+    """A login at NATS servers, in one way.
+
+    Either ``user`` and ``password``, or an ``nkey`` (its seed), or ``credentials``, which is the
+    name of a credentials file.
+    """
+
+    user: str | None = None
+    password: Secret | None = None
+    nkey: Secret | None = None
+    credentials: str | None = None
+
+    def mistakes(self) -> Iterator[str]:
+        """Require one way at most, and that it is complete."""
+        if (self.user is None) != (self.password is None):
+            yield "`user` and `password` go together"
+        if sum(way is not None for way in (self.user, self.nkey, self.credentials)) > 1:
+            yield "give one of `user`, `nkey` and `credentials`"
+
+
+class NatsTlsSettings(Settings, frozen=True, kw_only=True):
+    """PEM files for connections to NATS: the CA of the servers, and what the registry shows."""
+
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+
+    def mistakes(self) -> Iterator[str]:
+        """Require both halves of a certificate."""
+        if (self.certificate is None) != (self.key is None):
+            yield "`certificate` and `key` go together"
+
+
+class NatsSettings(NatsLoginSettings, frozen=True, kw_only=True):
+    """What a store in NATS needs beside its URL.
+
+    ``replicas`` (default: 3 in a cluster, else 1) and ``placement_cluster`` and
+    ``placement_tags`` hold for a bucket that is made; one that is there must have the ``replicas``,
+    if they are set. ``monitoring`` are URLs of the servers'
+    monitoring, ``system`` is a login for the system account: one of them has to show that the
+    servers sync each write, unless ``accept_loss`` says that acknowledged changes may be lost.
+    """
+
+    tls: NatsTlsSettings | None = None
+    replicas: Annotated[int, msgspec.Meta(ge=1, le=5)] | None = None
+    placement_cluster: str | None = None
+    placement_tags: tuple[str, ...] = ()
+    monitoring: tuple[str, ...] = ()
+    system: NatsLoginSettings | None = None
+    accept_loss: bool = False
+
+    def mistakes(self) -> Iterator[str]:
+        """Require URLs of HTTP without a user, since they are logged."""
+        yield from super().mistakes()
+        for url in self.monitoring:
+            if not url.startswith(("http://", "https://")):
+                yield f"`monitoring`: {url!a} is not a URL such as http://n1:8222"
+            elif "@" in url:
+                yield "`monitoring`: a URL must not hold a user, since URLs are logged"
+
+
 class RegistrySettings(ServerSettings, frozen=True, kw_only=True):
     """All of registry.yml.
 
-    With several ``node_secret`` entries, new node keys are made with the first; keys made with any
-    of them are accepted.
+    On ``shared_listen`` (HOST:PORT) the registry listens beside ``listen``, and so may others of
+    this host that share its store. With several ``node_secret`` entries, new node keys are made
+    with the first; keys made with any of them are accepted.
     """
 
     listen: str = "127.0.0.1:7655"
+    shared_listen: str | None = None
     keys: tuple[RegistryKey, ...] = ()
     node_secret: Secret | tuple[Secret, ...] | None = None
     store: str = msgspec.field(default_factory=default_store("registry.db"))
+    nats: NatsSettings = NatsSettings()
     nodes: NodesSettings = NodesSettings()
     prometheus: PrometheusSettings = PrometheusSettings()
+
+    def mistakes(self) -> Iterator[str]:
+        """Require that whoever shares an address has the same nodes."""
+        yield from super().mistakes()
+        if self.shared_listen is None:
+            return
+        try:
+            listen_address(self.shared_listen)
+        except ValueError as error:
+            yield f"`shared_listen`: {error}"
+        if self.shared_listen == self.listen:
+            yield "`shared_listen` must differ from `listen`, which is this registry's own address"
+        if self.store.startswith("sqlite:"):
+            yield "`shared_listen` needs a `store` that several registries share: nats://..."

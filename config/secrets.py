@@ -1,6 +1,6 @@
 """Reads secrets: a value in the settings, a file beside them, or a systemd credential."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -55,6 +55,10 @@ class SecretReader:
         if secret.file is not None:
             return self.read_file(f"{where}.file", secret.file)
         return self._validated(f"{where}.value", secret.value or "")
+
+    def checks(self, secrets: Iterable[tuple[str, Secret]]) -> list[Callable[[], object]]:
+        """Return functions that read secrets, given with their paths in the settings."""
+        return [partial(self.read, where, secret) for where, secret in secrets]
 
     def keys(self, keys: Iterable[Secret]) -> list[str]:
         """Return the text of each key under ``keys``, in their order.

@@ -67,6 +67,14 @@ class TlsSettings(Settings, frozen=True, kw_only=True):
     client_ca: str | None = None
 
 
+class TlsFileNames(Settings, frozen=True, kw_only=True):
+    """Those of the files in TlsSettings that are named soundly, where others are not."""
+
+    certificate: str | None = None
+    key: str | None = None
+    client_ca: str | None = None
+
+
 class LogSettings(Settings, frozen=True, kw_only=True):
     """Logging. The format ``auto`` is ``console`` on a terminal and ``json`` everywhere else."""
 

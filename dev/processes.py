@@ -1,5 +1,6 @@
 """Starts and ends the processes that `make run` and `make test` need."""
 
+import os
 import shutil
 import signal
 import subprocess
@@ -40,3 +41,14 @@ def describe_exit(status: int) -> str:
     if status < 0:
         return f"was ended by {signal.Signals(-status).name}"
     return f"ended with status {status}"
+
+
+def with_network(command: Sequence[str]) -> list[str]:
+    """Return a command that runs this one in the network and mounts that the tests began in.
+
+    An isolated worker has no network but its own loopback. The command begins in the folder ``/``.
+    """
+    if "ROLLCALL_ISOLATED" not in os.environ:
+        return list(command)
+    opened = f"/proc/{os.getpid()}/fd"
+    return ["nsenter", f"--net={opened}/8", f"--mount={opened}/9", *command]

@@ -6,7 +6,7 @@ from time import monotonic
 from typing import TypeVar
 
 T = TypeVar("T")
-PAUSE_SECONDS = 0.05
+MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.02, 0.2
 
 
 class WaitTimeoutError(Exception):
@@ -23,7 +23,7 @@ def until(
     """Call ``condition`` until its result is true, and return that.
 
     Args:
-        condition: is called every PAUSE_SECONDS.
+        condition: is called again after a pause.
         what: a name of the condition, for the error.
         within: the limit in seconds.
         stop: an event that cancels the wait.
@@ -34,12 +34,21 @@ def until(
 
     """
     stop = stop or Event()
-    end = monotonic() + within
+    began = monotonic()
     while True:
         found = condition()
         if found:
             return found
-        if monotonic() > end:
+        waited = monotonic() - began
+        if waited > within:
             raise WaitTimeoutError(f"{what}: not within {within:g} seconds")
-        if stop.wait(PAUSE_SECONDS):
+        if stop.wait(pause_after(waited)):
             raise StopRequestedError(what)
+
+
+def pause_after(waited: float) -> float:
+    """Return how long to wait before a condition is looked at again, all in seconds.
+
+    It is a tenth of the wait so far: most conditions cost a request or more.
+    """
+    return min(max(waited / 10, MIN_PAUSE_SECONDS), MAX_PAUSE_SECONDS)

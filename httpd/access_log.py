@@ -10,6 +10,7 @@ from aiohttp import web
 from structlog.typing import FilteringBoundLogger
 
 from httpd.auth import CALLER, SAFE_METHODS
+from httpd.metrics import RequestMetrics
 
 LINES_PER_SECOND = 10
 MAX_LOGGED_PATH = 512
@@ -120,3 +121,17 @@ class _Window:
     def take_suppressed(self) -> int:
         suppressed, self._suppressed = self._suppressed, 0
         return suppressed
+
+
+class RequestRecorder:
+    """Counts answered requests and writes them to the access log."""
+
+    def __init__(self, *, metrics: RequestMetrics, access_log: AccessLog) -> None:
+        self.count = metrics.observe
+        self.writes_quiet_requests = access_log.is_verbose
+        self._access_log = access_log
+
+    def record(self, answered: Answered, seconds: float) -> None:
+        """Count a request that took so long to answer, and write it to the access log."""
+        self.count(answered.route, answered.method, answered.status, seconds)
+        self._access_log.write(answered, seconds)

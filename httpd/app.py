@@ -7,14 +7,13 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
 
-from httpd.access_log import AccessLog
+from httpd.access_log import AccessLog, RequestRecorder
 from httpd.api_docs import SwaggerHandler
 from httpd.auth import Keyring, permits_by_method
 from httpd.bodies import DEFAULT_MAX_BODY_BYTES, BodyLimits, message_response
 from httpd.errors import ErrorTable
 from httpd.metrics import MetricsHandler, RequestMetrics
 from httpd.middleware import MIDDLEWARE, Access, Middleware, Permits
-from httpd.recorder import RequestRecorder
 
 HEALTH = "/healthz"
 METRICS = "/metrics"

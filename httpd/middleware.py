@@ -8,7 +8,7 @@ from typing import NamedTuple
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from httpd.access_log import answered
+from httpd.access_log import RequestRecorder, answered
 from httpd.auth import CALLER, KEY_SHOWN, SAFE_METHODS, Caller, Keyring
 from httpd.bodies import (
     BODY,
@@ -20,7 +20,6 @@ from httpd.bodies import (
 )
 from httpd.continue_100 import EXPECTS_CONTINUE
 from httpd.errors import BodyTooLarge, BodyTooSlow, ErrorTable, Forbidden
-from httpd.recorder import RequestRecorder
 
 Permits = Callable[[Caller, web.Request], bool]
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="rollcall"'}

@@ -1,12 +1,61 @@
-"""Signals, and notifications to systemd (sd_notify)."""
+"""What a daemon does beside answering: signals, systemd, periodic work, memory."""
 
 import asyncio
+import ctypes
+import os
 import signal
 import socket
+import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
 
 from structlog.typing import FilteringBoundLogger
+
+M_MMAP_THRESHOLD = -3  # from malloc.h
+LARGE_BLOCK_BYTES = 32 * 1024
+
+
+def map_large_blocks() -> None:
+    """Have the C library take each large block from the system by itself, if it is glibc.
+
+    Such a block goes back to the system when it is freed. One in the heap stays while anything
+    above it is in use: of 64 MiB of bodies that were never finished, all of it stayed for good.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)
+
+
+def run_to_end(daemon: Coroutine[Any, Any, None]) -> None:
+    """Run a daemon in an event loop of its own.
+
+    At the end, threads of the loop that still work are left alone: one that looks up a host's name
+    may be held up for minutes, and ``asyncio.run`` would wait for it.
+    """
+    with asyncio.Runner() as runner:
+        runner.get_loop().set_default_executor(_DetachedThreads())
+        runner.run(daemon)
+
+
+def exit_without_threads(status: int) -> None:
+    """End the process even if a thread still waits, as for a name that nobody resolves.
+
+    A normal exit would wait for the thread. All files and databases must be closed by now.
+    """
+    if threading.active_count() > 1:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+class _DetachedThreads(ThreadPoolExecutor):
+    def shutdown(self, *_: object, **__: object) -> None:
+        """Begin no further work; do not wait for what has begun."""
+        super().shutdown(wait=False, cancel_futures=True)
 
 
 class SystemdNotifier:
@@ -94,3 +143,39 @@ class SignalHandler:
         while self._notifier.watchdog_seconds:
             self._notifier.ping_watchdog()
             await asyncio.sleep(self._notifier.watchdog_seconds / 3)
+
+
+class PeriodicTask:
+    """While open, calls `action`, waits for `interval` seconds, and so on.
+
+    An exception of the action is logged as a defect; it is called again after the interval.
+    """
+
+    def __init__(
+        self,
+        *,
+        interval: float,
+        action: Callable[[], Awaitable[None]],
+        log: FilteringBoundLogger,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._interval = interval
+        self._action = action
+        self._log = log
+        self._sleep = sleep
+
+    async def __aenter__(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._action()
+            except Exception as error:
+                self._log.error("defect", exc_info=error)
+            await self._sleep(self._interval)

@@ -1,5 +1,6 @@
-"""What an operator does beside running the daemon: keys of hosts, backups, checks, deletions."""
+"""What an operator does beside running the daemon: host keys, backups, copies, deletions."""
 
+import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 from config.load import ConfigError
 from registry.message import normalise_hostname
 from registry.settings import RegistryConfiguration
+from registry.store import copying
 
 
 def node_key(configuration: RegistryConfiguration, hostname: str) -> None:
@@ -34,7 +36,9 @@ def restore(configuration: RegistryConfiguration, file: Path) -> None:
 
 
 def delete(configuration: RegistryConfiguration, hostnames: Sequence[str]) -> bool:
-    """Delete nodes from the store, which must not be in use; return whether all were known.
+    """Delete nodes from the store; return whether all were known.
+
+    No registry may use a file meanwhile; a bucket may be in use.
 
     Raises StoreOpenError, HostnameInvalid.
     """
@@ -55,6 +59,16 @@ def check(configuration: RegistryConfiguration) -> None:
         _print(f"{store}: {nodes} nodes, all is well")
 
 
+def copy(configuration: RegistryConfiguration, source: str, target: str) -> None:
+    """Move all nodes from one store to another, and wait until no registry uses the first.
+
+    Raises StoreOpenError; ConfigError, if a URL names no store.
+    """
+    old, new = configuration.store_at(source), configuration.store_at(target)
+    nodes = asyncio.run(copying.copy(old, new, _print))
+    _print(f"{new}: {nodes} nodes, all that {old} had; use it from now on, as `store: {target}`")
+
+
 def warn(configuration: RegistryConfiguration) -> None:
     """Print what is no mistake in the settings, but would stop the start on this machine."""
     warning = configuration.store().warning()
@@ -64,3 +78,4 @@ def warn(configuration: RegistryConfiguration) -> None:
 
 def _print(text: str) -> None:
     sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()

@@ -1,8 +1,6 @@
 """The parts of the registry, built and connected from plain values."""
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from functools import partial
 from importlib.resources import files
 
 from aiohttp import web
@@ -13,12 +11,12 @@ from config.registry import NodesSettings
 from httpd.app import build_app
 from httpd.auth import Keyring
 from httpd.metrics import RequestMetrics
-from registry.answers.readers import Readers
-from registry.answers.time_slices import TimeSlices
-from registry.answers.wakeups import Wakeups
+from httpd.streams.events import EventStreams
+from httpd.streams.wakeups import Wakeups
 from registry.api.access import permits
 from registry.api.nodes import BODY_LIMITS, NodesApi
 from registry.api.representation import Answers
+from registry.api.store_age import StoreAgeHeader
 from registry.api.targets import TargetsApi
 from registry.api.warming import WarmingHeader
 from registry.api.watch import Watch
@@ -26,11 +24,12 @@ from registry.errors import STATUS_BY_ERROR
 from registry.metrics import NodeMetrics, register_reader_metrics
 from registry.nodes.acceptance.capacity import Capacity
 from registry.nodes.acceptance.change_limit import ChangeLimit
+from registry.nodes.acceptance.large_heartbeats import LargeHeartbeats
 from registry.nodes.acceptance.rules import Acceptance
 from registry.nodes.audit import AUDITED, AuditLog
-from registry.nodes.directory import Directory
-from registry.nodes.events import NodeEvents
-from registry.nodes.freshness import Clocks, Freshness
+from registry.nodes.directory.directory import Directory
+from registry.nodes.directory.events import NodeEvents
+from registry.nodes.directory.freshness import Clocks, Freshness
 from registry.nodes.history import FOLLOWED, ChangeHistory
 from registry.nodes.nodes import Nodes
 from registry.nodes.queries import NodeQueries
@@ -38,7 +37,10 @@ from registry.nodes.warm_up import WarmUp
 from registry.prometheus.index import INDEXED, TargetIndex
 from registry.prometheus.scrapers import Scrapers
 from registry.prometheus.targets import TargetOptions
+from registry.responses.readers import Readers
+from registry.responses.time_slices import TimeSlices
 from registry.store.protocol import NodeStore
+from registry.store.reachability import ReachabilityLog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,7 @@ class RegistryComponents:
     events: NodeEvents
     index: TargetIndex
     nodes: Nodes
+    large_heartbeats: LargeHeartbeats
     queries: NodeQueries
     history: ChangeHistory
     wakeups: Wakeups
@@ -56,10 +59,12 @@ class RegistryComponents:
     warm_up: WarmUp
     scrapers: Scrapers
     audit: AuditLog
+    reachability: ReachabilityLog
 
     async def load(self) -> None:
         """Read the store; from then on nodes are served. Raises StoreOpenError."""
         await self.nodes.load(self.slices)
+        self.history.follow()
         self.warm_up.begin()  # before any request sees the nodes
 
 
@@ -81,7 +86,7 @@ def build_components(
         events=events,
         acceptance=Acceptance(
             freshness=freshness,
-            capacity=Capacity(max_mib=limits.max_mib),
+            capacity=Capacity(max_mib=limits.max_mib, store_bytes=lambda: store.memory_bytes),
             change_limit=ChangeLimit(
                 per_minute=limits.changes_per_minute, monotonic=clocks.monotonic
             ),
@@ -95,7 +100,7 @@ def build_components(
     )
     index = TargetIndex(directory=directory, target_options=target_options, slices=slices)
     scrapers = Scrapers(monotonic=clocks.monotonic)
-    history, wakeups = ChangeHistory(), Wakeups()
+    history, wakeups = ChangeHistory(store_position=lambda: store.position), Wakeups()
     warm_up = WarmUp(store=store, seconds=limits.warm_up, monotonic=clocks.monotonic, log=log)
     node_metrics = NodeMetrics(
         metrics, nodes=nodes, warm_up=warm_up, index=index, scrapers=scrapers
@@ -111,6 +116,9 @@ def build_components(
         events=events,
         index=index,
         nodes=nodes,
+        large_heartbeats=LargeHeartbeats(
+            changes_per_minute=limits.changes_per_minute, monotonic=clocks.monotonic
+        ),
         queries=queries,
         history=history,
         wakeups=wakeups,
@@ -118,6 +126,7 @@ def build_components(
         warm_up=warm_up,
         scrapers=scrapers,
         audit=audit,
+        reachability=ReachabilityLog(store, log),
     )
 
 
@@ -135,12 +144,13 @@ def build_application(
     nodes, queries, warm_up = registry.nodes, registry.queries, registry.warm_up
     readers = Readers()
     answers = Answers(slices=registry.slices, readers=readers)
+    streams = EventStreams(registry.wakeups, log)
     watch = Watch(
         queries=queries,
         directory=registry.directory,
         history=registry.history,
-        wakeups=registry.wakeups,
-        slices=registry.slices,
+        streams=streams,
+        slices=TimeSlices(),  # its own: a thousand clients that watch do not delay other answers
     )
     register_reader_metrics(metrics, readers=readers, watch=watch)
     targets = TargetsApi(
@@ -152,7 +162,13 @@ def build_application(
     )
     app = build_app(
         routes=[
-            *NodesApi(nodes=nodes, queries=queries, answers=answers, watch=watch).routes(),
+            *NodesApi(
+                nodes=nodes,
+                large=registry.large_heartbeats,
+                queries=queries,
+                answers=answers,
+                watch=watch,
+            ).routes(),
             *targets.routes(),
         ],
         keyring=keyring,
@@ -168,17 +184,8 @@ def build_application(
         open_swagger=open_swagger,
         log=log,
     )
-    app.cleanup_ctx.append(partial(_open_wakeups, registry.wakeups))
-    app.on_shutdown.append(partial(_close_wakeups, registry.wakeups))
+    app.cleanup_ctx.append(streams.run)
+    app.on_shutdown.append(streams.close)
     app.on_response_prepare.append(WarmingHeader(warm_up).__call__)
+    app.on_response_prepare.append(StoreAgeHeader(nodes).__call__)
     return app
-
-
-async def _open_wakeups(wakeups: Wakeups, _app: web.Application) -> AsyncIterator[None]:
-    async with wakeups:
-        yield
-
-
-async def _close_wakeups(wakeups: Wakeups, _app: web.Application) -> None:
-    """End what waits for changes, since a shutdown waits for the responses."""
-    wakeups.close()

@@ -1,12 +1,10 @@
 """The composition root: build the registry from its settings, listen, load, run until a signal."""
 
-import asyncio
 import gc
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from typing import Self
 
 from prometheus_client import CollectorRegistry
@@ -16,16 +14,17 @@ from config.address import listen_address
 from config.changes import changed_settings, log_pending_restarts
 from httpd.auth import Keyring
 from httpd.metrics import RequestMetrics, new_metrics
-from httpd.process import SignalHandler, SystemdNotifier
+from httpd.process import PeriodicTask, SignalHandler, SystemdNotifier, map_large_blocks
 from httpd.server.limits import Timeouts
-from httpd.server.listener import listening
+from httpd.server.listener import serving
 from registry.api.lane import HeartbeatEndpoint
 from registry.composition import RegistryComponents, build_application, build_components
 from registry.metrics import StoreMetrics
-from registry.nodes.directory import Directory
-from registry.nodes.freshness import Clocks, Freshness
+from registry.nodes.directory.directory import Directory
+from registry.nodes.directory.freshness import Clocks, Freshness
 from registry.prometheus.index import TargetIndex
 from registry.settings import RegistryConfiguration
+from registry.store.clock import AgeClock
 from registry.store.protocol import StoreBackend
 
 # An unchanged heartbeat is durable within this time. It may come right after a flush has begun,
@@ -51,6 +50,7 @@ async def run(
     # The store's thread waits for the interpreter this long, many times in each batch, while the
     # loop computes: with the default of 5 ms, a heartbeat beside a long list took 0.3 s.
     sys.setswitchinterval(SWITCH_SECONDS)
+    map_large_blocks()
     keyring = Keyring(configuration.callers, derived=configuration.derived())
     settings, metrics = configuration.settings, new_metrics()
     request_metrics, tls = RequestMetrics(metrics), configuration.tls()
@@ -66,10 +66,9 @@ async def run(
             log=log,
         )
         signals = SignalHandler(notifier=SystemdNotifier(os.environ), log=log)
-        await stack.enter_async_context(
-            listening(
+        listener = await stack.enter_async_context(
+            serving(
                 app,
-                address=listen_address(settings.listen),
                 tls=tls,
                 metrics=request_metrics,
                 max_connections=settings.max_connections,
@@ -79,9 +78,12 @@ async def run(
                 lane=HeartbeatEndpoint(registry.nodes),
             )
         )
+        await listener.start(listen_address(settings.listen))
         refresher = stack.enter_context(IndexRefresher(registry.index, registry.directory))
         await registry.load()
         log.info("loaded", nodes=len(registry.directory))
+        if settings.shared_listen is not None:  # others answer there until now
+            await listener.start(listen_address(settings.shared_listen), shared=True)
         if registry.warm_up.reason is not None:
             log.warning("targets withheld", reason=registry.warm_up.reason)
         # One task each: to read the services of a whole fleet takes longer than a flush may wait.
@@ -90,6 +92,7 @@ async def run(
             (FLUSH_SECONDS, registry.warm_up.finish),
             (FLUSH_SECONDS, registry.nodes.delete_expired),
             (FLUSH_SECONDS, registry.queries.update_ages),
+            (FLUSH_SECONDS, registry.reachability.look),
             (INDEX_REFRESH_SECONDS, refresher.refresh),
         ):
             await stack.enter_async_context(PeriodicTask(interval=interval, action=action, log=log))
@@ -109,14 +112,15 @@ def _open(
     log: FilteringBoundLogger,
 ) -> RegistryComponents:
     """Open the store and build the rules on it; the stack flushes and closes it at the end."""
-    store = backend.open(monotonic=time.monotonic, observe=StoreMetrics(metrics).observe)
+    clock = AgeClock(time.monotonic)
+    store = backend.open(clock=clock, observe=StoreMetrics(metrics).observe)
     stack.push_async_callback(store.close)
     registry = build_components(
         store=store,
         target_options=configuration.target_options(),
-        freshness=_freshness(configuration),
+        freshness=_freshness(configuration, clock()),
         limits=configuration.settings.nodes,
-        clocks=Clocks(wall=time.time, monotonic=time.monotonic),
+        clocks=Clocks(wall=time.time, monotonic=clock),
         metrics=metrics,
         log=log,
     )
@@ -125,12 +129,12 @@ def _open(
     return registry
 
 
-def _freshness(configuration: RegistryConfiguration) -> Freshness:
+def _freshness(configuration: RegistryConfiguration, started: float) -> Freshness:
     nodes = configuration.settings.nodes
     return Freshness(
         stale_after=nodes.stale_after_seconds,
         expire_after=nodes.expire_after_seconds,
-        started=time.monotonic(),
+        started=started,
     )
 
 
@@ -161,42 +165,6 @@ class IndexRefresher:
             gc.freeze()
             gc.enable()
             self._nodes_to_freeze = len(self._directory) + NODES_PER_FREEZE
-
-
-class PeriodicTask:
-    """While open, calls `action`, waits for `interval` seconds, and so on.
-
-    An exception of the action is logged as a defect; it is called again after the interval.
-    """
-
-    def __init__(
-        self,
-        *,
-        interval: float,
-        action: Callable[[], Awaitable[None]],
-        log: FilteringBoundLogger,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self._interval = interval
-        self._action = action
-        self._log = log
-        self._sleep = sleep
-
-    async def __aenter__(self) -> None:
-        self._task = asyncio.create_task(self._run())
-
-    async def __aexit__(self, *_: object) -> None:
-        self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
-
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self._action()
-            except Exception as error:
-                self._log.error("defect", exc_info=error)
-            await self._sleep(self._interval)
 
 
 class KeyReloader:

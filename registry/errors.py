@@ -60,10 +60,31 @@ class StoreFull(StoreUnavailable):
     """The store has no room for the operation. All that it held before is intact."""
 
 
+class StoreUnreachable(StoreUnavailable):
+    """The store that several registries share does not answer, or refuses. Memory can be read.
+
+    If it does not answer, the outcome of the operation is unknown.
+    """
+
+
+class TooManyConflicts(Exception):
+    """Other registries change a node all the time. The store works, and is as they left it."""
+
+
+class NodeTooLarge(Exception):
+    """The store takes no node of this size."""
+
+
 class TooManyReaders(Exception):
     """There is no memory for one more reader of a large answer."""
 
     retry_after_seconds = 5
+
+
+class TooManyHeartbeats(Exception):
+    """There is no memory for one more large heartbeat while others are being read."""
+
+    retry_after_seconds = 1
 
 
 # The errors that a client can cause or meet. StoreOpenError ends the process instead.
@@ -78,5 +99,9 @@ STATUS_BY_ERROR: Mapping[type[Exception], int] = {
     WarmingUp: HTTPStatus.SERVICE_UNAVAILABLE,
     StoreUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     TooManyReaders: HTTPStatus.SERVICE_UNAVAILABLE,
+    TooManyHeartbeats: HTTPStatus.SERVICE_UNAVAILABLE,
+    StoreUnreachable: HTTPStatus.SERVICE_UNAVAILABLE,
+    TooManyConflicts: HTTPStatus.SERVICE_UNAVAILABLE,
+    NodeTooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     StoreFull: HTTPStatus.INSUFFICIENT_STORAGE,
 }

@@ -1,7 +1,6 @@
 """rollcall-registry: the daemon and its commands."""
 
 import argparse
-import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +8,8 @@ from pathlib import Path
 from config import logs
 from config.command_line import argument_parsers
 from config.load import ConfigError
-from httpd.server import listener
+from httpd.process import exit_without_threads, run_to_end
+from httpd.server.listener import ListenError
 from registry import commands, daemon
 from registry.errors import StoreOpenError
 from registry.message import HostnameInvalid
@@ -17,6 +17,15 @@ from registry.settings import RegistryConfiguration
 
 DEFAULT = "/etc/rollcall/registry.yml"
 WRONG_SETTINGS = 2
+INTERRUPTED = 130
+STARTUP_ERRORS = (StoreOpenError, ListenError)
+COPY = """Move all nodes to another store: copy them, follow changes until no registry uses FROM,
+compare both, let registries refuse FROM, and end. FROM and TO are URLs as in the setting `store`;
+the settings' section `nats` is used for both. TO has no nodes yet, is an unfinished copy of FROM,
+which is continued, or was moved itself. Registries refuse an unfinished copy. Exit status: 0 if TO
+holds exactly what FROM held, 1 if not (the message says why; after a fault of a server or disk, run
+it again to continue), 2 if the settings or a URL are wrong, 130 after Ctrl-C (run it again to
+continue)."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,9 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except HostnameInvalid as error:
         sys.stderr.write(f"rollcall-registry: {error}\n")
         return WRONG_SETTINGS
-    except (StoreOpenError, listener.ListenError) as error:
-        sys.stderr.write(f"rollcall-registry: {error}\n")
-        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("rollcall-registry: interrupted\n")
+        return INTERRUPTED
+    except STARTUP_ERRORS as error:
+        return _print_error(error)
 
 
 def _run(options: argparse.Namespace, configuration: RegistryConfiguration) -> int:
@@ -48,25 +59,48 @@ def _run(options: argparse.Namespace, configuration: RegistryConfiguration) -> i
             commands.backup(configuration, options.file)
         case "restore":
             commands.restore(configuration, options.file)
+        case "copy":
+            commands.copy(configuration, options.source, options.target)
         case "check":
             commands.check(configuration)
         case "delete":
             return 0 if commands.delete(configuration, options.hosts) else 1
         case _:
-            log = configuration.settings.log
-            asyncio.run(
-                daemon.run(configuration, logs.configure_logging(level=log.level, style=log.format))
-            )
+            status = _serve(configuration)
+            exit_without_threads(status)
+            return status
     return 0
 
 
+def _serve(configuration: RegistryConfiguration) -> int:
+    log = configuration.settings.log
+    try:
+        run_to_end(
+            daemon.run(configuration, logs.configure_logging(level=log.level, style=log.format))
+        )
+    except STARTUP_ERRORS as error:
+        return _print_error(error)
+    return 0
+
+
+def _print_error(error: Exception) -> int:
+    sys.stderr.write(f"rollcall-registry: {error}\n")
+    return 1
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser, common = argument_parsers("rollcall-registry", "Who is out there.", DEFAULT)
+    parser, common = argument_parsers(
+        "rollcall-registry",
+        "Keeps the hosts that report to it, for operators and Prometheus.",
+        DEFAULT,
+    )
     parser.set_defaults(command=None)
     subparsers = parser.add_subparsers(title="commands (without one, the registry runs)")
 
-    def command(name: str, text: str) -> argparse.ArgumentParser:
-        subparser = subparsers.add_parser(name, parents=[common], help=text, description=text)
+    def command(name: str, text: str, description: str = "") -> argparse.ArgumentParser:
+        subparser = subparsers.add_parser(
+            name, parents=[common], help=text, description=description or text
+        )
         subparser.set_defaults(command=name)
         return subparser
 
@@ -77,8 +111,11 @@ def _parser() -> argparse.ArgumentParser:
     command("restore", "put a backup in the store's place, while no registry runs").add_argument(
         "file", type=Path
     )
+    copying = command("copy", "move all nodes to another store, also while the registry runs", COPY)
+    copying.add_argument("source", metavar="FROM", help="the store that registries use")
+    copying.add_argument("target", metavar="TO", help="the store that they are to use then")
     command("check", "check the settings and each row of the store")
-    command("delete", "delete nodes from the store, while no registry runs").add_argument(
+    command("delete", "delete nodes; from a file, while no registry runs").add_argument(
         "hosts", nargs="+", metavar="host"
     )
     return parser

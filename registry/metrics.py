@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from registry.errors import CapacityReached, ChangesTooFast, CloneRefused
-from registry.nodes.events import Change, ChangeKind
+from registry.nodes.directory.events import Change, ChangeKind
 from registry.nodes.nodes import Nodes
 from registry.nodes.warm_up import WarmUp
 from registry.prometheus.index import TargetIndex
@@ -116,6 +116,16 @@ class NodeMetrics(Collector):
             "rollcall_registry_available",
             "1 while heartbeats are accepted, 0 while the store is loading or unavailable.",
             value=float(self._nodes.unavailable_reason is None),
+        )
+        yield GaugeMetricFamily(
+            "rollcall_registry_store_age_seconds",
+            "How long a store that registries share has been out of reach, 0 if it is not.",
+            value=self._nodes.store_age,
+        )
+        yield GaugeMetricFamily(
+            "rollcall_registry_store_at_risk",
+            "1 while a loss of power may lose what was acknowledged, 0 if nothing tells of that.",
+            value=float(bool(self._nodes.store_risk)),
         )
         yield GaugeMetricFamily(
             "rollcall_registry_warming_seconds",

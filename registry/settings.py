@@ -1,21 +1,24 @@
 """From the settings to the keys and collaborators that they stand for."""
 
 import os
+import ssl
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 
 import msgspec
 
-from config.load import ConfigError, load_sound, mistakes_of, raise_mistakes
-from config.registry import RegistrySettings
+from config.load import ConfigError, Loaded, load_sound, mistakes_of, raise_mistakes
+from config.registry import NatsLoginSettings, NatsTlsSettings, RegistrySettings
 from config.secrets import SecretReader
+from config.server import Secret
 from httpd.auth import Caller, fingerprint
-from httpd.server.tls import ServerTls, server_tls
+from httpd.server.tls import ServerTls, server_tls, tls_checks
 from registry.api.access import NodeKeyCallers, NodeKeys
 from registry.prometheus.targets import TargetOptions
+from registry.store.backends.urls import backend_of
+from registry.store.options import NatsLogin, NatsOptions
 from registry.store.protocol import StoreBackend
-from registry.store.urls import backend_of
 
 
 class RegistryConfiguration:
@@ -27,23 +30,30 @@ class RegistryConfiguration:
         self.settings = loaded.settings
         self._secrets = SecretReader(settings_file=file, environ=environ)
         if loaded.mistakes:
-            raise_mistakes([*loaded.mistakes, *self._mistakes(loaded.faulty)])
+            raise_mistakes([*loaded.mistakes, *self._mistakes(loaded)])
 
     def validate(self) -> None:
         """Read everything that the file names. Raises ConfigError with all mistakes."""
-        raise_mistakes(self._mistakes(set()))
+        raise_mistakes(mistakes_of(self.file, self._checks().values()))
 
-    def _mistakes(self, faulty: set[str]) -> list[str]:
-        """Return what is wrong with what the settings name, except in faulty sections."""
-        checks: dict[str, Callable[[], object]] = {
+    def _checks(self) -> dict[str, Callable[[], object]]:
+        """Return what reads all that the settings name, by their sections."""
+        return {
             "keys": lambda: self.callers,
             "node_secret": self.derived,
             "store": self.store,
             "tls": self.tls,
         }
-        return mistakes_of(
-            self.file, [check for name, check in checks.items() if name not in faulty]
-        )
+
+    def _mistakes(self, loaded: Loaded[RegistrySettings]) -> list[str]:
+        """Return what is wrong with what the settings name, as far as these are sound."""
+        unreadable = loaded.faulty & {"keys", "node_secret", "store"}
+        checks = [check for name, check in self._checks().items() if name not in unreadable]
+        for section in unreadable - {"store"}:
+            checks += self._secrets.checks(loaded.sound_parts(section, Secret))
+        if "tls" in loaded.faulty:
+            checks += tls_checks(loaded, file=self.file, find=self._secrets.path)
+        return mistakes_of(self.file, checks)
 
     @cached_property
     def callers(self) -> list[tuple[bytes, Caller]]:
@@ -80,9 +90,82 @@ class RegistryConfiguration:
     def store(self) -> StoreBackend:
         """Return the place of the store. Raises ConfigError."""
         try:
-            return backend_of(self.settings.store)
+            return backend_of(self.settings.store, self.nats_options())
         except ValueError as error:
             raise ConfigError(f"{self.file}: store: {error}") from error
+
+    def store_at(self, url: str) -> StoreBackend:
+        """Return the place of another store. Raises ConfigError."""
+        try:
+            return backend_of(url, self.nats_options())
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+
+    def nats_options(self) -> NatsOptions:
+        """Return what a store in NATS needs beside its URL. Raises ConfigError."""
+        nats = self.settings.nats
+        return NatsOptions(
+            login=self._nats_login("nats", nats, nats.tls),
+            replicas=nats.replicas,
+            placement_cluster=nats.placement_cluster,
+            placement_tags=nats.placement_tags,
+            monitoring=nats.monitoring,
+            system=(
+                self._nats_login("nats.system", nats.system, nats.tls) if nats.system else None
+            ),
+            accept_loss=nats.accept_loss,
+        )
+
+    def _nats_login(
+        self, where: str, login: NatsLoginSettings, tls: NatsTlsSettings | None
+    ) -> NatsLogin:
+        read = self._secrets.read
+        return NatsLogin(
+            user=login.user,
+            password=read(f"{where}.password", login.password) if login.password else None,
+            nkey=read(f"{where}.nkey", login.nkey) if login.nkey else None,
+            credentials=self._nats_credentials(where, login.credentials),
+            tls=self._nats_tls(tls) if tls else None,
+        )
+
+    def _nats_credentials(self, where: str, name: str | None) -> str | None:
+        if name is None:
+            return None
+        path = self._secrets.path(name)
+        try:
+            return path.read_text("ascii")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f"{self.file}: {where}.credentials: {path} cannot be read: {error}"
+            ) from error
+
+    def _nats_tls(self, tls: NatsTlsSettings) -> ssl.SSLContext:
+        ca, certificate, key = [
+            None if name is None else self._readable(f"nats.tls.{setting}", name)
+            for setting, name in (
+                ("ca", tls.ca),
+                ("certificate", tls.certificate),
+                ("key", tls.key),
+            )
+        ]
+        files = " and ".join(str(path) for path in (ca, certificate, key) if path is not None)
+        try:
+            context = ssl.create_default_context(cafile=ca)
+            if certificate is not None:
+                context.load_cert_chain(certificate, key, password="")
+        except OSError as error:
+            raise ConfigError(f"{self.file}: nats.tls: {files} cannot be used: {error}") from error
+        return context
+
+    def _readable(self, where: str, name: str) -> Path:
+        path = self._secrets.path(name)
+        try:
+            path.open("rb").close()
+        except OSError as error:
+            raise ConfigError(
+                f"{self.file}: {where}: {path} cannot be read: {error.strerror}"
+            ) from error
+        return path
 
     def target_options(self) -> TargetOptions:
         """Return how labels become targets."""

@@ -9,7 +9,7 @@ opt=/opt/rollcall
 etc=$dest/etc/rollcall
 venv=$dest$opt/venv
 python=${PYTHON:-/usr/bin/python3} # the system's: one in somebody's home is out of the daemons' reach
-units="rollcall-agent.service rollcall-registry.service"
+units="rollcall-agent.service rollcall-registry.service rollcall-registry@.service"
 
 if [ -z "$dest" ] && [ "$(id -u)" != 0 ]; then
     echo "rollcall: be root to install on this host, or set DESTDIR" >&2
@@ -29,7 +29,11 @@ rm -rf "$venv.new"
     exit 1
 }
 pip="$venv.new/bin/python -m pip --quiet --quiet --disable-pip-version-check --no-input"
-$pip install --no-compile --require-hashes -r requirements-build.txt -r requirements.txt
+# The second has the client of NATS: `store` in registry.yml chooses, not the installation. The first
+# one builds what the second has as source alone, so that nothing comes without its hash.
+for lock in requirements-build.txt requirements-nats.txt; do
+    $pip install --no-compile --no-build-isolation --require-hashes -r "$lock"
+done
 source=$(mktemp -d)
 trap 'rm -rf "$source"' EXIT
 cp -R pyproject.toml README.md agent config httpd registry "$source" # the build leaves files behind
@@ -58,7 +62,12 @@ fi
 for name in agent registry; do
     if [ ! -e "$etc/$name.yml" ]; then
         # Each unit has a state directory of its own, so that neither user can touch the other's.
-        sed "s|///var/lib/rollcall/|///var/lib/rollcall-$name/|" "config/$name.yml" >"$source/$name.yml"
+        # A new host isolates its apps and promises them no more memory than it has. The defaults
+        # do neither, so that an upgrade of a host without these settings changes nothing.
+        sed -e "s|///var/lib/rollcall/|///var/lib/rollcall-$name/|" \
+            -e 's/^  isolated: false /  isolated: true  /' \
+            -e 's/^  overcommit_percent: 0  /  overcommit_percent: 100/' \
+            "config/$name.yml" >"$source/$name.yml"
         install -m 640 "$source/$name.yml" "$etc/$name.yml"
     fi
     [ -n "$dest" ] || chgrp "rollcall-$name" "$etc/$name.yml"
@@ -73,7 +82,9 @@ done
 
 if [ -z "$dest" ] && [ -d /run/systemd/system ]; then
     systemctl daemon-reload
-    # shellcheck disable=SC2086 # a list of names
-    systemctl try-restart $units
+    # One after the other: where several registries share an address, one always answers.
+    systemctl list-units --plain --no-legend 'rollcall-*.service' | while read -r unit _; do
+        systemctl try-restart "$unit"
+    done
 fi
 echo "rollcall: installed in ${dest:-}$opt; next: $dest$opt/share/README.md"

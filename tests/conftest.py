@@ -5,7 +5,6 @@ import gc
 import os
 import secrets
 import shutil
-import socket
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -17,10 +16,12 @@ import pytest
 from hypothesis import settings
 
 from dev import engine
+from dev.debian import debian_tree
 from dev.images import build_busybox, find_static_busybox
 from tests.support.daemons import Daemons, FreePort
 from tests.support.e2e.installation import install
-from tests.support.images import HELLO_PAGE, build_ssh, debian_tree, imported
+from tests.support.images import HELLO_PAGE, build_ssh, imported
+from tests.support.machine.ports import FreePorts
 from tests.support.prometheus import Prometheus, StartPrometheus, running_prometheus
 from tests.support.requirements import need, need_root
 
@@ -81,14 +82,7 @@ def pytest_make_collect_report(
 @pytest.fixture(scope="session")
 def free_port() -> FreePort:
     """Return a function that finds a TCP port of 127.0.0.1 that nobody listens on."""
-
-    def find() -> int:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-            return port
-
-    return find
+    return FreePorts()
 
 
 @pytest.fixture(scope="session")
@@ -174,9 +168,12 @@ def destdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def daemons(tmp_path: Path, free_port: FreePort) -> Iterator[Daemons]:
+def daemons(
+    request: pytest.FixtureRequest, tmp_path: Path, free_port: FreePort
+) -> Iterator[Daemons]:
     """Yield what starts registries and agents as processes, and ends them after the test."""
-    with Daemons(folder=tmp_path / "daemons", free_port=free_port) as started:
+    forked = request.node.get_closest_marker("console_script") is None
+    with Daemons(folder=tmp_path / "daemons", free_port=free_port, forked=forked) as started:
         yield started
 
 

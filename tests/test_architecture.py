@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -12,15 +12,23 @@ TOP = Path(__file__).parents[1]
 PACKAGES = ("agent", "registry", "httpd", "config")
 # Their top-level files are rows of their own: wiring, commands and the shared types.
 DAEMONS = ("agent", "registry")
-COMPOSITION_ROOTS = (TOP / "agent" / "daemon.py", TOP / "registry" / "daemon.py")
+# Where the parts are put together.
+COMPOSITION_ROOTS = {
+    *(TOP / "agent" / "daemon.py", TOP / "registry" / "daemon.py"),
+    *(TOP / "agent" / "apps" / "composition").iterdir(),
+    TOP / "registry" / "composition.py",
+}
+# What is only passed on as one: all operations, the values of a transaction.
+BUNDLES = {"agent/apps/operations/__init__.py: Operations", "agent/state/rows.py: AppTransaction"}
 MAX_CONSTRUCTOR_PARAMETERS = 5
+MAX_MODULES = 12
 
 
 @pytest.fixture(scope="module")
 def imports_by_row() -> dict[str, set[str]]:
     """Return what each row of the map imports, as rows."""
     found: dict[str, set[str]] = defaultdict(set)
-    for file in sorted(path for package in PACKAGES for path in (TOP / package).rglob("*.py")):
+    for file in sources(*PACKAGES):
         here = row_of(file.relative_to(TOP))
         if here is not None:
             found[here] |= {row for row in imported_rows(file) if row not in (None, here)}
@@ -34,20 +42,29 @@ def row_of(path: Path) -> str | None:
     return f"{path.parent}/"
 
 
+def sources(*folders: str) -> list[Path]:
+    """Return all modules in some folders and their subfolders."""
+    return sorted(path for folder in folders for path in (TOP / folder).rglob("*.py"))
+
+
 def imported_rows(file: Path) -> Iterator[str]:
     """Yield the rows of the modules that a file imports."""
+    for module in imported_modules(file):
+        row = row_of_module(module)
+        if row is not None:
+            yield row
+
+
+def imported_modules(file: Path) -> Iterator[str]:
+    """Yield what a file imports, as ``package.module`` or ``package.module.object``."""
     for node in ast.walk(ast.parse(file.read_text("utf-8"))):
         match node:
             case ast.Import(names=names):
-                modules = [alias.name for alias in names]
+                yield from (alias.name for alias in names)
             case ast.ImportFrom(module=str(module), names=names):
-                modules = [f"{module}.{alias.name}" for alias in names]
+                yield from (f"{module}.{alias.name}" for alias in names)
             case _:
                 continue
-        for module in modules:
-            row = row_of_module(module)
-            if row is not None:
-                yield row
 
 
 def row_of_module(name: str) -> str | None:
@@ -72,47 +89,74 @@ def rows_of_the_page() -> Mapping[str, set[str]]:
     return {name: set(re.findall(r"`([^`]+)`", imports)) for name, imports in rows}
 
 
+@pytest.mark.slow
 def test_the_map_shows_every_folder_with_what_it_imports(
     imports_by_row: Mapping[str, set[str]],
 ) -> None:
     assert rows_of_the_page() == imports_by_row
 
 
+@pytest.mark.slow
 def test_no_folders_import_each_other_in_a_circle(imports_by_row: Mapping[str, set[str]]) -> None:
-    # A folder and those in it are one: its own files may use what lies deeper, and the reverse.
-    tops = {row: outermost(row) for row in imports_by_row}
-    merged: dict[str, set[str]] = defaultdict(set)
-    for row, targets in imports_by_row.items():
-        merged[tops[row]] |= {tops[target] for target in targets} - {tops[row]}
-
-    left = dict(merged)
+    left = dict(imports_by_row)
     while leaves := [row for row, targets in left.items() if not targets & left.keys()]:
         for row in leaves:
             del left[row]
     assert left == {}
 
 
-def outermost(row: str) -> str:
-    """Return ``agent/apps/`` for ``agent/apps/operations/``, and any shorter row as it is."""
-    parts = row.rstrip("/").split("/")
-    return row if len(parts) <= 2 else f"{'/'.join(parts[:2])}/"
+@pytest.mark.parametrize("package", [*PACKAGES, "bench", "dev"])
+def test_a_folder_holds_at_most_a_dozen_modules(package: str) -> None:
+    modules = Counter(path.parent for path in sources(package) if path.stem != "__init__")
+    assert {f"{each}": count for each, count in modules.items() if count > MAX_MODULES} == {}
+
+
+@pytest.mark.slow
+def test_helpers_of_tests_are_in_no_test_module() -> None:
+    found = [
+        f"{file.relative_to(TOP)}: {module}"
+        for file in sources("bench", "dev", "tests")
+        for module in imported_modules(file)
+        if module.startswith("tests.")
+        for part in module.removeprefix("tests.").removeprefix("test_support.").split(".")
+        if part == "conftest" or part.startswith("test_")
+    ]
+    assert found == []
 
 
 @pytest.mark.slow
 def test_a_constructor_takes_at_most_five_parameters() -> None:
-    files = {
-        path
-        for folder in (*PACKAGES, "bench", "dev", "tests")
-        for path in (TOP / folder).rglob("*.py")
-    }
+    files = set(sources(*PACKAGES, "bench", "dev", "tests"))
     found = [
         f"{file.relative_to(TOP)}: {node.name}"
-        for file in sorted(files - {*COMPOSITION_ROOTS})
+        for file in sorted(files - COMPOSITION_ROOTS)
         for node in ast.walk(ast.parse(file.read_text("utf-8")))
         if isinstance(node, ast.ClassDef)
         and constructor_parameters(node) > MAX_CONSTRUCTOR_PARAMETERS
     ]
     assert found == []
+
+
+@pytest.mark.slow
+def test_a_dataclass_with_methods_has_at_most_five_fields() -> None:
+    found = {
+        f"{file.relative_to(TOP)}: {node.name}"
+        for file in set(sources(*PACKAGES)) - COMPOSITION_ROOTS
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.ClassDef)
+        and any("dataclass" in ast.unparse(each) for each in node.decorator_list)
+        and any(isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) for each in node.body)
+        and sum(isinstance(each, ast.AnnAssign) for each in node.body) > MAX_CONSTRUCTOR_PARAMETERS
+    }
+    assert found == BUNDLES
+
+
+def test_the_files_that_the_page_names_exist() -> None:
+    text = (TOP / "CONTRIBUTING.md").read_text("utf-8")
+    tops = "|".join((*PACKAGES, "bench", "dev", "tests"))
+    named = re.findall(rf"`((?:{tops})/[a-z0-9_/.]+)`", text)
+    assert [each for each in named if not (TOP / each).exists()] == []
+    assert named
 
 
 def constructor_parameters(node: ast.ClassDef) -> int:

@@ -16,6 +16,7 @@ FOLDERS = sorted({name.partition(".")[0] for name in PROJECT["tool"]["setuptools
 LOCKS = sorted(TOP.glob("requirements*.txt"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_no_other_distribution_ships_a_folder_of_our_name(folder: str) -> None:
     assert set(packages_distributions()[folder]) == {"rollcalld"}
@@ -53,6 +54,7 @@ def test_the_wheel_holds_each_file_that_the_daemons_read(wheel: list[str]) -> No
     assert in_tree <= set(wheel)
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_nothing_but_the_daemons(wheel: list[str]) -> None:
     folders = {name.partition("/")[0] for name in wheel}
     assert {name for name in folders if not name.endswith(".dist-info")} == set(FOLDERS)

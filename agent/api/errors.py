@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 
 from agent.apps import errors as app_errors
-from agent.engine.protocol import (
+from agent.engine.errors import (
     DiskFull,
     EngineConflict,
     EngineError,
@@ -20,8 +20,12 @@ STATUS_BY_ERROR: Mapping[type[Exception], int] = {
     app_errors.InvalidApp: HTTPStatus.BAD_REQUEST,
     app_errors.InvalidLabel: HTTPStatus.BAD_REQUEST,
     app_errors.InvalidPassword: HTTPStatus.BAD_REQUEST,
+    app_errors.InvalidData: HTTPStatus.BAD_REQUEST,
+    app_errors.DataBrokenOff: HTTPStatus.BAD_REQUEST,
+    app_errors.DataTooSlow: HTTPStatus.REQUEST_TIMEOUT,
     app_errors.AppNotFound: HTTPStatus.NOT_FOUND,
     app_errors.LabelNotFound: HTTPStatus.NOT_FOUND,
+    app_errors.RevisionNotFound: HTTPStatus.NOT_FOUND,
     ImageServerUnavailable: HTTPStatus.BAD_GATEWAY,
     ImageUnavailable: HTTPStatus.NOT_FOUND,
     InvalidParameter: HTTPStatus.BAD_REQUEST,

@@ -1,4 +1,4 @@
-"""Reads the parts of requests that are not JSON: headers, query parameters, a bare password."""
+"""Reads the parts of requests that are not JSON: path, key, headers, query, a bare password."""
 
 import re
 from contextlib import suppress
@@ -9,12 +9,16 @@ from typing import get_args
 import msgspec
 from aiohttp import web
 
-from agent.apps import Requester
-from agent.apps.views import AppState
+from agent.apps.operations.runner import Requester
+from agent.apps.views.apps import AppSpecT, AppState, without_env_values
 from httpd import bodies
-from httpd.auth import caller
+from httpd.auth import Caller, caller
 from httpd.errors import BadInput
 
+APPS_PATH = "/v1/apps"
+# Any other name is a path that does not exist.
+NAME_PATTERN = r"[a-z0-9][a-z0-9_.-]{1,62}"
+APP_PATH = f"{APPS_PATH}/{{name:{NAME_PATTERN}}}"
 DEFAULT_WAIT_SECONDS = 60
 MAX_WAIT_SECONDS = 600
 DEFAULT_LOG_LINES = 100
@@ -35,6 +39,27 @@ class LogWindow:
     tail: int | None
     since: float | None
     follow: bool
+
+
+def app_name(request: web.Request) -> str:
+    """Return the app's name in the path."""
+    return request.match_info["name"]
+
+
+def only_app_name(request: web.Request, *allowed: str) -> str:
+    """Return the app's name. Raises BadInput for a query parameter that is not ``allowed``."""
+    bodies.query(request, allowed)
+    return app_name(request)
+
+
+def may_write(asker: Caller) -> bool:
+    """Return whether a key may change apps, and see the values in their environment."""
+    return "write" in asker.allow
+
+
+def redacted(asker: Caller, view: AppSpecT) -> AppSpecT:
+    """Return the part of a view that a key may see."""
+    return view if may_write(asker) else without_env_values(view)
 
 
 def requester(request: web.Request) -> Requester:
@@ -60,8 +85,14 @@ def states(values: list[str]) -> list[str]:
 
 def keep_data(request: web.Request) -> bool:
     """Return ``?keep_data=``, false by default. Raises BadInput."""
-    text = bodies.query(request, ("keep_data",)).get("keep_data", "false")
+    text = bodies.query(request, ("keep_data", "dry_run")).get("keep_data", "false")
     return _boolean("keep_data", text)
+
+
+def dry_run(request: web.Request, *allowed: str) -> bool:
+    """Return ``?dry_run=``, false by default; ``allowed`` are other parameters. Raises BadInput."""
+    query = bodies.query(request, ("dry_run", *allowed))
+    return _boolean("dry_run", query.get("dry_run", "false"))
 
 
 def log_window(request: web.Request) -> LogWindow:
@@ -72,6 +103,11 @@ def log_window(request: web.Request) -> LogWindow:
         since=_since(query.get("since", "")),
         follow=_boolean("follow", query.get("follow", "false")),
     )
+
+
+def pause(request: web.Request) -> bool:
+    """Return ``?pause=``, False by default. Raises BadInput."""
+    return _boolean("pause", bodies.query(request, ("pause",)).get("pause", "false"))
 
 
 def _tail(text: str) -> int | None:

@@ -7,7 +7,7 @@ from contextlib import aclosing, suppress
 
 from aiohttp import web
 
-from agent.engine.protocol import EngineError, TooManyStreams
+from agent.engine.errors import EngineError, TooManyStreams
 from httpd.auth import caller
 from httpd.bodies import SERVER
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class AppDefaults:
-    """What an app gets where neither the app nor its image asks for something else.
+    """The values for an app where neither the app nor its image sets them.
 
     Attributes:
         cpu: The limit of CPU time, in percent of one core.
@@ -22,10 +22,17 @@ class AppDefaults:
         password_min: The smallest number of characters in a password.
         pids: The limit of processes and threads in one app.
         log_mib: The limit of an app's log, in MiB.
+        overcommit_percent: The part of the host's memory that all apps together may be promised,
+            0 for no bound.
         min_free_percent: The part of space and inodes that must be free for new data, on the
             engine's disk and on that of the database.
         no_new_privileges: Whether setuid programs in apps gain no privileges.
-        settle_seconds: How long an app must stay up to count as started.
+        isolated: Whether apps reach only what others publish.
+        subnets: The subnets of the network of isolated apps; empty: the engine chooses.
+        settle_seconds: How long an updated or rebuilt app must stay up before its old container is
+            removed; an app that is created or started, at most a second of it.
+        healthy_seconds: How long such an app may take to get healthy, or longer if its check needs
+            longer.
 
     """
 
@@ -43,6 +50,10 @@ class AppDefaults:
     password_min: int = 8
     pids: int = 512
     log_mib: int = 10
+    overcommit_percent: int = 0
     min_free_percent: int = 5
     no_new_privileges: bool = True
-    settle_seconds: float = 1.0
+    isolated: bool = False
+    subnets: tuple[str, ...] = ()
+    settle_seconds: float = 5.0
+    healthy_seconds: float = 60.0

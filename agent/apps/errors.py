@@ -32,6 +32,18 @@ class AppExists(AppError):
     """An app of that name exists."""
 
 
+class RevisionNotFound(AppError):
+    """The app has no revision of that number."""
+
+
+class NoRevisionBefore(AppError):
+    """The app has no revision before its present one."""
+
+
+class RollbackRefused(AppError):
+    """The host or the settings do not allow what the revision has."""
+
+
 class AppBusy(AppError):
     """Another operation of the app runs."""
 
@@ -45,11 +57,23 @@ class AppNotRunning(AppError):
 
 
 class NameTaken(AppError):
-    """A container or volume of that name exists that is not the agent's."""
+    """A container or volume of that name exists, and is not the agent's."""
+
+
+class AppOfAnother(AppError):
+    """Another agent has adopted the app."""
+
+
+class NetworkUnfit(AppError):
+    """The network of isolated apps does not isolate them."""
 
 
 class PortInUse(AppError):
-    """A port is held by another app, container or program."""
+    """A port is held by another app, container or program, as ``fact`` says."""
+
+    def __init__(self, fact: str, way_out: str) -> None:
+        super().__init__(f"{fact}; {way_out}")
+        self.fact = fact
 
 
 class NoFreePort(AppError):
@@ -59,12 +83,18 @@ class NoFreePort(AppError):
 class StartFailed(AppError):
     """The container does not start, or does not stay up.
 
-    ``reason`` is the text without the app's own output, which may be secret and is not logged.
+    ``reason`` is the text without the app's own output, which may be secret: it is not logged, and
+    is no part of an event.
     """
 
     def __init__(self, reason: str, *, output: str = "") -> None:
         super().__init__(f"{reason}; it wrote: {output}" if output else reason)
         self.reason = reason
+
+
+def reason_of(error: Exception) -> str:
+    """Return the text of an error without an app's own output, which may be secret."""
+    return error.reason if isinstance(error, StartFailed) else str(error)
 
 
 class DataInUse(AppError):
@@ -75,9 +105,33 @@ class UnfitImage(AppError):
     """The image cannot be used for an app."""
 
 
+class MemoryPromised(AppError):
+    """The memory that is promised to apps would exceed its limit."""
+
+
 class MemoryInUse(AppError):
     """The app uses more memory than the new limit."""
 
 
 class NoSuchUser(AppError):
     """The app's image has no such user, or no program that sets passwords."""
+
+
+class DataMissing(AppError):
+    """The app has no volumes, or one of them is gone."""
+
+
+class InvalidData(AppError):
+    """The client sent something other than a tar of the app's data."""
+
+
+class DataBrokenOff(AppError):
+    """The tar broke off before its end."""
+
+
+class DataTooSlow(AppError):
+    """The client sent no byte of the tar for too long."""
+
+
+class AppNotStopped(AppError):
+    """The operation needs an app that is stopped."""

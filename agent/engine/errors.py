@@ -1,156 +1,69 @@
-"""Translates the errors of docker-py, aiohttp and their transports to the agent's own."""
-
-import asyncio
-import re
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from http.client import HTTPException
-
-import aiohttp
-import msgspec
-import requests
-import urllib3
-from docker.errors import APIError, DockerException
-
-from agent.engine.answers import Refusal
-from agent.engine.protocol import (
-    DiskFull,
-    EngineConflict,
-    EngineError,
-    EngineRefused,
-    EngineTimeout,
-    EngineUnavailable,
-    HostPortInUse,
-    ImageNotFound,
-    ImageServerUnavailable,
-    ImageUnavailable,
-    InvalidParameter,
-    NameInUse,
-    ObjectNotFound,
-)
-
-PORT_TAKEN = re.compile(r"port is already allocated|address already in use", re.IGNORECASE)
-DISK_FULL = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
-NO_IMAGE = re.compile(r"no such image|manifest unknown|pull access denied", re.IGNORECASE)
-NO_SERVER_KNOWS = re.compile(
-    r"not found|manifest unknown|name unknown|denied|does not exist|no matching manifest",
-    re.IGNORECASE,
-)
-# How Go words the failures of connections, and servers their own.
-SERVER_FAILS = re.compile(
-    r"dial tcp|connection re(?:fused|set)|no such host|timeout|timed out|deadline exceeded"
-    r"|is unreachable|no route to host|server misbehaving|x509|certificate|\bEOF\b|\btls\b"
-    r"|server gave HTTP response|unexpected (?:HTTP )?status.* 5[0-9]{2}\b|too ?many ?requests",
-    re.IGNORECASE,
-)
-NAME_IN_USE = re.compile(r"the container name .* is already in use", re.IGNORECASE)
-BY_STATUS = {400: InvalidParameter, 404: ObjectNotFound, 409: EngineConflict}
-ODD = "the container engine answered something odd"
-LATE = "the container engine does not answer in time"
-LONGEST_TEXT = 2000
-# How a connection fails, in either library: what the engine did is not known then.
-BROKEN = (
-    requests.RequestException,
-    urllib3.exceptions.HTTPError,
-    aiohttp.ClientError,
-    HTTPException,
-    OSError,
-)
+"""The errors of a container engine."""
 
 
-REFUSAL = msgspec.json.Decoder(Refusal)
+class EngineError(Exception):
+    """The engine did not do what it was asked to: EngineRefused or EngineUnavailable."""
 
 
-def from_text(text: str, status: int = 500) -> EngineError:
-    """Return the error for a text of the engine, or for its status if the text is not known."""
-    if DISK_FULL.search(text):
-        return DiskFull(text)
-    if PORT_TAKEN.search(text):
-        return HostPortInUse(text)
-    if NO_IMAGE.search(text):
-        return ImageUnavailable(text)
-    if NAME_IN_USE.search(text):
-        return NameInUse(text)
-    return BY_STATUS.get(status, EngineRefused)(text)
+class EngineRefused(EngineError):
+    """The engine answered that it did not do it; the text holds its own words."""
 
 
-def from_answer(status: int, body: bytes) -> EngineError:
-    """Return the error for a response with a status of an error."""
-    try:
-        text = REFUSAL.decode(body).message
-    except (ValueError, RecursionError):
-        text = body.decode("utf-8", "replace")
-    return _from_words(status, text)
+class EngineUnavailable(EngineError):
+    """The engine cannot be reached, or does not answer in time; what it did is not known."""
 
 
-def _from_words(status: int, text: str) -> EngineError:
-    words = " ".join(text[:LONGEST_TEXT].split())
-    return from_text(
-        words or f"the container engine answered with {status} and does not say why", status
-    )
+class EngineTimeout(EngineUnavailable):
+    """The engine is there, but did not answer in time."""
 
 
-def from_library(error: Exception) -> EngineError:
-    """Return our error for one of docker-py, of aiohttp, or of the transport under them."""
-    if isinstance(error, EngineError):
-        return error
-    if isinstance(error, APIError):
-        return _from_words(error.status_code or 500, str(error.explanation or ""))
-    if isinstance(error, TimeoutError | requests.Timeout | urllib3.exceptions.TimeoutError):
-        return EngineTimeout(LATE)
-    if isinstance(error, aiohttp.ClientPayloadError):
-        return EngineUnavailable("the container engine's answer broke off")
-    return EngineUnavailable("the container engine cannot be reached")
+class EngineTooOld(EngineUnavailable):
+    """The engine speaks no version of its interface that this agent was tested with."""
 
 
-@contextmanager
-def translated() -> Iterator[None]:
-    """Raise our errors for those of the libraries."""
-    try:
-        yield
-    except (*BROKEN, DockerException) as error:
-        raise from_library(error) from error
+class TooManyStreams(EngineUnavailable):
+    """The agent's maximum of logs or transfers of data is under way."""
 
 
-@contextmanager
-def understood() -> Iterator[None]:
-    """Raise EngineRefused where an answer is not of the shape that it should have.
-
-    Put nothing into it but the reading of an answer: it takes any mistake for the engine's.
-    """
-    try:
-        yield
-    except msgspec.DecodeError as error:  # it names types and places, and no value
-        raise EngineRefused(f"{ODD}: {error}") from error
-    except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise EngineRefused(ODD) from error
+class ObjectNotFound(EngineRefused):
+    """The engine knows no such container or volume."""
 
 
-@asynccontextmanager
-async def within(seconds: float | None) -> AsyncIterator[None]:
-    """Raise EngineTimeout if the context takes longer than ``seconds``; None is no limit."""
-    try:
-        async with asyncio.timeout(seconds):
-            yield
-    except TimeoutError as error:
-        raise EngineTimeout(LATE) from error
+class ImageUnavailable(EngineRefused):
+    """The image is not on this host and cannot be had."""
 
 
-def from_top(error: EngineError) -> EngineError:
-    """Translate an error of ``top``: one that is not explained is a failure of the host's ps."""
-    if type(error) is not EngineRefused:
-        return error
-    return EngineRefused(
-        "the processes cannot be listed: the engine asks the `ps` of its host (Debian: procps),"
-        f" which failed: {error}"
-    )
+class ImageNotFound(ImageUnavailable):
+    """No server of images knows the image, or it denies access to it."""
 
 
-def from_pull(text: str) -> EngineError:
-    """Return the error for an image that could not be pulled, with the engine's words."""
-    error = from_text(text)
-    if isinstance(error, DiskFull):
-        return error
-    if SERVER_FAILS.search(text):
-        return ImageServerUnavailable(text)
-    return (ImageNotFound if NO_SERVER_KNOWS.search(text) else ImageUnavailable)(text)
+class ImageServerUnavailable(ImageUnavailable):
+    """The server of images cannot be reached, or fails."""
+
+
+class PullTimeout(ImageServerUnavailable):
+    """The agent gave up a pull that took too long; the engine may just have carried it out."""
+
+
+class InvalidParameter(EngineRefused):
+    """The request is invalid, whatever the present state is."""
+
+
+class EngineConflict(EngineRefused):
+    """The present state of the container forbids it."""
+
+
+class NameInUse(EngineConflict):
+    """Another container has that name."""
+
+
+class HostPortInUse(EngineRefused):
+    """A port on the host is held by somebody else."""
+
+
+class CommandTimeout(EngineRefused):
+    """A command in a container does not end, though the engine is there."""
+
+
+class DiskFull(EngineRefused):
+    """The host's disk has no room for this."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from docker.auth import resolve_repository_name
 from docker.utils import parse_repository_tag
 
-from agent.engine.protocol import ImageUnavailable
+from agent.engine.errors import ImageUnavailable
 
 HUB = "docker.io"
 
@@ -39,6 +39,12 @@ def full_name(repository: str) -> str:
     return f"{server}/{path}"
 
 
+def full_reference(reference: str) -> str:
+    """Return a reference with its server and its tag or digest, ``latest`` if it has none."""
+    repository, tag = parse_repository_tag(reference)
+    return f"{full_name(repository)}:{tag or 'latest'}"
+
+
 def pull_query(reference: str) -> dict[str, str]:
     """Return the query of a pull. The tag defaults to ``latest``: without one, all are pulled."""
     repository, tag = parse_repository_tag(reference)
@@ -53,6 +59,21 @@ def came_from_registry(reference: str, digests: Sequence[str]) -> bool:
     repository, _ = parse_repository_tag(reference)
     known = {digest.partition("@")[0] for digest in digests}
     return full_name(repository) in map(full_name, known)
+
+
+def digest_of(reference: str, digests: Sequence[str]) -> str | None:
+    """Return the digest, ``NAME@sha256:HEX``, by which the server of a reference knows an image.
+
+    One that is given by its id is known by any of its digests. None if there is none.
+    """
+    if is_image_id(reference):
+        return next(iter(digests), None)
+    return next((each for each in digests if came_from_registry(reference, [each])), None)
+
+
+def is_image_id(reference: str) -> bool:
+    """Return whether a reference is the id of an image, which no server knows."""
+    return reference.startswith("sha256:")
 
 
 def names_server(reference: str) -> bool:

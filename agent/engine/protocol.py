@@ -1,236 +1,33 @@
-"""What the rules ask of a container engine: the protocol, its values, its errors."""
+"""What the rules ask of a container engine."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import Protocol
 
-import msgspec
-
-MIB = 1 << 20
-
-
-class EngineError(Exception):
-    """The engine did not do what it was asked to: EngineRefused or EngineUnavailable."""
-
-
-class EngineRefused(EngineError):
-    """The engine answered that it did not do it; the text holds its own words."""
-
-
-class EngineUnavailable(EngineError):
-    """The engine cannot be reached, or does not answer in time; what it did is not known."""
-
-
-class EngineTimeout(EngineUnavailable):
-    """The engine is there, but did not answer in time."""
-
-
-class EngineTooOld(EngineUnavailable):
-    """The engine speaks no version of its interface that this agent was tested with."""
-
-
-class TooManyStreams(EngineUnavailable):
-    """As many logs are followed at once as the agent has room for."""
-
-
-class ObjectNotFound(EngineRefused):
-    """The engine knows no such container or volume."""
-
-
-class ImageUnavailable(EngineRefused):
-    """The image is not on this host and cannot be had."""
-
-
-class ImageNotFound(ImageUnavailable):
-    """No server of images knows the image, or it is not for us."""
-
-
-class ImageServerUnavailable(ImageUnavailable):
-    """The server of images cannot be reached, fails, or does not get on with the pull."""
-
-
-class InvalidParameter(EngineRefused):
-    """The engine will not have it as it was asked for, whatever the present state is."""
-
-
-class EngineConflict(EngineRefused):
-    """The present state of the container forbids it."""
-
-
-class NameInUse(EngineConflict):
-    """Another container has that name."""
-
-
-class HostPortInUse(EngineRefused):
-    """A port on the host is held by somebody else."""
-
-
-class CommandTimeout(EngineRefused):
-    """A command in a container does not end, though the engine is there."""
-
-
-class DiskFull(EngineRefused):
-    """The host's disk has no room for this."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EngineInfo:
-    """The engine and the host under it. ``memory`` is in MiB, ``data_root`` where its data lies.
-
-    ``unsupported_limits`` names what the host's kernel cannot limit: of cpu, memory, pids and swap.
-    """
-
-    version: str
-    cpus: int
-    memory: int
-    data_root: str
-    init: bool
-    unsupported_limits: tuple[str, ...] = ()
-
-
-class Container(msgspec.Struct, frozen=True, kw_only=True):
-    """A container as a listing shows it. ``ports`` are the host's, while they are published."""
-
-    id: str
-    name: str
-    image: str
-    image_id: str
-    state: str
-    labels: Mapping[str, str]
-    ports: frozenset[int] = frozenset()
-
-
-class InspectedContainer(Container, frozen=True, kw_only=True):
-    """A container as only an inspect shows it.
-
-    Times are RFC 3339, None where unknown. ``cpu`` is in percent of a core, ``memory`` in MiB.
-    ``volumes`` are the names of the volumes that are mounted in it, by path.
-    """
-
-    started_at: str | None
-    finished_at: str | None
-    exit_code: int | None
-    restarts: int
-    oom_killed: bool
-    error: str
-    env: Mapping[str, str]
-    cpu: int
-    memory: int
-    created_at: str | None = None
-    volumes: Mapping[str, str] = {}
-
-
-@dataclass(frozen=True, kw_only=True)
-class ContainerSpec:
-    """A container to be.
-
-    ``cpu`` is in percent of a core, ``memory`` and ``log_mib`` in MiB, ``pids`` a number of
-    processes. ``ports`` are pairs: of the container, and of the host. ``volumes`` are the names of
-    volumes by the path where each is mounted. An empty ``command`` is the image's own.
-    """
-
-    name: str
-    image: str
-    labels: Mapping[str, str]
-    env: Mapping[str, str]
-    ports: tuple[tuple[int, int], ...]
-    bind: str
-    cpu: int
-    memory: int
-    pids: int
-    log_mib: int
-    stop_seconds: int
-    volumes: Mapping[str, str]
-    init: bool
-    no_new_privileges: bool
-    command: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Image:
-    """An image on this host.
-
-    ``local`` means that it came from no registry. With ``may_be_local`` that is not known: it
-    names no registry, and the engine keeps images that were built here as those that were pulled.
-    ``volumes`` are the paths that the image declares as VOLUME, in normal form.
-    """
-
-    id: str
-    labels: Mapping[str, str]
-    tcp_ports: frozenset[int]
-    env: Mapping[str, str]
-    local: bool
-    may_be_local: bool = False
-    volumes: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, kw_only=True)
-class PullProgress:
-    """How far a pull is, over the layers known so far."""
-
-    done_bytes: int
-    total_bytes: int
-
-    @property
-    def percent(self) -> int | None:
-        """Whole percent, or None while no size is known."""
-        return self.done_bytes * 100 // self.total_bytes if self.total_bytes else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Process:
-    """A process of a container, with the pid and user name that the host gives it."""
-
-    pid: int
-    ppid: int
-    user: str
-    cpu_percent: float
-    memory_bytes: int
-    elapsed_seconds: int
-    command: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sample:
-    """What a container has used up to one moment; CPU times are in nanoseconds.
-
-    Memory is None where the kernel does not count it, ``system_ns`` 0 where it is not known.
-    """
-
-    cpu_ns: int
-    system_ns: int
-    cpus: int
-    memory_bytes: int | None
-    memory_limit_bytes: int | None
-    network_rx_bytes: int
-    network_tx_bytes: int
-    block_read_bytes: int
-    block_write_bytes: int
-    pids: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExecResult:
-    """How a command in a container ended, and the beginning of what it wrote."""
-
-    exit_code: int
-    output: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class ContainerEvent:
-    """An event of a container of the agent."""
-
-    action: str
-    container_id: str
-    app: str
+from agent.engine.models import (
+    Container,
+    ContainerEvent,
+    ContainerSpec,
+    DiskUsage,
+    EngineInfo,
+    EngineRun,
+    ExecResult,
+    Image,
+    ImageEvent,
+    InspectedContainer,
+    ListedImage,
+    Network,
+    Process,
+    PullProgress,
+    Sample,
+)
 
 
 class Engine(Protocol):
     """A container engine on this host.
 
-    Every method may raise EngineUnavailable; then what was asked for may yet happen, so look again
-    before saying that it failed. Those that name a container raise ObjectNotFound when it is gone.
+    Every method may raise EngineUnavailable. Then the engine may still do what it was asked to, so
+    the caller looks again before it reports a failure. Those that name a container raise
+    ObjectNotFound when it is gone.
     All containers and volumes carry labels; nothing is listed or changed by anything but their id.
 
     What a method returns is never older than the call: callers may share an answer, but not one
@@ -269,6 +66,9 @@ class Engine(Protocol):
     async def stop(self, container_id: str, seconds: int) -> None:
         """Stop it, paused or not, and kill it after ``seconds``; no error if it does not run."""
 
+    async def pause(self, container_id: str) -> None:
+        """Pause a container; EngineConflict when it is not running."""
+
     async def unpause(self, container_id: str) -> None:
         """Unpause a container."""
 
@@ -285,21 +85,43 @@ class Engine(Protocol):
         """Return an image of this host, None if it is not there."""
 
     async def pull(self, reference: str, progress: Callable[[PullProgress], None]) -> None:
-        """Fetch an image, and call ``progress`` with how far that is.
+        """Pull an image, and call ``progress`` with the progress.
 
         Raises:
             ImageNotFound: there is none, or it may not be read.
-            ImageServerUnavailable: its server cannot be reached, or does not get on.
+            ImageServerUnavailable: its server cannot be reached, or fails.
+            PullTimeout: the pull took too long; the engine may just have carried it out.
             ImageUnavailable: it cannot be had for another reason.
             DiskFull: there is no room for it.
+
+        """
+
+    async def find_manifest(self, reference: str) -> None:
+        """Ask the server of an image whether it has it, without a pull; errors as of a pull."""
+
+    async def images(self) -> list[ListedImage]:
+        """List the images of this host."""
+
+    async def image_events(self, reference: str, *, since: float) -> list[ImageEvent]:
+        """Return what happened since a Unix time to a reference, or to the image that it names now.
+
+        The oldest is first. The engine remembers a few hundred events, and none of a run before.
+        """
+
+    async def remove_image(self, reference: str) -> None:
+        """Remove a tag, and the image with its last one; or an image with one tag, by its id.
+
+        Raises:
+            ImageUnavailable: there is none.
+            EngineConflict: a container uses it, or it has other tags.
 
         """
 
     async def volume_labels(self, name: str) -> Mapping[str, str] | None:
         """Return a volume's labels, None if there is no such volume."""
 
-    async def volumes(self, *, label: str) -> Mapping[str, Mapping[str, str]]:
-        """Return the labels of the volumes with the label ``KEY=VALUE``, by the volume's name."""
+    async def volumes(self, *, label: str | None = None) -> Mapping[str, Mapping[str, str]]:
+        """Return the labels of volumes by name; with the label (``KEY`` or ``KEY=VALUE``)."""
 
     async def volume_users(self, name: str) -> list[Container]:
         """List the containers, running or not, that a volume is mounted in."""
@@ -310,30 +132,48 @@ class Engine(Protocol):
     async def remove_volume(self, name: str) -> None:
         """Remove a volume and its content; no error if there is none."""
 
+    async def network(self, name: str) -> Network | None:
+        """Return a network, None if there is none of that name."""
+
+    async def create_network(self, wanted: Network) -> None:
+        """Create a bridge network; EngineConflict if there is one of that name."""
+
     async def processes(self, container_id: str) -> list[Process]:
         """List its processes; EngineConflict when it is not running."""
 
     async def sample(self, container_id: str, *, priority: bool = False) -> Sample | None:
         """Measure it; return None when it is not running.
 
-        With ``priority`` this is for a change, and waits for nobody who only looks.
+        With ``priority``, as for a change, it does not wait for other measurements.
         """
+
+    async def disk_usage(self, *, seconds: float) -> DiskUsage:
+        """Measure all volumes and containers, which may take minutes, but no longer than this."""
 
     def logs(
         self, container_id: str, *, tail: int | None, since: float | None, follow: bool
     ) -> AsyncGenerator[bytes]:
-        """Return what it wrote, and with ``follow`` what it goes on writing; close it to end.
+        """Return its output, and with ``follow`` also further output; close the generator to end.
 
         ``tail`` is a number of lines, ``since`` a Unix time; None means all.
         """
 
     async def execute(
-        self, container_id: str, command: list[str], *, stdin: bytes = b""
+        self,
+        container_id: str,
+        command: list[str],
+        *,
+        stdin: bytes = b"",
+        as_root: bool = True,
+        seconds: float | None = None,
     ) -> ExecResult:
-        """Run a command in it as root. The command is published by the engine, stdin is not.
+        """Run a command in it, as root or as its own user; wait at most ``seconds`` for its end.
+
+        The engine publishes the command in its events, but not stdin. A command that does not end
+        goes on.
 
         Raises:
-            CommandTimeout: it takes longer than the engine itself may take for anything.
+            CommandTimeout: it takes longer, by default than half of the engine's own time limit.
 
         """
 
@@ -347,11 +187,43 @@ class Engine(Protocol):
 
         """
 
-    def events(self, label: str, *, since: float) -> AsyncGenerator[ContainerEvent]:
-        """Return what happens to containers with the label; this ends when the engine goes away.
+    def archive(self, container_id: str, path: str) -> AsyncGenerator[bytes]:
+        """Return a directory of a container, running or not, as a tar; close it to end.
 
-        What happened from the Unix time ``since`` on comes first.
+        The names in it begin at the directory. While it is read, the engine does nothing else with
+        the container.
+
+        Raises:
+            TooManyStreams: as many transfers as there is room for are under way.
+
         """
+
+    async def unpack(self, container_id: str, tar: AsyncIterator[bytes]) -> None:
+        """Unpack a tar in the root directory of a container, running or not.
+
+        Raises:
+            DiskFull: there is no room for it.
+            TooManyStreams: as many transfers as there is room for are under way.
+            EngineRefused: it cannot be unpacked.
+            Exception: what ``tar`` raises. What came before may be unpacked in any case.
+
+        """
+
+    def events(self, label: str, *, since: float) -> AsyncGenerator[ContainerEvent]:
+        """Return the events of containers with the label, until the engine goes away.
+
+        Those from the Unix time ``since`` on come first.
+        """
+
+    async def stopped_at(self, container_id: str) -> float | None:
+        """Return the Unix time at which a container was stopped by request.
+
+        None if that is not the last of its starts and stops in this run of the engine, which
+        remembers a few hundred events.
+        """
+
+    async def current_run(self) -> EngineRun | None:
+        """Return the present run of the engine, None if it cannot be told from another."""
 
     async def close(self) -> None:
         """Close all streams and reads; later calls fail."""

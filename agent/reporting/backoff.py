@@ -5,15 +5,12 @@ from random import Random
 INITIAL_SECONDS = 1.0
 # With a factor of 2, hosts that failed at different times drift together and return in one burst.
 FACTOR = 4
-MAX_RETRY_AFTER_SECONDS = 300.0
 
 
 class Backoff:
     """Exponential back-off with full jitter: each pause is random, up to a bound that grows.
 
-    The bound grows from one second to ``max_seconds``. A pause that the registry asks for is
-    honoured up to five minutes, with the jitter added, so that the hosts that were asked at the
-    same time do not return at the same time.
+    The bound grows from one second to ``max_seconds``.
     """
 
     def __init__(self, *, max_seconds: float, random: Random) -> None:
@@ -21,11 +18,15 @@ class Backoff:
         self._random = random
         self._bound = min(INITIAL_SECONDS, max_seconds)
 
-    def pause(self, retry_after_seconds: float | None = None) -> float:
-        """Count one more failure and return the seconds to wait."""
+    def pause(self, at_least: float = 0.0) -> float:
+        """Count one more failure and return the seconds to wait: ``at_least`` so many, and jitter.
+
+        With the jitter, hosts that were told the same pause at the same time do not return at the
+        same time.
+        """
         jitter = self._random.uniform(0, self._bound)
         self._bound = min(self._bound * FACTOR, self._max_seconds)
-        return min(retry_after_seconds or 0.0, MAX_RETRY_AFTER_SECONDS) + jitter
+        return at_least + jitter
 
     def reset(self) -> None:
         """Start again at the initial bound, after a success."""

@@ -1,7 +1,8 @@
-"""How this host reaches a registry: URL, key, certificates and client."""
+"""How this host reaches its registries: URLs, keys, certificates and clients."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from types import TracebackType
 from typing import Protocol, Self
 from urllib.parse import urlsplit
@@ -27,6 +28,10 @@ class RegistryApi(Protocol):
         """Close its connection."""
         ...
 
+    async def disconnect(self) -> None:
+        """Close the kept connection, if there is one; the next request makes another."""
+        ...
+
     async def report(self, hostname: str, heartbeat: Heartbeat) -> Node:
         """Send a heartbeat and return the node as the registry has it now."""
         ...
@@ -38,17 +43,11 @@ class RegistryApi(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class RegistryConnection:
-    """The connection to one registry.
-
-    ``key`` returns the present API key and raises BadFile. ``client`` has to be opened before use,
-    as a context manager; ``client_tls`` are the TLS files that it uses, None without TLS.
-    """
+    """The connection to one registry; ``client`` is opened before use, as a context manager."""
 
     url: str
-    key: Callable[[], str]
-    client_tls: ClientTls | None
     client: RegistryApi
 
     @property
@@ -56,3 +55,39 @@ class RegistryConnection:
         """Whether the key travels over a network without TLS."""
         parts = urlsplit(self.url)
         return parts.scheme == "http" and not is_loopback(parts.hostname or "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegistryGroup:
+    """The connections of one entry of `registries`: alternatives, of which one is used at a time.
+
+    ``key`` returns the present API key and raises BadFile. ``client_tls`` are the TLS files of all
+    connections, None without TLS.
+    """
+
+    connections: Sequence[RegistryConnection]
+    key: Callable[[], str]
+    client_tls: ClientTls | None
+
+    @property
+    def urls(self) -> list[str]:
+        """The URLs of the registries."""
+        return [connection.url for connection in self.connections]
+
+    def alternatives(self) -> Iterator[tuple[str, list[str]]]:
+        """Yield the URL of each registry, and those of the others."""
+        for url in self.urls:
+            yield url, [other for other in self.urls if other != url]
+
+    def ordered_for(self, agent_id: str) -> "RegistryGroup":
+        """Return the group in the order in which this agent prefers the registries.
+
+        The order is a pseudo-random permutation that depends on identity and URLs alone (rendezvous
+        hashing). So a fleet is spread evenly, the agents of a registry that fails are spread evenly
+        over the others, and a URL that is added or removed changes no other agent's choice.
+        """
+
+        def rank(connection: RegistryConnection) -> bytes:
+            return sha256(f"{agent_id} {connection.url}".encode()).digest()
+
+        return replace(self, connections=sorted(self.connections, key=rank))

@@ -1,65 +1,99 @@
-"""Removes this host from a registry for good."""
+"""Removes this host from a group of registries for good."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from agent.reporting.connections import RegistryConnection
-from agent.state.errors import IdentityError
+from agent.reporting.connections import RegistryConnection, RegistryGroup
+from agent.state.files import IdentityError
 from agent.state.identity import Identity
-from registry.client.client import HostnameTaken, NotFound, RegistryError
+from registry.client.client import HostnameTaken, NotFound, NotPermitted, RegistryError, WrongKey
 
 
 @dataclass(frozen=True)
 class DeregistrationResult:
     """The result for one name at one registry.
 
-    ``done`` tells that the registry does not list the name as this host's any more. ``outcome`` is
-    the text for the operator.
+    ``done`` tells that the registry does not list the name as this host's any more, ``removed``
+    that it did so far. ``final`` tells that it would be of no use to ask again or another registry
+    of the group. ``outcome`` is the text for the operator.
     """
 
     url: str
     hostname: str
     done: bool
     outcome: str
+    removed: bool = False
+    final: bool = True
 
 
 async def deregister_host(
-    connection: RegistryConnection, *, hostname: str, identity: Identity, force: bool
+    group: RegistryGroup, *, hostname: str, identity: Identity, force: bool
 ) -> Iterable[DeregistrationResult]:
-    """Remove the host's name and its former names from one registry; return a result for each.
+    """Remove the host's name and its former names from a group; return a result for each registry.
 
     A name that another identity has is left alone. With ``force``, ``hostname`` is removed even
     then.
     """
+    deregistration = _GroupDeregistration(group, identity)
     # The key file may hold a newer key for this name than the identity does.
-    results = [await _deregister(connection, hostname, identity, force=force, key=None)]
-    for name in identity.other_names(connection.url, hostname):
-        key = identity.node_key(connection.url, name)
-        results.append(await _deregister(connection, name, identity, force=False, key=key))
+    results = await deregistration.remove(hostname, agent_id=None if force else identity.id)
+    former = (name for url in group.urls for name in identity.other_names(url, hostname))
+    for name in dict.fromkeys(former):
+        results += await deregistration.remove(name, agent_id=identity.id, former=True)
     return results
 
 
-async def _deregister(
-    connection: RegistryConnection,
-    hostname: str,
-    identity: Identity,
-    *,
-    force: bool,
-    key: str | None,
-) -> DeregistrationResult:
-    url = connection.url
-    try:
-        await connection.client.forget(hostname, agent_id=None if force else identity.id, key=key)
-        outcome = "taken out"
-    except NotFound:
-        outcome = "was not listed"
-    except HostnameTaken as failure:
-        return DeregistrationResult(url, hostname, done=False, outcome=f"left alone: {failure}")
-    except RegistryError as failure:
-        return DeregistrationResult(url, hostname, done=False, outcome=f"NOT taken out: {failure}")
-    try:
-        identity.release(url, hostname)
-    except IdentityError as error:
-        # The node is gone all the same. The agent only tries to remove it once more.
-        outcome += f" ({error})"
-    return DeregistrationResult(url, hostname, done=True, outcome=outcome)
+class _GroupDeregistration:
+    """Removes names from all registries of a group."""
+
+    def __init__(self, group: RegistryGroup, identity: Identity) -> None:
+        self._group = group
+        self._identity = identity
+
+    async def remove(
+        self, name: str, *, agent_id: str | None, former: bool = False
+    ) -> list[DeregistrationResult]:
+        results = [
+            await self._ask(connection, name, agent_id, former=former)
+            for connection in self._group.connections
+        ]
+        # Registries that share a store know of a removal at one of them. A registry that was never
+        # told of this host has nothing to remove.
+        removed = any(result.removed for result in results)
+        answered = any(result.done for result in results)
+        return [self._settle(each, removed=removed, answered=answered) for each in results]
+
+    async def _ask(
+        self, connection: RegistryConnection, name: str, agent_id: str | None, *, former: bool
+    ) -> DeregistrationResult:
+        url = connection.url
+        key = self._identity.node_key(url, name) if former else None
+        try:
+            await connection.client.forget(name, agent_id=agent_id, key=key)
+        except NotFound:
+            return DeregistrationResult(url, name, done=True, outcome="was not listed")
+        except HostnameTaken as failure:
+            return DeregistrationResult(url, name, done=False, outcome=f"left alone: {failure}")
+        except (WrongKey, NotPermitted) as failure:
+            return DeregistrationResult(url, name, done=False, outcome=f"NOT taken out: {failure}")
+        except RegistryError as failure:
+            outcome = f"NOT taken out: {failure}"
+            return DeregistrationResult(url, name, done=False, outcome=outcome, final=failure.final)
+        return DeregistrationResult(url, name, done=True, outcome="taken out", removed=True)
+
+    def _settle(
+        self, result: DeregistrationResult, *, removed: bool, answered: bool
+    ) -> DeregistrationResult:
+        """Release the name where it is gone, also at a registry that did not answer."""
+        known = self._identity.has_name(result.url, result.hostname)
+        if not result.done and not result.final and (removed or (answered and not known)):
+            outcome = f"{result.outcome}; another registry of the group has answered"
+            result = replace(result, done=True, outcome=outcome)
+        if not result.done:
+            return result
+        try:
+            self._identity.release(result.url, result.hostname)
+        except IdentityError as error:
+            # The node is gone all the same. The agent only tries to remove it once more.
+            return replace(result, outcome=f"{result.outcome} ({error})")
+        return result

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
-from agent.engine.protocol import MIB
+from agent.engine.models import MIB
 
 
 def system_hostname(name: str | None = None, *, hosts: Path = Path("/etc/hosts")) -> str:

@@ -16,6 +16,7 @@ AGENT_KV_KEYS = frozenset(
         "agent.version",
         "apps.running",
         "apps.total",
+        "apps.unhealthy",
         "docker.state",
         "docker.version",
         "host.arch",
@@ -32,13 +33,15 @@ class HostedApp:
     """An app, as far as heartbeats need it.
 
     ``http_port`` is the TCP port of the host that leads to the app. ``labels`` are the app's, in
-    the order in which they were added. ``running`` tells whether its container runs.
+    the order in which they were added. ``running`` tells whether its container runs, ``healthy``
+    what its check has found, None if there is none.
     """
 
     name: str
     http_port: int
     labels: tuple[str, ...]
     running: bool
+    healthy: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -177,6 +180,7 @@ def _hosted_kv(hosted_apps: HostedApps) -> dict[str, str]:
         "docker.state": hosted_apps.docker_state,
         "apps.total": str(len(hosted_apps.apps)),
         "apps.running": str(sum(app.running for app in hosted_apps.apps)),
+        "apps.unhealthy": str(sum(app.healthy is False for app in hosted_apps.apps)),
     }
     if hosted_apps.docker_version is not None:
         kv["docker.version"] = hosted_apps.docker_version

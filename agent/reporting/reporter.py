@@ -1,15 +1,14 @@
-"""Sends this host's heartbeats to one registry, as long as the agent runs."""
+"""Sends this host's heartbeats to a group of registries, as long as the agent runs."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from agent.reporting.backoff import Backoff
-from agent.reporting.registration import Registration
-from agent.reporting.status import RegistryStatusRecorder
+from agent.reporting.failover import Failover
+from agent.reporting.status import HeartbeatRecorder
 from agent.state.deregistration import Deregistration
-from registry.client.client import RegistryError, TooSlow
 from registry.message import Heartbeat
 
 
@@ -20,7 +19,8 @@ class ReportTiming:
     After a request it waits until no other one came for ``debounce_seconds``, at most for
     ``max_debounce_seconds``, so that a burst of changes is one heartbeat, within a second. Without
     a request it sends one every ``max_silence_seconds``. After a failure it waits for ``backoff``.
-    The last report, when the agent ends, takes ``max_final_seconds`` at most.
+    The last report, when the agent ends, takes ``max_final_seconds`` at most, in which each
+    registry of the group can be asked.
     """
 
     max_silence_seconds: float
@@ -31,22 +31,22 @@ class ReportTiming:
 
 
 class Reporter:
-    """Reports to one registry, independently of the others.
+    """Reports to one group of registries, independently of the other groups.
 
-    Heartbeats are never queued: each one is built when it is sent. While the registry fails, only
-    the back-off decides when the next attempt is made.
+    Heartbeats are never queued: each one is built when it is sent. While all registries of the
+    group fail, only the back-off decides when the next attempt is made.
     """
 
     def __init__(
         self,
         *,
-        registration: Registration,
+        failover: Failover,
         heartbeat: Callable[[], Awaitable[Heartbeat]],
         deregistration: Deregistration,
-        recorder: RegistryStatusRecorder,
+        recorder: HeartbeatRecorder,
         timing: ReportTiming,
     ) -> None:
-        self._registration = registration
+        self._failover = failover
         self._heartbeat = heartbeat
         self._deregistration = deregistration
         self._recorder = recorder
@@ -82,12 +82,8 @@ class Reporter:
         """Report once more if a change was not reported yet; call this when ``run`` has ended."""
         if self._changes == self._reported_changes:
             return
-        seconds = self._timing.max_final_seconds
         try:
-            async with asyncio.timeout(seconds):
-                await self._report()
-        except TimeoutError:
-            self._recorder.failed(TooSlow(f"no answer within {seconds:g} s when the agent ended"))
+            await self._report(within_seconds=self._timing.max_final_seconds)
         except Exception as error:  # it must not keep the other parts from ending
             self._recorder.broken(error)
 
@@ -104,27 +100,46 @@ class Reporter:
             async with asyncio.timeout(seconds):
                 await self._report_requested.wait()
 
-    async def _report(self) -> float | None:
+    async def _report(self, *, within_seconds: float | None = None) -> float | None:
         """Report once; return the seconds until the next attempt if this one failed."""
         self._report_requested.clear()
         with self._deregistration.permit() as permitted:
             if not permitted:
                 self._recorder.deregistered()
                 return None
-            try:
-                await self._send_heartbeat()
-            except RegistryError as failure:
-                self._recorder.failed(failure)
-                return self._timing.backoff.pause(failure.retry_after_seconds)
+            changes = self._changes
+            wait = await self._failover.report(
+                self._heartbeat,
+                is_deregistered=self._deregistration.is_deregistered,
+                within_seconds=within_seconds,
+            )
+            if wait is not None:
+                return self._timing.backoff.pause(wait)
+            self._reported_changes = changes
             self._timing.backoff.reset()
-            await self._registration.remove_former_names()
         return None
 
-    async def _send_heartbeat(self) -> None:
-        clock, changes = asyncio.get_running_loop(), self._changes
-        heartbeat = await self._heartbeat()
-        self._registration.claim()
-        started = clock.time()
-        await self._registration.report(heartbeat)
-        self._reported_changes = changes
-        self._recorder.taken(clock.time() - started)
+
+class Reporters:
+    """All reporters of this host. Before ``start`` there are none, and requests have no effect."""
+
+    def __init__(self) -> None:
+        self._reporters: Sequence[Reporter] = ()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def request_report(self) -> None:
+        """Request a heartbeat from every reporter, because something has changed."""
+        for reporter in self._reporters:
+            reporter.request_report()
+
+    def start(self, reporters: Sequence[Reporter]) -> None:
+        """Run the reporters until ``stop``."""
+        self._reporters = reporters
+        self._tasks = [asyncio.create_task(reporter.run()) for reporter in reporters]
+
+    async def stop(self) -> None:
+        """End the reporters; each that has a change left to report sends a last heartbeat."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(reporter.finish() for reporter in self._reporters))

@@ -1,8 +1,9 @@
-"""How reporting goes: recorded for each registry in log, metrics and the file ``status.json``."""
+"""How reporting goes: recorded in log, metrics and the file ``status.json``."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from structlog.typing import FilteringBoundLogger
 
+from agent.model import ForeignObject
 from agent.reporting.heartbeat import HostedApps
 from agent.state.files import write_atomically
 from registry.client.client import REGISTRY_ERRORS, RegistryError
@@ -17,17 +19,22 @@ from registry.client.client import REGISTRY_ERRORS, RegistryError
 STATUS_FILE = "status.json"
 TAKEN = "taken"
 DEFECT = "defect"
+AWAY = "away"
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
 class RegistryStatus(msgspec.Struct, kw_only=True):
     """The result of reporting to one registry. Times are Unix times in seconds.
 
+    ``alternatives`` are the URLs of the other registries of its group, ``current`` whether it is
+    the one of them that the agent stays with.
     ``state`` is ``taken``, the kind of the last failure, or None before the first attempt.
     ``reason`` is the text of the failure, ``failing_since`` the time of the first one in a row.
     """
 
     url: str
+    alternatives: list[str] = []
+    current: bool = True
     state: str | None = None
     reason: str | None = None
     tried_at: float | None = None
@@ -36,12 +43,27 @@ class RegistryStatus(msgspec.Struct, kw_only=True):
 
 
 class AgentStatus(msgspec.Struct, kw_only=True):
-    """The content of ``status.json``. ``started_at`` is a Unix time in seconds."""
+    """The content of ``status.json``.
+
+    ``agent_instance`` is that of the agent's last start, None if a version before wrote the file.
+    ``started_at`` is a Unix time in seconds, ``foreign`` what is left alone on the host's engine.
+    """
 
     agent_id: str
+    agent_instance: str | None = None
     started_at: float
     hosting: HostedApps
     registries: list[RegistryStatus]
+    foreign: list[ForeignObject] = []
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentRun:
+    """The run of the agent that writes the file; ``started_at`` is a Unix time in seconds."""
+
+    agent_id: str
+    agent_instance: str
+    started_at: float
 
 
 class StatusFile:
@@ -64,34 +86,39 @@ class StatusFile:
 
 
 class StatusWriter:
-    """Writes the daemon's status file. ``hosting`` returns the apps of the last heartbeat."""
+    """Writes the daemon's status file.
+
+    ``hosting`` returns the apps of the last heartbeat, ``foreign`` what is left alone.
+    """
 
     def __init__(
         self,
         file: StatusFile,
         *,
-        agent_id: str,
-        started_at: float,
+        run: AgentRun,
         hosting: Callable[[], HostedApps],
+        foreign: Callable[[], Iterable[ForeignObject]] = tuple,
     ) -> None:
         self._file = file
-        self._agent_id = agent_id
-        self._started_at = started_at
+        self._run = run
         self._hosting = hosting
+        self._foreign = foreign
         self._registries: list[RegistryStatus] = []
 
-    def add(self, registry_status: RegistryStatus) -> None:
-        """Include a registry from now on."""
-        self._registries.append(registry_status)
+    def add(self, registry_statuses: Iterable[RegistryStatus]) -> None:
+        """Include registries from now on."""
+        self._registries += registry_statuses
 
     def write(self) -> None:
         """Write the status as it is now."""
         self._file.write(
             AgentStatus(
-                agent_id=self._agent_id,
-                started_at=self._started_at,
+                agent_id=self._run.agent_id,
+                agent_instance=self._run.agent_instance,
+                started_at=self._run.started_at,
                 hosting=self._hosting(),
                 registries=self._registries,
+                foreign=list(self._foreign()),
             )
         )
 
@@ -108,7 +135,13 @@ class HeartbeatMetrics:
         )
         self.up = Gauge(
             "rollcall_agent_registry_up",
-            "Whether the registry took the last heartbeat.",
+            "Whether the registry took the last heartbeat. Of a group, only of the one in use.",
+            ["registry"],
+            registry=metrics,
+        )
+        self.moves = Counter(
+            "rollcall_agent_registry_moves_total",
+            "Moves from this registry, which failed, to another of its group.",
             ["registry"],
             registry=metrics,
         )
@@ -127,85 +160,128 @@ class HeartbeatMetrics:
         )
 
 
-class RegistryStatusRecorder:
-    """Records the outcome of each heartbeat to one registry; ``on_change`` is called after each.
+class HeartbeatRecorder:
+    """Records the outcome of each heartbeat to a group of registries.
 
-    An outage is one line in the log when it begins and one when it ends. A failure that needs an
-    operator (a wrong key, a bad certificate, ...) is logged once more when it first occurs in an
-    outage; a registry that is merely unreachable, slow or busy is not.
+    A move from one registry to another is one line in the log, and so are the beginning of an
+    outage, for each registry that was asked, and its end. A failure that needs an operator (a wrong
+    key, a bad certificate, ...) is logged once more when it first occurs in an outage; a registry
+    that is merely unreachable, slow or busy is not.
 
-    ``clock`` returns Unix time in seconds.
+    ``statuses`` are changed; the first one is that of the registry that the agent begins with.
+    ``clock`` returns Unix time in seconds. ``on_change`` is called after each heartbeat.
     """
 
     def __init__(
         self,
         *,
-        url: str,
+        statuses: Sequence[RegistryStatus],
         metrics: HeartbeatMetrics,
         clock: Callable[[], float],
         on_change: Callable[[], None],
         log: FilteringBoundLogger,
     ) -> None:
-        self.registry_status = RegistryStatus(url=url)
+        self._statuses = {status.url: status for status in statuses}
+        self._current = statuses[0]
         self._metrics = metrics
         self._clock = clock
         self._on_change = on_change
-        self._log = log.bind(registry=url)
-        self._logged: set[str] = set()
-        self._away_since = 0.0
+        self._log = log
+        self._registered = False
+        self._away_since: float | None = None
+        self._logged: dict[str, set[str]] = {}
         self._deregistered_logged = False
-        for outcome in (TAKEN, DEFECT, *(failure.kind for failure in REGISTRY_ERRORS)):
-            metrics.heartbeats.labels(url, outcome)
-        metrics.up.labels(url).set(0)
+        for url, status in self._statuses.items():
+            status.current = status is self._current
+            for outcome in (TAKEN, DEFECT, *(failure.kind for failure in REGISTRY_ERRORS)):
+                metrics.heartbeats.labels(url, outcome)
+            if status.alternatives:
+                metrics.moves.labels(url)
+        metrics.up.labels(self._current.url).set(0)
 
-    def taken(self, seconds: float) -> None:
-        """Record a heartbeat that the registry took after so many seconds."""
+    def taken(self, url: str, seconds: float, failures: Mapping[str, RegistryError]) -> None:
+        """Record a heartbeat that a registry took after so many seconds, after others failed."""
         now = self._clock()
-        registry_status = self.registry_status
-        if registry_status.failing_since is not None:
-            # By a monotonic clock: at boot the wall clock is often corrected during the outage.
-            away_seconds = round(asyncio.get_running_loop().time() - self._away_since)
-            self._log.info("registry back", away_seconds=away_seconds)
-        elif registry_status.taken_at is None:
-            self._log.info("registered")
-        self._logged.clear()
-        self._metrics.up.labels(registry_status.url).set(1)
-        self._metrics.taken_at.labels(registry_status.url).set(now)
-        self._metrics.durations.labels(registry_status.url).observe(seconds)
-        registry_status.taken_at = now
-        registry_status.failing_since = None
-        self._record(TAKEN, None, now)
+        for failed_url, failure in failures.items():
+            self._fail(self._statuses[failed_url], failure.kind, str(failure), now)
+        status = self._statuses[url]
+        if status is not self._current:
+            self._move_to(status)
+        self._log_taken(url)
+        self._metrics.up.labels(url).set(1)
+        self._metrics.taken_at.labels(url).set(now)
+        self._metrics.durations.labels(url).observe(seconds)
+        status.taken_at = now
+        status.failing_since = None
+        self._record(status, TAKEN, None, now)
+        self._on_change()
 
-    def failed(self, failure: RegistryError) -> None:
-        """Record a heartbeat that the registry did not take."""
-        topic = "away" if failure.transient else failure.kind
-        self._fail(failure.kind, str(failure), topic)
+    def failed(self, failures: Mapping[str, RegistryError]) -> None:
+        """Record a heartbeat that no registry took; ``failures`` are by URL."""
+        for url, failure in failures.items():
+            topic = AWAY if failure.transient else failure.kind
+            self._log_failure(url, topic, kind=failure.kind, reason=str(failure))
+            self._fail(self._statuses[url], failure.kind, str(failure), self._clock())
+        self._begin_outage()
 
     def broken(self, error: Exception) -> None:
         """Record a heartbeat that was not sent because of a defect of this agent."""
-        self._fail(DEFECT, f"a defect of this agent: {error!r}", DEFECT, exc_info=error)
+        reason = f"a defect of this agent: {error!r}"
+        self._log_failure(self._current.url, DEFECT, kind=DEFECT, reason=reason, exc_info=error)
+        self._fail(self._current, DEFECT, reason, self._clock())
+        self._begin_outage()
 
     def deregistered(self) -> None:
         """Record that no heartbeat was sent, because this host was deregistered."""
         if not self._deregistered_logged:
             self._deregistered_logged = True
-            self._log.warning("deregistered: no heartbeats until the agent is restarted")
+            self._log.warning(
+                "deregistered: no heartbeats until the agent is restarted",
+                registry=self._current.url,
+            )
 
-    def _fail(self, kind: str, reason: str, topic: str, **fields: Any) -> None:
-        now = self._clock()
-        new_outage = self.registry_status.failing_since is None
-        if new_outage:
-            self.registry_status.failing_since = now
+    def _move_to(self, status: RegistryStatus) -> None:
+        former, self._current = self._current, status
+        former.current, status.current = False, True
+        self._metrics.up.remove(former.url)
+        self._metrics.moves.labels(former.url).inc()
+        self._log.warning(
+            "moved to another registry",
+            kind=former.state,
+            reason=former.reason,
+            **{"from": former.url, "to": status.url},
+        )
+
+    def _log_taken(self, url: str) -> None:
+        if self._away_since is not None:
+            # By a monotonic clock: at boot the wall clock is often corrected during the outage.
+            away_seconds = round(asyncio.get_running_loop().time() - self._away_since)
+            self._log.info("registry back", registry=url, away_seconds=away_seconds)
+        elif not self._registered:
+            self._log.info("registered", registry=url)
+        self._registered = True
+        self._away_since = None
+        self._logged.clear()
+
+    def _log_failure(self, url: str, topic: str, **fields: Any) -> None:
+        logged = self._logged.setdefault(url, set())
+        if not logged or (topic != AWAY and topic not in logged):
+            self._log.warning("heartbeat not taken", registry=url, **fields)
+        logged.add(topic)
+
+    def _begin_outage(self) -> None:
+        if self._away_since is None:
             self._away_since = asyncio.get_running_loop().time()
-        if new_outage or (topic != "away" and topic not in self._logged):
-            self._log.warning("heartbeat not taken", kind=kind, reason=reason, **fields)
-        self._logged.add(topic)
-        self._metrics.up.labels(self.registry_status.url).set(0)
-        self._record(kind, reason, now)
-
-    def _record(self, state: str, reason: str | None, now: float) -> None:
-        self._metrics.heartbeats.labels(self.registry_status.url, state).inc()
-        self.registry_status.state = state
-        self.registry_status.reason = reason
-        self.registry_status.tried_at = now
+        self._metrics.up.labels(self._current.url).set(0)
         self._on_change()
+
+    def _fail(self, status: RegistryStatus, kind: str, reason: str, now: float) -> None:
+        if status.failing_since is None:
+            status.failing_since = now
+        self._record(status, kind, reason, now)
+
+    def _record(self, status: RegistryStatus, state: str, reason: str | None, now: float) -> None:
+        self._metrics.heartbeats.labels(status.url, state).inc()
+        status.state = state
+        status.reason = reason
+        status.tried_at = now

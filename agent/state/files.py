@@ -1,7 +1,26 @@
-"""Files in the agent's state directory: replaced atomically, readable by their owner alone."""
+"""Files in the agent's state directory: replaced atomically, readable by their owner alone.
+
+The text of each error names the file or directory.
+"""
 
 import os
 from pathlib import Path
+
+
+class StateError(Exception):
+    """The state cannot be used."""
+
+
+class StateInUse(StateError):
+    """Another agent uses this state directory."""
+
+
+class StateUnusable(StateError):
+    """The state directory cannot be created or written."""
+
+
+class IdentityError(StateError):
+    """The identity cannot be read or written."""
 
 
 def write_atomically(path: Path, content: bytes, *, durable: bool) -> None:
@@ -18,7 +37,7 @@ def write_atomically(path: Path, content: bytes, *, durable: bool) -> None:
             os.fsync(file.fileno())
     temporary.replace(path)
     if durable:
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
 
 
 def open_private(path: Path, flags: int) -> int:
@@ -34,7 +53,8 @@ def open_private(path: Path, flags: int) -> int:
     return descriptor
 
 
-def _sync_directory(path: Path) -> None:
+def sync_directory(path: Path) -> None:
+    """Sync the names of the files in a directory to the disk. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

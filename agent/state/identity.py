@@ -1,15 +1,22 @@
-"""The identity of this host (``agent.id``), which stays the same when the host is renamed."""
+"""The identity of this host (``agent.id``), and all that this agent ever had.
+
+The identity stays the same when the host is renamed. By those that it ever had the agent knows its
+containers and volumes; they are in a file of their own, since an agent of an earlier version would
+take `identity.json` for damaged if it had another field, and begin with a new identity.
+"""
 
 import hashlib
 import uuid
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from agent.state.errors import IdentityError
-from agent.state.files import write_atomically
+from agent.state.files import IdentityError, write_atomically
 
 IDENTITY_FILE = "identity.json"
+IDENTITIES_FILE = "identities.json"
 NODE_KEY_PREFIX = "rk1."
 
 
@@ -26,7 +33,8 @@ class Identity:
 
     An identity belongs to one machine, known by ``machine`` (the content of /etc/machine-id, None
     if there is none). State that was copied to another machine, as in a cloned disk image, gets a
-    new identity without names. A damaged file is renamed and replaced by a new identity.
+    new identity without names; ``former`` is the one that it had. A damaged file is renamed and
+    replaced by a new identity.
 
     Raises:
         IdentityError: the file cannot be read or written.
@@ -36,6 +44,7 @@ class Identity:
     def __init__(self, *, directory: Path, machine: str | None) -> None:
         self._file = directory / IDENTITY_FILE
         self._machine = None if machine is None else _machine_digest(machine)
+        self.former: str | None = None
         self._record = self._read() or self._new()
         self._bind_to_machine()
 
@@ -47,6 +56,10 @@ class Identity:
     def other_names(self, url: str, hostname: str) -> list[str]:
         """Return the names other than ``hostname`` under which the registry may know this host."""
         return [name for name in self._record.names.get(url, {}) if name != hostname]
+
+    def has_name(self, url: str, hostname: str) -> bool:
+        """Return whether the registry may know this host under this name."""
+        return hostname in self._record.names.get(url, {})
 
     def node_key(self, url: str, hostname: str) -> str | None:
         """Return the node key that was used for this name, None if it was another kind of key."""
@@ -89,7 +102,10 @@ class Identity:
             # Registries give the name to the new identity as soon as the old one is stale.
             self._file.replace(self._file.with_suffix(".damaged"))
             return None
-        return record if self._is_of_this_machine(record) else None
+        if self._is_of_this_machine(record):
+            return record
+        self.former = record.id
+        return None
 
     def _is_of_this_machine(self, record: _IdentityRecord) -> bool:
         return record.machine == self._machine or self._machine is None or record.machine is None
@@ -124,3 +140,104 @@ def machine_id(path: Path = Path("/etc/machine-id")) -> str | None:
 def _machine_digest(machine: str) -> str:
     # The machine id itself must be kept confidential: see machine-id(5).
     return hashlib.sha256(f"rollcall agent {machine}".encode()).hexdigest()
+
+
+class _IdentitiesRecord(msgspec.Struct, frozen=True):
+    """The content of the file: what the agent is or was called, and what it adopted."""
+
+    identities: tuple[str, ...]
+    adopted: tuple[str, ...] = ()
+    unlabelled_volumes: bool = False
+
+
+class Identities:
+    """All identities of one agent; ``current`` is written on what it makes (``agent.id``).
+
+    ``upgraded`` says whether there was a database before this file: an earlier version, which did
+    not write an identity on each volume, may have made volumes.
+
+    Raises:
+        IdentityError: the file cannot be read or written.
+
+    """
+
+    def __init__(self, *, directory: Path, current: str, upgraded: bool) -> None:
+        self.current = current
+        self._file = directory / IDENTITIES_FILE
+        self._record = self._open(upgraded=upgraded)
+        self.add(current)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The identities that this agent has or had."""
+        return frozenset(self._record.identities)
+
+    @property
+    def all(self) -> frozenset[str]:
+        """The identities that this agent has or had, and those that it adopted."""
+        return frozenset((*self._record.identities, *self._record.adopted))
+
+    @property
+    def owns_unlabelled_volumes(self) -> bool:
+        """Whether volumes of apps that carry no identity, and that nobody uses, are its own."""
+        return self._record.unlabelled_volumes
+
+    def add(self, identity: str) -> None:
+        """Write down an identity that this agent has or had; IdentityError."""
+        identities = dict.fromkeys((*self._record.identities, identity))
+        self._write(msgspec.structs.replace(self._record, identities=tuple(identities)))
+
+    def adopt(self, identities: Iterable[str], *, unlabelled_volumes: bool) -> None:
+        """Write down identities of others, and whether volumes without one are ours; IdentityError.
+
+        Nothing that was written before is forgotten.
+        """
+        record = self._record
+        self._write(
+            msgspec.structs.replace(
+                record,
+                adopted=tuple(dict.fromkeys((*record.adopted, *identities))),
+                unlabelled_volumes=record.unlabelled_volumes or unlabelled_volumes,
+            )
+        )
+
+    def _write(self, record: _IdentitiesRecord) -> None:
+        if record == self._record and self._file.exists():
+            return
+        try:
+            write_atomically(self._file, msgspec.json.encode(record), durable=True)
+        except OSError as error:
+            raise IdentityError(f"{self._file} cannot be written: {error.strerror}") from error
+        self._record = record
+
+    def refresh(self) -> None:
+        """Read the file again: `rollcall-agent adopt` may have added to it."""
+        with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
+            self._record = self._read()
+
+    def _read(self) -> _IdentitiesRecord:
+        return msgspec.json.decode(self._file.read_bytes(), type=_IdentitiesRecord)
+
+    def _open(self, *, upgraded: bool) -> _IdentitiesRecord:
+        try:
+            return self._read()
+        except FileNotFoundError:
+            return _IdentitiesRecord((), unlabelled_volumes=upgraded)
+        except OSError as error:
+            raise IdentityError(f"{self._file} cannot be read: {error.strerror}") from error
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            self._file.replace(self._file.with_suffix(".damaged"))
+            return _IdentitiesRecord(())
+
+
+def open_identities(identity: Identity, *, directory: Path, database: Path) -> Identities:
+    """Open the list of identities; call this before the database is made.
+
+    Raises:
+        IdentityError: the file cannot be read or written.
+
+    """
+    identities = Identities(directory=directory, current=identity.id, upgraded=database.exists())
+    if identity.former is not None:  # a copied machine's containers carry it
+        identities.add(identity.former)
+    return identities

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agent.state.errors import StateInUse, StateUnusable
+from agent.state.files import StateInUse, StateUnusable
 
 LOCK_FILE = "agent.lock"
 # C's struct flock. With zeros in all fields but the type it covers the whole file.

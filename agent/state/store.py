@@ -1,31 +1,61 @@
-"""The apps and the journal of operations, in SQLite."""
+"""The agent's database: the apps, the journal of operations, and the history, in SQLite."""
 
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from agent.engine.protocol import DiskFull
-from agent.model import App, JournalEntry
+from agent.engine.errors import DiskFull
+from agent.journal import JournalEntry
+from agent.model import App
+from agent.state.events import CREATE_EVENTS_TABLES, Event, events_of_app
+from agent.state.history import (
+    CREATE_PULLED_IMAGES_TABLE,
+    CREATE_PULLS_TABLE,
+    CREATE_REVISIONS_TABLE,
+    Pull,
+    Revision,
+    RevisionImage,
+    pull_begun_statement,
+    pull_ended_statements,
+    pull_renewed_statement,
+    read_revisions,
+    revision_statements,
+    unpulled_statement,
+)
 from agent.state.migrations import (
     CREATE_JOURNAL_TABLE,
     CREATE_KEPT_DATA_TABLE,
     CREATE_UNDONE_TABLE,
     migrate,
 )
+from agent.state.rows import (
+    AppTransaction,
+    StoredState,
+    app_statement,
+    entry_statement,
+    read_state,
+    undone_statements,
+)
+from agent.state.transactions import (
+    DISK_FULL_CODES,
+    Statement,
+    execute,
+    execute_with_reserve,
+    keep_reserve,
+)
 
 T = TypeVar("T")
-Statement: TypeAlias = tuple[str, tuple[object, ...]]
-ENTRY_DECODER: msgspec.json.Decoder[JournalEntry] = msgspec.json.Decoder(JournalEntry)
-VOLUMES_DECODER = msgspec.json.Decoder(dict[str, str])
+DISK_FULL = "the disk that holds the agent's database is full"
+EventListener: TypeAlias = Callable[[Sequence[Event]], None]
 APPLICATION_ID = 0x526F_4C41  # "RoLA"
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 8
 INSERT_FACTS = "INSERT INTO facts VALUES ('agent', lower(hex(randomblob(8)))), ('adopted', 'no');"
 SCHEMA = f"""
 BEGIN IMMEDIATE;
@@ -35,18 +65,15 @@ CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE reserve (room BLOB);
 {CREATE_UNDONE_TABLE};
 {CREATE_KEPT_DATA_TABLE};
+{CREATE_REVISIONS_TABLE};
+{CREATE_PULLED_IMAGES_TABLE};
+{CREATE_PULLS_TABLE};
+{";".join(CREATE_EVENTS_TABLES)};
 {INSERT_FACTS}
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 COMMIT;
 """
-# How many ids of undone operations are kept; a container that one of them made is an orphan.
-MAX_UNDONE = 1024
-# Pages are written once and freed, in the file and in its write-ahead log, so that a stop or a
-# delete can still be recorded when the disk is full.
-RESTART_WAL = "PRAGMA wal_checkpoint(RESTART)"
-RESERVE_BYTES = 256 * 1024
-DISK_FULL_CODES = {sqlite3.SQLITE_FULL}
 # These are errors of the disk; the content of the file may be good.
 DISK_ERROR_CODES = {
     sqlite3.SQLITE_FULL,
@@ -57,6 +84,10 @@ DISK_ERROR_CODES = {
 }
 
 
+def do_nothing() -> None:
+    """Do nothing after a write."""
+
+
 class StoreError(Exception):
     """The database cannot be read or written."""
 
@@ -65,32 +96,14 @@ class StoreUnusable(Exception):
     """The database cannot be used, and was left as it is. The text says what would help."""
 
 
-@dataclass(frozen=True)
-class StoredState:
-    """All that the database holds.
-
-    Attributes:
-        agent: The id of the agent, by which it knows its containers.
-        adopted: Containers of an earlier database, now lost, were looked for.
-        apps: All apps, by name.
-        entries: The journal: operations that have not ended.
-        undone: The ids of operations that were undone.
-        kept_data: The volumes, by path, that a deleted app has left, by the app's name.
-
-    """
-
-    agent: str
-    adopted: bool
-    apps: list[App]
-    entries: list[JournalEntry]
-    undone: list[str]
-    kept_data: dict[str, dict[str, str]]
-
-
 class Store:
-    """One database, opened by one agent at a time, with one connection in one thread.
+    """One database, with one connection in one thread.
 
-    When a method returns, its change is on the disk. ``folder`` holds the database.
+    When a method returns, its change is on the disk. ``folder`` holds the database. The lock on
+    that folder keeps other agents out; others may read the database, as a backup does.
+
+    The revision and the event that go with a change are written in the same transaction. Where the
+    disk has no room for the event, that is left out.
     """
 
     def __init__(self, path: Path) -> None:
@@ -98,6 +111,12 @@ class Store:
         self.folder = path.parent
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._connection: sqlite3.Connection | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._listeners: list[EventListener] = []
+
+    def subscribe(self, listener: EventListener) -> None:
+        """Call the listener with the events that are on the disk, in their order, each once."""
+        self._listeners.append(listener)
 
     async def open(self) -> StoredState:
         """Open the database; create it if there is none, migrate it if it is of an older version.
@@ -107,6 +126,7 @@ class Store:
                 be read and written.
 
         """
+        self._loop = asyncio.get_running_loop()
         return await self._in_thread(self._open)
 
     def _open(self) -> StoredState:
@@ -115,14 +135,14 @@ class Store:
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
             self._connection = sqlite3.connect(self._path, isolation_level=None, timeout=1)
             self._prepare(self._connection)
-            return self._read(self._connection)
+            return read_state(self._connection)
         except OSError as error:
             raise StoreUnusable(
                 f"{self._path}: cannot be opened: {error.strerror}; it must belong to the agent"
             ) from error
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
-                raise StoreUnusable(f"{self._path}: another agent has it open") from error
+                raise StoreUnusable(f"{self._path}: another program has locked it") from error
             # The low byte is the primary code.
             if error.sqlite_errorcode & 0xFF in DISK_ERROR_CODES:
                 raise StoreUnusable(f"{self._path}: cannot be used now: {error}") from error
@@ -137,7 +157,6 @@ class Store:
         )
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -155,88 +174,132 @@ class Store:
         connection.execute("COMMIT")
         if connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
             raise sqlite3.DatabaseError("its pages contradict each other")
-        self._reserve_space(connection)
+        keep_reserve(connection)
 
-    def _reserve_space(self, connection: sqlite3.Connection) -> None:
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-            connection.execute("INSERT INTO reserve VALUES (zeroblob(?))", (RESERVE_BYTES,))
-            connection.execute("DELETE FROM reserve")
-            connection.execute("COMMIT")
-            connection.execute(RESTART_WAL)
-        except sqlite3.OperationalError as error:
-            # The agent starts on a full disk, too.
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            if error.sqlite_errorcode not in DISK_FULL_CODES:
-                raise
-
-    def _read(self, connection: sqlite3.Connection) -> StoredState:
-        facts = dict(connection.execute("SELECT name, value FROM facts"))
-        apps = connection.execute("SELECT app FROM apps ORDER BY name")
-        entries = connection.execute("SELECT entry FROM journal ORDER BY app")
-        undone = connection.execute("SELECT change FROM undone ORDER BY rowid")
-        kept = connection.execute("SELECT app, volumes FROM kept_data")
-        try:
-            return StoredState(
-                agent=facts["agent"],
-                adopted=facts["adopted"] == "yes",
-                apps=[msgspec.json.decode(row[0], type=App) for row in apps],
-                entries=[ENTRY_DECODER.decode(row[0]) for row in entries],
-                undone=[row[0] for row in undone],
-                kept_data={row[0]: VOLUMES_DECODER.decode(row[1]) for row in kept},
-            )
-        except KeyError as error:
-            raise sqlite3.DatabaseError("a fact is missing in it") from error
-
-    async def begin(self, entry: JournalEntry, *, undone: str | None = None) -> None:
-        """Write an entry of the journal, in place of another of that app.
+    async def begin(
+        self, entry: JournalEntry, *, undone: str | None = None, event: Event | None = None
+    ) -> None:
+        """Write an entry of the journal, in place of another of that app, which ``event`` tells of.
 
         ``undone`` is the id of an operation whose containers are orphans from now on.
         """
-        await self._write([_entry_statement(entry), *_undone_statements(undone)])
+        await self._write([entry_statement(entry), *undone_statements(undone)], event)
 
-    async def finish(
-        self,
-        entry: JournalEntry,
-        app: App | None,
-        *,
-        undone: str | None = None,
-        kept_data: dict[str, str] | None = None,
+    async def write(
+        self, transaction: AppTransaction, *, then: Callable[[], None] = do_nothing
     ) -> None:
-        """Remove an entry, and write the app as it is now, or remove it; ``undone`` as in begin.
+        """Write an app and what goes with it.
 
-        ``kept_data`` are the volumes, by path, that the app leaves; None: as they are.
+        ``then`` is called on the event loop once that is on the disk, before the listeners, also
+        if the caller was cancelled.
         """
-        await self._write(
-            [
-                _app_statement(entry.app, app),
-                ("DELETE FROM journal WHERE app = ?", (entry.app,)),
-                *_undone_statements(undone),
-                *_kept_data_statements(entry.app, kept_data),
-            ]
-        )
+        await self._write(transaction.statements(), transaction.event, then=then)
 
-    async def put(self, app: App) -> None:
-        """Write an app."""
-        await self._write([_app_statement(app.name, app)])
+    async def record(self, events: Sequence[Event]) -> None:
+        """Write events without an app; they use no room that is reserved for changes."""
 
-    async def adopt(self, apps: list[App]) -> None:
-        """Write apps that were read from their containers. This is done once."""
-        rows = [_app_statement(app.name, app) for app in apps]
-        await self._write([*rows, ("UPDATE facts SET value = 'yes' WHERE name = 'adopted'", ())])
-
-    async def _write(self, statements: list[Statement]) -> None:
         def work() -> None:
-            connection = self._connection
-            if connection is None:
-                raise StoreError("the agent's database is closed")
+            connection = self._opened()
             try:
-                _execute_with_reserve(connection, statements)
+                if not keep_reserve(connection):
+                    raise DiskFull(DISK_FULL)
+                self._written(execute(connection, [], events), do_nothing)
             except sqlite3.Error as error:
                 raise _store_error(error) from error
 
         await self._in_thread(work)
+
+    async def events_of(self, app: str) -> list[Event]:
+        """Return the events of an app, the oldest first; StoreError."""
+        return await self._read(lambda connection: events_of_app(connection, app))
+
+    async def revisions(self, app: str) -> list[Revision]:
+        """Return the revisions of an app, the newest first; StoreError."""
+        return await self._read(lambda connection: read_revisions(connection, app))
+
+    async def adopt(self, apps: list[App], revisions: Collection[Revision] = ()) -> None:
+        """Write apps that were read from their containers. This is done once."""
+        rows = [app_statement(app.name, app) for app in apps]
+        for revision in revisions:
+            rows += revision_statements(revision)
+        await self._write([*rows, ("UPDATE facts SET value = 'yes' WHERE name = 'adopted'", ())])
+
+    async def put_image(self, image: RevisionImage) -> None:
+        """Write the image of a revision, unless that has another one."""
+        await self._write(revision_statements(image))
+
+    async def begin_pull(self, pull: Pull, *, then: Callable[[], None] = do_nothing) -> None:
+        """Write a pull before it is begun; ``then`` as in write."""
+        await self._write([pull_begun_statement(pull)], then=then)
+
+    async def renew_pull(self, pull: Pull) -> None:
+        """Write that the agent still waits for a pull."""
+        await self._write([pull_renewed_statement(pull)])
+
+    async def end_pull(
+        self,
+        pull: Pull,
+        image_id: str | None,
+        tags: Collection[str],
+        *,
+        then: Callable[[], None] = do_nothing,
+    ) -> None:
+        """Write the end of a pull, and the image that it brought; ``then`` as above.
+
+        ``tags`` are added to those that the image got by earlier pulls. ``image_id`` is None if it
+        brought none that the agent may remove.
+        """
+        await self._write(pull_ended_statements(pull, image_id, tags), then=then)
+
+    async def forget_pulled(
+        self, image_ids: Collection[str], *, then: Callable[[], None] = do_nothing
+    ) -> None:
+        """Forget images that are gone; ``then`` as above."""
+        await self._write([unpulled_statement(each) for each in image_ids], then=then)
+
+    async def _read(self, read: Callable[[sqlite3.Connection], T]) -> T:
+        def work() -> T:
+            try:
+                return read(self._opened())
+            except (sqlite3.Error, msgspec.MsgspecError) as error:
+                raise StoreError(f"the agent's database cannot be read: {error}") from error
+
+        return await self._in_thread(work)
+
+    async def _write(
+        self,
+        statements: list[Statement],
+        event: Event | None = None,
+        *,
+        then: Callable[[], None] = do_nothing,
+    ) -> None:
+        def work() -> None:
+            connection = self._opened()
+            events = [] if event is None else [event]
+            try:
+                self._written(execute_with_reserve(connection, statements, events), then)
+            except sqlite3.Error as error:
+                raise _store_error(error) from error
+            with suppress(sqlite3.Error):  # the change is written; the next one tries again
+                keep_reserve(connection)
+
+        await self._in_thread(work)
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise StoreError("the agent's database is closed")
+        return self._connection
+
+    def _written(self, events: Sequence[Event], then: Callable[[], None]) -> None:
+        """Call ``then`` and the listeners on the event loop, in the order of the writes."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._publish, events, then)
+
+    def _publish(self, events: Sequence[Event], then: Callable[[], None]) -> None:
+        then()
+        if events:
+            for listener in self._listeners:
+                listener(events)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         # A cancelled caller does not cancel the write: the next one relies on its end.
@@ -254,54 +317,7 @@ class Store:
         self._thread.shutdown()
 
 
-def _execute_with_reserve(connection: sqlite3.Connection, statements: list[Statement]) -> None:
-    try:
-        _execute(connection, statements)
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode not in DISK_FULL_CODES:
-            raise
-        connection.execute(RESTART_WAL)
-        _execute(connection, statements)
-
-
-def _execute(connection: sqlite3.Connection, statements: list[Statement]) -> None:
-    try:
-        connection.execute("BEGIN IMMEDIATE")
-        for statement, values in statements:
-            connection.execute(statement, values)
-        connection.execute("COMMIT")
-    except sqlite3.Error:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
-def _entry_statement(entry: JournalEntry) -> Statement:
-    return "REPLACE INTO journal VALUES (?, ?)", (entry.app, msgspec.json.encode(entry))
-
-
-def _app_statement(name: str, app: App | None) -> Statement:
-    if app is None:
-        return "DELETE FROM apps WHERE name = ?", (name,)
-    return "REPLACE INTO apps VALUES (?, ?)", (name, msgspec.json.encode(app))
-
-
-def _kept_data_statements(app: str, volumes: dict[str, str] | None) -> list[Statement]:
-    if volumes is None:
-        return []
-    if not volumes:
-        return [("DELETE FROM kept_data WHERE app = ?", (app,))]
-    return [("REPLACE INTO kept_data VALUES (?, ?)", (app, msgspec.json.encode(volumes)))]
-
-
-def _undone_statements(operation: str | None) -> list[Statement]:
-    if operation is None:
-        return []
-    oldest = "DELETE FROM undone WHERE rowid <= (SELECT max(rowid) FROM undone) - ?"
-    return [("INSERT OR IGNORE INTO undone VALUES (?)", (operation,)), (oldest, (MAX_UNDONE,))]
-
-
 def _store_error(error: sqlite3.Error) -> Exception:
     if error.sqlite_errorcode in DISK_FULL_CODES:
-        return DiskFull("the disk that holds the agent's database is full")
+        return DiskFull(DISK_FULL)
     return StoreError(f"the agent's database cannot be written: {error}")

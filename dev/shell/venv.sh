@@ -1,6 +1,7 @@
 #!/bin/sh
 # Make .venv and install the given locks into it, then this project.
-# All that is downloaded has its hash in a lock: the build of the project downloads nothing.
+# All that is downloaded has its hash in a lock: builds download nothing. So the first lock has to be
+# the one of what builds the project, and what others have as source alone.
 set -eu
 
 fail() {
@@ -19,11 +20,8 @@ if [ ! -x .venv/bin/pip ]; then
 fi
 
 echo "rollcall: installing the locked dependencies into .venv"
-locks=
-for lock in "$@"; do
-    locks="$locks -r $lock"
-done
 pip=".venv/bin/python -m pip --quiet --quiet --disable-pip-version-check --no-input install"
-# shellcheck disable=SC2086 # words, made above
-$pip --require-hashes $locks
+for lock in "$@"; do
+    $pip --require-hashes --no-build-isolation -r "$lock"
+done
 $pip --no-deps --no-build-isolation --no-index --editable .

@@ -197,7 +197,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._content.feed_eof()  # or aiohttp would wait for the rest of it
 
     def _end_request(self) -> None:
-        """Note that all of a request has arrived: what follows is another."""
+        """Record that all of a request has arrived: what follows is another."""
         self._body = None
         self._kept_body_bytes = 0
         self.hold(0)
@@ -214,7 +214,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._transport.write_eof()
 
     def hold(self, size: int) -> None:
-        """Note how many bytes of unanswered requests the connection holds; 0 ends what it began."""
+        """Record how many bytes of unanswered requests it holds; 0 ends what it began."""
         if size != self._held_bytes:
             self._held_bytes = size
             self._responders.unfinished.hold(self, size)
@@ -225,20 +225,20 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._handler.eof_received()
 
     def key_shown(self) -> None:
-        """Note that a request has a valid key."""
+        """Record that a request has a valid key."""
         if not self.has_shown_key:
             self.has_shown_key = True
             self._limiter.changed(self)
 
     def request_begun(self, content: StreamReader) -> None:
-        """Note that aiohttp has a request's head; its body is to arrive there."""
+        """Record that aiohttp has a request's head; its body is to arrive there."""
         self._deadlines.head_arrived()
         self._content, self._has_begun = content, True
         if self._body is not None:
             self._pass_on(self._loop.time())
 
     def request_ended(self) -> bool:
-        """Note that a request has its answer, which is to be sent next.
+        """Record that a request has its answer, which is to be sent next.
 
         Returns whether another request may follow.
         """
@@ -252,7 +252,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         return not self._is_refused
 
     def answer_is_last(self) -> None:
-        """Note that aiohttp closes the connection behind this answer: no request may follow."""
+        """Record that aiohttp closes the connection behind this answer: no request may follow."""
         self._is_last = True
 
     def _go_on(self) -> None:
@@ -268,16 +268,16 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._deadlines.expect_head(now, "no_request")
 
     def answered_at_once(self) -> None:
-        """Note that the lane has answered a request."""
+        """Record that the lane has answered a request."""
         self._limiter.used(self)
 
     def first_answered(self) -> None:
-        """Note that the lane has taken its first request, which had a valid key."""
+        """Record that the lane has taken its first request, which had a valid key."""
         self._deadlines.head_arrived()
         self.key_shown()
 
     def waiting_changed(self) -> None:
-        """Note that a request in the lane has begun or ceased to wait."""
+        """Record that a request in the lane has begun or ceased to wait."""
         self._limiter.changed(self)
 
     def finish(self) -> None:

@@ -123,14 +123,14 @@ class ConnectionLimiter:
         self._end(connection)
 
     def used(self, connection: Connection) -> None:
-        """Note that a request was answered."""
+        """Record that a request was answered."""
         if connection in self._known:
             self._known.move_to_end(connection)
         else:
             self.changed(connection)
 
     def changed(self, connection: Connection) -> None:
-        """Note that a connection may have become busy or idle, or has shown a valid key."""
+        """Record that a connection may have become busy or idle, or has shown a valid key."""
         if connection not in self._open:
             return
         self._strangers.pop(connection, None)
@@ -215,7 +215,7 @@ class UnfinishedRequests:
         self._held: OrderedDict[Holder, int] = OrderedDict()  # the oldest first
 
     def hold(self, connection: Holder, size: int) -> None:
-        """Note how many bytes a connection holds now. 0 ends what it began."""
+        """Record how many bytes a connection holds now. 0 ends what it began."""
         before = self._held.pop(connection, 0) if not size else self._held.get(connection, 0)
         self._total += size - before
         if size:

@@ -1,6 +1,7 @@
 """The listener: a socket, and the connections that it accepts."""
 
 import asyncio
+import errno
 import os
 import socket
 import ssl
@@ -35,7 +36,7 @@ class ListenError(Exception):
 
 
 class Listener:
-    """A listening socket; each connection that it accepts gets an HttpConnection."""
+    """Listening sockets; each connection that they accept gets an HttpConnection."""
 
     def __init__(
         self,
@@ -51,34 +52,41 @@ class Listener:
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._handshakes = HandshakeScheduler(limiter, loop=self._loop)
+        self._servers: list[asyncio.Server] = []
 
-    async def start(self, address: tuple[str, int]) -> tuple[str, int]:
+    async def start(self, address: tuple[str, int], *, shared: bool = False) -> tuple[str, int]:
         """Listen; return the address, with the port that was chosen if it was 0.
+
+        Other processes of the same user may listen on a ``shared`` address, too, if all of them
+        share it: the system gives each new connection to one of them, whichever it is.
 
         Raises:
             ListenError: the address is in use, or not one of this machine.
 
         """
         try:
-            self._server = await self._listen(address)
+            server = await self._listen(address, shared=shared)
         except OSError as error:
-            raise ListenError(
-                f"cannot listen on {address[0]}:{address[1]}: {os.strerror(error.errno or 0)}"
-            ) from error
-        for listening in self._server.sockets:
+            reason = os.strerror(error.errno or 0)
+            if shared and error.errno == errno.EADDRINUSE:
+                reason += ", by a process that does not share it, or by another user's"
+            raise ListenError(f"cannot listen on {address[0]}:{address[1]}: {reason}") from error
+        self._servers.append(server)
+        for listening in server.sockets:
             with socket.fromfd(listening.fileno(), listening.family, listening.type) as same:
                 same.listen(BACKLOG)
-        host, port = self._server.sockets[0].getsockname()[:2]
+        host, port = server.sockets[0].getsockname()[:2]
         self._log.info("listening", host=host, port=port, tls=self._tls is not None)
         return host, port
 
     def close(self) -> None:
         """Stop listening, and abort the handshakes that are not done."""
-        self._server.close()
+        for server in self._servers:
+            server.close()
         self._handshakes.close()
 
-    async def _listen(self, address: tuple[str, int]) -> asyncio.Server:
-        listen = partial(self._loop.create_server, backlog=ACCEPTED_AT_ONCE)
+    async def _listen(self, address: tuple[str, int], *, shared: bool) -> asyncio.Server:
+        listen = partial(self._loop.create_server, backlog=ACCEPTED_AT_ONCE, reuse_port=shared)
         if self._tls is None:
             return await listen(self._connection, *address)
         missing = missing_names(self._tls.ssl_protocol)
@@ -102,10 +110,9 @@ class Listener:
 
 
 @asynccontextmanager
-async def listening(
+async def serving(
     app: web.Application,
     *,
-    address: tuple[str, int],
     tls: ServerTls | None,
     metrics: RequestMetrics,
     max_connections: int,
@@ -113,15 +120,11 @@ async def listening(
     log: FilteringBoundLogger,
     lane: Endpoint | None = None,
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
-) -> AsyncIterator[tuple[str, int]]:
-    """Listen while the context is open; return the address, with the port that was chosen if 0.
+) -> AsyncIterator[Listener]:
+    """Serve while the context is open, wherever the listener that it returns is started.
 
     ``lane`` is the route whose plain requests are answered before aiohttp. When the context ends,
     no more connections are accepted, and requests that have begun have ``drain_seconds`` to end.
-
-    Raises:
-        ListenError: the address is in use, or not one of this machine.
-
     """
     capacity = raise_open_file_limit(max_connections, log)
     limiter = ConnectionLimiter(
@@ -136,14 +139,13 @@ async def listening(
         stack.push_async_callback(server.stop, drain_seconds)
         responders = Responders(
             make_handler=server.handler,
-            lane=Lane(lane, middleware=app[MIDDLEWARE], max_heads=capacity) if lane else None,
+            lane=Lane(lane, middleware=app[MIDDLEWARE], max_headers=capacity) if lane else None,
         )
         listener = Listener(limiter=limiter, responders=responders, tls=tls, log=log)
-        bound = await listener.start(address)
         stack.callback(listener.close)
         if tls is not None:
             stack.push_async_callback(_cancel, asyncio.create_task(tls.keep_renewing(log)))
-        yield bound
+        yield listener
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

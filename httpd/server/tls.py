@@ -3,13 +3,14 @@
 import asyncio
 import ssl
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
-from config.load import ConfigError, raise_mistakes
-from config.server import TlsSettings
+from config.load import ConfigError, Loaded, raise_mistakes
+from config.server import TlsFileNames, TlsSettings
 from httpd.server.tls_protocol import SSLProtocol
 
 RENEWAL_CHECK_SECONDS = 10.0
@@ -130,6 +131,28 @@ def _unreadable(name: str, path: Path) -> str | None:
     return None
 
 
+def check_tls_files(
+    tls: TlsSettings | TlsFileNames, *, file: Path, find: Callable[[str], Path]
+) -> None:
+    """Raise a ConfigError that names each file which cannot be read."""
+    named = {"certificate": tls.certificate, "key": tls.key, "client_ca": tls.client_ca}
+    raise_mistakes(
+        f"{file}: {fault}"
+        for setting, name in named.items()
+        if name and (fault := _unreadable(setting, find(name)))
+    )
+
+
+def tls_checks(
+    loaded: Loaded[Any], *, file: Path, find: Callable[[str], Path]
+) -> list[Callable[[], object]]:
+    """Return what checks the sound file names of a section `tls` that has mistakes."""
+    return [
+        partial(check_tls_files, names, file=file, find=find)
+        for _, names in loaded.sound_parts("tls", TlsFileNames)
+    ]
+
+
 def server_tls(
     tls: TlsSettings | None, *, file: Path, find: Callable[[str], Path]
 ) -> ServerTls | None:
@@ -141,13 +164,8 @@ def server_tls(
     """
     if tls is None:
         return None
+    check_tls_files(tls, file=file, find=find)
     client_ca = find(tls.client_ca) if tls.client_ca else None
-    named = {"certificate": find(tls.certificate), "key": find(tls.key), "client_ca": client_ca}
-    raise_mistakes(
-        f"{file}: {fault}"
-        for name, path in named.items()
-        if path is not None and (fault := _unreadable(name, path))
-    )
     try:
         return ServerTls(TlsFiles(find(tls.certificate), find(tls.key), client_ca))
     except TlsError as error:

@@ -35,8 +35,13 @@ def permits(caller: Caller, request: web.Request) -> bool:
 
 
 def may_report(caller: Caller, hostname: str) -> bool:
-    """Return whether a key may POST a host, whatever certificate the client shows."""
-    return _allows(caller, "POST", hostname)
+    """Return whether a key may POST a host, whatever certificate the client shows.
+
+    The hostname is normalised already.
+    """
+    if "write" in caller.allow:
+        return True
+    return "register" in caller.allow and _matches_hostname(hostname, caller.nodes)
 
 
 def _allows(caller: Caller, method: str, hostname: str | None) -> bool:
@@ -69,6 +74,12 @@ def _matches(text: str, patterns: tuple[str, ...]) -> bool:
         hostname = normalise_hostname(text)
     except HostnameInvalid:
         return False
+    return _matches_hostname(hostname, patterns)
+
+
+def _matches_hostname(hostname: str, patterns: tuple[str, ...]) -> bool:
+    if hostname in patterns or "*" in patterns:  # so it is of most keys
+        return True
     return any(fnmatchcase(hostname, pattern.lower()) for pattern in patterns)
 
 

@@ -18,7 +18,8 @@ from registry.message import (
     has_unique_keys,
     normalise_hostname,
 )
-from registry.nodes.nodes import MAX_BYTES_AT_ONCE, Nodes
+from registry.nodes.acceptance.large_heartbeats import MAX_BYTES_AT_ONCE
+from registry.nodes.nodes import Nodes
 
 REFUSALS: tuple[type[Exception], ...] = (BadInput, *STATUS_BY_ERROR)
 
@@ -35,10 +36,12 @@ class HeartbeatEndpoint:
 
     def accept(self, name: str, caller: Caller) -> Respond | None:
         """Return what takes this host's heartbeats; None where the key may not report it."""
-        try:
-            hostname = normalise_hostname(name)
-        except HostnameInvalid:
-            return None
+        hostname = self._nodes.known_hostname(name)
+        if hostname is None:
+            try:
+                hostname = normalise_hostname(name)
+            except HostnameInvalid:
+                return None
         return partial(self._report, hostname, caller) if may_report(caller, hostname) else None
 
     def _report(self, hostname: str, caller: Caller, peer: Peer, body: bytes) -> Reply | None:

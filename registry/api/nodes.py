@@ -15,7 +15,6 @@ from httpd.bodies import (
     query,
     request_body,
 )
-from registry.answers.readers import Expected
 from registry.api.queries import (
     FILTERS,
     PAGE,
@@ -28,10 +27,12 @@ from registry.api.queries import (
 from registry.api.representation import Answers
 from registry.api.watch import Watch
 from registry.message import MAX_BODY_BYTES, Heartbeat, has_unique_keys, normalise_hostname
-from registry.nodes.events import Source
-from registry.nodes.listing import Listing
-from registry.nodes.nodes import MAX_BYTES_AT_ONCE, Nodes
+from registry.nodes.acceptance.large_heartbeats import MAX_BYTES_AT_ONCE, LargeHeartbeats
+from registry.nodes.directory.events import Source
+from registry.nodes.directory.listing import Listing
+from registry.nodes.nodes import Nodes
 from registry.nodes.queries import NodeQueries
+from registry.responses.readers import Expected
 
 BODY_LIMITS = BodyLimits({("POST", "/nodes/{hostname}"): MAX_BODY_BYTES})
 
@@ -40,13 +41,20 @@ class NodesApi:
     """The handlers of /nodes and /nodes/{hostname}."""
 
     def __init__(
-        self, *, nodes: Nodes, queries: NodeQueries, answers: Answers, watch: Watch
+        self,
+        *,
+        nodes: Nodes,
+        large: LargeHeartbeats,
+        queries: NodeQueries,
+        answers: Answers,
+        watch: Watch,
     ) -> None:
         self._nodes = nodes
         self._queries = queries
         self._answers = answers
         self._watch = watch
         self._heartbeats = msgspec.json.Decoder(Heartbeat)
+        self._large = large
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes."""
@@ -83,7 +91,8 @@ class NodesApi:
     async def report(self, request: web.Request) -> web.StreamResponse:
         """Accept a heartbeat; answer 200 with an array of the node once it is durable.
 
-        409 if a fresh host with another identity has the name, 503 if the store takes nothing.
+        409 if a fresh host with another identity has the name, 429 if it changes too often, 503
+        if the store takes nothing.
         """
         query(request, ())
         hostname, source = _hostname(request), _source(request)
@@ -92,11 +101,12 @@ class NodesApi:
         unchanged = self._nodes.accept_unchanged(hostname, body, source)
         if unchanged is not None:
             return await self._answers.confirm(request, unchanged)
-        heartbeat = await self._decoded(body)
         operator = "write" in caller(request).allow
-        response = await self._nodes.accept_durably(
-            hostname, heartbeat, body, source, operator=operator
-        )
+        with self._large.room_for(hostname, body):
+            heartbeat = await self._decoded(body)
+            response = await self._nodes.accept_durably(
+                hostname, heartbeat, body, source, operator=operator
+            )
         return await self._answers.confirm(request, response)
 
     async def _decoded(self, body: bytes) -> Heartbeat:

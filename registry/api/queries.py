@@ -6,8 +6,8 @@ from multidict import MultiMapping
 
 from httpd.errors import BadInput
 from registry.message import normalise_hostname
-from registry.nodes.filters import Filters
-from registry.nodes.listing import Selection
+from registry.nodes.directory.filters import Filters
+from registry.nodes.directory.listing import Selection
 
 FILTERS = ("label", "prefix", "kv", "max_age")
 PAGE = ("limit", "after")

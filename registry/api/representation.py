@@ -8,10 +8,10 @@ from aiohttp import web
 
 from httpd.bodies import JSON_HEADERS, SERVER
 from httpd.server.write_buffers import bounded_buffers
-from registry.answers.compression import COMPRESSORS, CompressedBody, Compression
-from registry.answers.encoding import PIECE_BYTES, LargeBody, WholeBody
-from registry.answers.readers import NOTHING, Expected, Reader, Readers
-from registry.answers.time_slices import TimeSlices
+from registry.responses.compression import COMPRESSORS, CompressedResponse, Compression
+from registry.responses.encoding import PIECE_BYTES, LargeBody, WholeBody
+from registry.responses.readers import NOTHING, Expected, Reader, Readers
+from registry.responses.time_slices import TimeSlices
 
 # Larger bodies are sent in pieces, as fast as the client reads.
 MAX_UNSTREAMED_BYTES = 2 * PIECE_BYTES
@@ -70,7 +70,7 @@ class Answers:
 
     async def _compressed(
         self, reader: Reader, body: LargeBody, coding: str
-    ) -> CompressedBody | None:
+    ) -> CompressedResponse | None:
         """Return a body in a coding, or None if there is no memory for that."""
         compressed = self._compression.compressed(body, coding)
         self._readers.attach(reader, body, compressed)

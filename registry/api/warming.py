@@ -1,4 +1,4 @@
-"""What a client is told while the registry warms up."""
+"""What responses say while the registry warms up."""
 
 from http import HTTPStatus
 

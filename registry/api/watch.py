@@ -1,47 +1,45 @@
 """GET /nodes?watch=true: the nodes, and then their changes, as server-sent events."""
 
-import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 from aiohttp import web
 
-from httpd.bodies import SERVER
-from httpd.middleware import MIDDLEWARE
-from httpd.server.write_buffers import bounded_buffers
-from registry.answers.encoding import PIECE_BYTES, in_pieces
-from registry.answers.time_slices import TimeSlices
-from registry.answers.wakeups import Wakeups
+from httpd.streams.events import EventStreams, StreamBroken
 from registry.errors import NotLoaded, StoreUnavailable, TooManyReaders
-from registry.nodes.directory import Directory, Entry
-from registry.nodes.filters import Filters
+from registry.nodes.directory.directory import Directory, Entry
+from registry.nodes.directory.filters import Filters
 from registry.nodes.history import MAX_BYTES_AT_ONCE, ChangeHistory, EventKind, PastChange, Position
 from registry.nodes.queries import NodeQueries
+from registry.responses.encoding import in_pieces
+from registry.responses.time_slices import TimeSlices
 
-COMMENT_SECONDS = 15.0
-CHANGES_PER_PIECE = 100
-MAX_WATCHERS = 2000
-MAX_SHARED_PIECES = 32
-HEADERS = {
-    "Content-Type": "text/event-stream",
-    "Cache-Control": "no-store",
-    "X-Accel-Buffering": "no",  # a proxy is to pass on each event at once
-    "Server": SERVER,
-}
+CHANGES_AT_ONCE = 400
+MAX_ROUNDS = 8
+CHANGES_TO_BEGIN_TOGETHER = 1000
+MAX_SCANNED_BYTES = 128 * 1024
+MAX_WATCHERS = 1200
+MAX_SHARED_RUNS = 128
+# A slow client keeps a run in memory, even if no other gets the same.
+MAX_SHARED_RUN_BYTES = 4 * MAX_BYTES_AT_ONCE
 Parts = list[bytes]
 
 
-class WatcherTooSlow(Exception):
-    """The changes that come next for a client are no longer kept."""
+class Run(NamedTuple):
+    """The next events for a client, in pieces (None if there are none), and the position after."""
+
+    pieces: Iterable[bytes] | None
+    end: Position
 
 
 class Watch:
     """Sends each client the nodes and their changes, as far as it takes them.
 
     A client that sends the id of its last event gets what has changed since. If that is no longer
-    known, or it sends none, it gets `reset` and then all nodes.
+    known, or it sends none, it gets `reset` and then all nodes. Clients that are at the same
+    position share what comes next.
     """
 
     def __init__(
@@ -50,19 +48,18 @@ class Watch:
         queries: NodeQueries,
         directory: Directory,
         history: ChangeHistory,
-        wakeups: Wakeups,
+        streams: EventStreams,
         slices: TimeSlices,
     ) -> None:
         self._queries = queries
         self._directory = directory
         self._history = history
-        self._wakeups = wakeups
+        self._streams = streams
         self._slices = slices
-        self._watchers = 0
-        self._shared: OrderedDict[tuple[int, int, Filters], Parts] = OrderedDict()
+        self._shared: OrderedDict[tuple[Position, Filters], Run] = OrderedDict()
 
     def __len__(self) -> int:
-        return self._watchers
+        return len(self._streams)
 
     async def respond(self, request: web.Request, filters: Filters) -> web.StreamResponse:
         """Answer 200 with events until the client leaves, the keys are reloaded or reads fail.
@@ -70,71 +67,87 @@ class Watch:
         Raises StoreUnavailable, NotLoaded, TooManyReaders.
         """
         await self._queries.require_readable()
-        if self._watchers >= MAX_WATCHERS:
+        if len(self._streams) >= MAX_WATCHERS:
             raise TooManyReaders(f"{MAX_WATCHERS} clients watch at present; ask again")
-        response = web.StreamResponse(headers=HEADERS)
-        self._watchers += 1
-        try:
-            with bounded_buffers(request, high=PIECE_BYTES):
-                await response.prepare(request)
-                if request.method != "HEAD":
-                    await self._send(request, response, filters)
-                await response.write_eof()
-        except (WatcherTooSlow, NotLoaded, StoreUnavailable):
-            if not response.prepared:
-                raise
-            if request.transport is not None:
-                request.transport.abort()
-        finally:
-            self._watchers -= 1
-        return response
+        return await self._streams.respond(request, WatchCursor(self, filters))
 
-    async def _send(
-        self, request: web.Request, response: web.StreamResponse, filters: Filters
-    ) -> None:
-        keyring = request.app[MIDDLEWARE].keyring
-        version = keyring.version
-        position = self._history.position_of(request.headers.get("Last-Event-ID", ""))
-        if position is None:
-            position = Position(self._history.last, "")
-            await response.write(b"".join(self._event("reset", [b"{}"], position)))
-        silent_since = time.monotonic()
-        while keyring.version == version and not self._wakeups.is_closed:
-            self._queries.require_available()
-            async with self._slices.turn():
-                parts, position = self._following(position, filters)
-            for piece in in_pieces(parts):
-                await response.write(piece)
-            silent_seconds = time.monotonic() - silent_since
-            if parts or silent_seconds >= COMMENT_SECONDS:
-                if not parts:  # the id is that of now, though no event of it was for this client
-                    await response.write(b": \nid: %b\n\n" % self._id(position))
-                silent_since = time.monotonic()
-            elif self._is_up_to_date(position):
-                await self._wakeups.wait(COMMENT_SECONDS - silent_seconds)
+    def position_of(self, event_id: str) -> Position | None:
+        """Return the position of an id; None if a watch cannot resume there."""
+        return self._history.position_of(event_id)
 
-    def _is_up_to_date(self, position: Position) -> bool:
+    def id_of(self, position: Position) -> bytes:
+        """Return the id of a position."""
+        return self._history.id_of(position).encode()
+
+    def reset(self) -> tuple[bytes, Position]:
+        """Return the event with which a watch of all nodes begins, and its position."""
+        position = self._beginning()
+        return b"".join(self._event("reset", [b"{}"], position)), position
+
+    def is_last(self, position: Position) -> bool:
+        """Return whether nothing has changed since a position."""
         return position == Position(self._history.last)
 
-    def _following(self, position: Position, filters: Filters) -> tuple[Parts, Position]:
-        """Return the next events, and the position after them; raises WatcherTooSlow.
+    def is_kept(self, number: int) -> bool:
+        """Return whether all changes after a number are kept."""
+        return number >= self._history.first
+
+    async def following(self, position: Position, filters: Filters) -> Run:
+        """Return the next events; raises StreamBroken."""
+        try:
+            self._queries.require_available()
+        except (NotLoaded, StoreUnavailable) as error:
+            raise StreamBroken from error
+        async with self._slices.turn():
+            return self._following(position, filters)
+
+    def _beginning(self) -> Position:
+        """Return a position before all nodes, the same for clients that begin soon after."""
+        number = self._history.last // CHANGES_TO_BEGIN_TOGETHER * CHANGES_TO_BEGIN_TOGETHER
+        return Position(max(number, self._history.first), "")
+
+    def _following(self, position: Position, filters: Filters) -> Run:
+        """Return the next events, which clients share; raises StreamBroken."""
+        key = position, filters
+        if key in self._shared:
+            self._shared.move_to_end(key)
+            return self._shared[key]
+        parts, end = self._next(position, filters)
+        if end == position:
+            return Run(None, position)
+        if sum(map(len, parts)) > MAX_SHARED_RUN_BYTES:
+            return Run(in_pieces(parts), end)
+        # To join the parts for each client would take longer than to send them.
+        run = self._shared[key] = Run(list(in_pieces(parts)) or None, end)
+        if len(self._shared) > MAX_SHARED_RUNS:
+            self._shared.popitem(last=False)
+        return run
+
+    def _next(self, position: Position, filters: Filters) -> tuple[Parts, Position]:
+        """Return the next events, and the position after them; raises StreamBroken.
 
         While the nodes are being listed, changes of those that were listed already come first.
         """
-        changes = self._history.after(position.number, CHANGES_PER_PIECE)
+        parts, end = self._changed(position, filters)
+        if position.listed is None:
+            return parts, end
+        for _ in range(MAX_ROUNDS):  # or a fleet that changes fast enough would never be listed
+            if end.number == self._history.last or sum(map(len, parts)) > MAX_BYTES_AT_ONCE:
+                break
+            more, end = self._changed(end, filters)
+            parts += more
+        if end.number < self._history.last:
+            return parts, end
+        listed, end = self._listed(end, position.listed, filters)
+        return parts + listed, end
+
+    def _changed(self, position: Position, filters: Filters) -> tuple[Parts, Position]:
+        """Return the events of the next changes, and the position after; raises StreamBroken."""
+        changes = self._history.after(position.number, CHANGES_AT_ONCE)
         if changes is None:
-            raise WatcherTooSlow
-        if not changes:
-            return self._listed(position, filters)
+            raise StreamBroken
         end = position._replace(number=position.number + len(changes))
-        if position.listed is not None:
-            return list(self._events(changes, position, filters)), end
-        key = position.number, end.number, filters
-        if key not in self._shared:
-            self._shared[key] = list(self._events(changes, position, filters))
-            if len(self._shared) > MAX_SHARED_PIECES:
-                self._shared.popitem(last=False)
-        return self._shared[key], end
+        return list(self._events(changes, position, filters)), end
 
     def _events(
         self, changes: Iterable[PastChange], position: Position, filters: Filters
@@ -149,20 +162,19 @@ class Watch:
                 data = _node(change.head, change.last_update) if kind == "node" else _name(change)
                 yield from self._event(kind, data, position._replace(number=number))
 
-    def _listed(self, position: Position, filters: Filters) -> tuple[Parts, Position]:
+    def _listed(self, position: Position, listed: str, filters: Filters) -> tuple[Parts, Position]:
         """Return the events of the next nodes of the list, and the position after them."""
-        if position.listed is None:
-            return [], position
         parts: Parts = []
         matches = filters.matcher()
-        scanned = 0
+        scanned = size = 0
         following = Position(position.number)
-        for entry in self._unlisted(position.listed, again=position.again):
+        for entry in self._unlisted(listed, again=position.again):
             following = Position(position.number, entry.hostname)
             if matches(entry.head, entry.labels_start()):
                 parts += self._node_events(entry, following)
+                size += len(entry.head)
             scanned += len(entry.head)
-            if scanned > MAX_BYTES_AT_ONCE:
+            if scanned > MAX_SCANNED_BYTES or size > MAX_BYTES_AT_ONCE:
                 break
         return parts, following
 
@@ -174,17 +186,59 @@ class Watch:
     def _node_events(self, entry: Entry, position: Position) -> Parts:
         """Return the events that describe a node; the last one has the id of the position."""
         node = _node(entry.head, entry.last_update)
-        if not self._directory.is_stale(entry):
+        if not entry.is_stale:
             return self._event("node", node, position)
         first = self._event("node", node, position._replace(again=True))
         return first + self._event("stale", _name(entry), position)
 
     def _event(self, kind: EventKind | Literal["reset"], data: Parts, position: Position) -> Parts:
         """Return an event in parts, of which a large one is shared with the directory."""
-        return [b"id: %b\nevent: %b\ndata: " % (self._id(position), kind.encode()), *data, b"\n\n"]
+        return [
+            b"id: %b\nevent: %b\ndata: " % (self.id_of(position), kind.encode()),
+            *data,
+            b"\n\n",
+        ]
 
-    def _id(self, position: Position) -> bytes:
-        return self._history.id_of(position).encode()
+
+class WatchCursor:
+    """The position of one client; it has taken all changes up to a number."""
+
+    def __init__(self, watch: Watch, filters: Filters) -> None:
+        self._watch = watch
+        self._filters = filters
+        _, self._position = watch.reset()
+        self._taken = self._position.number
+
+    @property
+    def id(self) -> bytes:
+        """The id of the position."""
+        return self._watch.id_of(self._position)
+
+    def begin(self, last_id: str) -> bytes:
+        """Go to the position of an id, or else to a `reset`, which is returned."""
+        position = self._watch.position_of(last_id)
+        first = b""
+        if position is None:
+            first, position = self._watch.reset()
+        self._position, self._taken = position, position.number
+        return first
+
+    async def advance(self) -> Iterable[bytes] | None:
+        """Return the next events in pieces, None if there are none; raises StreamBroken."""
+        pieces, self._position = await self._watch.following(self._position, self._filters)
+        return pieces
+
+    def taken(self) -> None:
+        """Record that the client has taken the events up to the position."""
+        self._taken = self._position.number
+
+    def is_at_end(self) -> bool:
+        """Return whether nothing has changed since."""
+        return self._watch.is_last(self._position)
+
+    def is_kept(self) -> bool:
+        """Return whether all changes that the client has not taken are kept."""
+        return self._watch.is_kept(self._taken)
 
 
 def _node(head: bytes, last_update: int) -> Parts:

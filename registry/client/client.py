@@ -1,5 +1,6 @@
 """The client of a registry's API."""
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -20,6 +21,7 @@ from registry.client.errors import (
     HostnameTaken,
     NotFound,
     NotPermitted,
+    OverLimit,
     Redirected,
     RegistryError,
     Rejected,
@@ -45,6 +47,7 @@ __all__ = [
     "Node",
     "NotFound",
     "NotPermitted",
+    "OverLimit",
     "Redirected",
     "RegistryClient",
     "RegistryError",
@@ -96,12 +99,7 @@ class RegistryClient:
 
     async def __aenter__(self) -> Self:
         """Open; connections are made when they are needed."""
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=1, keepalive_timeout=KEEPALIVE_SECONDS),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"User-Agent": self._user_agent},
-            timeout=aiohttp.ClientTimeout(total=self._timeout_seconds),
-        )
+        self._session = self._new_session()
         return self
 
     async def __aexit__(
@@ -113,6 +111,14 @@ class RegistryClient:
         """Close the connection."""
         if self._session is not None:
             await self._session.close()
+
+    async def disconnect(self) -> None:
+        """Close the kept connection, if there is one; the next request makes another."""
+        if not self._connected or self._session is None:
+            return
+        self._connected = False
+        session, self._session = self._session, self._new_session()
+        await session.close()
 
     async def report(self, hostname: str, heartbeat: Heartbeat) -> Node:
         """Send a heartbeat; return the node as the registry has it from now on."""
@@ -171,14 +177,15 @@ class RegistryClient:
         parameters = list(query)
         reused, self._connected = self._connected, False
         try:
-            try:
-                return await self._request(method, path, parameters, body, headers)
-            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-                # The registry may have closed the kept connection just as it was used. With a new
-                # connection there is no second try: it would double the load of a busy registry.
-                if not (reused and connection_lost(error)):
-                    raise
-                return await self._request(method, path, parameters, body, headers)
+            async with asyncio.timeout(self._timeout_seconds):
+                try:
+                    return await self._request(method, path, parameters, body, headers)
+                except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+                    # The registry may have closed the kept connection just as it was used. With a
+                    # new one there is no second try: it would double the load of a busy registry.
+                    if not (reused and connection_lost(error)):
+                        raise
+                    return await self._request(method, path, parameters, body, headers)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise error_for_exception(error, limit=self._timeout_seconds, tls=self._tls) from error
 
@@ -206,6 +213,14 @@ class RegistryClient:
                     response, MAX_RESPONSE_BYTES if method == "GET" else MAX_NODE_BYTES
                 )
             raise await _error_from(response)
+
+    def _new_session(self) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=1, keepalive_timeout=KEEPALIVE_SECONDS),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"User-Agent": self._user_agent},
+            timeout=aiohttp.ClientTimeout(total=None),
+        )
 
 
 def _node_path(hostname: str) -> str:

@@ -23,15 +23,18 @@ class RegistryError(Exception):
     """A request to a registry failed; the text says why.
 
     ``kind`` identifies the error in metrics and to programs. ``transient`` is whether it may pass
-    without anybody doing something. ``retry_after_seconds`` is the registry's Retry-After, if any.
+    without anybody doing something. ``final`` is whether another registry with the same nodes would
+    answer the same: it is about the request, not about the registry that was asked.
+    ``retry_after_seconds`` is the registry's Retry-After, if any.
     """
 
     kind: ClassVar[str]
     transient: ClassVar[bool]
+    final: ClassVar[bool]
 
-    def __init_subclass__(cls, *, kind: str, transient: bool = False) -> None:
+    def __init_subclass__(cls, *, kind: str, transient: bool = False, final: bool = False) -> None:
         """Set what distinguishes one class of errors from another."""
-        cls.kind, cls.transient = kind, transient
+        cls.kind, cls.transient, cls.final = kind, transient, final
 
     def __init__(self, message: str, *, retry_after_seconds: float | None = None) -> None:
         super().__init__(message)
@@ -50,6 +53,10 @@ class Busy(RegistryError, kind="busy", transient=True):
     """The registry says that it cannot take this now."""
 
 
+class OverLimit(Busy, kind="busy", transient=True, final=True):
+    """The registry takes no more changes of this host for a while."""
+
+
 class Garbage(RegistryError, kind="garbage", transient=True):
     """What answers is no registry, or a broken one."""
 
@@ -62,7 +69,7 @@ class CertificateRefused(RegistryError, kind="certificate_refused"):
     """The registry asks for a client certificate, and does not accept ours or its absence."""
 
 
-class BadFile(RegistryError, kind="bad_file"):
+class BadFile(RegistryError, kind="bad_file", final=True):
     """Our own key, CA or certificate file cannot be used."""
 
 
@@ -74,11 +81,11 @@ class NotPermitted(RegistryError, kind="forbidden"):
     """The registry knows our key or certificate, and it is not good for this."""
 
 
-class HostnameTaken(RegistryError, kind="clone_refused"):
+class HostnameTaken(RegistryError, kind="clone_refused", final=True):
     """A live host with another identity holds the name."""
 
 
-class Rejected(RegistryError, kind="rejected"):
+class Rejected(RegistryError, kind="rejected", final=True):
     """The registry finds fault with what we sent."""
 
 
@@ -116,7 +123,7 @@ ERROR_BY_STATUS: dict[int, type[RegistryError]] = {
     409: HostnameTaken,
     413: Rejected,
     415: Rejected,
-    429: Busy,
+    429: OverLimit,
     507: Busy,
 }
 

@@ -4,7 +4,7 @@ import asyncio
 
 from structlog.typing import FilteringBoundLogger
 
-from registry.nodes.events import Change, ChangeKind, Source
+from registry.nodes.directory.events import Change, ChangeKind, Source
 
 AUDITED = (ChangeKind.ADDED, ChangeKind.CHANGED, ChangeKind.DELETED, ChangeKind.EXPIRED)
 # journald drops what exceeds the unit's LogRateLimitBurst. So a second has this many lines of one

@@ -9,9 +9,9 @@ from msgspec import UNSET
 
 from registry.errors import HostnameMismatch
 from registry.message import Heartbeat, normalise_hostname
-from registry.nodes.directory import Entry, body_digest, encode_document
-from registry.nodes.events import Source
-from registry.nodes.freshness import Clocks
+from registry.nodes.directory.directory import Entry, body_digest, encode_document
+from registry.nodes.directory.events import Source
+from registry.nodes.directory.freshness import Clocks
 from registry.store.protocol import Row
 
 

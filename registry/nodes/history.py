@@ -1,21 +1,27 @@
 """The last changes of nodes, from which an interrupted watch resumes."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable
 from secrets import token_hex
 from typing import Literal, NamedTuple
 
-from registry.nodes.directory import labels_start
-from registry.nodes.events import Change, ChangeKind
+from registry.nodes.directory.directory import labels_start
+from registry.nodes.directory.events import Change, ChangeKind
+from registry.store.protocol import StorePosition
 
-MIN_CHANGES = 10_000
 MAX_BYTES = 32 * 1024 * 1024
-MAX_BYTES_AT_ONCE = 128 * 1024
-# To free some thousands at once would hold up the loop for milliseconds.
-MAX_DROPPED_AT_ONCE = 100
+# What a change takes besides the nodes. So at least 10,000 changes of nodes below 3 KiB are kept,
+# and over 100,000 of nodes that become stale.
+BYTES_PER_CHANGE = 300
+MAX_BYTES_AT_ONCE = 32 * 1024
+# To free one at a time would move all others each time; some thousands would hold up the loop.
+DROPPED_AT_ONCE = 100
 
 ID = re.compile(
-    r"(?P<run>[0-9a-f]{8})-(?P<number>[0-9]{1,18})(-(?P<listed>[a-z0-9._-]{0,253})(?P<again>\+)?)?"
+    r"(?P<run>[0-9a-f]{8})-(?P<number>[0-9]{1,18})"
+    r"(@(?P<order>[0-9a-f]{8})-(?P<sequence>[0-9]{1,18}))?"
+    r"(-(?P<listed>[a-z0-9._-]{0,253})(?P<again>\+)?)?"
 )
 
 EventKind = Literal["node", "gone", "stale", "fresh"]
@@ -65,19 +71,34 @@ class Position(NamedTuple):
 
 
 class ChangeHistory:
-    """The last changes, numbered from 1; fewer than 10,000 only where they are large.
+    """The last changes, numbered from 1: as many as take ``max_bytes``.
 
-    An id is a position as text, with the name of this run of the registry.
+    Nodes that the directory has anyway do not count. An id is a position as text, with the name of
+    this run of the registry. If several registries share the store, it has the place in the store's
+    order, too, by which a watch resumes on another registry.
     """
 
-    def __init__(self, *, min_changes: int = MIN_CHANGES, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self,
+        *,
+        max_bytes: int = MAX_BYTES,
+        store_position: Callable[[], StorePosition | None] = lambda: None,
+    ) -> None:
         self._run = token_hex(4)
-        self._min_changes = min_changes
         self._max_bytes = max_bytes
+        self._store_position = store_position
+        self._order = ""
+        self._sequences: list[int] = []  # in the store's order, of each change
+        self._dropped_sequence: int | None = None  # up to which changes are not kept
         # Plain tuples, as the garbage collector looks at them once only.
         self._changes: list[tuple[EventKind, str, bytes, int, bytes | None]] = []
         self._bytes = 0
         self._dropped = 0
+
+    @property
+    def first(self) -> int:
+        """Return the number after which all changes are kept."""
+        return self._dropped
 
     @property
     def last(self) -> int:
@@ -88,12 +109,29 @@ class ChangeHistory:
         """Keep a change; subscribes to the kinds in FOLLOWED."""
         node = change.node
         kind = EVENT_KINDS[change.kind]
-        self._changes.append((kind, node.hostname, node.head, node.last_update, change.before))
-        self._bytes += len(node.head) + len(change.before or b"")
-        if len(self._changes) >= self._min_changes + MAX_DROPPED_AT_ONCE:
-            self._drop(MAX_DROPPED_AT_ONCE)
-        while self._bytes > self._max_bytes:
-            self._drop(1)
+        recorded = (kind, node.hostname, node.head, node.last_update, change.before)
+        self._note_sequence()
+        self._changes.append(recorded)
+        self._bytes += _size(recorded)
+        if self._bytes > self._max_bytes:
+            self._drop()
+
+    def follow(self) -> None:
+        """Begin with what the store holds now; later changes are recorded."""
+        position = self._store_position()
+        if position is not None:
+            self._order, self._dropped_sequence = position
+
+    def _note_sequence(self) -> None:
+        position = self._store_position()
+        if position is None:
+            self._sequences.append(0)
+            return
+        if position.order != self._order:  # what was before has no place in this one
+            self._order = position.order
+            self._dropped_sequence = None
+            self._sequences[:] = [0] * len(self._sequences)
+        self._sequences.append(position.sequence)
 
     def after(self, number: int, limit: int) -> list[PastChange] | None:
         """Return the next changes after a number, at most `limit`; None if it is too old.
@@ -114,7 +152,7 @@ class ChangeHistory:
 
     def id_of(self, position: Position) -> str:
         """Return the id of a position."""
-        text = f"{self._run}-{position.number}"
+        text = f"{self._run}-{position.number}{self._shared(position.number)}"
         if position.listed is None:
             return text
         return f"{text}-{position.listed}{'+' if position.again else ''}"
@@ -122,16 +160,48 @@ class ChangeHistory:
     def position_of(self, text: str) -> Position | None:
         """Return the position of an id; None if a watch cannot resume there."""
         match = ID.fullmatch(text)
-        if match is None or match["run"] != self._run:
+        if match is None:
             return None
-        number = int(match["number"])
-        if not self._dropped <= number <= self.last:
+        number: int | None = int(match["number"])
+        if match["run"] != self._run:
+            number = self._number_at(match["order"], int(match["sequence"] or 0))
+        if number is None or not self._dropped <= number <= self.last:
             return None
         return Position(number, match["listed"], again=match["again"] is not None)
 
-    def _drop(self, count: int) -> None:
-        self._bytes -= sum(
-            len(head) + len(before or b"") for _, _, head, _, before in self._changes[:count]
-        )
-        del self._changes[:count]
+    def _shared(self, number: int) -> str:
+        """Return the place of a change in the store's order, as text; empty if it has none."""
+        index = number - self._dropped - 1
+        if index >= len(self._sequences):
+            return ""
+        sequence = self._sequences[index] if index >= 0 else self._dropped_sequence
+        return f"@{self._order}-{sequence}" if sequence else ""
+
+    def _number_at(self, order: str | None, sequence: int) -> int | None:
+        """Return the last change up to a place in the store's order; None if it is not known.
+
+        It is not known either if that place is not reached yet.
+        """
+        position = self._store_position()
+        if position is None or order != self._order or self._dropped_sequence is None:
+            return None
+        if not self._dropped_sequence <= sequence <= position.sequence:
+            return None
+        return self._dropped + bisect_right(self._sequences, sequence)
+
+    def _drop(self) -> None:
+        """Drop changes until there is room for some more."""
+        count, wanted = 0, self._max_bytes - DROPPED_AT_ONCE * BYTES_PER_CHANGE
+        while self._bytes > wanted and count < len(self._changes):
+            self._bytes -= _size(self._changes[count])
+            count += 1
+        if count and self._sequences[count - 1]:
+            self._dropped_sequence = self._sequences[count - 1]
+        del self._changes[:count], self._sequences[:count]
         self._dropped += count
+
+
+def _size(change: tuple[EventKind, str, bytes, int, bytes | None]) -> int:
+    """Return the bytes that are kept for a change alone."""
+    kind, _, head, _, before = change
+    return BYTES_PER_CHANGE + len(before or b"") + (len(head) if kind == "gone" else 0)

@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Iterable, Iterator
 
-from registry.answers.time_slices import TimeSlices
 from registry.errors import (
     CapacityReached,
     ChangesTooFast,
@@ -13,25 +12,27 @@ from registry.errors import (
     NotLoaded,
     StoreFull,
     StoreUnavailable,
+    StoreUnreachable,
 )
 from registry.message import Heartbeat
 from registry.nodes.acceptance.capacity import Reservation, Targets, targets_of
+from registry.nodes.acceptance.large_heartbeats import MAX_BYTES_AT_ONCE
 from registry.nodes.acceptance.rules import Acceptance
-from registry.nodes.directory import (
+from registry.nodes.changes import AppliedChanges
+from registry.nodes.directory.directory import (
     AGENT_ID,
     Directory,
     Entry,
     body_digest,
     entries_from_rows,
 )
-from registry.nodes.events import REGISTRY, Change, ChangeKind, NodeEvents, Source
-from registry.nodes.freshness import Clocks
+from registry.nodes.directory.events import REGISTRY, Change, ChangeKind, NodeEvents, Source
+from registry.nodes.directory.freshness import Clocks
 from registry.nodes.heartbeats import HeartbeatCounts, HeartbeatResult, received_entry
-from registry.store.deferred import DeferredWrites
+from registry.responses.time_slices import TimeSlices
+from registry.store.deferred_writes import DeferredWrites
 from registry.store.protocol import Heard, NodeStore, Row
 
-# To decode a larger heartbeat, to encode it, or to check it, takes up to some milliseconds each.
-MAX_BYTES_AT_ONCE = 48 * 1024
 # To forget a large node may take half a millisecond.
 MAX_FORGET_SECONDS = 0.0005
 
@@ -66,6 +67,13 @@ class Nodes:
         self._deferred = DeferredWrites(
             store, heard=self._heard, done=self._update_availability, monotonic=clocks.monotonic
         )
+        self._applied = AppliedChanges(
+            directory=directory,
+            events=events,
+            acceptance=acceptance,
+            deferred=self._deferred,
+            monotonic=clocks.monotonic,
+        )
         self.counts = HeartbeatCounts()
 
     async def load(self, slices: TimeSlices) -> None:
@@ -76,6 +84,7 @@ class Nodes:
         rows = await self._store.load()
         entries = await asyncio.to_thread(self._fill, rows, self._monotonic())
         await slices.run(self._publish_loaded(entries))
+        self._store.follow(self._applied)
         self._unavailable_error = None
 
     def _publish_loaded(self, entries: Iterable[Entry]) -> Iterator[None]:
@@ -95,6 +104,11 @@ class Nodes:
         """Why heartbeats are not accepted at present, or None if they are."""
         return str(self._unavailable_error) if self._unavailable_error else None
 
+    def known_hostname(self, name: str) -> str | None:
+        """Return a hostname if it is known in this spelling, the normal one; else None."""
+        entry = self._directory.get(name)
+        return None if entry is None else entry.hostname
+
     def accept_unchanged(self, hostname: str, body: bytes, source: Source) -> bytes | None:
         """Accept a heartbeat whose body has the same bytes as the host's last one.
 
@@ -109,6 +123,7 @@ class Nodes:
             entry is None
             or entry.address != source.address
             or hostname in self._pending
+            or not self._store.is_up_to_date
             or entry.digest != body_digest(body)
         ):
             return None
@@ -170,6 +185,7 @@ class Nodes:
         *,
         operator: bool,
         targets: Targets | None = None,
+        is_up_to_date: bool = False,
     ) -> HeartbeatResult:
         self._require_loaded()
         hostname = entry.hostname
@@ -177,16 +193,60 @@ class Nodes:
         if known is not None:
             self._acceptance.check_identity(known, heartbeat, source, operator=operator)
         if known is not None and known.head == entry.head and hostname not in self._pending:
-            self._update_address(known, entry, source)
-            self._mark_heard(known)
-            return HeartbeatResult(b"[%b]" % known.encoded())
+            if is_up_to_date or self._store.is_up_to_date:
+                self._update_address(known, entry, source)
+                self._mark_heard(known)
+                return HeartbeatResult(b"[%b]" % known.encoded())
+            self._note_heard(known)  # it is alive, also if the store is out of reach
+            accepted = self._accept_later(entry, heartbeat, source, operator=operator)
+            return HeartbeatResult(b"[%b]" % entry.encoded(), asyncio.ensure_future(accepted))
         reservation = self._reserve(entry, targets)
         self._pending[hostname] = entry
         self._deferred.discard_expiry(hostname)
         durable = self._store.put(
-            entry.row(), lambda error: self._on_put(entry, source, reservation, error)
+            entry.row(),
+            lambda error: self._on_put(entry, source, reservation, error),
+            lambda: self._refusal(entry, heartbeat, source, reservation, operator=operator),
         )
         return HeartbeatResult(b"[%b]" % entry.encoded(), durable)
+
+    async def _accept_later(
+        self, entry: Entry, heartbeat: Heartbeat, source: Source, *, operator: bool
+    ) -> None:
+        """Accept a heartbeat that changes nothing here, once all changes by others are known."""
+        try:
+            await self._store.catch_up()
+        except StoreUnavailable as error:
+            self.counts.store_failures += 1
+            self._update_availability(error)
+            raise
+        self._update_availability(None)
+        try:
+            result = self._accept(entry, heartbeat, source, operator=operator, is_up_to_date=True)
+        except (CloneRefused, ChangesTooFast, CapacityReached) as error:
+            self.counts.refused[type(error)] += 1
+            raise
+        if result.durable is not None:
+            await result.durable
+
+    def _refusal(
+        self,
+        entry: Entry,
+        heartbeat: Heartbeat,
+        source: Source,
+        reservation: Reservation,
+        *,
+        operator: bool,
+    ) -> Exception | None:
+        """Return why a heartbeat is refused, since another registry has changed the node."""
+        known = self._directory.get(entry.hostname)
+        try:
+            if known is not None:
+                self._acceptance.check_identity(known, heartbeat, source, operator=operator)
+            self._acceptance.check_capacity(entry, known, reservation)
+        except (CloneRefused, CapacityReached) as error:
+            return error
+        return None
 
     def _reserve(self, entry: Entry, targets: Targets | None) -> Reservation:
         stored = self._directory.get(entry.hostname)
@@ -198,14 +258,13 @@ class Nodes:
             raise
 
     def require_readable(self) -> None:
-        """Raise if reads are not possible; StoreFull allows them.
+        """Raise if reads are not possible; StoreFull and StoreUnreachable allow them.
 
         Raises StoreUnavailable, NotLoaded.
         """
-        if self._unavailable_error is not None and not isinstance(
-            self._unavailable_error, StoreFull
-        ):
-            raise self._unavailable_error
+        error = self._unavailable_error
+        if error is not None and not isinstance(error, StoreFull | StoreUnreachable):
+            raise error
 
     async def delete(self, hostname: str, source: Source, *, agent_id: str | None = None) -> None:
         """Forget a host, durably. With `agent_id`, only if no other identity has the hostname.
@@ -217,13 +276,15 @@ class Nodes:
             known = self._pending[hostname]
         else:
             known = self._directory.get(hostname)
-        if known is None:
-            raise NodeNotFound(f"no node {hostname} is known")
-        held = None if agent_id is None else known.agent_id()
-        if held not in (None, agent_id):
-            raise CloneRefused(f"{hostname} is the host with {AGENT_ID} {held!a} by now")
+        refusal = _deletion_refusal(hostname, known, agent_id)
+        if refusal is not None:
+            raise refusal
         self._pending[hostname] = None
-        await self._store.delete(hostname, lambda error: self._on_deleted(hostname, source, error))
+        await self._store.delete(
+            hostname,
+            lambda error: self._on_deleted(hostname, source, error),
+            lambda: _deletion_refusal(hostname, self._directory.get(hostname), agent_id),
+        )
 
     async def flush(self) -> None:
         """Make durable which nodes were heard of since the last call.
@@ -249,6 +310,16 @@ class Nodes:
         """The estimated memory of all nodes."""
         return self._acceptance.used_bytes
 
+    @property
+    def store_age(self) -> float:
+        """Seconds for which changes by other registries may be missing; 0 if none is."""
+        return self._store.age
+
+    @property
+    def store_risk(self) -> str:
+        """Why a loss of power may lose what was acknowledged; empty if nothing tells of that."""
+        return self._store.risk
+
     def state_counts(self) -> tuple[int, int]:
         """Return how many nodes are fresh, and how many are stale."""
         self.update_some_ages()
@@ -257,9 +328,10 @@ class Nodes:
     def update_some_ages(self) -> bool:
         """Mark some nodes as stale, forget some expired ones; return whether there were any.
 
-        It takes about a millisecond at most.
+        It takes about a millisecond at most. While changes by other registries may be missing,
+        nothing happens.
         """
-        if isinstance(self._unavailable_error, NotLoaded):
+        if isinstance(self._unavailable_error, NotLoaded) or self._store.age:
             return False
         now = self._monotonic()
         silent = self._directory.fresh().oldest(lambda entry: self._is_stale(entry, now))
@@ -269,7 +341,7 @@ class Nodes:
         expired = self._directory.stale().oldest(lambda entry: self._is_expired(entry, now))
         end = time.thread_time() + MAX_FORGET_SECONDS
         for entry in expired:
-            self._forget(entry.hostname, ChangeKind.EXPIRED, REGISTRY)
+            self._applied.forget(entry.hostname, ChangeKind.EXPIRED, REGISTRY)
             self._deferred.expire(entry.hostname)
             if time.thread_time() >= end:
                 break
@@ -291,9 +363,7 @@ class Nodes:
 
     def _update_address(self, known: Entry, entry: Entry, source: Source) -> None:
         known.digest = entry.digest
-        if known.address != entry.address:
-            known.address = entry.address
-            self._events.publish(Change(ChangeKind.MOVED, known, source))
+        self._applied.move(known, entry.address, source)
 
     def _heard(self, hostname: str) -> Heard | None:
         entry = self._directory.get(hostname)
@@ -301,8 +371,7 @@ class Nodes:
 
     def _note_heard(self, entry: Entry) -> None:
         self._deferred.touch(entry.hostname)
-        if self._directory.heard(entry, last_update=int(self._wall()), heard=self._monotonic()):
-            self._events.publish(Change(ChangeKind.FRESH, entry, REGISTRY))
+        self._applied.mark_heard(entry, last_update=int(self._wall()))
 
     def _mark_heard(self, entry: Entry) -> None:
         self._note_heard(entry)
@@ -319,35 +388,32 @@ class Nodes:
         if self._pending.get(entry.hostname) is entry:
             del self._pending[entry.hostname]
         self._update_availability(error)
-        if error is not None:
+        if error is None:
+            self.counts.unchanged += not self._applied.put(entry, source, reservation)
+        else:
             self.counts.store_failures += isinstance(error, StoreUnavailable)
-            return
-        known = self._directory.get(entry.hostname)
-        was_stale = known is not None and self._directory.is_stale(known)
-        self._acceptance.note_stored(known, entry, reservation)
-        before = self._directory.put(entry, heard=self._monotonic())
-        kind = ChangeKind.ADDED if before is None else ChangeKind.CHANGED
-        node = known or entry
-        self._events.publish(Change(kind, node, source, before))
-        if was_stale:
-            self._events.publish(Change(ChangeKind.FRESH, node, REGISTRY))
+            if isinstance(error, CloneRefused | CapacityReached):
+                self.counts.refused[type(error)] += 1
 
     def _on_deleted(self, hostname: str, source: Source, error: Exception | None) -> None:
         if self._pending.get(hostname, hostname) is None:
             del self._pending[hostname]
         self._update_availability(error)
         if error is None:
-            self._forget(hostname, ChangeKind.DELETED, source)
-
-    def _forget(self, hostname: str, kind: ChangeKind, source: Source) -> None:
-        entry = self._directory.remove(hostname)
-        self._deferred.discard_touch(hostname)
-        if entry is not None:
-            self._acceptance.note_forgotten(entry)
-            self._events.publish(Change(kind, entry, source))
+            self._applied.forget(hostname, ChangeKind.DELETED, source)
 
     def _update_availability(self, error: Exception | None) -> None:
         if error is None:
             self._unavailable_error = None
         elif isinstance(error, StoreUnavailable):
             self._unavailable_error = error
+
+
+def _deletion_refusal(hostname: str, known: Entry | None, agent_id: str | None) -> Exception | None:
+    """Return why a node cannot be deleted; with `agent_id`, another identity must not have it."""
+    if known is None:
+        return NodeNotFound(f"no node {hostname} is known")
+    held = None if agent_id is None else known.agent_id()
+    if held in (None, agent_id):
+        return None
+    return CloneRefused(f"{hostname} is now the host with {AGENT_ID} {held!a}")

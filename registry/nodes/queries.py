@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from registry.answers.shared_work import SharedWork
-from registry.answers.time_slices import TimeSlices
 from registry.errors import NodeNotFound
-from registry.nodes.directory import Directory, Entry
-from registry.nodes.listing import NODE_BYTES, Listing, Selection
+from registry.nodes.directory.directory import Directory, Entry
+from registry.nodes.directory.listing import NODE_BYTES, Listing, Selection
 from registry.nodes.nodes import Nodes
+from registry.responses.shared_work import SharedWork
+from registry.responses.time_slices import TimeSlices
 
 # The nodes of a directory of this size are listed at once.
 MAX_NODES_AT_ONCE = 500

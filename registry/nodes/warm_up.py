@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from structlog.typing import FilteringBoundLogger
 
-from registry.errors import StoreUnavailable, WarmingUp
+from registry.errors import StoreUnavailable, TooManyConflicts, WarmingUp
 from registry.store.protocol import NodeStore
 
 
@@ -13,7 +13,10 @@ class WarmUp:
     """Lasts for `seconds` after a start on a store that is new, was lost or was put back.
 
     Until then every host had the time to report. If the registry ends before that, the next start
-    begins anew.
+    begins anew. It ends early if another registry on the same store says that it is over.
+
+    If a store is lost while the registry runs, no targets are withheld: all nodes are in memory.
+    Later starts withhold them until every host had the time to report again.
     """
 
     def __init__(
@@ -30,16 +33,21 @@ class WarmUp:
         self._seconds = seconds
         self._monotonic = monotonic
         self._ends: float | None = None
+        self._withholds = False
 
     def begin(self) -> None:
         """Begin, if the store does not continue; to be called as soon as it is loaded."""
         if not self._store.continues:
             self._ends = self._monotonic() + self._seconds
+            self._withholds = True
 
     @property
     def remaining_seconds(self) -> int:
         """How long it lasts from now, rounded up; 0 if it is over or was not needed."""
-        if self._ends is None:
+        return self._seconds_left() if self._withholds else 0
+
+    def _seconds_left(self) -> int:
+        if self._ends is None or self._store.continues:
             return 0
         return max(0, math.ceil(self._ends - self._monotonic()))
 
@@ -65,11 +73,14 @@ class WarmUp:
 
         If that fails, the next call tries it again. The first failure is logged, and its end.
         """
-        if self._ends is None or self.remaining_seconds:
+        if not self._store.continues and self._ends is None:
+            self._ends = self._monotonic() + self._seconds
+        if self._ends is None or self._seconds_left():
             return
         try:
-            await self._store.confirm()
-        except StoreUnavailable as error:
+            if not self._store.continues:
+                await self._store.confirm()
+        except (StoreUnavailable, TooManyConflicts) as error:
             if not self._has_failed:
                 self._has_failed = True
                 self._log.warning(
@@ -78,5 +89,7 @@ class WarmUp:
                 )
             return
         if self._has_failed:
+            self._has_failed = False
             self._log.info("the end of the warm-up is recorded now")
         self._ends = None
+        self._withholds = False

@@ -2,10 +2,10 @@
 
 import msgspec
 
-from registry.answers.time_slices import Steps
 from registry.message import TargetGroup
-from registry.nodes.directory import Entry
+from registry.nodes.directory.directory import Entry
 from registry.prometheus.targets import Remark, TargetOptions, targets_by_service
+from registry.responses.time_slices import Steps
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):

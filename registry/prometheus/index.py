@@ -4,15 +4,15 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator
 
-from registry.answers.runs import DroppedRuns
-from registry.answers.shared_work import SharedWork
-from registry.answers.time_slices import SLICE_SECONDS, TimeSlices
-from registry.nodes.directory import Directory, Entry
-from registry.nodes.events import Change, ChangeKind
+from registry.nodes.directory.directory import Directory, Entry
+from registry.nodes.directory.events import Change, ChangeKind
 from registry.prometheus.explain import Explanation, explain
 from registry.prometheus.offers import Offer, make_offer
 from registry.prometheus.target_list import AnswerLru, Service, TargetFormat, TargetList
 from registry.prometheus.targets import PREFIX, TargetOptions, service_targets
+from registry.responses.encoded_runs import DroppedRuns
+from registry.responses.shared_work import SharedWork
+from registry.responses.time_slices import SLICE_SECONDS, TimeSlices
 
 INDEXED = frozenset(ChangeKind) - {ChangeKind.STALE, ChangeKind.FRESH}
 ENCODED_PREFIX = f'"{PREFIX}'.encode()
@@ -53,7 +53,7 @@ class TargetIndex:
         return self._lru.total_bytes
 
     def on_change(self, change: Change) -> None:
-        """Note that a node changed; subscribes to the kinds in INDEXED."""
+        """Record that a node changed; subscribes to the kinds in INDEXED."""
         if change.kind is ChangeKind.MOVED and not self._target_options.own_only:
             return
         node = change.node
@@ -84,7 +84,7 @@ class TargetIndex:
         return answer
 
     def record_use(self, service: str, target_format: TargetFormat, size: int) -> None:
-        """Note how many bytes an answer takes that was given, with its compressed forms.
+        """Record how many bytes an answer takes that was given, with its compressed forms.
 
         The answers that were given least recently are dropped, so that the sum is bounded.
         """
@@ -93,7 +93,7 @@ class TargetIndex:
             self._lru.record_use(found, target_format, size)
 
     async def refresh(self) -> None:
-        """Read the nodes that have changed by now; the loop serves others meanwhile."""
+        """Read the nodes that have changed so far; the loop serves others meanwhile."""
         if self._unread_count():
             await self._slices.run(self._steps_until(self._refreshed + self._unread_count()))
 

@@ -4,9 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from registry.answers.sorted_blocks import BlockItem
-from registry.answers.time_slices import Steps
-from registry.nodes.directory import Entry
+from registry.nodes.directory.directory import Entry
 from registry.prometheus.targets import (
     ITEMS_PER_STEP,
     TOO_LARGE,
@@ -14,6 +12,8 @@ from registry.prometheus.targets import (
     hostname_meta_label,
     meta_labels,
 )
+from registry.responses.sorted_blocks import BlockItem
+from registry.responses.time_slices import Steps
 
 NO_LABELS = b"{}"
 # To decode or encode a node of this size takes some 0.2 ms.

@@ -18,7 +18,7 @@ class Scrapers:
         self._last_fetch: OrderedDict[tuple[str, str], float] = OrderedDict()
 
     def record_fetch(self, caller: str, user_agent: str) -> None:
-        """Note that a scraper asked for targets now."""
+        """Record that a scraper asked for targets now."""
         # A client may send any bytes, but metrics are text.
         text = user_agent.encode("ascii", "backslashreplace").decode()
         scraper = caller, text[:MAX_USER_AGENT]

@@ -6,12 +6,12 @@ from hashlib import blake2b
 from operator import attrgetter
 from typing import Literal
 
-from registry.answers.encoding import Pinned, array_parts, in_pieces
-from registry.answers.runs import DIGEST_BYTES, DroppedRuns, EncodedRun, RunEncoder
-from registry.answers.sorted_blocks import SortedBlocks
-from registry.answers.time_slices import Steps
-from registry.nodes.directory import Directory
+from registry.nodes.directory.directory import Directory
 from registry.prometheus.offers import Offer, encoded_meta_labels
+from registry.responses.encoded_runs import DIGEST_BYTES, DroppedRuns, EncodedRun, RunEncoder
+from registry.responses.encoding import Pinned, array_parts, in_pieces
+from registry.responses.sorted_blocks import SortedBlocks
+from registry.responses.time_slices import Steps
 
 TargetFormat = Literal["flat", "nested"]
 TARGET_FORMATS: tuple[TargetFormat, ...] = ("flat", "nested")
@@ -135,7 +135,7 @@ class AnswerLru:
         return self._total
 
     def record_use(self, service: Service, target_format: TargetFormat, size: int) -> None:
-        """Note that an answer was given that takes `size` bytes, with its compressed forms."""
+        """Record that an answer was given that takes `size` bytes, with its compressed forms."""
         self._total += size - self._sizes.pop((service, target_format), 0)
         self._sizes[service, target_format] = size
         while self._total > self._limit and len(self._sizes) > 1:
@@ -144,6 +144,6 @@ class AnswerLru:
             oldest.drop_answers(oldest_format)
 
     def discard(self, service: Service) -> None:
-        """Note that no node offers a service any more."""
+        """Record that no node offers a service any more."""
         for target_format in TARGET_FORMATS:
             self._total -= self._sizes.pop((service, target_format), 0)

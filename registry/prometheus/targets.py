@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from registry.answers.time_slices import Steps, finish
 from registry.message import Node, TargetGroup
 from registry.prometheus.address import InvalidTarget, join_host_port, join_target, split_host_port
 from registry.prometheus.label_names import is_reserved, merge, sanitize
+from registry.responses.time_slices import Steps, finish
 
 PREFIX = "prometheus:"
 TOO_LARGE = "size"

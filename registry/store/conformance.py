@@ -1,7 +1,7 @@
 """What each store must show: checks of what NodeStore promises, for a test module to run.
 
-Each check gets a place that is empty at first. Calling it with a monotonic clock opens the store
-there, not loaded yet; a later call opens the same place again, after the store was closed.
+Each check gets a place that is empty at first. Calling it with a clock opens the store there, not
+loaded yet; a later call opens the same place again, after the store was closed.
 """
 
 import asyncio
@@ -10,9 +10,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from registry.errors import StoreUnavailable
-from registry.store.protocol import Heard, NodeStore, Row
+from registry.store.clock import AgeClock
+from registry.store.protocol import Heard, HeardBefore, NodeStore, Row
 
-Place = Callable[[Callable[[], float]], NodeStore]
+Place = Callable[[AgeClock], NodeStore]
 Check = Callable[[Place], Awaitable[None]]
 DOCUMENT = b'{"labels":["a"],"kv":{}}'
 MANY = 2500
@@ -27,6 +28,41 @@ class Clock:
     def __call__(self) -> float:
         """Return the seconds."""
         return self.now
+
+
+class Followed:
+    """Nodes in memory, as a store tells of them."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Row] = {}
+        self.received: list[tuple[str, object]] = []
+
+    def stored(self, row: Row) -> None:
+        """Take over a node."""
+        self.nodes[row.hostname] = row
+        self.received.append(("stored", row.hostname))
+
+    def deleted(self, hostname: str, *, expired: bool) -> None:
+        """Forget a node."""
+        self.nodes.pop(hostname, None)
+        self.received.append(("expired" if expired else "deleted", hostname))
+
+    def heard(self, heard: Sequence[Heard], *, own: bool) -> None:
+        """Record which nodes were heard of."""
+        if not own:
+            self.received += [("heard", row) for row in heard]
+
+    def heard_before(self, heard: Sequence[HeardBefore]) -> None:
+        """Record when nodes were heard of."""
+        self.received += [("heard before", one) for one in heard]
+
+    def row(self, hostname: str) -> Row | None:
+        """Return a node."""
+        return self.nodes.get(hostname)
+
+    def rows(self, after: str) -> list[Row]:
+        """Return all nodes after a hostname."""
+        return [self.nodes[name] for name in sorted(self.nodes) if name > after]
 
 
 class Outcomes(list[Exception | None]):
@@ -47,9 +83,11 @@ async def opened(
     place: Place, clock: Clock | None = None
 ) -> AsyncIterator[tuple[NodeStore, Sequence[Row]]]:
     """Open a store, return it with what it holds, and close it."""
-    store = place(clock or Clock())
+    store = place(AgeClock(clock or Clock()))
     try:
-        yield store, await store.load()
+        rows = await store.load()
+        store.follow(Followed())
+        yield store, rows
     finally:
         await store.close()
 
@@ -104,6 +142,17 @@ async def operations_take_effect_in_the_order_of_the_calls(place: Place) -> None
     found = await stored(place)
     assert sorted(found) == ["a", "c"]
     assert found["a"] == Row("a", b'{"labels":["2"],"kv":{}}', 5, "x")
+
+
+async def many_hosts_are_forgotten_in_one_go(place: Place) -> None:
+    """Check that exactly those are gone, which may take statements of several sizes."""
+    hostnames = [f"h{number}" for number in range(350)]
+    async with opened(place) as (store, _):
+        await asyncio.gather(*[store.put(node(name), Outcomes()) for name in hostnames])
+        await store.touch([Heard(name, 5, "x") for name in hostnames], Outcomes())
+        await asyncio.gather(*[store.delete(name, Outcomes()) for name in hostnames[10:310]])
+
+    assert sorted(await stored(place)) == sorted(hostnames[:10] + hostnames[310:])
 
 
 async def futures_are_done_in_the_order_of_the_calls_each_right_after_its_done(
@@ -243,6 +292,7 @@ CHECKS: tuple[Check, ...] = (
     rows_come_back_as_they_were_sorted_by_hostname,
     the_last_put_replaces_the_earlier_ones,
     operations_take_effect_in_the_order_of_the_calls,
+    many_hosts_are_forgotten_in_one_go,
     futures_are_done_in_the_order_of_the_calls_each_right_after_its_done,
     unknown_hosts_are_ignored,
     cancelling_a_future_changes_nothing,

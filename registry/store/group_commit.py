@@ -9,6 +9,7 @@ from threading import Thread
 from typing import Generic, NamedTuple, TypeVar
 
 from registry.errors import StoreUnavailable
+from registry.store.finishing import Finishing
 from registry.store.protocol import DoneCallback, Observe
 
 T = TypeVar("T")
@@ -22,8 +23,7 @@ Write = Callable[[Sequence[T]], Sequence[Exception | None]]
 
 class _Submitted(NamedTuple, Generic[T]):
     operation: T
-    done: DoneCallback
-    future: asyncio.Future[None]
+    finishing: Finishing
 
 
 class GroupCommit(Generic[T]):
@@ -47,18 +47,16 @@ class GroupCommit(Generic[T]):
 
     def submit(self, operation: T, done: DoneCallback) -> asyncio.Future[None]:
         """Queue an operation; `done` and the future are used as NodeStore says."""
-        future: asyncio.Future[None] = self._loop.create_future()
+        finishing = Finishing(done)
         if self._closed is not None:
-            self._resolve(
-                _Submitted(operation, done, future), StoreUnavailable("the registry is stopping")
-            )
-            return future
-        self._queue.append(_Submitted(operation, done, future))
+            finishing.finish(StoreUnavailable("the registry is stopping"))
+            return finishing.future
+        self._queue.append(_Submitted(operation, finishing))
         if not self._busy:
             self._busy = True
             # Later: all that this iteration of the loop submits belongs to the same batch.
             self._loop.call_soon(self._hand_over)
-        return future
+        return finishing.future
 
     async def close(self) -> None:
         """Write what is queued, then end the thread."""
@@ -112,22 +110,10 @@ class GroupCommit(Generic[T]):
         """Resolve operations for a while, in their order; the others in later iterations."""
         end = time.thread_time() + MAX_RESOLVE_SECONDS
         while self._written:
-            self._resolve(*self._written[0])
+            submitted, outcome = self._written[0]
+            submitted.finishing.finish(outcome)
             self._written.popleft()
             if self._written and time.thread_time() >= end:
                 self._loop.call_soon(self._resolve_some)
                 return
         self._end_if_idle()
-
-    def _resolve(self, submitted: _Submitted[T], outcome: Exception | None) -> None:
-        try:
-            submitted.done(outcome)
-        except Exception as error:
-            self._report_defect(error)
-        future = submitted.future
-        if future.done():  # it was cancelled
-            return
-        if outcome is None:
-            future.set_result(None)
-        else:
-            future.set_exception(outcome)

@@ -2,10 +2,15 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from registry.store.clock import AgeClock
+
 DoneCallback = Callable[[Exception | None], None]
+# Returns why an operation is to be refused, as others have changed the node; else None.
+Guard = Callable[[], Exception | None]
 # Called with the operations of a batch that was made durable, and the seconds that it took.
 Observe = Callable[[int, float], None]
 
@@ -24,6 +29,16 @@ class Row(NamedTuple):
     age: float = 0.0
 
 
+class StorePosition(NamedTuple):
+    """How far a registry has come in the order of a store that several share.
+
+    `order` is eight hexadecimal digits, another one for another store.
+    """
+
+    order: str
+    sequence: int
+
+
 class Heard(NamedTuple):
     """An unchanged node was heard of: its new `last_update` and address."""
 
@@ -32,17 +47,61 @@ class Heard(NamedTuple):
     address: str
 
 
+class HeardBefore(NamedTuple):
+    """A node was heard of `age` seconds ago, with this `last_update` and address."""
+
+    hostname: str
+    last_update: int
+    address: str
+    age: float
+
+
+class SharedNodes(Protocol):
+    """The nodes in memory, as a store that several registries share needs them.
+
+    It is called in the order in which the store took the changes, the same for each registry, in
+    between the `done` of this registry's own operations. Other stores never call it.
+    """
+
+    def stored(self, row: Row) -> None:
+        """Take over a node that another registry stored."""
+
+    def deleted(self, hostname: str, *, expired: bool) -> None:
+        """Forget a node that another registry deleted.
+
+        With `expired` that registry had not heard of it for too long. If this one has, the node is
+        kept, and is to be touched soon.
+        """
+
+    def heard(self, heard: Sequence[Heard], *, own: bool) -> None:
+        """Record which nodes were heard of, here (`own`) or by another registry."""
+
+    def heard_before(self, heard: Sequence[HeardBefore]) -> None:
+        """Record when nodes were last heard of, as another registry knows. Each is named once."""
+
+    def row(self, hostname: str) -> Row | None:
+        """Return a node as it is in memory, with its age; None if it is unknown."""
+
+    def rows(self, after: str) -> list[Row]:
+        """Return the next nodes after a hostname, a few at a time; none at the end."""
+
+
 class NodeStore(Protocol):
     """Keeps nodes durably. Called from one event loop.
 
     `put`, `delete` and `touch` return at once, with a future that is done when the operation is
-    durable: it survives the end of the process and a loss of power. Operations take effect, and
-    their futures are done, in the order of the calls, whatever host they are for. Many operations
-    may be made durable in one go. `done` is called on the loop right before the future is done,
-    with None or with the error that the future raises: StoreUnavailable, unless the row itself
-    cannot be stored. Cancelling the future changes neither the operation nor the call of `done`.
+    durable: it survives the end of the process and a loss of power. Operations on one host take
+    effect, and their futures are done, in the order of the calls. Many operations may be made
+    durable in one go. `done` is called on the loop right before the future is done, with None or
+    with the error that the future raises: StoreUnavailable, unless the row itself cannot be stored,
+    its guard refuses it, or other registries change the host again and again. Cancelling the future
+    changes neither the operation nor the call of `done`.
 
-    An operation that fails leaves the store as it was, and other operations do not fail with it.
+    Several registries may share a store. If another one has changed the host since an operation
+    was begun, its `guard` is asked again, after SharedNodes was told of that change.
+
+    An operation that fails leaves the store as it was, and other operations do not fail with it;
+    after a time limit, the store may still take it later, unless the host has changed by then.
     If a `done` raises an exception, the loop's exception handler gets it, and the other operations
     are finished.
     """
@@ -53,7 +112,13 @@ class NodeStore(Protocol):
         Called once, first. Raises StoreOpenError.
         """
 
-    def put(self, row: Row, done: DoneCallback) -> asyncio.Future[None]:
+    def follow(self, nodes: SharedNodes) -> None:
+        """Report the changes by other registries to `nodes`, from what `load` returned on.
+
+        Called once, before the first operation.
+        """
+
+    def put(self, row: Row, done: DoneCallback, guard: Guard | None = None) -> asyncio.Future[None]:
         """Keep a node, instead of what was known of the host; its age counts from now."""
 
     def touch(self, heard: Sequence[Heard], done: DoneCallback) -> asyncio.Future[None]:
@@ -62,8 +127,52 @@ class NodeStore(Protocol):
         Without any, keep that time has passed: the ages of all nodes go on from now.
         """
 
-    def delete(self, hostname: str, done: DoneCallback) -> asyncio.Future[None]:
-        """Forget a host; an unknown one is ignored."""
+    def delete(
+        self,
+        hostname: str,
+        done: DoneCallback,
+        guard: Guard | None = None,
+        *,
+        expired: bool = False,
+    ) -> asyncio.Future[None]:
+        """Forget a host; an unknown one is ignored.
+
+        One that has `expired` is kept if another registry has changed it meanwhile.
+        """
+
+    @property
+    def age(self) -> float:
+        """Seconds for which changes by other registries may be missing; 0 if none is."""
+
+    @property
+    def is_up_to_date(self) -> bool:
+        """Whether all changes are in memory that were durable a second ago.
+
+        A registry that is not up to date must not answer from memory that a heartbeat changes
+        nothing: it has to `catch_up`.
+        """
+
+    async def catch_up(self) -> None:
+        """Return once all changes are in memory that were durable before the call.
+
+        Raises StoreUnavailable.
+        """
+
+    @property
+    def problem(self) -> str:
+        """Why changes by other registries may be missing; empty if none is, or nobody knows."""
+
+    @property
+    def risk(self) -> str:
+        """Why a loss of power may lose what was acknowledged; empty if nothing tells of that."""
+
+    @property
+    def position(self) -> StorePosition | None:
+        """Up to which of the store's changes are in memory; None if only one registry uses it."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """How much memory, as estimated, the store takes for all hosts that it has or had."""
 
     @property
     def continues(self) -> bool:
@@ -89,13 +198,88 @@ class Restored(NamedTuple):
     kept: str | None
 
 
-class StoreBackend(Protocol):
+class Snapshot(NamedTuple):
+    """All nodes of a store at one moment, sorted by hostname.
+
+    `uptime` is for how many seconds registries have run on it; `continues` is as in NodeStore.
+    """
+
+    rows: Sequence[Row]
+    uptime: float
+    continues: bool
+
+
+class StoreName(NamedTuple):
+    """What messages call a store, and what tells it from any other one, however it is called."""
+
+    text: str
+    identity: str
+
+
+class CopySource(Protocol):
+    """The store from which a copy is made, while registries may use it. Raises StoreOpenError.
+
+    `was_moved` is whether a copy of it was complete already, or nearly.
+    """
+
+    name: StoreName
+    was_moved: bool
+
+    async def users(self) -> int:
+        """Return how many registries use the store, or did so some seconds ago."""
+
+    async def take(self, target: StoreName) -> bool:
+        """Keep registries from the store if none uses it; return whether none does.
+
+        Unless `retire` follows, that ends with the copy. A store that was moved to another one than
+        `target` is refused.
+        """
+
+    async def snapshot(self) -> Snapshot:
+        """Return all nodes as they are now; once the store is taken, these are the last ones."""
+
+    async def retire(self) -> None:
+        """Let registries refuse the store for good: it has moved. It was taken before."""
+
+
+class CopyTarget(Protocol):
+    """The store into which a copy is made, which no registry uses. Raises StoreOpenError."""
+
+    name: StoreName
+
+    async def write(self, snapshot: Snapshot, *, final: bool) -> None:
+        """Make the store hold these nodes. Without `final`, their ages may be left out.
+
+        With `final` the store holds exactly this snapshot, read back and compared.
+        """
+
+    async def complete(self, snapshot: Snapshot) -> None:
+        """Let registries use the store, durably. It holds the snapshot."""
+
+
+class CopyBackend(Protocol):
+    """A place for nodes, as a copy needs it. `str()` returns what messages call it."""
+
+    def copy_source(self) -> AbstractAsyncContextManager[CopySource]:
+        """Return the store as one to copy from. Raises StoreOpenError."""
+
+    def copy_target(
+        self, source: StoreName, *, resume: bool
+    ) -> AbstractAsyncContextManager[CopyTarget]:
+        """Return the store as one to copy into, marked as an unfinished copy of `source`.
+
+        It has no nodes, was moved away, or is an unfinished copy of `source`, which is continued.
+        With `resume`, only an unfinished copy will do. Raises StoreOpenError.
+        """
+
+
+class StoreBackend(CopyBackend, Protocol):
     """A place for nodes, which a URL names: how the daemon and the commands reach its store.
 
     `str()` returns what messages call it, such as a path.
     """
 
-    def open(self, *, monotonic: Callable[[], float], observe: Observe) -> NodeStore:
+    def open(self, *, clock: AgeClock, observe: Observe) -> NodeStore:
         """Return the store, not loaded yet; make it if there is none. Raises StoreOpenError."""
 
     def warning(self) -> str | None:

@@ -6,7 +6,8 @@ from pathlib import Path
 import docker
 import pytest
 
-from tests.support.agent.containers import derived_image
+from tests.support.agent.containers import STUBBORN, derived_image
+from tests.support.agent.engines.dockerd import Dockerd
 from tests.support.agent.in_process import InProcessAgent, in_process_agent
 
 
@@ -15,6 +16,13 @@ async def agent(tmp_path: Path, engine_url: str) -> AsyncIterator[InProcessAgent
     """Yield an agent's apps over the real engine; the test's apps are deleted afterwards."""
     async with in_process_agent(tmp_path, engine_url) as running:
         yield running
+
+
+@pytest.fixture
+def dockerd() -> Iterator[Dockerd]:
+    """Yield an engine of the test's own, which is not started yet."""
+    with Dockerd() as engine:
+        yield engine
 
 
 @pytest.fixture(scope="session")
@@ -43,6 +51,5 @@ def hungry_image(docker_client: docker.APIClient, busybox_image: str) -> Iterato
 @pytest.fixture(scope="session")
 def stubborn_image(docker_client: docker.APIClient, busybox_image: str) -> Iterator[str]:
     """Yield an image whose app does not heed SIGTERM, and is killed when its time is over."""
-    script = """CMD ["/bin/sh", "-c", "trap '' TERM; while true; do sleep 1; done"]"""
-    with derived_image(docker_client, busybox_image, script) as tag:
+    with derived_image(docker_client, busybox_image, STUBBORN) as tag:
         yield tag

@@ -1,8 +1,10 @@
 """What ``rollcall-agent status`` prints."""
 
+import msgspec
 import pytest
 
 from agent.commands import StatusView, format_text, is_registered
+from agent.model import ForeignObject
 from agent.reporting.status import RegistryStatus
 from registry.message import Heartbeat
 
@@ -11,7 +13,10 @@ URL = "https://registry:7655"
 
 
 def view(
-    *registry_statuses: RegistryStatus, pid: int | None = 42, left: bool = False
+    *registry_statuses: RegistryStatus,
+    pid: int | None = 42,
+    left: bool = False,
+    foreign: tuple[ForeignObject, ...] = (),
 ) -> StatusView:
     return StatusView(
         hostname="web-1",
@@ -21,7 +26,9 @@ def view(
         left=left,
         heartbeat=Heartbeat(labels=["service:web"], kv={"rack": "r12", "host.cpus": "2"}),
         left_out=["label 'x': too long"],
+        unhealthy=["shop"],
         registries=list(registry_statuses),
+        foreign=list(foreign),
     )
 
 
@@ -31,7 +38,7 @@ def taken(seconds_ago: float) -> RegistryStatus:
 
 
 FAILING = RegistryStatus(
-    url=URL,
+    url="https://other:7655",
     state="wrong_key",
     reason="401: a valid key is needed",
     tried_at=NOW - 4,
@@ -51,6 +58,7 @@ def test_it_is_all_on_one_page() -> None:
         "  host.cpus  2",
         "  rack       r12",
         "left out    label 'x': too long",
+        "unhealthy   shop",
         "registries",
         f"  {URL}",
         "    taken 12 s ago (1970-01-12 13:46:28 UTC)",
@@ -78,6 +86,27 @@ def test_all_is_well_if_every_registry_took_it_lately(good: StatusView) -> None:
     assert is_registered(good, now=NOW, fresh_seconds=75)
 
 
+def alternative(status: RegistryStatus, *, current: bool, others: list[str]) -> RegistryStatus:
+    return msgspec.structs.replace(status, current=current, alternatives=others)
+
+
+def test_of_a_group_the_registry_in_use_counts() -> None:
+    used = alternative(taken(12), current=True, others=[FAILING.url])
+    other = alternative(FAILING, current=False, others=[URL])
+
+    assert is_registered(view(other, used), now=NOW, fresh_seconds=75)
+    lines = list(format_text(view(other, used), now=NOW))
+    assert f"  {FAILING.url} (alternative)" in lines
+    assert f"  {URL} (in use)" in lines
+
+
+def test_a_group_whose_registry_in_use_fails_is_not_well_whatever_the_others_took_before() -> None:
+    used = alternative(FAILING, current=True, others=[URL])
+    other = alternative(taken(12), current=False, others=[FAILING.url])
+
+    assert not is_registered(view(used, other), now=NOW, fresh_seconds=75)
+
+
 @pytest.mark.parametrize(
     "bad",
     [
@@ -93,3 +122,16 @@ def test_all_is_well_if_every_registry_took_it_lately(good: StatusView) -> None:
 )
 def test_all_is_not_well_if_one_did_not_or_nobody_speaks(bad: StatusView) -> None:
     assert not is_registered(bad, now=NOW, fresh_seconds=75)
+
+
+def test_foreign_containers_and_volumes_are_told_with_the_way_out() -> None:
+    objects = (
+        ForeignObject(kind="container", name="web", app="web", agent="other-id"),
+        ForeignObject(kind="volume", name="rollcall-old", app="old", agent=None),
+    )
+    lines = list(format_text(view(taken(1), foreign=objects), now=NOW))
+
+    assert "  container web of app web, agent other-id" in lines
+    assert "  volume rollcall-old of app old, no agent named" in lines
+    assert any("rollcall-agent adopt" in line for line in lines)
+    assert "foreign" not in "".join(format_text(view(taken(1)), now=NOW))

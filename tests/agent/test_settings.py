@@ -38,6 +38,10 @@ def line(**settings: Any) -> dict[str, Any]:
     return {"registries": [{"url": "https://registry:7655", "key_file": "node.key"} | settings]}
 
 
+def group(*urls: str) -> dict[str, Any]:
+    return {"registries": [{"urls": list(urls), "key_file": "node.key"}]}
+
+
 def test_a_host_is_reached_under_its_name_and_the_port_that_it_listens_on(tmp_path: Path) -> None:
     address = configuration(tmp_path, node={"hostname": "Web-1.Example.com."}).address
 
@@ -47,6 +51,7 @@ def test_a_host_is_reached_under_its_name_and_the_port_that_it_listens_on(tmp_pa
     assert not address.tls
 
 
+@pytest.mark.slow
 def test_with_tls_a_host_is_reached_by_https(tmp_path: Path) -> None:
     pair = Authority(tmp_path).issue("web-1")
     tls = {"certificate": str(pair.certificate), "key": "web-1.key"}
@@ -76,6 +81,7 @@ def test_without_a_configured_name_the_systems_own_is_used(tmp_path: Path) -> No
     assert configuration(tmp_path, node={}).address.hostname
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -89,7 +95,7 @@ def test_without_a_configured_name_the_systems_own_is_used(tmp_path: Path) -> No
         ({"node": {"hostname": "web-1", "advertise": "http://me:pw@web-1:80"}}, "node.advertise"),
         ({"node": {"labels": ["good", "x" * 1025]}}, "node.labels[1]: a label has 1 to 1024"),
         ({"node": {"labels": ["a\nb"]}}, "node.labels[0]: a label holds no control characters"),
-        ({"node": {"kv": {"agent.id": "mine"}}}, "node.kv: `agent.id` is told by the agent itself"),
+        ({"node": {"kv": {"agent.id": "mine"}}}, "node.kv: `agent.id` is set by the agent itself"),
         ({"node": {"kv": {"k": "v" * 16385}}}, "node: "),
         ({"node": {"kv": {f"k{n}": "v" for n in range(1020)}}}, "node: "),
         ({"store": "postgres://db"}, "store: `postgres://db` names no database"),
@@ -99,11 +105,45 @@ def test_without_a_configured_name_the_systems_own_is_used(tmp_path: Path) -> No
         (line(url="https://registry:0"), "registries[0].url"),
         (line(url="https://registry:port"), "registries[0].url"),
         (line(url="https://"), "registries[0].url"),
+        (line(url="https://[::1"), "registries[0].url: `https://[::1`: Invalid IPv6 URL"),
         (line(key_file="other.key"), "registries[0].key_file: "),
         (line(ca="other.crt"), "registries[0]: "),
         (line(certificate="a.crt", certificate_key="a.key"), "registries[0]: "),
         ({"registries": line()["registries"] * 2}, "registries[1].url: `https://registry:7655` is"),
+        (line(urls=["https://a"]), "registries[0]: either `url` or `urls` is needed, and not both"),
+        (group(), "registries[0]: `urls` is empty"),
+        (group("https://a", "b:7655"), "registries[0]: `urls[1]` is `b:7655`; write http"),
+        (group("https://a", "https://b:0"), "registries[0].urls[1]: is no address"),
+        (group("https://a", "https://[b"), "registries[0].urls[1]: `https://[b`: Invalid IPv6 URL"),
+        (group("https://a", "https://me:secret-word@b"), "registries[0].urls[1]: is no address"),
+        (group("https://a:1", "https://a:1/"), "registries[0].urls[1]: `https://a:1` is set twice"),
+        (
+            group("https://a", "https://A:443"),
+            "registries[0].urls[1]: `https://A:443` is set twice",
+        ),
+        (group("https://a", "http://b"), "registries[0].urls: http and https are mixed"),
+        (
+            group("https://a", "https://b/nodes"),
+            "registries[0].urls: the paths ``, `/nodes` differ",
+        ),
+        (
+            {"registries": [*line()["registries"], *group("https://registry:7655")["registries"]]},
+            "registries[1].urls[0]: `https://registry:7655` is set twice",
+        ),
+        (
+            {"registries": [{"key_file": "node.key"}]},
+            "registries[0]: either `url` or `urls` is needed",
+        ),
         ({"keys": []}, "keys: no key is set"),
+        (
+            {"apps": {"subnet": "10.213.0.1/16"}},
+            "apps.subnet: `10.213.0.1/16` is no network; write",
+        ),
+        (
+            {"apps": {"subnet": ["10.213.0.0/16", "10.214.0.0/16"]}},
+            "apps.subnet: there is more than one network of IPv4",
+        ),
+        ({"apps": {"subnet": 10}}, "apps.subnet: "),
         ({"apps": {"bind": "nonsense"}}, "apps.bind: `nonsense` is no address; write such as"),
         ({"apps": {"data": "/etc"}}, "apps.data: `/etc` is no place for a volume"),
         ({"apps": {"data": "srv"}}, "apps.data: `srv` is no place for a volume"),
@@ -136,6 +176,7 @@ def test_both_spellings_of_a_database_are_the_same_place(tmp_path: Path, store: 
     assert found.state_directory == Path("/var/lib/rollcall")
 
 
+@pytest.mark.slow
 def test_only_registries_over_a_network_without_tls_get_the_key_in_the_clear(
     tmp_path: Path,
 ) -> None:
@@ -143,19 +184,33 @@ def test_only_registries_over_a_network_without_tls_get_the_key_in_the_clear(
     clear = ["http://registry:5", "http://10.0.0.1:6"]
     lines = [{"url": url, "key_file": "node.key"} for url in urls + clear]
 
-    connections = configuration(tmp_path, registries=lines).registry_connections
+    groups = configuration(tmp_path, registries=lines).registry_groups
+    connections = [connection for group in groups for connection in group.connections]
 
     assert [each.url for each in connections if each.sends_key_unencrypted] == clear
 
 
+@pytest.mark.slow
 def test_the_cas_of_the_system_are_read_for_https_alone(tmp_path: Path) -> None:
     urls = ["http://registry:1", "https://registry:2"]
     lines = [{"url": url, "key_file": "node.key"} for url in urls]
 
-    plain, encrypted = configuration(tmp_path, registries=lines).registry_connections
+    plain, encrypted = configuration(tmp_path, registries=lines).registry_groups
 
     assert plain.client_tls is None
     assert encrypted.client_tls is not None
+
+
+@pytest.mark.slow
+def test_the_registries_of_a_group_share_key_and_certificates(tmp_path: Path) -> None:
+    urls = ["https://a:7655", "https://b:7655"]
+
+    (found,) = configuration(tmp_path, **group(*urls)).registry_groups
+
+    assert found.urls == urls
+    assert found.client_tls is not None
+    (tmp_path / "node.key").write_text("another-key-of-the-host")
+    assert found.key() == "another-key-of-the-host"
 
 
 def test_check_says_nothing_of_good_settings(
@@ -233,6 +288,40 @@ def test_the_check_prints_every_mistake_on_its_own_line(
     ]
 
 
+def test_what_is_sound_in_a_faulty_section_is_checked_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(
+        tmp_path,
+        keys=[
+            {"name": "ops", "value": "short", "allow": ["reed"]},
+            {"name": "scraper", "file": "none.key", "allow": ["read"]},
+        ],
+        apps={"bind": "x", "cpu": "many"},
+        tls={"certificate": 5, "key": "none.key"},
+        node={"hostname": "web 1", "labels": 7},
+        registries=[{"url": "http://a", "key_file": "none.key"}, {"url": "a", "key_file": 1}],
+    )
+
+    assert main(["--config", str(file), "--check"]) == 2
+
+    start = f"rollcall-agent: {file}: "
+    lines = capsys.readouterr().err.splitlines()
+    assert sorted(line.removeprefix(start).split(": ")[0] for line in lines) == [
+        "apps.bind",
+        "apps.cpu",
+        "keys[0].allow[0]",
+        "keys[0].value",
+        "keys[1].file",
+        "node.hostname",
+        "node.labels",
+        "registries[0].key_file",
+        "registries[1].key_file",
+        "tls.certificate",
+        "tls.key",
+    ]
+
+
 def test_an_unknown_command_is_status_2(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["dance"])
@@ -265,3 +354,19 @@ def test_keys_labels_and_kv_need_no_restart() -> None:
 )
 def test_what_needs_a_restart_is_named(change: dict[str, Any], name: str) -> None:
     assert changes_needing_restart(parsed(), parsed(**change)) == [name]
+
+
+@pytest.mark.parametrize(
+    ("subnet", "subnets"),
+    [
+        ("10.213.0.0/16", ("10.213.0.0/16",)),
+        (["10.213.0.0/16", "2001:db8::/64"], ("10.213.0.0/16", "2001:db8::/64")),
+    ],
+)
+def test_the_network_of_isolated_apps_has_one_subnet_or_one_for_each_version(
+    tmp_path: Path, subnet: object, subnets: tuple[str, ...]
+) -> None:
+    defaults = configuration(tmp_path, apps={"isolated": True, "subnet": subnet}).app_defaults()
+
+    assert (defaults.isolated, defaults.subnets) == (True, subnets)
+    assert not configuration(tmp_path).app_defaults().isolated

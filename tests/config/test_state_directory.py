@@ -13,6 +13,7 @@ print(RegistrySettings().store, AgentSettings().store)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("environment", "folder"),
     [

@@ -1,9 +1,16 @@
 """The page about apps: its commands, against a real engine, and the rules that it gives."""
 
+import re
+from pathlib import Path
+
 import pytest
 
+from agent.api.data import UPLOAD_IDLE_SECONDS
+from agent.apps.admission.validation import MAX_PATH_LENGTH
+from agent.apps.archives.names import MOST_LINKS
 from agent.apps.containers.data import MAX_VOLUMES
-from agent.apps.validation import MAX_PATH_LENGTH
+from agent.engine.docker.archives import MOST_ARCHIVES
+from agent.state.history import MOST_REVISIONS
 from tests.support.e2e.page_runs import MakeRun
 from tests.support.pages import Page
 
@@ -18,3 +25,136 @@ def test_each_command_works_and_answers_as_shown(page: Page, make_run: MakeRun) 
 def test_the_limits_are_those_of_the_agent(page: Page) -> None:
     assert f"at most {MAX_PATH_LENGTH}\ncharacters" in page.text
     assert f"has at most {MAX_VOLUMES} volumes" in page.text
+    assert f"At most {MOST_ARCHIVES} tars" in page.text
+    assert f"The last {MOST_REVISIONS} are kept" in page.text
+    assert f"more than {MOST_LINKS:,} symbolic links" in page.text
+    assert f"no byte came for {UPLOAD_IDLE_SECONDS:g} seconds" in page.text
+
+
+FOLDER = Path(__file__).parents[1]
+# The test of each row of the table of faults.
+TESTS = {
+    "an app ends, again and again": (
+        "agent/apps/recovery/test_desired.py",
+        "test_an_app_that_crashes_at_each_start_is_restarted_by_the_engine_alone",
+    ),
+    "`docker kill`": (
+        "agent/apps/recovery/test_desired.py",
+        "test_a_container_that_is_killed_by_hand_runs_again",
+    ),
+    "`docker stop`": (
+        "agent/apps/recovery/test_desired.py",
+        "test_a_stop_by_hand_is_heeded_by_each_agent_until_the_engine_restarts",
+    ),
+    "`docker start` of an app that was stopped so": (
+        "agent/apps/recovery/test_keeper.py",
+        "test_an_app_that_somebody_started_again_is_kept_again",
+    ),
+    "`docker rm -f`": (
+        "agent/apps/recovery/test_watcher.py",
+        "test_a_removed_container_is_missing_until_a_start_makes_another",
+    ),
+    "`docker pause`": (
+        "agent/apps/health/test_monitor.py",
+        "test_nothing_is_checked_while_an_app_is_paused",
+    ),
+    "the creation in the background fails": (
+        "agent/apps/operations/test_create.py",
+        "test_a_creation_in_the_background_that_fails_is_kept_as_failed_with_the_reason",
+    ),
+    "a port is taken when the engine starts the app": (
+        "agent/apps/recovery/test_desired.py",
+        "test_an_app_whose_port_was_taken_for_a_while_says_so_and_runs_when_it_is_free",
+    ),
+    "an update or rebuild whose container ends within `apps.settle_seconds`": (
+        "agent/apps/operations/test_readiness.py",
+        "test_an_update_to_an_image_that_dies_after_two_seconds_leaves_the_old_app_and_its_data",
+    ),
+    "an update or rebuild whose container does not get healthy": (
+        "agent/apps/health/test_checks.py",
+        "test_an_update_without_its_page_goes_back_and_one_with_it_is_healthy_at_once",
+    ),
+    "a rollback whose container does not stay up": (
+        "agent/apps/operations/test_rollback.py",
+        "test_a_rollback_that_does_not_stay_up_goes_back_by_itself",
+    ),
+    "the image of a revision is gone from the host": (
+        "agent/apps/operations/test_rollback.py",
+        "test_an_image_that_made_room_on_a_full_disk_is_pulled_by_its_digest",
+    ),
+    "an image that was built here is gone from the host": (
+        "agent/apps/operations/test_rollback.py",
+        "test_a_local_image_that_is_gone_is_404_and_the_app_runs_on",
+    ),
+    "the disk is too full": (
+        "agent/apps/images/test_kept_images.py",
+        "test_while_the_disk_is_full_images_of_old_revisions_go_before_a_change_is_refused",
+    ),
+    "the agent is killed while an updated app settles": (
+        "e2e/agent/kills/test_updates.py",
+        "test_an_update_with_a_fault_at_any_call_is_done_or_undone",
+    ),
+    "the check in the record fails `retries` times": (
+        "agent/apps/health/test_checks.py",
+        "test_an_app_without_its_page_is_unhealthy_and_restarted_until_it_has_it_again",
+    ),
+    "the `HEALTHCHECK` of an image fails": (
+        "agent/apps/operations/test_readiness.py",
+        "test_the_health_of_an_image_is_shown_everywhere_and_gates_an_update",
+    ),
+    "the engine restarts": (
+        "agent/apps/recovery/engine/test_engine_outage.py",
+        "test_an_engine_that_stops_is_503_and_its_apps_run_again_when_it_is_back",
+    ),
+    "the engine is killed": (
+        "agent/apps/recovery/engine/test_engine_crash.py",
+        "test_after_a_crash_of_the_engine_what_should_run_does_and_what_was_stopped_does_not",
+    ),
+    "the host reboots": (
+        "agent/apps/recovery/test_desired.py",
+        "test_apps_run_after_a_reboot_whoever_comes_back_first",
+    ),
+    "the host shuts down in order, however long that takes": (
+        "agent/apps/recovery/test_desired.py",
+        "test_an_engine_that_shuts_down_slowly_leaves_nothing_down_afterwards",
+    ),
+    "the agent is killed": (
+        "e2e/agent/test_kills.py",
+        "test_a_kill_at_any_moment_leaves_one_container_or_none_and_the_data",
+    ),
+    "the password is lost with the container": (
+        "agent/apps/operations/passwords/test_password.py",
+        "test_an_app_rebuilt_while_stopped_gets_the_password_when_it_starts",
+    ),
+    "an update to an image in which the password cannot be set": (
+        "agent/apps/operations/passwords/test_password.py",
+        "test_an_update_to_an_image_that_cannot_take_the_password_is_undone",
+    ),
+    "`agent.db` is lost": (
+        "agent/apps/recovery/test_adoption.py",
+        "test_the_password_is_read_back_from_the_container",
+    ),
+    "the server of the image cannot be reached": (
+        "agent/apps/images/test_images.py",
+        "test_a_rebuild_whose_server_is_down_is_502_and_the_app_stays_as_it_was",
+    ),
+    "the engine does not answer": (
+        "agent/apps/recovery/engine/test_engine_outage.py",
+        "test_a_frozen_engine_is_503_in_bounded_time_and_all_recovers_after_it",
+    ),
+    "the agent is upgraded from a version that did not keep `desired`": (
+        "agent/apps/recovery/test_keeper.py",
+        "test_what_an_earlier_version_left_down_stays_down_until_it_is_started",
+    ),
+}
+
+
+@pytest.mark.page("docs/apps.md")
+def test_each_row_of_the_table_of_faults_has_its_test(page: Page) -> None:
+    table = page.text.partition("## What happens when")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (.+?) \| .+ \| .+ \|$", table, re.MULTILINE)
+    assert rows[0] == "event"
+
+    assert sorted(rows[2:]) == sorted(TESTS)
+    for file, test in TESTS.values():
+        assert f"def {test}(" in (FOLDER / file).read_text("utf-8")

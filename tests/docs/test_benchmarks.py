@@ -1,5 +1,6 @@
 """The pages with measurements: their commands run, over a small fleet and for a short time."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ from tests.support.pages import TOP, Page, run
 SMALL = """
 python() {
   case "$1" in
-    bench/fleet.py) set -- "$@" --nodes 20 --interval 1 --seconds 0.5 ;;
+    bench/fleet.py) set -- "$@" --nodes 20 --interval 1 --seconds 0.5 --kill-for 1 ;;
     bench/tls_handshakes.py) set -- "$@" --rate 20 --seconds 2 ;;
+    bench/backoff_simulation.py) set -- "$@" --hosts 100 ;;
     bench/registry_stalls_bench.py) set -- "$@" --nodes 500 --watchers 5 --seconds 1 ;;
+    bench/jetstream_bench.py) set -- "$@" --only sqlite --seconds 1 --rounds 1 ;;
     bench/registry_bench.py) set -- "$@" --only nodes --seconds 1 --rounds 1 ;;
     bench/agent_bench.py) set -- "$@" --apps 2 --rounds 3 --rebuilds 1 --idle 1 ;;
   esac
@@ -40,6 +43,7 @@ def test_each_command_about_the_registry_works(page: Page, tmp_path: Path) -> No
     assert "| GET /nodes, 10,000 nodes" in output
     assert "| label=, none match | 10 |" in output
     assert "| watch=true beside 300 changes/s | 5 |" in output
+    assert "| one registry on one server; on SQLite, changed |" in output
     assert "test_daemon.py::" in output
     assert "test_disk_faults.py::" in output
 
@@ -49,7 +53,9 @@ def test_each_command_about_the_registry_works(page: Page, tmp_path: Path) -> No
 def test_each_command_about_the_fleet_works(page: Page, tmp_path: Path) -> None:
     output = follow(page, tmp_path)
 
-    assert "Prometheus: never fewer than 20 of 20 targets" in output
+    assert output.count("Prometheus: never fewer than 20 of 20 targets") == 2
+    assert "after its first answer" in output
+    assert re.search("did not come back +0.* hosts +0, [0-9]+, [0-9]+\n", output, re.DOTALL)
 
 
 @pytest.mark.real("ps")

@@ -40,7 +40,8 @@ CHECKS = {
     "Backup": [
         'gets 200 "$(cat ops-2.key)" /web-9.example.com -X DELETE',
         'answers 7655 200; gets 200 "$(cat ops-2.key)" /web-9.example.com; ls registry.db.before-*',
-        "answers 7656 503; registered; ls backup-agent/agent.db",
+        '[ "$(stat -c %a backup-agent/agent.db)" = 600 ]',
+        "answers 7656 503; registered; ls agent-before/agent.db",
     ],
     "Metrics": ['metrics "$(cat scraper.key)" 7655; metrics "$(cat ops.key)" 7656'],
     "Memory of the registry": ['answers 7655 200; gets 404 "$(cat ops-2.key)" /web-9.example.com'],

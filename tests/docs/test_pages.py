@@ -10,7 +10,7 @@ from tests.support import pages
 from tests.support.pages import FENCED, TOP, Page
 
 LINKED = sorted({*pages.names(), "CONTRIBUTING.md", "CHANGELOG.md"})
-LANGUAGES = {"sh", "json", "ini", "text"}  # of which only the first one holds commands
+LANGUAGES = {"sh", "json", "ini", "text", "mermaid"}  # of which only the first one holds commands
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6} (.*)$", re.MULTILINE)
 

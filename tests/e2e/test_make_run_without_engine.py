@@ -9,8 +9,8 @@ import pytest
 
 from dev.waiting import until
 from tests.support.e2e.make_run import READY, READY_SECONDS, TOP, Run
+from tests.support.machine.terminal import CTRL_C, terminal
 from tests.support.requirements import need_root
-from tests.support.terminal import CTRL_C, terminal
 
 pytestmark = pytest.mark.real("make", "setsid", "unshare", "nsenter", "ip", "dockerd", "iptables")
 SHELL = ["unshare", "--mount", "--net", "bash", "--noprofile", "--norc", "--noediting"]

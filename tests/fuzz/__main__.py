@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import secrets
-import socket
 import sys
 import tempfile
 from functools import partial
@@ -12,6 +11,7 @@ from pathlib import Path
 from tests.fuzz.fuzzer import Fuzzer, Pair
 from tests.fuzz.targets import agent_target, registry_target
 from tests.support.daemons import Daemons
+from tests.support.machine.ports import FreePorts
 
 TEN_MINUTES = 600.0
 REGISTRIES_SHARE = 0.75
@@ -32,7 +32,7 @@ def main() -> int:
     ]
     with (
         tempfile.TemporaryDirectory() as folder,
-        Daemons(folder=Path(folder), free_port=free_port) as daemons,
+        Daemons(folder=Path(folder), free_port=FreePorts(), forked=False) as daemons,
     ):
         target = partial(registry_target, key)
         registries = Pair(daemons.registry(keys=keys), daemons.registry(keys=keys), target)
@@ -55,14 +55,6 @@ def say(text: str) -> None:
     """Write a line at once."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
-
-
-def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from dev.waiting import until
 from tests.fuzz.exchange import FIRST, NOT_HTTP, Address, Outcome, exchange
 from tests.fuzz.generator import Generator, Target
 from tests.support.daemons import Daemon
-from tests.support.memory import MEBIBYTE, resident
+from tests.support.machine.memory import MEBIBYTE, resident
 
 CLIENTS = 24
 MAX_TEXT = 3000

@@ -3,9 +3,14 @@
 import json
 from random import Random
 
+from registry.message import MAX_BODY_BYTES
 from tests.fuzz.generator import Target
 
 PATHS = ["/healthz", "/swagger.json", "/nothing", "/", "*", "//", "/nodes/%zz", "/nodes/%41"]
+# Bodies around the size above which the lane leaves them, and around the limit, filled up with
+# spaces: with large nodes, a list would not be sent at once.
+LARGE_SHARE = 0.03
+LARGE_BODIES = [47 * 1024, 49 * 1024, MAX_BODY_BYTES, MAX_BODY_BYTES + 1]
 HOSTS = 30  # so that the list of them is sent at once, whatever the client sends behind
 
 
@@ -28,16 +33,25 @@ def heartbeat(rng: Random, label: str) -> bytes:
     body: dict[str, object] = {"labels": labels, "kv": {"k": value}}
     if rng.random() < 0.1:
         body[rng.choice(["hostname", "nonsense", "labels"])] = rng.choice(["a", 1, None, []])
-    return json.dumps(body, ensure_ascii=rng.random() < 0.5).encode()
+    encoded = json.dumps(body, ensure_ascii=rng.random() < 0.5).encode()
+    if rng.random() < LARGE_SHARE:
+        return encoded.ljust(rng.choice(LARGE_BODIES))
+    return encoded
 
 
 def agent_target(key: str, client: int) -> Target:
     """Return what a client asks of an agent that has no engine."""
     app = f"/v1/apps/client-{client}"
-    changes = ["/v1/apps", app, f"{app}/start", f"{app}/labels", f"{app}/keys", "/v1/nothing"]
+    changes = [
+        *("/v1/apps", app, f"{app}/start", f"{app}/labels", f"{app}/keys", "/v1/nothing"),
+        *(f"{app}?dry_run=true", f"{app}/stop?dry_run=1", f"{app}/rebuild?dry_run=x"),
+    ]
     return Target(
         change=lambda rng: rng.choice(changes),
-        reads=[*PATHS, "/v1/apps", app, f"{app}/logs?tail=1", f"{app}/logs?tail=x"],
+        reads=[
+            *(*PATHS, "/v1/apps", app, f"{app}/logs?tail=1", f"{app}/logs?tail=x"),
+            *(f"{app}/events", "/v1/events?nonsense"),
+        ],
         body=app_body,
         key=key,
     )

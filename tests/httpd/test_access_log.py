@@ -1,6 +1,7 @@
 import asyncio
 from typing import Any
 
+import pytest
 import structlog
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
@@ -88,6 +89,7 @@ async def test_our_own_failures_are_warnings() -> None:
     assert lines[0]["level"] == "warning"
 
 
+@pytest.mark.slow
 async def test_a_flood_is_ten_lines_a_second_and_the_rest_is_counted() -> None:
     lines, clock = LogLines(), ManualClock()
     log = access_log(lines, clock=clock)

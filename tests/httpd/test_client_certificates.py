@@ -1,5 +1,6 @@
 import ssl
 
+import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from httpd.client_certificates import certificate_names, names_in
@@ -25,6 +26,7 @@ def test_the_common_name_counts_only_where_there_is_no_alternative() -> None:
     assert names_in({"subject": subject, "subjectAltName": (("URI", "spiffe://x"),)}) == frozenset()
 
 
+@pytest.mark.slow
 def test_a_client_that_has_hung_up_speaks_for_nobody_where_clients_may_have_certificates() -> None:
     request = make_mocked_request("DELETE", "/nodes/web-1", sslcontext=ssl.create_default_context())
     request.protocol.transport = None

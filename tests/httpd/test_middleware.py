@@ -72,6 +72,7 @@ async def test_without_a_good_key_every_path_gives_the_same_answer(
         }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "path", "secret", "status", "text"),
     [
@@ -183,6 +184,7 @@ async def test_a_compressed_body_is_refused(client: aiohttp.ClientSession, encod
         assert (await response.json())["message"].startswith("send the body as it is")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
 async def test_a_body_that_does_not_come_is_refused_whatever_the_method(method: str) -> None:
     async with sample_server(timeouts=Timeouts(linger=0.1)) as address:
@@ -200,6 +202,7 @@ async def test_health_is_open_and_says_no_more_than_ok(client: aiohttp.ClientSes
         assert (response.status, await response.json()) == (200, {"message": "ok"})
 
 
+@pytest.mark.slow
 async def test_metrics_count_requests_by_their_route(client: aiohttp.ClientSession) -> None:
     for name in ("a", "b"):
         (await client.get(f"/things/{name}", headers=key(READER))).close()

@@ -2,11 +2,25 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
+import pytest
 import structlog
+from structlog.testing import capture_logs
 
-from httpd.process import SignalHandler, SystemdNotifier
+from httpd.process import PeriodicTask, SignalHandler, SystemdNotifier, run_to_end
+
+THREAD_THAT_WAITS = """
+import sys
+from threading import Event, Thread
+from httpd.process import exit_without_threads
+Thread(target=Event().wait).start()
+print("all is written")
+exit_without_threads(3)
+"""
 
 
 class Journal:
@@ -69,3 +83,53 @@ async def test_the_watchdog_is_fed(tmp_path: Path) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
     await running
     journal.socket.close()
+
+
+async def test_an_action_that_fails_is_logged_and_done_again_after_the_interval() -> None:
+    outcomes = iter([KeyError("unforeseen"), None])
+    slept: list[float] = []
+    done = asyncio.Event()
+
+    async def action() -> None:
+        if (error := next(outcomes)) is not None:
+            raise error
+        done.set()
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if done.is_set():
+            await asyncio.Event().wait()
+
+    with capture_logs() as lines:
+        task = PeriodicTask(interval=7, action=action, log=structlog.get_logger(), sleep=sleep)
+        async with task:
+            await asyncio.wait_for(done.wait(), 10)
+
+    assert [(line["event"], type(line["exc_info"])) for line in lines] == [("defect", KeyError)]
+    assert slept[:1] == [7]
+
+
+def test_the_end_of_a_daemon_waits_for_no_thread() -> None:
+    released, ended = threading.Event(), threading.Event()
+
+    def look_up_a_name() -> None:
+        released.wait(10)
+        ended.set()
+
+    async def daemon() -> None:
+        _ = asyncio.get_running_loop().run_in_executor(None, look_up_a_name)
+
+    run_to_end(daemon())
+
+    assert not ended.is_set()
+    released.set()
+    assert ended.wait(10)
+
+
+@pytest.mark.slow
+def test_a_process_ends_though_a_thread_of_it_waits() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", THREAD_THAT_WAITS], stdout=subprocess.PIPE, timeout=60, check=False
+    )
+
+    assert (done.returncode, done.stdout) == (3, b"all is written\n")

@@ -3,10 +3,10 @@
 import asyncio
 
 import structlog
-from structlog.testing import capture_logs
 
-from registry.daemon import FLUSH_SECONDS, PeriodicTask, timeouts
-from registry.nodes.events import Source
+from httpd.process import PeriodicTask
+from registry.daemon import FLUSH_SECONDS, timeouts
+from registry.nodes.directory.events import Source
 from tests.support.registry.in_process import InProcessRegistry
 
 BODY = b'{"labels":[],"kv":{}}'
@@ -33,30 +33,6 @@ async def test_an_unchanged_heartbeat_is_durable_within_a_second(
     async with PeriodicTask(interval=FLUSH_SECONDS, action=nodes.flush, log=log, sleep=sleep):
         # If a flush is under way when the heartbeat comes, that one has to end first.
         assert 2 * await asyncio.wait_for(durable, 10) <= 1
-
-
-async def test_an_action_that_fails_is_logged_and_done_again_after_the_interval() -> None:
-    outcomes = iter([KeyError("unforeseen"), None])
-    slept: list[float] = []
-    done = asyncio.Event()
-
-    async def action() -> None:
-        if (error := next(outcomes)) is not None:
-            raise error
-        done.set()
-
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        if done.is_set():
-            await asyncio.Event().wait()
-
-    with capture_logs() as lines:
-        task = PeriodicTask(interval=7, action=action, log=structlog.get_logger(), sleep=sleep)
-        async with task:
-            await asyncio.wait_for(done.wait(), 10)
-
-    assert [(line["event"], type(line["exc_info"])) for line in lines] == [("defect", KeyError)]
-    assert slept[:1] == [7]
 
 
 def test_a_host_that_is_not_stale_yet_keeps_its_connection() -> None:

@@ -15,16 +15,17 @@ import pytest
 
 from registry.errors import NodeNotFound, StoreUnavailable
 from registry.message import MAX_BODY_BYTES, Heartbeat
-from registry.nodes.events import Source
-from registry.nodes.nodes import MAX_BYTES_AT_ONCE, Nodes
+from registry.nodes.acceptance.large_heartbeats import MAX_BYTES_AT_ONCE, MAX_LARGE_BYTES
+from registry.nodes.directory.events import Source
+from registry.nodes.nodes import Nodes
 from registry.store.group_commit import GroupCommit
-from registry.store.protocol import DoneCallback, Row
+from registry.store.protocol import DoneCallback, Guard, Row
 from tests.support.registry.in_process import OPS, InProcessRegistry, in_process_registry
-from tests.support.registry.large_fleet import MeasuredLoop
+from tests.support.registry.load.large_fleet import MeasuredLoop
 from tests.support.registry.memory_store import MemoryStore
 
 MAX_SECONDS = 0.010
-# One iteration of the loop may hold a step for each of several clients.
+# Several nodes may be changed or deleted in one iteration of the loop.
 MAX_SECONDS_OF_MANY = 0.020
 # Beside other work, a processor's caches are shared, and an iteration may take twice its time.
 # What holds up the loop by itself does so in each attempt.
@@ -264,7 +265,8 @@ class HeldStore(MemoryStore):
         self.asked = asyncio.Event()
         self.may_write = asyncio.Event()
 
-    def put(self, row: Row, done: DoneCallback) -> asyncio.Future[None]:
+    def put(self, row: Row, done: DoneCallback, guard: Guard | None = None) -> asyncio.Future[None]:
+        del guard
         self.asked.set()
         return asyncio.shield(asyncio.create_task(self._put_later(row, done)))
 
@@ -294,6 +296,7 @@ async def forget(registry: InProcessRegistry) -> None:
         await registry.components.nodes.delete("large", SOURCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", [None, USUAL, LARGE.replace(b"prometheus:s0:", b"other:")])
 @pytest.mark.parametrize("moment", MOMENTS)
 async def test_a_large_heartbeat_whose_client_leaves_leaves_nothing_reserved(
@@ -324,6 +327,7 @@ async def test_a_large_heartbeat_whose_client_leaves_leaves_nothing_reserved(
         assert nodes.used_bytes == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", MOMENTS)
 async def test_a_large_heartbeat_of_a_node_that_is_deleted_meanwhile(moment: str) -> None:
     store = HeldStore()
@@ -360,6 +364,7 @@ async def test_a_large_heartbeat_that_the_store_refuses_leaves_nothing_reserved(
         assert nodes.used_bytes == 0
 
 
+@pytest.mark.slow
 async def test_many_large_heartbeats_of_one_host_at_once_are_counted_once() -> None:
     async with in_process_registry() as registry:
         nodes = registry.components.nodes
@@ -371,3 +376,22 @@ async def test_many_large_heartbeats_of_one_host_at_once_are_counted_once() -> N
         assert nodes.used_bytes == 0
         await accept(nodes, "large", USUAL)
         assert nodes.used_bytes == several
+
+
+@pytest.mark.slow
+async def test_so_many_large_heartbeats_at_once_take_a_bounded_amount_of_memory() -> None:
+    store = HeldStore()
+    async with in_process_registry(store=store) as registry:
+        kv = {f"k{number}": "x" * 16_000 for number in range(60)}
+        sent = [
+            asyncio.create_task(registry.post(f"large-{number}", [], kv)) for number in range(40)
+        ]
+        await asyncio.wait(sent, return_when=asyncio.FIRST_COMPLETED)
+        store.may_write.set()
+        answers = [await each for each in sent]
+
+        refused = [each for each in answers if each.status == 503]
+        assert 0 < len(refused) <= len(answers) - MAX_LARGE_BYTES // MAX_BODY_BYTES
+        assert {each.status for each in answers} == {200, 503}
+        assert all(each.headers["Retry-After"] == "1" for each in refused)
+        assert (await registry.post("large-0", [], {**kv, "again": "1"})).status == 200

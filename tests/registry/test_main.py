@@ -118,6 +118,7 @@ def test_the_check_prints_every_mistake_on_its_own_line(
     ]
 
 
+@pytest.mark.slow
 def test_node_key_prints_the_key_of_a_host(run: Callable[..., CommandResult]) -> None:
     secret = {"value": "s" * 20}
 

@@ -12,6 +12,7 @@ from registry.message import Heartbeat
 TEXT = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\x7f\x80\x9f\xa0"))
 
 
+@pytest.mark.slow
 @given(st.lists(TEXT.filter(bool), min_size=1, max_size=3))
 def test_labels_hold_any_characters_but_control_characters(labels: list[str]) -> None:
     body = msgspec.json.encode({"labels": labels, "kv": {}})

@@ -1,6 +1,7 @@
 """From a settings file to keys and collaborators."""
 
 import gc
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from config.load import ConfigError
 from httpd.auth import fingerprint
 from registry.main import main
 from registry.settings import RegistryConfiguration
@@ -63,6 +65,43 @@ def test_what_a_key_may_do_is_as_the_settings_say(file: Path) -> None:
     assert (ops.name, ops.allow, ops.nodes) == ("ops", frozenset({"register"}), ("web-*",))
 
 
+def test_what_is_sound_in_a_faulty_section_is_checked_too(tmp_path: Path) -> None:
+    settings = {
+        "keys": [
+            {"name": "ops", "value": "short", "allow": ["reed"]},
+            {"name": "scraper", "file": "none.key", "allow": ["read"], "unknown": 1},
+            {"name": 7, "value": "a", "file": "b", "allow": ["read"]},
+            "none",
+        ],
+        "node_secret": [{"file": 1}, {"file": "none.secret"}],
+        "tls": {"certificate": "none.crt", "key": "none.key", "client": "none.ca"},
+        "store": "nats://127.0.0.1/BUCKET",
+        "nats": {"replicas": "three", "password": {"value": "short"}, "user": "registry"},
+    }
+    path = tmp_path / "registry.yml"
+    path.write_text(yaml.safe_dump(settings))
+
+    with pytest.raises(ConfigError) as refusal:
+        RegistryConfiguration(path, {})
+
+    told = [mistake.removeprefix(f"{path}: ") for mistake in refusal.value.mistakes]
+    assert sorted(mistake.split(": ")[0] for mistake in told) == [
+        "keys[0].allow[0]",
+        "keys[0].value",
+        "keys[1].file",
+        "keys[1].unknown",
+        "keys[2].name",
+        "keys[3]",
+        "nats.password.value",
+        "nats.replicas",
+        "node_secret[0].file",
+        "node_secret[1].file",
+        "tls.certificate",
+        "tls.client",
+        "tls.key",
+    ]
+
+
 @pytest.mark.parametrize(("length", "status"), [(15, 2), (16, 0)])
 def test_a_key_has_sixteen_characters_at_least(
     tmp_path: Path, length: int, status: int, capsys: pytest.CaptureFixture[str]
@@ -100,3 +139,50 @@ def test_the_version_and_the_usual_settings_file_are_told(
             main([option])
         assert ended.value.code == 0
         assert told in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("setting", "mistake"),
+    [
+        ({"ca": "none.crt"}, "nats.tls.ca: {folder}/none.crt cannot be read: No such file"),
+        (
+            {"certificate": "some.crt", "key": "none.key"},
+            "nats.tls.key: {folder}/none.key cannot be read: No such file",
+        ),
+        ({"ca": "some.crt"}, "nats.tls: {folder}/some.crt cannot be used"),
+    ],
+    ids=str,
+)
+def test_a_file_for_tls_to_nats_that_cannot_be_used_is_named(
+    setting: dict[str, str], mistake: str, file: Path
+) -> None:
+    settings = yaml.safe_load(file.read_text())
+    (file.parent / "some.crt").write_text("no certificate")
+    file.write_text(yaml.safe_dump(settings | {"nats": {"tls": setting}}))
+
+    with pytest.raises(ConfigError) as raised:
+        RegistryConfiguration(file, {}).validate()
+
+    assert mistake.format(folder=file.parent) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "mistake"),
+    [
+        ({"shared_listen": "nowhere"}, "`shared_listen`: `nowhere` is no address"),
+        (
+            {"listen": "127.0.0.1:1", "shared_listen": "127.0.0.1:1"},
+            "`shared_listen` must differ from `listen`",
+        ),
+        ({"store": "sqlite:///r.db"}, "`shared_listen` needs a `store` that several registries"),
+    ],
+    ids=str,
+)
+def test_an_address_is_shared_only_by_registries_that_share_a_store(
+    settings: dict[str, str], mistake: str, file: Path
+) -> None:
+    shared = {"shared_listen": "0.0.0.0:7655", "store": "nats://n1/b", **settings}
+    file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | shared))
+
+    with pytest.raises(ConfigError, match=re.escape(mistake)):
+        RegistryConfiguration(file, {})

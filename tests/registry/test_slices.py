@@ -6,7 +6,7 @@ import http.client
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from functools import partial
 from typing import NamedTuple
 
@@ -15,19 +15,23 @@ import pytest
 from registry.daemon import IndexRefresher
 from registry.errors import StoreUnavailable
 from registry.message import Heartbeat
-from registry.nodes.directory import Entry
-from registry.nodes.events import Source
+from registry.nodes.directory.directory import Entry
+from registry.nodes.directory.events import Source
+from registry.nodes.history import Position
 from tests.support.registry.in_process import KEYS, OPS, InProcessRegistry, in_process_registry
-from tests.support.registry.large_fleet import MeasuredLoop, rows, task_steps
+from tests.support.registry.load.large_fleet import MeasuredLoop, rows
+from tests.support.registry.load.watcher import ManyWatchers
 from tests.support.registry.memory_store import MemoryStore
+from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real
 
 NODES = 100_000
 MAX_SECONDS = 0.010
-# One iteration of the loop may hold a step for each of several clients.
-MAX_SECONDS_OF_MANY = 0.020
+# One iteration writes to each connection that takes more: a system call for each, of some 30 us.
+MAX_SECONDS_OF_WATCHERS = 0.100
 CLIENTS = 10
+WATCHERS = 1000
 HEARTBEAT_SECONDS = 30
 # Beside other work, a processor's caches are shared, and an iteration may take twice its time.
 # What holds up the loop by itself does so in each attempt.
@@ -60,45 +64,42 @@ class Fleet(NamedTuple):
                 break
         return best
 
-    def longest_step(self, work: Callable[[], Awaitable[object]]) -> float:
-        """Return the longest step of a task that began during the work, in the best attempt."""
-
-        async def once() -> float:
-            with task_steps() as steps:
-                await work()
-            return max(steps)
-
-        best = float("inf")
-        for _ in range(ATTEMPTS):
-            best = min(best, self.loop.run(once()))
-            if best < MAX_SECONDS:
-                break
-        return best
-
 
 @pytest.fixture(scope="module")
 def fleet() -> Iterator[Fleet]:
-    """Return a registry that was measured while it loaded."""
-    with MeasuredLoop() as loop:
-        stack = AsyncExitStack()
-        registry = loop.run(
-            stack.enter_async_context(
-                in_process_registry(
-                    store=MemoryStore(rows(NODES)), load=False, level="error", record_audit=False
-                )
+    """Yield a registry that was measured while it loaded, with the best attempt's figure."""
+    with MeasuredLoop() as loop, ExitStack() as stack:
+        loaded = stack.enter_context(loaded_fleet(loop))
+        attempts = [loaded.load_seconds]
+        while attempts[-1] >= MAX_SECONDS and len(attempts) < ATTEMPTS:
+            stack.close()
+            loaded = stack.enter_context(loaded_fleet(loop))
+            attempts.append(loaded.load_seconds)
+        yield loaded._replace(load_seconds=min(attempts))
+
+
+@contextmanager
+def loaded_fleet(loop: MeasuredLoop) -> Iterator[Fleet]:
+    """Run a registry that loads all nodes."""
+    stack = AsyncExitStack()
+    registry = loop.run(
+        stack.enter_async_context(
+            in_process_registry(
+                store=MemoryStore(rows(NODES)), load=False, level="error", record_audit=False
             )
         )
-        components = registry.components
+    )
+    components = registry.components
 
-        async def load(refresher: IndexRefresher) -> float:
-            with loop.measured() as seconds:
-                await components.nodes.load(components.slices)
-                await refresher.refresh()
-            return max(seconds)
+    async def load(refresher: IndexRefresher) -> float:
+        with loop.measured() as seconds:
+            await components.nodes.load(components.slices)
+            await refresher.refresh()
+        return max(seconds)
 
-        with IndexRefresher(components.index, components.directory) as refresher:
-            yield Fleet(loop, registry, refresher, loop.run(load(refresher)))
-            loop.run(stack.aclose())
+    with IndexRefresher(components.index, components.directory) as refresher:
+        yield Fleet(loop, registry, refresher, loop.run(load(refresher)))
+        loop.run(stack.aclose())
 
 
 async def together(*clients: Callable[[], int]) -> list[int]:
@@ -174,9 +175,7 @@ def test_any_read(fleet: Fleet, path: str, coding: str, clients: int) -> None:
     async def work() -> None:
         sizes[:] = await together(*[client] * clients)
 
-    goal = MAX_SECONDS if clients == 1 else MAX_SECONDS_OF_MANY
-    assert fleet.longest(work, goal) < goal
-    assert fleet.longest_step(work) < MAX_SECONDS
+    assert fleet.longest(work) < MAX_SECONDS
     if path != "/metrics":
         assert len(set(sizes)) == 1
 
@@ -193,9 +192,9 @@ def test_any_read(fleet: Fleet, path: str, coding: str, clients: int) -> None:
         ),
     ],
 )
-@pytest.mark.parametrize(("nodes", "goal"), [(1, MAX_SECONDS), (2, MAX_SECONDS_OF_MANY)])
+@pytest.mark.parametrize("nodes", [1, 2])
 def test_large_nodes_that_change_and_are_read(
-    fleet: Fleet, labels: list[str], kv: dict[str, str], nodes: int, goal: float
+    fleet: Fleet, labels: list[str], kv: dict[str, str], nodes: int
 ) -> None:
     registry, hosts = fleet.registry, [f"large-{number}" for number in range(nodes)]
     numbers = iter(range(ATTEMPTS))
@@ -208,7 +207,7 @@ def test_large_nodes_that_change_and_are_read(
         await together(partial(read, registry, "/prometheus/node?format=http_sd", {}))
 
     try:
-        assert fleet.longest(work, goal) < goal
+        assert fleet.longest(work) < MAX_SECONDS
     finally:
         fleet.loop.run(forget(registry, hosts))
 
@@ -231,9 +230,38 @@ def test_watchers_that_begin_at_once_beside_changes(fleet: Fleet) -> None:
         hosts.append(last)
 
     try:
-        assert fleet.longest(work, MAX_SECONDS_OF_MANY) < MAX_SECONDS_OF_MANY
+        assert fleet.longest(work) < MAX_SECONDS
     finally:
         fleet.loop.run(forget(registry, hosts))
+
+
+def test_a_thousand_watchers_beside_changes(fleet: Fleet) -> None:
+    registry, numbers = fleet.registry, iter(range(ATTEMPTS))
+    history = registry.components.history
+    hosts = [f"changed-{n}" for n in range(500)]
+
+    async def work() -> None:
+        body = json.dumps({"labels": [], "kv": {"change": str(next(numbers))}})
+        last_id = history.id_of(Position(history.last))
+        # Those of the attempt before have left, which the registry notices within a second.
+        await async_until(lambda: nobody_watches(registry))
+        open_all = partial(ManyWatchers, registry.address, last_id, WATCHERS)
+        with await asyncio.to_thread(open_all) as watchers:
+            counts, _ = await asyncio.gather(
+                asyncio.to_thread(watchers.receive, len(hosts)),
+                asyncio.to_thread(post, registry, dict.fromkeys(hosts, body)),
+            )
+        assert counts == [len(hosts)] * WATCHERS
+
+    try:
+        assert fleet.longest(work, MAX_SECONDS_OF_WATCHERS) < MAX_SECONDS_OF_WATCHERS
+    finally:
+        fleet.loop.run(forget(registry, hosts))
+
+
+async def nobody_watches(registry: InProcessRegistry) -> bool:
+    answer = await registry.ask("GET", "/metrics")
+    return b"rollcall_registry_watchers 0.0\n" in answer.body
 
 
 def test_new_keys_while_many_watch(fleet: Fleet) -> None:

@@ -2,14 +2,22 @@
 
 import asyncio
 import selectors
+import sys
+import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec
 
 import pytest
 
+from dev.test import MEMORY
+from tests.support import skewed_clock
+
 P = ParamSpec("P")
+
+OLD_SECONDS = 3600
 
 
 class JumpingSelector(selectors.DefaultSelector):
@@ -54,20 +62,49 @@ def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P,
     return run
 
 
-class WallClock:
+class SetClock:
+    """A wall clock that differs from the true one by what a file says."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.set_by(0)
+
+    def set_by(self, seconds: int) -> None:
+        """Set it so far from the true time."""
+        draft = self.file.with_suffix(".new")
+        draft.write_text(f"{seconds:+d}")
+        draft.replace(self.file)
+
+
+class ServerClock(SetClock):
+    """The clock of a program that `prefix` starts, also if it is linked statically."""
+
+    @property
+    def prefix(self) -> list[str]:
+        """The command before that of the program."""
+        return [sys.executable, skewed_clock.__file__, str(self.file)]
+
+
+class WallClock(SetClock):
     """The clock that daemons started from now on see."""
 
     def __init__(self, file: Path, environment: pytest.MonkeyPatch) -> None:
+        _remove_old_files()
+        super().__init__(file)
         (library,) = Path("/usr/lib").glob("*/faketime/libfaketime.so.1")
-        self._file = file
-        self.set_by(0)
         environment.setenv("LD_PRELOAD", str(library))
         environment.setenv("FAKETIME_TIMESTAMP_FILE", str(file))
         environment.setenv("FAKETIME_NO_CACHE", "1")
         environment.setenv("FAKETIME_DONT_FAKE_MONOTONIC", "1")
 
-    def set_by(self, seconds: int) -> None:
-        """Set it so far from the true time."""
-        draft = self._file.with_suffix(".new")
-        draft.write_text(f"{seconds:+d}")
-        draft.replace(self._file)
+
+def _remove_old_files() -> None:
+    """Remove what libfaketime has left in shared memory for daemons that were killed.
+
+    The files are named after processes, and other runs of the tests, with process ids of their own,
+    may be using theirs. So only those that no test can be using any more are removed.
+    """
+    for file in Path(MEMORY).glob("*faketime_s[eh]m_*"):
+        with suppress(FileNotFoundError):  # another worker removes them, too
+            if file.stat().st_mtime < time.time() - OLD_SECONDS:
+                file.unlink()

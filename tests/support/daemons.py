@@ -1,6 +1,7 @@
-"""Both daemons as a host runs them: processes, started by their console scripts."""
+"""Both daemons as a host runs them: processes, by their console scripts or forked (`forks.py`)."""
 
 import secrets
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -14,9 +15,10 @@ import requests
 import yaml
 
 from dev.waiting import until
+from tests.support.forks import Program, start_program
 
-# Eight daemons that start at once on two busy processors take 25 s each.
-START_SECONDS = 60.0
+# Eight daemons that start at once on two busy processors take 25 s each, beside other work longer.
+START_SECONDS = 120.0
 STOP_SECONDS = 40.0
 REQUEST_SECONDS = 60.0
 # The CA to believe, and the certificate and key to show (None: none is asked for).
@@ -44,7 +46,8 @@ class Daemon:
         config_path: its settings; change them between ``terminate`` and ``start``.
         log_path: what it wrote, over all its starts.
         stop_seconds: how long ``close`` lets it take to end.
-        prefix: a command that starts the one which follows it.
+        prefix: a command that starts the one which follows it, which is a console script then.
+        forked: whether its processes are forked; else each is started by the console script.
 
     """
 
@@ -65,8 +68,9 @@ class Daemon:
         self.log_path = folder / "log"
         self.stop_seconds = STOP_SECONDS
         self.prefix: Sequence[str] = ()
+        self.forked = False
         self._program = Path(sys.executable).with_name(program)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Program | None = None
         self._session = requests.Session()
         self._session.trust_env = False  # REQUESTS_CA_BUNDLE would win over ``trust``
         if trust is not None:
@@ -94,13 +98,15 @@ class Daemon:
     def start(self) -> None:
         """Start it and wait until it answers ``/healthz``."""
         assert self._process is None, "it runs already"
-        with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*self.prefix, self._program, "--config", self.config_path],
-                stdout=log,
-                stderr=log,
-            )
+        self._process = start_program(
+            [*self.prefix, self._program, "--config", self.config_path],
+            stdout=self.log_path,
+            stderr=self.log_path,
+            forked=self.forked and not self.prefix,
+        )
         until(self._answers, f"{self.base_url}/healthz", within=START_SECONDS)
+        # The daemon closes a connection that has shown no key, maybe while the first request comes.
+        self._session.close()
 
     def terminate(self) -> int:
         """Send SIGTERM, wait for the end, and return the exit status."""
@@ -111,6 +117,14 @@ class Daemon:
         """Send SIGKILL, as a crash, and wait."""
         self._running().kill()
         self.wait()
+
+    def freeze(self) -> None:
+        """Send SIGSTOP."""
+        self._running().send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Send SIGCONT."""
+        self._running().send_signal(signal.SIGCONT)
 
     def wait(self, within: float = STOP_SECONDS) -> int:
         """Wait for its end, so many seconds at most, and return the exit status."""
@@ -147,7 +161,7 @@ class Daemon:
         options = {"timeout": REQUEST_SECONDS} | options
         return self._session.request(method, self.base_url + path, headers=sent, **options)
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _running(self) -> Program:
         assert self._process is not None, "it does not run"
         return self._process
 
@@ -170,12 +184,13 @@ FreePort: TypeAlias = Callable[[], int]
 class Daemons:
     """Starts daemons in folders of their own and ends them all at the end, the last one first.
 
-    `prefix` is what the daemons are started with.
+    `prefix` is what the daemons are started with; `forked` is as in `Daemon`.
     """
 
-    def __init__(self, *, folder: Path, free_port: FreePort) -> None:
+    def __init__(self, *, folder: Path, free_port: FreePort, forked: bool = True) -> None:
         self._folder = folder
         self._free_port = free_port
+        self._forked = forked
         self.prefix: Sequence[str] = ()
         self._started = 0
         self._closing = ExitStack()
@@ -206,7 +221,7 @@ class Daemons:
                 for registry in registries
             ],
             "docker": {"url": engine},
-            "apps": {"bind": "127.0.0.1"},
+            "apps": {"bind": "127.0.0.1", "settle_seconds": 1},
         }
         return self._start("rollcall-agent", merged(base, settings), trust)
 
@@ -221,6 +236,7 @@ class Daemons:
             trust=trust,
         )
         daemon.prefix = self.prefix
+        daemon.forked = self._forked
         self._closing.callback(daemon.close)
         daemon.start()
         return daemon

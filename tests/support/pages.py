@@ -3,7 +3,7 @@
 import itertools
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,12 @@ set -euo pipefail
 trap 'kill $(jobs -p) 2> /dev/null || true; wait' EXIT
 """
 # An error status fails; a daemon or an app may need a moment until it listens.
-# A watch does not end by itself: whoever follows the page ends it with Ctrl-C.
+# A stream of events does not end by itself: whoever follows the page ends it with Ctrl-C.
 CURL = """
 curl() {
   case "$*" in
-    *watch=true*) command curl -sS --fail-with-body --max-time 2 "$@" || test $? = 28 ;;
+    *watch=true* | */v1/events)
+      command curl -sS --fail-with-body --max-time 2 "$@" || test $? = 28 ;;
     *) command curl -sS --fail-with-body --retry 3 --retry-all-errors "$@" ;;
   esac
   local status=$?
@@ -81,10 +82,19 @@ class Page:
         """Return the fenced blocks in a language, in their order."""
         return [block for block in self._all_blocks() if block.language == language]
 
-    def script(self, *, checks: Mapping[str, Sequence[str]] | None = None, before: str = "") -> str:
+    def script(
+        self,
+        *,
+        checks: Mapping[str, Sequence[str]] | None = None,
+        before: str = "",
+        only: Collection[str] = (),
+        without: Collection[str] = (),
+    ) -> str:
         """Return the commands of all ``sh`` blocks as one script for bash.
 
         Args:
+            only: the headings whose blocks are meant, if not all are.
+            without: the headings whose blocks are left out, which another script has.
             checks: by heading, what must hold after each of the section's blocks; each of them may
                 be "". A heading that is not named has no checks.
             before: commands that come first, such as functions in the place of programs.
@@ -95,7 +105,10 @@ class Page:
         waiting = {heading: list(each) for heading, each in (checks or {}).items()}
         answered = {block.line for block, _ in self._answers()}
         parts = [FIRST, before]
+        assert {*only, *without} <= self._titles
         for block in self.blocks("sh"):
+            if block.heading in without or (only and block.heading not in only):
+                continue
             parts.append(f"echo '== {self.name}, line {block.line}'")
             parts.append(_kept(block) if block.line in answered else block.text)
             if block.heading in waiting:

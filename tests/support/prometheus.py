@@ -18,9 +18,10 @@ STOP_SECONDS = 30.0
 class Prometheus:
     """How to ask a running Prometheus."""
 
-    def __init__(self, *, base_url: str, log_path: Path) -> None:
+    def __init__(self, *, base_url: str, log_path: Path, pid: int) -> None:
         self.base_url = base_url
         self.log_path = log_path
+        self.pid = pid
 
     def get(self, path: str, **parameters: str) -> Any:
         """Return the ``data`` of an answer of its HTTP API, such as ``targets``."""
@@ -32,6 +33,17 @@ class Prometheus:
         """Return an instant query's samples: ``[{"metric": {...}, "value": [time, "1"]}]``."""
         samples: list[dict[str, Any]] = self.get("query", query=expression)["result"]
         return samples
+
+    def hostnames(self) -> set[str]:
+        """Return of which hosts a registry has named targets, as it knows them now."""
+        active = self.get("targets", state="active")["activeTargets"]
+        return {target["discoveredLabels"]["__meta_rollcall_hostname"] for target in active}
+
+    def discovery_failures(self) -> float:
+        """Return how many fetches of targets have failed."""
+        text = requests.get(f"{self.base_url}/metrics", timeout=10).text
+        name = "prometheus_sd_http_failures_total "
+        return sum(float(line.split()[1]) for line in text.splitlines() if line.startswith(name))
 
     def log(self) -> str:
         """Return what it wrote so far."""
@@ -45,6 +57,22 @@ class Prometheus:
             return False
 
 
+def discovery(registries: Mapping[str, str]) -> Mapping[str, Any]:
+    """Return the settings of a Prometheus that asks registries for the targets of `web`.
+
+    `registries` are their base URLs, each with a key.
+    """
+    fetches = [
+        {
+            "url": f"{url}/prometheus/web",
+            "refresh_interval": "1s",
+            "authorization": {"credentials": key},
+        }
+        for url, key in registries.items()
+    ]
+    return {"scrape_configs": [{"job_name": "web", "http_sd_configs": fetches}]}
+
+
 @contextmanager
 def running_prometheus(
     settings: Mapping[str, Any], *, folder: Path, port: int
@@ -53,15 +81,17 @@ def running_prometheus(
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "prometheus.yml"
     config.write_text(yaml.safe_dump(dict(settings)))
-    server = Prometheus(base_url=f"http://127.0.0.1:{port}", log_path=folder / "log")
+    log_path = folder / "log"
     command = [
         "prometheus",
         f"--config.file={config}",
         f"--storage.tsdb.path={folder / 'data'}",
         f"--web.listen-address=127.0.0.1:{port}",
     ]
-    with server.log_path.open("wb") as log:
+    with log_path.open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
+    url = f"http://127.0.0.1:{port}"
+    server = Prometheus(base_url=url, log_path=log_path, pid=process.pid)
     try:
         until(lambda: _ready(process, server), "Prometheus", within=READY_SECONDS)
         yield server

@@ -1,15 +1,28 @@
 """systemd accepts the units, and what they name is what gets installed."""
 
+import math
+import os
+import re
 import subprocess
 import sys
+from configparser import ConfigParser
 from pathlib import Path
 
+import nkeys
 import pytest
+import yaml
 
+from config.agent import AgentSettings
+from config.registry import RegistrySettings
+from httpd.server.handshakes import MAX_HANDSHAKES
+from httpd.server.limits import MAX_UNFINISHED_BYTES
+from tests.support.daemons import FreePort
 from tests.support.e2e.installation import install
+from tests.support.pages import Page
+from tests.support.registry.nats.servers import NatsCluster
 
 TOP = Path(__file__).parents[2]
-UNITS = ("rollcall-agent.service", "rollcall-registry.service")
+UNITS = ("rollcall-agent.service", "rollcall-registry.service", "rollcall-registry@.service")
 INSTALLED = "/opt/rollcall/venv/bin/"
 
 
@@ -34,6 +47,33 @@ def test_the_unit_does_not_die_with_the_engine_nor_for_good(unit: str) -> None:
     assert not [line for line in lines if line.startswith(("Requires=", "BindsTo="))]
 
 
+def memory_parts(daemon: str) -> dict[str, int]:
+    """Return what a daemon may take at most in MiB, as the page sums it up."""
+    column = ("registry", "agent").index(daemon)
+    table = Page("docs/operations.md").section("Memory")
+    rows = re.findall(r"^\| ([^|:]+)[^|]* \| (\d*) ?\| (\d*) ?\|$", table, re.MULTILINE)
+    return {what: int(figures[column]) for what, *figures in rows if figures[column]}
+
+
+@pytest.mark.parametrize(
+    ("name", "defaults"), [("registry", RegistrySettings()), ("agent", AgentSettings())]
+)
+def test_the_unit_allows_the_memory_that_the_defaults_may_take(
+    name: str, defaults: RegistrySettings | AgentSettings
+) -> None:
+    parts = memory_parts(name)
+    assert parts["connections"] == math.ceil(defaults.max_connections * 46 / 1024)
+    handshakes = min(defaults.max_connections, MAX_HANDSHAKES)
+    assert parts["TLS handshakes"] == math.ceil(handshakes * 66 / 1024)
+    assert parts["requests that are not complete"] >= 2 * MAX_UNFINISHED_BYTES / 2**20
+    if isinstance(defaults, RegistrySettings):
+        assert parts["nodes"] == defaults.nodes.max_mib
+    unit = ConfigParser(strict=False, interpolation=None)
+    unit.read(TOP / f"systemd/rollcall-{name}.service")
+    allowed = unit["Service"]["MemoryMax"]
+    assert sum(parts.values()) <= int(allowed[:-1]) * {"M": 1, "G": 1024}[allowed[-1]]
+
+
 @pytest.mark.real
 @pytest.mark.parametrize("name", ["agent", "registry"])
 def test_make_install_lays_out_the_daemon_its_unit_and_settings(name: str, destdir: Path) -> None:
@@ -46,6 +86,43 @@ def test_make_install_lays_out_the_daemon_its_unit_and_settings(name: str, destd
     settings = (destdir / f"etc/rollcall/{name}.yml").read_text()
     assert f"\nstore: sqlite:///var/lib/rollcall-{name}/{name}.db\n" in settings
     assert f"\nStateDirectory=rollcall-{name}\n" in unit.read_text()
+
+
+@pytest.mark.real
+def test_a_new_agent_isolates_its_apps_and_promises_no_more_memory_than_there_is(
+    destdir: Path,
+) -> None:
+    shipped = yaml.safe_load((TOP / "config/agent.yml").read_text())["apps"]
+    installed = yaml.safe_load((destdir / "etc/rollcall/agent.yml").read_text())["apps"]
+
+    assert installed == {**shipped, "isolated": True, "overcommit_percent": 100}
+    assert (shipped["isolated"], shipped["overcommit_percent"]) == (False, 0)
+
+
+@pytest.mark.real
+def test_make_install_lays_out_the_unit_of_several_registries_on_one_host(destdir: Path) -> None:
+    template = destdir / "etc/systemd/system/rollcall-registry@.service"
+    assert not template.is_symlink()
+    assert "--config /etc/rollcall/registry%i.yml" in template.read_text()
+
+
+@pytest.mark.real
+def test_the_installed_registry_can_keep_its_nodes_in_nats(
+    destdir: Path, tmp_path: Path, free_port: FreePort
+) -> None:
+    seed = nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER)
+    public = nkeys.from_seed(bytearray(seed)).public_key.decode()
+    users = f"authorization {{ users: [{{nkey: {public}}}] }}\n"
+    file = tmp_path / "registry.yml"
+    venv = destdir / "opt/rollcall/venv/bin"
+    with NatsCluster(folder=tmp_path / "n", free_port=free_port, settings=users) as servers:
+        nats = {**servers.settings(), "nkey": {"value": seed.decode()}}
+        keys = [{"name": "ops", "value": "k" * 20, "allow": ["read"]}]
+        file.write_text(yaml.safe_dump({"store": servers.url(), "nats": nats, "keys": keys}))
+
+        checked = _output(venv / "python", venv / "rollcall-registry", "--config", file, "check")
+
+    assert "does not exist yet, the first start makes it" in checked
 
 
 @pytest.mark.real

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.terminal import terminal
+from tests.support.machine.terminal import terminal
 
 LONG = 120.0
 
@@ -19,6 +19,7 @@ def test_words_that_cannot_come_any_more_are_not_waited_for(tmp_path: Path) -> N
         screen.wait_for("something else", within=LONG)
 
 
+@pytest.mark.slow
 def test_what_a_program_writes_right_before_its_end_is_seen(tmp_path: Path) -> None:
     for number in range(10):
         command = ["sh", "-c", f"yes | head -n 20000; echo last words {number}"]

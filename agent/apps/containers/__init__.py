@@ -1,1 +1,1 @@
-"""The containers of apps: what is written on them, and how they are made, started and removed."""
+"""The containers of apps: their configuration, and how they are made, started and removed."""

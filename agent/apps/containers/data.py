@@ -1,4 +1,4 @@
-"""Which paths of an app keep their files, and what the volumes are called that hold them."""
+"""Which paths of an app keep their files, and the names and labels of their volumes."""
 
 import hashlib
 import re
@@ -6,13 +6,10 @@ from collections.abc import Mapping
 
 from agent.apps.defaults import AppDefaults
 from agent.apps.errors import UnfitImage
-from agent.engine.protocol import Image
+from agent.apps.ownership.labels import AGENT_LABEL, APP_LABEL, OPERATION_LABEL, PATH_LABEL
+from agent.engine.models import Image
 from agent.model import App
 
-APP_LABEL = "rollcall.app"
-AGENT_LABEL = "rollcall.agent"
-OPERATION_LABEL = "rollcall.change"
-PATH_LABEL = "rollcall.path"
 DATA_LABEL = "rollcall.data"
 
 DATA_PATH = re.compile(r"(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*){1,16}")
@@ -67,13 +64,15 @@ def check_volumes(volumes: Mapping[str, str], image: str) -> None:
     if len(volumes) > MAX_VOLUMES:
         raise UnfitImage(
             f"with the image `{image}` the app would have {len(volumes)} volumes, and may have"
-            f" {MAX_VOLUMES}, with those of the paths that it had before"
+            f" {MAX_VOLUMES}, with those of the paths that it had before; use another image, or"
+            " create the app anew"
         )
     length = sum(map(len, volumes))
     if length > MAX_PATHS_LENGTH:
         raise UnfitImage(
             f"with the image `{image}` the paths of the app's volumes would have {length}"
-            f" characters together, and may have {MAX_PATHS_LENGTH}"
+            f" characters together, and may have {MAX_PATHS_LENGTH}; use another image, or create"
+            " the app anew"
         )
 
 
@@ -82,6 +81,11 @@ def volume_name(app: str, path: str | None = None) -> str:
     if path is None:
         return f"rollcall-{app}"
     return f"rollcall-{app}-{hashlib.sha256(path.encode()).hexdigest()[:DIGEST_LENGTH]}"
+
+
+def restored_volume_name(app: str, path: str, *, operation: str) -> str:
+    """Return the name of a volume that an operation fills with data that was sent."""
+    return f"{volume_name(app, path)}-{operation[:8]}"
 
 
 def volume_labels(app: str, path: str, *, agent: str, operation: str) -> dict[str, str]:

@@ -1,28 +1,27 @@
 """Making, finding and removing the containers of apps."""
 
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
-from agent.apps.containers.data import AGENT_LABEL, APP_LABEL, OPERATION_LABEL
-from agent.apps.containers.spec import build_container_spec, check_image_labels, stop_seconds
+from agent.apps.containers.commands import ContainerCommands
+from agent.apps.containers.spec import ContainerPlanner, check_image_labels
 from agent.apps.containers.volumes import Volumes
-from agent.apps.defaults import AppDefaults
-from agent.apps.repository import AppRepository
-from agent.engine.protocol import (
-    Container,
-    ContainerSpec,
-    Engine,
+from agent.apps.ownership.labels import APP_LABEL, OPERATION_LABEL
+from agent.apps.ownership.ownership import Ownership
+from agent.engine.errors import (
+    EngineConflict,
     EngineRefused,
-    Image,
-    InspectedContainer,
     InvalidParameter,
     NameInUse,
     ObjectNotFound,
 )
-from agent.model import App, CreateEntry, JournalEntry, ReplaceEntry
+from agent.engine.models import Container, ContainerSpec, Image, InspectedContainer
+from agent.journal import CreateEntry, JournalEntry, ReplaceEntry
+from agent.model import App, with_image
 
 UP_STATES = frozenset({"running", "restarting", "paused"})
 # The engine is removing it, or failed to: nothing else can be done with it.
@@ -30,7 +29,7 @@ GONE_STATES = frozenset({"removing", "dead"})
 
 
 class ContainerManager:
-    """The containers that this agent made.
+    """The containers of this agent's apps.
 
     Every method may raise EngineUnavailable; then it is unknown what happened.
     """
@@ -38,33 +37,47 @@ class ContainerManager:
     def __init__(
         self,
         *,
-        engine: Engine,
-        repository: AppRepository,
+        commands: ContainerCommands,
+        ownership: Ownership,
         volumes: Volumes,
-        defaults: AppDefaults,
+        planner: ContainerPlanner,
         log: FilteringBoundLogger,
     ) -> None:
-        self._engine = engine
-        self._repository = repository
+        self._commands = commands
+        self._engine = commands.engine
+        self._ownership = ownership
         self._volumes = volumes
-        self._defaults = defaults
+        self._planner = planner
         self._log = log
 
     async def all(self) -> list[Container]:
-        """List the containers of all apps, made by this agent or not."""
-        return await self._engine.containers(label=APP_LABEL)
+        """List the containers of all apps of this agent."""
+        return await self._ownership.containers()
 
     async def of_app(self, app: str) -> list[Container]:
-        """List the containers labelled with an app, made by this agent or not."""
-        return await self._engine.containers(label=f"{APP_LABEL}={app}")
+        """List the containers labelled with an app that are this agent's."""
+        found = await self._engine.containers(label=f"{APP_LABEL}={app}")
+        return [each for each in found if self._ownership.owns(each)]
+
+    async def inspect(self, container: Container) -> InspectedContainer:
+        """Inspect a container; ObjectNotFound."""
+        return await self._engine.inspect(container.id)
 
     async def current(self, app: App) -> InspectedContainer | None:
-        """Inspect the app's container; None if it is gone, or about to be."""
-        if app.container_id is not None:
-            with suppress(ObjectNotFound):
-                seen = await self._engine.inspect(app.container_id)
-                return seen if seen.state not in GONE_STATES else None
-        return None
+        """Inspect the app's container; None if it is gone, or about to be.
+
+        Raises:
+            AppOfAnother: another agent has adopted it.
+
+        """
+        if app.container_id is None:
+            return None
+        try:
+            seen = await self._engine.inspect(app.container_id)
+        except ObjectNotFound:
+            return None
+        self._ownership.check(app.name, seen)
+        return seen if seen.state not in GONE_STATES else None
 
     async def create(
         self, entry: CreateEntry | ReplaceEntry, image: Image, *, name: str
@@ -72,7 +85,7 @@ class ContainerManager:
         """Create the container of the entry's target, beside any other that the app has.
 
         Its volumes are created first: one that the engine creates by itself would lack our labels.
-        If the operation has made the container before, and the answer was lost, it is that one.
+        A container that the operation has made before, and whose answer was lost, is used.
 
         Returns:
             The app with its map of volumes and its image, and the container's id.
@@ -81,22 +94,17 @@ class ContainerManager:
             NameTaken: a volume of a name that is needed is not ours.
             UnfitImage: the image cannot be used for apps.
             NameInUse: another container has the name.
+            NetworkUnfit: the network of apps does not isolate them.
+            AppOfAnother: another agent has adopted the identity of this one.
 
         """
+        self._ownership.check_agent()
         check_image_labels(image, entry.target.image)
-        app = await self._volumes.prepare(entry, image)
-        spec = build_container_spec(
-            app,
-            entry.id,
-            name=name,
-            image=image,
-            reference=app.image,
-            host=await self._engine.info(),
-            agent=self._repository.agent,
-            defaults=self._defaults,
-        )
-        container_id = await self._create(entry, spec, image)
-        return msgspec.structs.replace(app, image_id=image.id), container_id
+        digest = image.digest or with_image(entry.target, image.id).image_digest
+        target = msgspec.structs.replace(entry.target, image_id=image.id, image_digest=digest)
+        app = await self._volumes.prepare(msgspec.structs.replace(entry, target=target), image)
+        spec = await self._planner.plan(app, entry.id, name=name, image=image)
+        return app, await self._create(entry, spec, image)
 
     async def _create(self, entry: JournalEntry, spec: ContainerSpec, image: Image) -> str:
         """Create a container of this image: by the reference, or by the id if the tag has moved."""
@@ -126,12 +134,11 @@ class ContainerManager:
             each
             for each in await self.of_app(entry.app)
             if each.labels.get(OPERATION_LABEL) == entry.id
-            and each.labels.get(AGENT_LABEL) == self._repository.agent
         ]
 
     def is_orphan(self, container: Container) -> bool:
         """Return whether an operation made it that was undone or replaced by another."""
-        return self._repository.is_undone(container.labels.get(OPERATION_LABEL, ""))
+        return self._ownership.is_orphan(container)
 
     async def remove_made_by(self, entry: JournalEntry) -> None:
         """Remove the containers that an operation made."""
@@ -155,7 +162,7 @@ class ContainerManager:
     async def remove(self, container_id: str) -> None:
         """Remove a container, if it is there."""
         with suppress(ObjectNotFound):
-            await self._engine.remove(container_id)
+            await self._commands.remove(container_id)
 
     async def remove_or_stop(self, container_id: str) -> str | None:
         """Remove a container, if it is there; stop it if the engine fails to remove it.
@@ -175,16 +182,29 @@ class ContainerManager:
                 return container.labels.get(OPERATION_LABEL)
         return None
 
+    async def start(self, container: Container) -> None:
+        """Start a container, as the engine does; EngineRefused."""
+        await self._commands.start(container.id)
+
+    async def remove_volumes(self, app: str, names: Collection[str]) -> None:
+        """Remove volumes that an app has no longer; what a container still uses stays."""
+        try:
+            await self._volumes.remove(app, names)
+        except EngineConflict as error:
+            self._log.warning("former volume left alone", app=app, reason=str(error))
+
     async def stop(self, container: Container) -> None:
         """Stop a container, paused or not, if it is there; kill it after ``stop_seconds``."""
-        app = self._repository.find(container.labels.get(APP_LABEL, ""))
-        seconds = stop_seconds(app, self._defaults) if app else self._defaults.stop_seconds
         with suppress(ObjectNotFound):
-            await self._engine.stop(container.id, seconds)
+            await self._commands.stop(container.id, self._planner.stop_seconds(container))
+
+    async def pause(self, container: Container) -> None:
+        """Pause a container; EngineConflict."""
+        await self._commands.pause(container.id)
 
     async def unpause(self, container: Container) -> None:
         """Unpause a container."""
-        await self._engine.unpause(container.id)
+        await self._commands.unpause(container.id)
 
     async def rename(self, container_id: str, name: str) -> bool:
         """Rename a container, if it is there; return False if another one holds the name."""
@@ -193,7 +213,7 @@ class ContainerManager:
                 try:
                     await self._engine.rename(container_id, name)
                 except (NameInUse, InvalidParameter):
-                    # The engine may do late what it was asked to before, and refuses it then.
+                    # The engine may carry out an earlier request late, and refuses this one then.
                     return await self._has_name(container_id, name)
         return True
 
@@ -203,7 +223,7 @@ class ContainerManager:
     async def limit(self, container_id: str, limits: App) -> None:
         """Set the limits of an app in a container, running or not, if it is there."""
         with suppress(ObjectNotFound):
-            await self._engine.limit(container_id, cpu=limits.cpu, memory=limits.memory)
+            await self._commands.limit(container_id, cpu=limits.cpu, memory=limits.memory)
 
     async def used_memory(self, container_id: str) -> int | None:
         """Return the bytes of memory that a container uses, None where they are unknown."""

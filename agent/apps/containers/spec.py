@@ -1,4 +1,4 @@
-"""What the agent writes on its containers and volumes, and reads from them and from images."""
+"""The configuration and labels of containers, and what the agent reads from those of images."""
 
 import re
 from collections.abc import Mapping
@@ -6,11 +6,21 @@ from typing import Any
 
 import msgspec
 
-from agent.apps.containers.data import AGENT_LABEL, APP_LABEL, OPERATION_LABEL, mounted_volumes
+from agent.apps.containers.data import mounted_volumes
+from agent.apps.containers.network import AppsNetwork
 from agent.apps.containers.targets import Targets, find_targets
 from agent.apps.defaults import AppDefaults
 from agent.apps.errors import UnfitImage
-from agent.engine.protocol import ContainerSpec, EngineInfo, Image, InspectedContainer
+from agent.apps.ownership.labels import AGENT_LABEL, APP_LABEL, OPERATION_LABEL
+from agent.apps.ownership.ownership import Ownership
+from agent.engine.models import (
+    Container,
+    ContainerSpec,
+    EngineInfo,
+    Image,
+    InspectedContainer,
+)
+from agent.engine.protocol import Engine
 from agent.model import FIELD_KINDS, App, FieldKind
 
 SPEC_LABEL = "rollcall.spec"
@@ -64,7 +74,7 @@ def encode_label(app: App) -> str:
 def app_from_label(container: InspectedContainer, **fields: Any) -> App:
     """Return the app of a container: its labelled fields, its environment, and these fields.
 
-    In a label of before that field, the map of the volumes is missing; the mounts are it.
+    A label of an earlier version lacks the map of the volumes; the mounts are used instead.
 
     Raises:
         msgspec.MsgspecError: the label cannot be read.
@@ -84,20 +94,20 @@ def build_container_spec(
     *,
     name: str,
     image: Image,
-    reference: str,
     host: EngineInfo,
     agent: str,
+    network: str | None,
     defaults: AppDefaults,
 ) -> ContainerSpec:
-    """Plan the container of an app, from what was asked for and nothing else.
+    """Return the spec of an app's container, from the app's fields alone.
 
-    ``operation`` and ``agent`` are the ids of the operation and the agent that make it;
-    ``reference`` is what the engine finds the image by.
+    ``operation`` and ``agent`` are the ids of the operation and the agent that make it; without a
+    ``network`` it is in the engine's default one.
     """
     targets = find_targets(app, image, defaults)
     return ContainerSpec(
         name=name,
-        image=reference,
+        image=app.image,
         labels={
             APP_LABEL: app.name,
             AGENT_LABEL: agent,
@@ -117,6 +127,7 @@ def build_container_spec(
         init=host.init,
         no_new_privileges=defaults.no_new_privileges,
         command=app.command,
+        network=network,
     )
 
 
@@ -128,3 +139,39 @@ def _note_label(targets: Targets, image: Image) -> dict[str, str]:
 def stop_seconds(app: App, defaults: AppDefaults) -> int:
     """Return the seconds that an app has to end before it is killed."""
     return defaults.stop_seconds if app.stop_seconds is None else app.stop_seconds
+
+
+class ContainerPlanner:
+    """Plans the containers of apps, and the time that they have to end."""
+
+    def __init__(
+        self, *, engine: Engine, ownership: Ownership, network: AppsNetwork, defaults: AppDefaults
+    ) -> None:
+        self._engine = engine
+        self._ownership = ownership
+        self._network = network
+        self._defaults = defaults
+
+    async def plan(self, app: App, operation: str, *, name: str, image: Image) -> ContainerSpec:
+        """Return the spec of the container that an operation makes for an app; make its network.
+
+        Raises:
+            NetworkUnfit: the network of apps does not isolate them.
+            EngineError: the network cannot be made, or the engine is away.
+
+        """
+        return build_container_spec(
+            app,
+            operation,
+            name=name,
+            image=image,
+            host=await self._engine.info(),
+            agent=self._ownership.agent,
+            network=await self._network.prepare(),
+            defaults=self._defaults,
+        )
+
+    def stop_seconds(self, container: Container) -> int:
+        """Return the seconds that a container has to end before it is killed."""
+        app = self._ownership.app_of(container)
+        return stop_seconds(app, self._defaults) if app else self._defaults.stop_seconds

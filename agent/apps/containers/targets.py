@@ -1,10 +1,10 @@
-"""The ports in a container that the host's ports of its app lead to."""
+"""The ports in a container to which the app's ports of the host are mapped."""
 
 import re
 from dataclasses import dataclass
 
 from agent.apps.defaults import AppDefaults
-from agent.engine.protocol import Image
+from agent.engine.models import Image
 from agent.model import App
 from config.address import MAX_PORT
 

@@ -7,10 +7,6 @@ import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from agent.apps.containers.data import (
-    AGENT_LABEL,
-    APP_LABEL,
-    OPERATION_LABEL,
-    PATH_LABEL,
     check_volumes,
     data_paths,
     is_anonymous,
@@ -21,16 +17,21 @@ from agent.apps.containers.data import (
 )
 from agent.apps.defaults import AppDefaults
 from agent.apps.errors import NameTaken
-from agent.apps.repository import AppRepository
-from agent.engine.protocol import Container, Engine, EngineConflict, Image, ObjectNotFound
-from agent.model import App, CreateEntry, JournalEntry, ReplaceEntry
+from agent.apps.ownership.labels import AGENT_LABEL, APP_LABEL, OPERATION_LABEL, PATH_LABEL
+from agent.apps.ownership.ownership import Ownership
+from agent.apps.repository.repository import AppRepository
+from agent.engine.errors import EngineConflict, ObjectNotFound
+from agent.engine.models import Container, Image
+from agent.engine.protocol import Engine
+from agent.journal import CreateEntry, JournalEntry, ReplaceEntry
+from agent.model import App
 
 
 class Volumes:
-    """The volumes of apps; ``identity`` is that of this agent, which they are labelled with.
+    """The volumes of apps.
 
-    An app's own volumes are those of its map, whatever their labels. Any other is ours if it is
-    labelled with the app, and with this agent or with none, as versions before did.
+    An app's own volumes are those of its map. Any other is taken for an app only if it is labelled
+    with the app, and is this agent's.
     """
 
     def __init__(
@@ -38,13 +39,13 @@ class Volumes:
         *,
         engine: Engine,
         repository: AppRepository,
-        identity: str,
+        ownership: Ownership,
         defaults: AppDefaults,
         log: FilteringBoundLogger,
     ) -> None:
         self._engine = engine
         self._repository = repository
-        self._identity = identity
+        self._ownership = ownership
         self._defaults = defaults
         self._log = log
 
@@ -52,7 +53,7 @@ class Volumes:
         """Create the volumes that the entry's target lacks for this image.
 
         The journal names them before they are made, so that they are removed if the operation
-        breaks off.
+        breaks off; and the image, so that it stays.
 
         Returns:
             The entry's target with the whole map.
@@ -74,21 +75,26 @@ class Volumes:
             for path, name in mounted_volumes(target, image, self._defaults).items()
             if await self._engine.volume_labels(name) is None
         }
-        made = tuple(dict.fromkeys((*entry.new_volumes, *missing)))
+        made = tuple(dict.fromkeys((*entry.new_volumes, *self._journalled(entry), *missing)))
         prepared = msgspec.structs.replace(entry, target=target, new_volumes=made)
-        if prepared != entry:
+        if prepared != self._repository.entry(entry.app):
             await self._repository.advance(prepared)
         for name, path in missing.items():
             await self._create(name, path, entry)
         return target
 
+    async def make(self, entry: ReplaceEntry, volumes: Mapping[str, str]) -> None:
+        """Create new volumes, by path, that the entry names; NameTaken."""
+        for path, name in volumes.items():
+            await self._create(name, path, entry)
+
     async def _create(self, name: str, path: str, entry: CreateEntry | ReplaceEntry) -> None:
-        labels = volume_labels(entry.app, path, agent=self._identity, operation=entry.id)
+        labels = volume_labels(entry.app, path, agent=self._ownership.agent, operation=entry.id)
         await self._engine.create_volume(name, labels)
-        # The engine gives an existing volume, if somebody was quicker.
+        # The engine returns an existing volume, if somebody else made it first.
         seen = await self._engine.volume_labels(name)
         if seen is not None:
-            self._check_ours(name, seen, entry.app)
+            await self._check_ours(name, seen, entry.app)
 
     async def _find(self, entry: CreateEntry | ReplaceEntry, image: Image) -> dict[str, str]:
         """Return the volumes, by path, that an app has from before its map was written."""
@@ -103,7 +109,8 @@ class Volumes:
         }
         found = await self._engine.volumes(label=f"{APP_LABEL}={entry.app}")
         for name, labels in sorted(found.items()):
-            if self._is_ours(labels, entry.app) and name not in kept.values():
+            ours = await self._is_ours(name, labels, entry.app)
+            if ours and name not in kept.values():
                 path = labels.get(PATH_LABEL)
                 if path is None and name == volume_name(entry.app):
                     path = unlabelled_path(entry.target, image, self._defaults)
@@ -114,7 +121,9 @@ class Volumes:
     async def _is_kept(self, name: str, app: str) -> bool:
         """Return whether a volume is still the one that a deleted app has left."""
         labels = await self._engine.volume_labels(name)
-        return labels is not None and (APP_LABEL not in labels or self._is_ours(labels, app))
+        return labels is not None and (
+            APP_LABEL not in labels or await self._is_ours(name, labels, app)
+        )
 
     async def _mounted(self, app: App) -> dict[str, str]:
         if app.container_id is not None:
@@ -128,25 +137,29 @@ class Volumes:
                 labels = await self._engine.volume_labels(name)
                 if labels is None:
                     return name
-                self._check_ours(name, labels, app)
+                await self._check_ours(name, labels, app)
                 if labels.get(PATH_LABEL, path) == path:
                     return name
-        raise NameTaken(f"there is a volume `{volume_name(app, path)}` of another path than {path}")
+        raise NameTaken(
+            f"there is a volume `{volume_name(app, path)}` of another path than {path}; remove it"
+            " if nobody needs its data, or choose another name for the app"
+        )
 
-    def _is_ours(self, labels: Mapping[str, str], app: str) -> bool:
-        agent = labels.get(AGENT_LABEL, self._identity)
-        return labels.get(APP_LABEL) == app and agent == self._identity
+    async def _is_ours(self, name: str, labels: Mapping[str, str], app: str) -> bool:
+        return labels.get(APP_LABEL) == app and await self._ownership.owns_volume(name, labels)
 
-    def _check_ours(self, name: str, labels: Mapping[str, str], app: str) -> None:
-        if self._is_ours(labels, app):
+    async def _check_ours(self, name: str, labels: Mapping[str, str], app: str) -> None:
+        if await self._is_ours(name, labels, app):
             return
-        agent = labels.get(AGENT_LABEL, self._identity)
-        whose = "that is not the agent's"
-        if agent != self._identity:
+        agent = labels.get(AGENT_LABEL, self._ownership.agent)
+        whose, adopt = "that is not the agent's", ""
+        if agent != self._ownership.agent:
             whose = f"of another agent, whose identity is `{agent}`"
+        if APP_LABEL in labels:
+            adopt = ", or run `rollcall-agent adopt` if no other agent uses it"
         raise NameTaken(
             f"there is a volume `{name}` {whose}; it is left alone, so choose another name for the"
-            " app, or remove the volume if nobody needs its data"
+            f" app, or remove the volume if nobody needs its data{adopt}"
         )
 
     async def owned(self, app: App) -> dict[str, str]:
@@ -167,14 +180,17 @@ class Volumes:
     async def removable(self, app: App, owned: Mapping[str, str]) -> tuple[str, ...]:
         """Return the names of the volumes to remove with an app that owns these.
 
-        One of an earlier version that has lost its container has the volume that is named after it.
+        With them go those that an unfinished operation made. One of an earlier version that has
+        lost its container has the volume that is named after it.
         """
-        being_created = isinstance(self._repository.entry(app.name), CreateEntry)
-        if owned or app.failed or being_created:
-            return tuple(owned.values())
+        unfinished = self._repository.entry(app.name)
+        if owned or app.failed or isinstance(unfinished, CreateEntry):
+            made = unfinished.new_volumes if isinstance(unfinished, ReplaceEntry) else ()
+            return tuple(dict.fromkeys((*owned.values(), *made)))
         name = volume_name(app.name)
         labels = await self._engine.volume_labels(name)
-        return (name,) if labels is not None and self._is_ours(labels, app.name) else ()
+        ours = labels is not None and await self._is_ours(name, labels, app.name)
+        return (name,) if ours else ()
 
     async def remove(self, app: str, names: Collection[str]) -> None:
         """Remove an app's volumes, those that are there.
@@ -190,7 +206,8 @@ class Volumes:
             labels = await self._engine.volume_labels(name)
             if labels is None:
                 continue
-            if labels.get(APP_LABEL) != app and not is_anonymous(name, labels):
+            ours = await self._is_ours(name, labels, app)
+            if not ours and not is_anonymous(name, labels):
                 self._log.warning("volume of somebody else left alone", app=app, volume=name)
                 continue
             try:
@@ -205,10 +222,15 @@ class Volumes:
 
         One that another container uses by now stays: the next app of that name gets it.
         """
+        for name in self._journalled(entry):
+            await self._undo(entry, name)
+
+    def _journalled(self, entry: JournalEntry) -> tuple[str, ...]:
+        """Return the names of the volumes that an operation makes, as the journal has them."""
         latest = self._repository.entry(entry.app)
         if isinstance(latest, CreateEntry | ReplaceEntry) and latest.id == entry.id:
-            for name in latest.new_volumes:
-                await self._undo(entry, name)
+            return latest.new_volumes
+        return ()
 
     async def _undo(self, entry: JournalEntry, name: str) -> None:
         labels = await self._engine.volume_labels(name)

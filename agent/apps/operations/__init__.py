@@ -1,19 +1,23 @@
-"""What can be done to an app, one class for each operation, and what runs them."""
+"""The operations on an app, one class for each, and their runner."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from agent.apps.operations.create import CreateOperation
+from agent.apps.operations.export import ExportOperation
 from agent.apps.operations.labels import LabelsOperation
 from agent.apps.operations.lifecycle import DeleteOperation, StartOperation, StopOperation
 from agent.apps.operations.password import PasswordOperation
 from agent.apps.operations.rebuild import RebuildOperation
+from agent.apps.operations.restore import RestoreOperation
+from agent.apps.operations.rollback import RollbackOperation
 from agent.apps.operations.runner import Recover
 from agent.apps.operations.update import UpdateOperation
-from agent.model import (
+from agent.journal import (
     CreateEntry,
     DeleteEntry,
     Entry,
+    ExportEntry,
     LimitsEntry,
     PasswordEntry,
     ReplacedEntry,
@@ -30,11 +34,14 @@ class Operations:
     create: CreateOperation
     update: UpdateOperation
     rebuild: RebuildOperation
+    rollback: RollbackOperation
     start: StartOperation
     stop: StopOperation
     delete: DeleteOperation
     labels: LabelsOperation
     password: PasswordOperation
+    export: ExportOperation
+    restore: RestoreOperation
 
     def recover(self) -> Mapping[type[Entry], Recover]:
         """Return what finishes or undoes an operation that broke off, by the type of its entry."""
@@ -47,4 +54,5 @@ class Operations:
             StopEntry: self.stop.recover,
             DeleteEntry: self.delete.recover,
             PasswordEntry: self.password.recover,
+            ExportEntry: self.export.recover,
         }

@@ -1,16 +1,20 @@
 """Creating an app: all of it, or nothing of it."""
 
+from functools import partial
+
 import msgspec
 
-from agent.apps.admission import Admission, name_taken
-from agent.apps.containers.images import Images
+from agent.apps.admission.admission import Admission, name_taken
 from agent.apps.containers.manager import UP_STATES, ContainerManager
 from agent.apps.containers.starter import ContainerStarter
 from agent.apps.errors import AppError, OperationCancelled
-from agent.apps.operations.runner import Job
-from agent.apps.repository import AppRepository
-from agent.engine.protocol import EngineRefused, EngineUnavailable, NameInUse
-from agent.model import App, CreateEntry, NewApp
+from agent.apps.images.images import AppImages
+from agent.apps.operations.job import Job
+from agent.apps.repository.repository import AppRepository
+from agent.engine.errors import EngineRefused, EngineUnavailable, NameInUse
+from agent.engine.models import Image
+from agent.journal import CreateEntry
+from agent.model import App, NewApp, with_image
 
 
 class CreateOperation:
@@ -21,7 +25,7 @@ class CreateOperation:
         *,
         repository: AppRepository,
         admission: Admission,
-        images: Images,
+        images: AppImages,
         containers: ContainerManager,
         starter: ContainerStarter,
     ) -> None:
@@ -66,12 +70,16 @@ class CreateOperation:
 
     async def _make_container(self, job: Job, entry: CreateEntry) -> tuple[App, str]:
         app = entry.target
-        with job.pulling() as progress:
-            image = await self._images.fetch(
-                app.image, policy=app.pull, must_pull=False, progress=progress
-            )
+
+        async def fetch() -> Image:
+            with job.pulling() as progress:
+                return await self._images.fetch(
+                    app.image, policy=app.pull, must_pull=False, progress=progress
+                )
+
+        create = partial(self._containers.create, entry, name=app.name)
         try:
-            return await self._containers.create(entry, image, name=app.name)
+            return await self._images.make(app.image, fetch=fetch, create=create)
         except NameInUse as error:
             raise name_taken(app.name) from error
 
@@ -81,9 +89,9 @@ class CreateOperation:
         if entry.header.background and not isinstance(error, OperationCancelled):
             # Volumes that were kept from before are not the failed app's: they stay without it.
             failed = msgspec.structs.replace(
-                entry.target, volumes={}, failed=True, message=str(error)
+                with_image(entry.target, None), volumes={}, failed=True, message=str(error)
             )
-        await self._repository.finish(entry, failed, undone=entry.id)
+        await self._repository.finish(entry, failed, undone=entry.id, error=error)
 
     async def recover(self, job: Job, entry: CreateEntry) -> None:
         """Finish a creation whose container runs, and undo any other.
@@ -93,7 +101,7 @@ class CreateOperation:
         made = await self._containers.made_by(entry)
         running = [each for each in made if each.state in UP_STATES]
         if running:
-            target = msgspec.structs.replace(entry.target, image_id=running[0].image_id)
+            target = with_image(entry.target, running[0].image_id)
             made_of = msgspec.structs.replace(entry, target=target)
             await self._carry_out(job, made_of, running[0].id)
         elif entry.header.background and job.header.operation != "delete":

@@ -2,11 +2,11 @@
 
 import msgspec
 
+from agent.apps.admission.validation import MAX_APP_LABELS, check_label, excerpt
 from agent.apps.containers.manager import ContainerManager
 from agent.apps.errors import InvalidApp, LabelNotFound
-from agent.apps.operations.runner import Job
-from agent.apps.repository import AppRepository
-from agent.apps.validation import MAX_APP_LABELS, check_label, excerpt
+from agent.apps.operations.job import Job
+from agent.apps.repository.repository import AppRepository
 from agent.model import App
 
 
@@ -25,7 +25,7 @@ class LabelsOperation:
             return
         if len(app.labels) >= MAX_APP_LABELS:
             raise InvalidApp(f"app `{app.name}` has {MAX_APP_LABELS} labels, and may have no more")
-        await self._put(app, (*app.labels, label))
+        await self._put(job, app, (*app.labels, label))
 
     async def remove(self, job: Job, label: str) -> None:
         """Remove a label; InvalidLabel, LabelNotFound."""
@@ -33,9 +33,10 @@ class LabelsOperation:
         app = self._repository.get(job.app)
         if label not in app.labels:
             raise LabelNotFound(f"app `{app.name}` has no label {excerpt(label)}")
-        await self._put(app, tuple(each for each in app.labels if each != label))
+        await self._put(job, app, tuple(each for each in app.labels if each != label))
 
-    async def _put(self, app: App, labels: tuple[str, ...]) -> None:
+    async def _put(self, job: Job, app: App, labels: tuple[str, ...]) -> None:
         # The response is the record, which needs the engine; without it nothing is changed.
         await self._containers.current(app)
-        await self._repository.put(msgspec.structs.replace(app, labels=labels))
+        changed = msgspec.structs.replace(app, labels=labels)
+        await self._repository.put(changed, outcome_of=job.header)

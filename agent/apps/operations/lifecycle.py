@@ -4,15 +4,19 @@ from collections.abc import Collection
 
 import msgspec
 
+from agent.apps.archives.access import DataAccess
 from agent.apps.containers.manager import UP_STATES, ContainerManager
 from agent.apps.containers.starter import ContainerStarter
 from agent.apps.containers.volumes import Volumes
 from agent.apps.errors import AppError, DataInUse, NoSuchUser
+from agent.apps.operations.job import Job
 from agent.apps.operations.rebuild import RebuildOperation
-from agent.apps.operations.runner import Job
-from agent.apps.repository import AppRepository
-from agent.engine.protocol import Container, EngineConflict, EngineRefused
-from agent.model import App, DeleteEntry, StartEntry, StopEntry
+from agent.apps.ownership.labels import HELPER_LABEL
+from agent.apps.repository.repository import AppRepository
+from agent.engine.errors import EngineConflict, EngineRefused, EngineUnavailable
+from agent.engine.models import Container
+from agent.journal import DeleteEntry, StartEntry, StopEntry
+from agent.model import App, not_started
 
 
 class StartOperation:
@@ -39,7 +43,7 @@ class StartOperation:
 
         """
         app = self._repository.get(job.app)
-        target = msgspec.structs.replace(app, desired="running")
+        target = msgspec.structs.replace(app, desired="running", down=None)
         container = await self._containers.current(app)
         if container is None:
             await self._rebuild.recreate(job, target)
@@ -50,8 +54,8 @@ class StartOperation:
         else:
             if container.state == "paused":
                 await self._containers.unpause(container)
-            if app.desired != "running":
-                await self._repository.put(target)
+            if app != target or container.state == "paused":
+                await self._repository.put(target, outcome_of=job.header)
 
     async def _carry_out(self, entry: StartEntry, container: Container) -> None:
         try:
@@ -59,7 +63,7 @@ class StartOperation:
         except (AppError, EngineRefused) as error:
             await self._containers.stop(container)  # or the engine would restart it again and again
             before = msgspec.structs.replace(entry.before, message=str(error))
-            await self._repository.finish(entry, before)
+            await self._repository.finish(entry, not_started(before, error), error=error)
             raise
         await self._repository.finish(entry, app)
 
@@ -67,7 +71,7 @@ class StartOperation:
         try:
             return await self._starter.start(app, container_id, set_password=app.password_pending)
         except NoSuchUser as error:
-            # With a password that cannot be set the app would never start again.
+            # If the password stayed, the app would never start again.
             without = msgspec.structs.replace(app, password=None, password_pending=False)
             started = await self._starter.start(without, container_id, set_password=False)
             return msgspec.structs.replace(started, message=f"the password was dropped: {error}")
@@ -80,8 +84,9 @@ class StartOperation:
             return
         # The start of an app that has lost its container had this type of entry in older databases.
         await self._containers.undo_or_stop(entry)
-        before = msgspec.structs.replace(entry.before, message="the start broke off")
-        await self._repository.finish(entry, before, undone=entry.id)
+        error = EngineUnavailable("the start broke off")
+        before = msgspec.structs.replace(entry.before, message=str(error))
+        await self._repository.finish(entry, before, undone=entry.id, error=error)
 
 
 class StopOperation:
@@ -94,14 +99,14 @@ class StopOperation:
     async def run(self, job: Job) -> None:
         """Stop an app."""
         app = self._repository.get(job.app)
-        target = msgspec.structs.replace(app, desired="stopped")
+        target = msgspec.structs.replace(app, desired="stopped", down=None)
         container = await self._containers.current(app)
         if container is not None and container.state in UP_STATES:
             entry = StopEntry(header=job.header, target=target)
             await job.commit(entry)
             await self.recover(job, entry)
-        elif app.desired != "stopped":
-            await self._repository.put(target)
+        elif app != target:
+            await self._repository.put(target, outcome_of=job.header)
 
     async def recover(self, _job: Job, entry: StopEntry) -> None:
         """Stop the container, if it is there."""
@@ -115,23 +120,30 @@ class DeleteOperation:
     """Removes an app: its container and, unless they are to be kept, its volumes."""
 
     def __init__(
-        self, *, repository: AppRepository, containers: ContainerManager, volumes: Volumes
+        self,
+        *,
+        repository: AppRepository,
+        containers: ContainerManager,
+        volumes: Volumes,
+        data: DataAccess,
     ) -> None:
         self._repository = repository
         self._containers = containers
         self._volumes = volumes
+        self._data = data
 
     async def run(self, job: Job, *, keep_data: bool) -> None:
         """Delete an app.
 
         Raises:
-            DataInUse: another container uses a volume; the app is as it was.
+            DataInUse: another container uses a volume, or it is being read; the app is as it was.
 
         """
         app = self._repository.get(job.app)
         await self._containers.of_app(app.name)  # without the engine, nothing begins
         owned = await self._volumes.owned(app)
         names = () if keep_data else await self._volumes.removable(app, owned)
+        await self._data.sweep()  # containers of broken-off exports do not keep the data
         await self._check_data(app, names)
         entry = DeleteEntry(
             header=job.header,
@@ -148,6 +160,11 @@ class DeleteOperation:
         if unfinished is not None:  # the deletion takes its place, and removes what it made
             own |= {container.id for container in await self._containers.made_by(unfinished)}
         for user in await self._volumes.users(volumes):
+            if HELPER_LABEL in user.labels:
+                raise DataInUse(
+                    f"the data of app `{app.name}` is being read (GET /v1/apps/{app.name}/data);"
+                    " delete the app when that has ended, or with ?keep_data=true"
+                )
             if user.id not in own and not self._containers.is_orphan(user):
                 raise DataInUse(
                     f"the data of app `{app.name}` is used by container `{user.name}`; remove that"
@@ -161,8 +178,12 @@ class DeleteOperation:
             await self._volumes.remove(entry.app, entry.volumes)
         except EngineConflict as error:
             # A container has begun to use it just now. The app is gone; data in use is kept.
-            await self._repository.finish(entry, None)
-            raise DataInUse(f"app `{entry.app}` is deleted, but not its data: {error}") from error
+            data_in_use = DataInUse(
+                f"app `{entry.app}` is deleted, but not its data: {error}; remove the"
+                " volume with `docker volume rm` when nobody uses it"
+            )
+            await self._repository.finish(entry, None, error=data_in_use)
+            raise data_in_use from error
         kept = self._repository.kept_data(entry.app) | entry.before.volumes
         await self._repository.finish(entry, None, kept_data=kept if entry.keep_data else None)
 

@@ -3,12 +3,13 @@
 import msgspec
 
 from agent.apps.containers.manager import ContainerManager
+from agent.apps.containers.passwords import Passwords, check_password, hash_password
 from agent.apps.errors import AppNotRunning, NoSuchUser
-from agent.apps.operations.runner import Job
-from agent.apps.passwords import Passwords, check_password, hash_password
-from agent.apps.repository import AppRepository
-from agent.engine.protocol import EngineConflict, ObjectNotFound
-from agent.model import App, PasswordEntry
+from agent.apps.operations.job import Job
+from agent.apps.repository.repository import AppRepository
+from agent.engine.errors import EngineConflict, ObjectNotFound
+from agent.journal import PasswordEntry
+from agent.model import App
 
 
 class PasswordOperation:
@@ -61,7 +62,7 @@ class PasswordOperation:
             before = entry.before
             if entry.header.background:  # else the response has the error
                 before = msgspec.structs.replace(before, message=str(error))
-            await self._repository.finish(entry, before)
+            await self._repository.finish(entry, before, error=error)
             raise
         await self._repository.finish(entry, app)
 
@@ -70,16 +71,18 @@ class PasswordOperation:
         app = self._repository.get(job.app)
         if not app.password_pending:
             return
+        dropped = None
         try:
             app = await self._apply(app)
         except NoSuchUser as error:
+            dropped = error
             app = msgspec.structs.replace(
                 app,
                 password=None,
                 password_pending=False,
                 message=f"the password was dropped: {error}",
             )
-        await self._repository.put(app)
+        await self._repository.put(app, outcome_of=job.header, error=dropped)
 
     async def _apply(self, app: App) -> App:
         pending = True

@@ -1,24 +1,29 @@
 """Replacing an app's container by another, so that one of the two always remains."""
 
+from functools import partial
+
 import msgspec
 
-from agent.apps.admission import Admission
-from agent.apps.containers.images import Images
+from agent.apps.admission.admission import Admission
 from agent.apps.containers.manager import UP_STATES, ContainerManager
+from agent.apps.containers.readiness import Requirement
 from agent.apps.containers.starter import ContainerStarter
 from agent.apps.errors import AppError
-from agent.apps.operations.runner import Job
-from agent.apps.repository import AppRepository
-from agent.engine.protocol import Container, EngineRefused, EngineUnavailable, Image
-from agent.model import App, ReplacedEntry, ReplaceEntry
+from agent.apps.images.images import AppImages
+from agent.apps.operations.job import Job
+from agent.apps.repository.repository import AppRepository
+from agent.engine.errors import EngineRefused, EngineUnavailable
+from agent.engine.models import Container, Image
+from agent.journal import ReplacedEntry, ReplaceEntry
+from agent.model import App, is_left_down, not_started
 
 
 class RebuildOperation:
-    """Pulls an app's image and replaces its container; other operations replace containers by it.
+    """Pulls an app's image and replaces its container, also for other operations.
 
-    The new container is made beside the old one; the old one is stopped, and the new one started.
-    Up to there the replacement is undone if it breaks off, from there on it is finished: the type
-    of the entry in the journal tells.
+    The new container is made beside the old one; the old one is stopped, and the new one started
+    and watched until it has settled. A replacement that breaks off before that is undone, one that
+    breaks off later is finished. The type of its entry in the journal says which.
     """
 
     def __init__(
@@ -26,7 +31,7 @@ class RebuildOperation:
         *,
         repository: AppRepository,
         admission: Admission,
-        images: Images,
+        images: AppImages,
         containers: ContainerManager,
         starter: ContainerStarter,
     ) -> None:
@@ -38,7 +43,7 @@ class RebuildOperation:
 
     async def run(self, job: Job) -> None:
         """Pull the app's image and replace its container; errors as of ``replace``."""
-        app = self._repository.get(job.app)
+        app = msgspec.structs.replace(self._repository.get(job.app), down=None)
         await self._admission.check_disk()
         await self.replace(job, app, await self._containers.current(app), must_pull=True)
 
@@ -52,6 +57,9 @@ class RebuildOperation:
     ) -> None:
         """Replace an app's present container, None if it is gone, by one made from ``target``.
 
+        The new one has the image that the target names by its id, unless that is None, or with
+        ``must_pull`` a newer version.
+
         Raises:
             ImageUnavailable, DiskFull, StartFailed, PortInUse, NoSuchUser, OperationCancelled: the
                 app is as it was, and runs if it did.
@@ -59,8 +67,6 @@ class RebuildOperation:
 
         """
         before = self._repository.get(job.app)
-        if container is not None and target.image == before.image:
-            target = msgspec.structs.replace(target, image_id=container.image_id)
         entry = ReplaceEntry(
             header=job.header,
             before=before,
@@ -77,15 +83,21 @@ class RebuildOperation:
 
     async def _swap(self, job: Job, entry: ReplaceEntry, *, must_pull: bool) -> ReplacedEntry:
         before = entry.before
-        image = await self._image(job, entry, must_pull=must_pull)
         # The name of an app has no capital letters, so no other app has this one.
         name = f"{entry.app}.NEXT-{entry.id[:8]}"
-        target, container_id = await self._containers.create(entry, image, name=name)
+        target, container_id = await self._images.make(
+            entry.target.image,
+            fetch=partial(self._image, job, entry, must_pull=must_pull),
+            create=partial(self._containers.create, entry, name=name),
+        )
         old = await self._containers.current(before)
         if old is not None and old.state in UP_STATES:  # a stopped app may have been started by now
             await self._containers.stop(old)
-        if target.desired == "running":
-            app = await self._starter.start(target, container_id, set_password=True)
+        if target.desired == "running" and (entry.was_running or not is_left_down(target)):
+            requirement = _requirement(entry, old)
+            app = await self._starter.start(
+                target, container_id, set_password=True, requirement=requirement
+            )
         else:
             app = msgspec.structs.replace(
                 target,
@@ -112,7 +124,11 @@ class RebuildOperation:
                     target.image, policy=target.pull, must_pull=must_pull, progress=progress
                 )
             return await self._images.of_version(
-                target.image, target.image_id, policy=target.pull, progress=progress
+                target.image,
+                target.image_id,
+                digest=target.image_digest,
+                policy=target.pull,
+                progress=progress,
             )
 
     async def _clean_up(self, entry: ReplacedEntry) -> None:
@@ -122,26 +138,27 @@ class RebuildOperation:
             unremoved = await self._containers.remove_or_stop(entry.old_container_id)
         # If another container holds the name, the sweeper warns of it and tries again.
         await self._containers.rename(entry.container_id, entry.app)
+        await self._containers.remove_volumes(entry.app, entry.old_volumes)
         await self._repository.finish(entry, entry.target, undone=unremoved, kept_data={})
 
     async def _undo(self, entry: ReplaceEntry, error: Exception) -> None:
         # A new container that the engine fails to remove must not keep the old one from running.
         await self._containers.undo_or_stop(entry)
-        message = str(error)
+        before = msgspec.structs.replace(entry.before, message=str(error))
         if entry.was_running:
-            message += await self._restart(entry.before)
-        before = msgspec.structs.replace(entry.before, message=message)
-        await self._repository.finish(entry, before, undone=entry.id)
+            before = await self._restart(before)
+        await self._repository.finish(entry, before, undone=entry.id, error=error)
 
-    async def _restart(self, app: App) -> str:
-        """Start the old container, if it is down; return what to add to the message."""
+    async def _restart(self, app: App) -> App:
+        """Start the old container, if it is down; return the app as it is then."""
         old = await self._containers.current(app)
         if old is not None and old.state not in UP_STATES:
             try:
                 await self._starter.start(app, old.id, set_password=False)
             except (AppError, EngineRefused) as error:
-                return f"; and back as it was: {error}"
-        return ""
+                message = f"{app.message}; and back as it was: {error}"
+                return not_started(msgspec.structs.replace(app, message=message), error)
+        return app
 
     async def recover(self, _job: Job, entry: ReplaceEntry | ReplacedEntry) -> None:
         """Finish a replacement whose new container is the app's, and undo any other."""
@@ -149,3 +166,11 @@ class RebuildOperation:
             await self._clean_up(entry)
         else:
             await self._undo(entry, EngineUnavailable(f"the {entry.header.operation} broke off"))
+
+
+def _requirement(entry: ReplaceEntry, old: Container | None) -> Requirement:
+    """Return what the new container must show; ``old`` is as it was before it was stopped."""
+    if entry.header.operation not in ("update", "rebuild", "rollback"):
+        return Requirement.START
+    unhealthy = old is not None and old.health == "unhealthy"
+    return Requirement.REPLACEMENT_OF_UNHEALTHY if unhealthy else Requirement.REPLACEMENT

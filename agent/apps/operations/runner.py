@@ -2,32 +2,45 @@
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
-from agent.apps.errors import AppBusy, AppError, OperationCancelled
-from agent.apps.repository import AppRepository
-from agent.engine.protocol import EngineError, EngineRefused, EngineUnavailable, PullProgress
-from agent.model import Entry, EntryHeader, JournalEntry, OperationKind
+from agent.apps.errors import AppBusy, AppError, OperationCancelled, reason_of
+from agent.apps.operations.job import Job, OperationStatus, Work
+from agent.apps.repository.repository import AppRepository
+from agent.engine.errors import (
+    EngineConflict,
+    EngineError,
+    EngineRefused,
+    EngineUnavailable,
+    ObjectNotFound,
+)
+from agent.journal import Actor, Entry, EntryHeader, JournalEntry, OperationKind
 from agent.state.store import StoreError
 
 PARTICIPLES = {
     "create": "created",
     "update": "updated",
     "rebuild": "rebuilt",
+    "rollback": "rolled back",
     "start": "started",
     "stop": "stopped",
+    "restart": "restarted",
     "delete": "deleted",
     "keys": "given a password",
     "label": "labelled",
+    "export": "exported",
+    "restore": "restored",
 }
-# They end another operation of the app that pulls an image, and wait at least so long for its end.
+# These end an operation of the app that pulls an image, and wait at least so long for its end.
 CANCELLING: tuple[OperationKind, ...] = ("delete", "stop")
 CANCEL_SECONDS = 30.0
+# The engine may not answer, and systemd kills the agent a minute after it has told it to end.
+INTERRUPT_SECONDS = 5.0
 STOPPING = "the agent is stopping; the operation is recovered at its next start"
 
 
@@ -40,105 +53,19 @@ class Requester:
     """Who asks for an operation.
 
     Attributes:
-        name: The name of the key that was used.
+        name: The name of the key that was used, or ``agent``.
         wait_seconds: How long to wait for another operation of the app to end.
         respond_async: Answer as soon as the operation is in the journal.
+        actor: Whether it is somebody with a key or the agent itself.
 
     """
 
     name: str
     wait_seconds: float = 60
     respond_async: bool = False
+    actor: Actor = "key"
 
 
-@dataclass(frozen=True, kw_only=True)
-class OperationStatus:
-    """An operation that has not ended, and how far it is."""
-
-    header: EntryHeader
-    step: str = ""
-    pull: PullProgress | None = None
-
-
-class Job:
-    """An operation that runs.
-
-    ``repeated`` marks another attempt at one that failed before, and was logged then.
-    """
-
-    def __init__(
-        self, header: EntryHeader, repository: AppRepository, *, repeated: bool = False
-    ) -> None:
-        self.header = header
-        self.repeated = repeated
-        self.committed = asyncio.Event()
-        self.done = asyncio.Event()
-        self._repository = repository
-        self._step = ""
-        self._pull: PullProgress | None = None
-        self._puller: asyncio.Task[Any] | None = None
-        self._pull_ended_by: Exception | None = None
-
-    @property
-    def app(self) -> str:
-        """The app's name."""
-        return self.header.app
-
-    @property
-    def status(self) -> OperationStatus:
-        """How far it is."""
-        return OperationStatus(header=self.header, step=self._step, pull=self._pull)
-
-    async def commit(self, entry: JournalEntry) -> None:
-        """Write the entry that the operation begins with.
-
-        From then on it is carried out or undone whatever happens, so a request in the background is
-        answered.
-        """
-        await self._repository.begin(entry)
-        self.committed.set()
-
-    def end_pull(self, reason: Exception) -> None:
-        """Raise ``reason`` in the operation if it is pulling an image, or when it begins to."""
-        self._pull_ended_by = self._pull_ended_by or reason
-        if self._puller is not None and self._pull is not None:
-            self._puller.cancel()
-
-    def _reason_to_end(self) -> Exception | None:
-        """Return why the pull was ended, None if the task was cancelled for another reason too."""
-        if self._puller is None or self._pull_ended_by is None or self._puller.uncancel():
-            return None
-        return self._pull_ended_by
-
-    @contextmanager
-    def pulling(self) -> Iterator[Callable[[PullProgress], None]]:
-        """Show that an image is being pulled; yield a function to call with the progress.
-
-        It must be called at the beginning of a pull, and raises if that is to be ended.
-
-        Raises:
-            OperationCancelled, AgentStopping: the pull was ended.
-
-        """
-
-        def report(progress: PullProgress) -> None:
-            if self._pull is None and self._pull_ended_by is not None:
-                raise self._pull_ended_by
-            self._pull = progress
-
-        self._step, self._puller = "pulling", asyncio.current_task()
-        try:
-            yield report
-        except asyncio.CancelledError:
-            reason = self._reason_to_end()
-            if reason is None:
-                raise
-            raise reason from None
-        finally:
-            self._step, self._pull, self._puller = "", None, None
-
-
-Work = Callable[[Job], Awaitable[None]]
 # Each takes entries of the type that it is listed for.
 Recover = Callable[[Job, Any], Awaitable[None]]
 
@@ -174,11 +101,18 @@ class OperationRunner:
         """Return the operation of the app that runs, None if none does."""
         return self._jobs.get(name)
 
+    def is_busy(self, name: str) -> bool:
+        """Return whether an operation of the app still runs, or has broken off."""
+        return name in self._jobs or self._repository.entry(name) is not None
+
     def status(self, name: str) -> OperationStatus | None:
-        """Return the app's operation that has not ended: one that runs, or one that broke off."""
+        """Return the app's operation that has not ended: one that runs, or one that broke off.
+
+        A job whose outcome was written has ended: a client may have got its event already.
+        """
         job, entry = self._jobs.get(name), self._repository.entry(name)
         if job is not None:
-            return job.status
+            return None if self._repository.is_ended(job.header) else job.status
         if entry is not None:
             return OperationStatus(header=entry.header, step="waiting for the engine")
         return None
@@ -198,7 +132,28 @@ class OperationRunner:
         """
         job = await self._take(name, operation, requester)
         task = self._start(job, self._recover_before(job, work))
-        return await self._outcome(job, task)
+        try:
+            return await self._outcome(job, task)
+        except (EngineConflict, ObjectNotFound) as error:
+            raise type(error)(f"{error}; look at the app as it is now, and ask again") from error
+
+    async def wait_until_idle(
+        self, name: str, requester: Requester, *, ends_pulls: bool
+    ) -> JournalEntry | None:
+        """Wait until no operation of an app runs, as one would that changes it; AppBusy.
+
+        With ``ends_pulls``, do not wait for one that pulls an image, which that would end, and
+        return its entry.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(requester.wait_seconds):
+                while job := self._jobs.get(name):
+                    if ends_pulls and job.status.pull is not None:
+                        return self._repository.entry(name)
+                    await job.done.wait()
+        if job := self._jobs.get(name):
+            raise self._busy(job.header)
+        return None
 
     async def start(
         self, name: str, operation: OperationKind, requester: Requester, work: Work
@@ -226,7 +181,7 @@ class OperationRunner:
             async with asyncio.timeout(seconds):
                 while job := self._jobs.get(name):
                     if cancels:
-                        job.end_pull(_cancelled(job.header, operation, by=requester.name))
+                        job.end_pull(cancelled(job.header, operation, by=requester.name))
                     await job.done.wait()
         except TimeoutError:
             pass
@@ -238,6 +193,7 @@ class OperationRunner:
                 operation=operation,
                 app=name,
                 by=requester.name,
+                actor=requester.actor,
                 since=self._clock(),
                 background=requester.respond_async,
             )
@@ -275,7 +231,7 @@ class OperationRunner:
             unfinished = self._repository.entry(job.app) is not None
             if unfinished and job.header.operation != "delete":
                 raise
-            self._log.warning("operation not recovered", app=job.app, reason=_reason(error))
+            self._log.warning("operation not recovered", app=job.app, reason=reason_of(error))
 
     async def _recover_entry(self, job: Job, entry: JournalEntry) -> None:
         log = self._log.debug if job.repeated else self._log.warning
@@ -322,7 +278,7 @@ class OperationRunner:
             # The access log has the requests that were refused before anything began.
             refused = isinstance(error, AppError) and not job.committed.is_set()
             write = log.debug if job.repeated or refused else log.warning
-            write("operation failed", reason=_reason(error))
+            write("operation failed", reason=reason_of(error))
         else:
             log.error("operation failed by a defect", exc_info=error)
 
@@ -332,10 +288,11 @@ class OperationRunner:
         for job in self._jobs.values():
             job.end_pull(AgentStopping(STOPPING))
 
-    async def close(self, seconds: float) -> None:
+    async def close(self, seconds: float, *, interrupt_seconds: float = INTERRUPT_SECONDS) -> None:
         """Wait for the operations that run, at most so many seconds; then interrupt them.
 
-        Pulls are ended at once.
+        Pulls are ended at once. ``interrupt_seconds`` is the time for what an interrupted operation
+        undoes by itself; what is left of it is recovered at the next start.
         """
         self.end_pulls()
         if self._tasks:
@@ -343,16 +300,12 @@ class OperationRunner:
             for task in late:
                 task.cancel()
             if late:
-                await asyncio.wait(late)
+                await asyncio.wait(late, timeout=interrupt_seconds)
 
 
-def _cancelled(header: EntryHeader, operation: OperationKind, *, by: str) -> OperationCancelled:
+def cancelled(header: EntryHeader, operation: OperationKind, *, by: str) -> OperationCancelled:
+    """Return the error of an operation whose pull another operation has ended."""
     return OperationCancelled(
         f"the {header.operation} of app `{header.app}` was cancelled while its image was pulled,"
-        f" by a {operation} that `{by}` asked for"
+        f" by a {operation} that `{by}` asked for; ask again if it is still wanted"
     )
-
-
-def _reason(error: Exception) -> str:
-    # Of some errors the text holds an app's own words, which may be secret.
-    return str(getattr(error, "reason", error))

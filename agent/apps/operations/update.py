@@ -1,29 +1,28 @@
-"""Updating an app: in its record or its running container where that will do."""
+"""Updates an app: only its record, or its running container, where no other one is needed."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
-from agent.apps.admission import Admission
+from agent.apps.admission.admission import Admission
+from agent.apps.admission.validation import check_changes
 from agent.apps.containers.manager import UP_STATES, ContainerManager
 from agent.apps.errors import MemoryInUse
+from agent.apps.operations.job import Job
 from agent.apps.operations.rebuild import RebuildOperation
-from agent.apps.operations.runner import Job
-from agent.apps.repository import AppRepository
-from agent.apps.validation import check_changes
-from agent.engine.protocol import MIB, Container, EngineRefused, InspectedContainer
-from agent.model import (
-    FIELD_KINDS,
-    App,
-    AppChanges,
-    FieldKind,
-    LimitsEntry,
-    given_values,
-)
+from agent.apps.repository.repository import AppRepository
+from agent.engine.errors import EngineRefused
+from agent.engine.models import MIB, Container, InspectedContainer
+from agent.journal import LimitsEntry
+from agent.model import FIELD_KINDS, App, AppChanges, FieldKind, given_values, with_image
 
 
-def _kinds(changes: AppChanges, app: App, container: InspectedContainer | None) -> set[FieldKind]:
+def kinds_of_change(
+    given: Mapping[str, Any], app: App, container: InspectedContainer | None
+) -> set[FieldKind]:
     """Return the kinds of the fields that differ in the app or in its container."""
-    given = given_values(changes)
     kinds = {FIELD_KINDS[field] for field, value in given.items() if value != getattr(app, field)}
     live = [field for field in given if FIELD_KINDS[field] is FieldKind.LIVE]
     if container is not None and any(given[field] != getattr(container, field) for field in live):
@@ -60,7 +59,7 @@ class UpdateOperation:
         app = self._repository.get(job.app)
         check_changes(changes)
         container = await self._containers.current(app)
-        kinds = _kinds(changes, app, container)
+        kinds = kinds_of_change(given_values(changes), app, container)
         if not kinds:
             return
         replaces = container is not None and FieldKind.REPLACING in kinds
@@ -69,12 +68,31 @@ class UpdateOperation:
         # No await between checking the ports and writing them, or another operation could
         # take them.
         target = await self._admission.changed_app(app, changes, container=container)
-        if replaces:
-            await self._rebuild.replace(job, target, container, must_pull=False)
-        elif container is None or FieldKind.LIVE not in kinds:
-            await self._repository.put(target)  # the next container is made from it
+        if container is not None and replaces and target.image == app.image:
+            target = with_image(target, container.image_id)
+        if container is None:
+            # The next container is made from it.
+            await self._repository.put(target, outcome_of=job.header)
         else:
-            await self._limit(job, app, target, container)
+            await self.carry_out(job, target, container, kinds)
+
+    async def carry_out(
+        self,
+        job: Job,
+        target: App,
+        container: InspectedContainer | None,
+        kinds: Collection[FieldKind],
+    ) -> None:
+        """Bring an app to ``target``, as the kinds of change require; errors as of ``run``.
+
+        One without a container gets another.
+        """
+        if container is None or FieldKind.REPLACING in kinds:
+            await self._rebuild.replace(job, target, container, must_pull=False)
+        elif FieldKind.LIVE in kinds:
+            await self._limit(job, self._repository.get(job.app), target, container)
+        else:
+            await self._repository.put(target, outcome_of=job.header)
 
     async def _limit(self, job: Job, app: App, target: App, container: Container) -> None:
         if target.memory < app.memory and container.state in UP_STATES:
@@ -97,12 +115,14 @@ class UpdateOperation:
             await self._containers.limit(entry.container_id, entry.target)
         except EngineRefused as error:
             await self._put_back(entry)
-            await self._repository.finish(entry, entry.before)
-            raise MemoryInUse(f"the limits cannot be changed at present: {error}") from error
+            await self._repository.finish(entry, entry.before, error=error)
+            raise MemoryInUse(
+                f"the limits cannot be changed at present: {error}; stop the app first"
+            ) from error
         await self._repository.finish(entry, msgspec.structs.replace(entry.target, message=None))
 
     async def _put_back(self, entry: LimitsEntry) -> None:
         try:
             await self._containers.limit(entry.container_id, entry.before)
-        except EngineRefused as error:  # an engine that refuses both has kept what there was
+        except EngineRefused as error:  # an engine that refuses both has kept the limits
             self._log.debug("limits not put back", app=entry.app, reason=str(error))

@@ -5,32 +5,33 @@ from collections.abc import Collection, Iterable
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
-from agent.apps.containers.data import APP_LABEL
-from agent.apps.containers.manager import UP_STATES
+from agent.apps.admission.validation import APP_NAME
+from agent.apps.containers.manager import UP_STATES, ContainerManager
+from agent.apps.containers.passwords import Passwords
 from agent.apps.containers.spec import app_from_label
 from agent.apps.defaults import AppDefaults
-from agent.apps.passwords import Passwords
-from agent.apps.repository import AppRepository
-from agent.apps.validation import APP_NAME
-from agent.engine.protocol import Container, Engine, EngineRefused, ObjectNotFound
+from agent.apps.ownership.labels import APP_LABEL
+from agent.apps.repository.repository import AppRepository
+from agent.engine.errors import EngineRefused, ObjectNotFound
+from agent.engine.models import Container
 from agent.model import FIELD_KINDS, App, FieldKind
 
 METADATA_FIELDS = tuple(field for field, kind in FIELD_KINDS.items() if kind is FieldKind.METADATA)
 
 
 class Adoption:
-    """Finds the apps whose containers an agent made. The containers are not changed."""
+    """Reads apps from this agent's containers, which are not changed."""
 
     def __init__(
         self,
         *,
-        engine: Engine,
+        containers: ContainerManager,
         repository: AppRepository,
         passwords: Passwords,
         defaults: AppDefaults,
         log: FilteringBoundLogger,
     ) -> None:
-        self._engine = engine
+        self._containers = containers
         self._repository = repository
         self._passwords = passwords
         self._defaults = defaults
@@ -41,7 +42,7 @@ class Adoption:
         if self._repository.adopted:
             return
         found: dict[str, App] = {}
-        for container in self._in_order(await self._engine.containers(label=APP_LABEL)):
+        for container in in_order(await self._containers.all()):
             name = container.labels[APP_LABEL]
             if name not in found and self._repository.find(name) is None:
                 app = await self._read(container)
@@ -57,12 +58,15 @@ class Adoption:
         ``existing`` are the ids of all containers.
 
         Returns:
-            False if it is no app's: the copy of an app's container has another name than the app.
+            False if it belongs to no app. A copy of an app's container has another name than the
+            app, and than a replacement of its container.
 
         """
         repository, name = self._repository, container.labels[APP_LABEL]
         known = repository.find(name)
-        if container.name != name or (known is not None and known.container_id in existing):
+        if not _is_named_after_app(container, unknown=known is None):
+            return False
+        if known is not None and known.container_id in existing:
             return False
         app = await self._read(container)
         if app is None or repository.entry(name) is not None or repository.find(name) != known:
@@ -76,23 +80,12 @@ class Adoption:
         self._log.warning("app read from its container", app=name)
         return True
 
-    @staticmethod
-    def _in_order(containers: Iterable[Container]) -> list[Container]:
-        # Of two containers of one app, the first counts: one that is named after the app, as copies
-        # are not, then one that is up, then the one that has the very name of the app.
-        def rank(each: Container) -> tuple[bool, bool, bool]:
-            app = each.labels[APP_LABEL]
-            named = each.name == app or each.name.startswith(f"{app}.NEXT-")
-            return (not named, each.state not in UP_STATES, each.name != app)
-
-        return sorted(containers, key=rank)
-
     async def _read(self, container: Container) -> App | None:
         name = container.labels[APP_LABEL]
         if not APP_NAME.fullmatch(name):
             return None
         try:
-            seen = await self._engine.inspect(container.id)
+            seen = await self._containers.inspect(container)
             return app_from_label(
                 seen,
                 name=name,
@@ -108,3 +101,26 @@ class Adoption:
         except (msgspec.MsgspecError, EngineRefused) as error:
             self._log.warning("container not read", app=name, reason=str(error))
             return None
+
+
+def in_order(containers: Iterable[Container]) -> list[Container]:
+    """Return the containers in the order in which they are taken for their apps.
+
+    Of two containers of one app, the first counts: one that is named after the app, as copies are
+    not, then one that is up, then the one that has the very name of the app.
+    """
+
+    def rank(each: Container) -> tuple[bool, bool, bool]:
+        named = _is_named_after_app(each, unknown=True)
+        return (not named, each.state not in UP_STATES, each.name != each.labels[APP_LABEL])
+
+    return sorted(containers, key=rank)
+
+
+def _is_named_after_app(container: Container, *, unknown: bool) -> bool:
+    """Return whether it has its app's name, or with ``unknown`` that of an unfinished replacement.
+
+    ``unknown`` says that the app is not in the database.
+    """
+    app = container.labels[APP_LABEL]
+    return container.name == app or (unknown and container.name.startswith(f"{app}.NEXT-"))

@@ -1,30 +1,33 @@
-"""Bringing apps, journal and containers to agree, whenever the engine is found.
+"""Makes apps, journal and containers consistent, each time that the engine is found.
 
 An operation that broke off, because the agent or the engine went away, is recovered from its entry
-in the journal. A container that an undone operation left is swept: the engine may do what it was
-asked to long after the agent has given up.
+in the journal. A container that an undone operation left is removed: the engine may carry out a
+request long after the agent has given it up.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 
 from structlog.typing import FilteringBoundLogger
 
-from agent.apps.containers.data import AGENT_LABEL, APP_LABEL
 from agent.apps.containers.manager import UP_STATES, ContainerManager
+from agent.apps.observer import ContainerObserver
 from agent.apps.operations.runner import OperationRunner
-from agent.apps.recovery.adoption import Adoption
-from agent.apps.recovery.outage import Outage, Restarter
-from agent.apps.repository import AppRepository
-from agent.engine.protocol import Container, EngineRefused, EngineUnavailable
-from agent.model import JournalEntry
+from agent.apps.ownership.labels import APP_LABEL
+from agent.apps.recovery.adoption import Adoption, in_order
+from agent.apps.repository.repository import AppRepository
+from agent.engine.errors import EngineRefused, EngineUnavailable
+from agent.engine.models import Container, ContainerEvent
+from agent.journal import JournalEntry
 
 FIRST_RETRY_SECONDS = 1.0
 MAX_RETRY_SECONDS = 60.0
 RECONCILE_SECONDS = 60.0
-# At the same time; each takes the engine some seconds.
+# How many may begin within TURN_SECONDS; those that take longer go on and leave their turn.
 MAX_RECOVERIES = 8
+# One that takes longer waits for a program of its app, or for the app to settle.
+TURN_SECONDS = 2.0
 
 
 class RetrySchedule:
@@ -35,7 +38,7 @@ class RetrySchedule:
         self._next: dict[str, tuple[float, float]] = {}
 
     def begin(self, entry_id: str) -> bool:
-        """Note an attempt; return whether there was one before."""
+        """Record an attempt; return whether there was one before."""
         repeated = entry_id in self._next
         _, pause = self._next.get(entry_id, (0.0, FIRST_RETRY_SECONDS))
         self._next[entry_id] = (self._monotonic() + pause, min(2 * pause, MAX_RETRY_SECONDS))
@@ -61,19 +64,41 @@ class RetrySchedule:
 
 
 class JournalRecovery:
-    """Recovers the operations that broke off."""
+    """Recovers the operations that broke off, side by side.
+
+    One that takes long keeps neither the others nor the other apps waiting: it goes on by itself.
+    ``sweep_data`` removes containers that only served to read data; the journal has none of these.
+    """
 
     def __init__(
-        self, *, repository: AppRepository, runner: OperationRunner, schedule: RetrySchedule
+        self,
+        *,
+        repository: AppRepository,
+        runner: OperationRunner,
+        sweep_data: Callable[[], Awaitable[None]],
+        schedule: RetrySchedule,
     ) -> None:
         self._repository = repository
         self._runner = runner
+        self._sweep_data = sweep_data
         self._schedule = schedule
+        self._turns = asyncio.Semaphore(MAX_RECOVERIES)
+        self._recoveries: dict[str, asyncio.Task[None]] = {}
+        self._on_end: Callable[[], None] = lambda: None
+
+    def when_one_ends(self, call: Callable[[], None]) -> None:
+        """Call a function whenever a recovery has ended: it may have failed."""
+        self._on_end = call
 
     def _unfinished(self) -> list[JournalEntry]:
         return [
-            each for each in self._repository.entries() if self._runner.current(each.app) is None
+            entry
+            for entry in self._repository.entries()
+            if self._is_idle(entry) and entry.id not in self._recoveries
         ]
+
+    def _is_idle(self, entry: JournalEntry) -> bool:
+        return self._runner.current(entry.app) is None
 
     def is_due(self) -> bool:
         """Return whether an operation is to be recovered now."""
@@ -88,24 +113,56 @@ class JournalRecovery:
         self._schedule.make_all_due()
 
     async def recover(self) -> None:
-        """Recover each operation that is due, side by side. One that fails stays in the journal."""
-        turns = asyncio.Semaphore(MAX_RECOVERIES)
-        async with asyncio.TaskGroup() as group:
-            for entry in self._unfinished():
-                group.create_task(self._recover(entry, turns))
+        """Recover each operation that is due. One that fails stays in the journal.
+
+        Return when they have ended, but after TURN_SECONDS in any case: the others go on.
+        """
+        with suppress(EngineRefused):  # it is tried again the next time
+            await self._sweep_data()
+        due = [entry for entry in self._unfinished() if self._schedule.is_due(entry.id)]
+        begun = [self._begin(entry) for entry in due]
+        if begun:
+            await asyncio.wait(begun, timeout=TURN_SECONDS)
         self._schedule.keep({entry.id for entry in self._repository.entries()})
 
-    async def _recover(self, entry: JournalEntry, turns: asyncio.Semaphore) -> None:
-        async with turns:
+    def _begin(self, entry: JournalEntry) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._recover(entry), name=f"recovery of {entry.app}")
+        self._recoveries[entry.id] = task
+
+        def ended(_: asyncio.Task[None]) -> None:
+            del self._recoveries[entry.id]
+            self._on_end()
+
+        task.add_done_callback(ended)
+        return task
+
+    async def _recover(self, entry: JournalEntry) -> None:
+        async with self._turns:
             # Since it was listed, a request may have recovered it and gone on.
-            if entry in self._unfinished() and self._schedule.is_due(entry.id):
-                repeated = self._schedule.begin(entry.id)
-                with suppress(Exception):  # the runner has logged it
-                    await self._runner.recover(entry, repeated=repeated)
+            unfinished = self._is_idle(entry) and entry in self._repository.entries()
+            if not unfinished or not self._schedule.is_due(entry.id):
+                return
+            repeated = self._schedule.begin(entry.id)
+            recovery = asyncio.ensure_future(self._runner.recover(entry, repeated=repeated))
+            try:
+                await asyncio.wait({recovery}, timeout=TURN_SECONDS)
+            except asyncio.CancelledError:
+                recovery.cancel()
+                await asyncio.gather(recovery, return_exceptions=True)
+                raise
+        with suppress(Exception):  # the runner has logged it
+            await recovery
+
+    async def close(self) -> None:
+        """Stop waiting for recoveries; the runner ends their operations."""
+        recoveries = list(self._recoveries.values())
+        for each in recoveries:
+            each.cancel()
+        await asyncio.gather(*recoveries, return_exceptions=True)
 
 
 class Sweeper:
-    """Deals with the labelled containers that are no app's."""
+    """Handles the labelled containers that belong to no app."""
 
     def __init__(
         self,
@@ -123,24 +180,27 @@ class Sweeper:
         self._log = log
         self._logged: set[str] = set()
 
+    async def adopt(self) -> None:
+        """Read the apps of a new database from their containers."""
+        await self._adoption.adopt()
+
     async def sweep(self) -> None:
         """Remove the containers that undone operations left.
 
         Any other is given back to its app, or left alone: it may be an operator's copy, or the
         database may be an old one.
         """
-        listed = await self._containers.all()
+        listed = in_order(await self._containers.all())
         existing = {container.id for container in listed}
         for container in listed:
-            ours = container.labels.get(AGENT_LABEL) == self._repository.agent
             orphan = self._containers.is_orphan(container)
-            if self._is_stray(container) and (ours or orphan):
+            if self._is_stray(container):
                 await (self._remove(container) if orphan else self._take_back(container, existing))
 
     def _is_stray(self, container: Container) -> bool:
         name = container.labels[APP_LABEL]
         app = self._repository.find(name)
-        idle = self._runner.status(name) is None
+        idle = not self._runner.is_busy(name)
         return idle and (app is None or app.container_id != container.id)
 
     async def _remove(self, container: Container) -> None:
@@ -161,7 +221,7 @@ class Sweeper:
         """Rename containers to their apps: another one held the name when they were made."""
         for app in self._repository.existing():
             container = containers.get(app.container_id or "")
-            idle = self._runner.current(app.name) is None
+            idle = not self._runner.is_busy(app.name)
             if container is not None and idle and container.name.startswith(f"{app.name}.NEXT-"):
                 renamed = await self._containers.rename(container.id, app.name)
                 if not renamed:
@@ -178,50 +238,68 @@ class Sweeper:
 
 
 class Reconciler:
-    """Does all that is to be done when the engine is found, and from time to time."""
+    """Does what is due when the engine is found, and at intervals."""
 
     def __init__(
         self,
         *,
         containers: ContainerManager,
-        adoption: Adoption,
         journal: JournalRecovery,
         sweeper: Sweeper,
-        restarter: Restarter,
+        observers: Sequence[ContainerObserver],
     ) -> None:
         self._containers = containers
-        self._adoption = adoption
         self._journal = journal
         self._sweeper = sweeper
-        self._restarter = restarter
+        self._observers = observers
 
     def is_due(self) -> bool:
         """Return whether there is something to do at once."""
-        return self._journal.is_due()
+        return self._journal.is_due() or any(each.is_due() for each in self._observers)
 
     def seconds_to_next(self) -> float:
         """Return after how many seconds there is something to do."""
-        return self._journal.seconds_to_next(RECONCILE_SECONDS)
+        most = self._journal.seconds_to_next(RECONCILE_SECONDS)
+        return min([most, *(each.seconds_to_next(most) for each in self._observers)])
 
-    async def reconcile(self, outage: Outage) -> None:
-        """Bring apps, journal and containers to agree.
+    def happened(self, event: ContainerEvent) -> None:
+        """Take an event of a container."""
+        for observer in self._observers:
+            observer.happened(event)
+
+    def engine_gone(self) -> None:
+        """Record that no events come any more; what failed meanwhile is due once it is back."""
+        self._journal.make_all_due()
+        for observer in self._observers:
+            observer.engine_gone()
+
+    async def reconcile(self) -> None:
+        """Make apps, journal and containers consistent.
 
         Raises:
             EngineError, StoreError: the rest is left for the next time.
 
         """
         try:
-            await self._reconcile(outage)
+            await self._reconcile()
         except EngineUnavailable:
             self._journal.make_all_due()
             raise
 
-    async def _reconcile(self, outage: Outage) -> None:
+    def when_a_recovery_ends(self, call: Callable[[], None]) -> None:
+        """Call a function whenever the recovery of an operation has ended."""
+        self._journal.when_one_ends(call)
+
+    async def close(self) -> None:
+        """End the recoveries that go on."""
+        await self._journal.close()
+
+    async def _reconcile(self) -> None:
         await self._containers.all()  # without the engine, nothing can be recovered
-        await self._adoption.adopt()
+        await self._sweeper.adopt()
         await self._journal.recover()
         await self._sweeper.sweep()
         containers = {container.id: container for container in await self._containers.all()}
-        await self._restarter.restart(outage, containers)
         await self._sweeper.rename(containers)
-        await self._restarter.set_passwords(containers)
+        for observer in self._observers:
+            await observer.observe(containers)

@@ -1,4 +1,4 @@
-"""Watching the engine: its events, its going away, its coming back."""
+"""Watches the engine: its events, and whether it is there."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,20 +6,51 @@ from contextlib import aclosing, suppress
 
 from structlog.typing import FilteringBoundLogger
 
-from agent.apps.containers.data import APP_LABEL
-from agent.apps.recovery.outage import Outage
+from agent.apps.ownership.labels import APP_LABEL
 from agent.apps.recovery.recovery import Reconciler
-from agent.engine.protocol import Engine, EngineError, EngineInfo, EngineUnavailable
+from agent.engine.errors import EngineError, EngineUnavailable
+from agent.engine.models import ContainerEvent
+from agent.engine.protocol import Engine
 from agent.state.store import StoreError
 
 FIRST_PAUSE_SECONDS = 0.2
 MAX_PAUSE_SECONDS = 3.0
+# An event may come before the engine's list shows its effect.
+LIST_LAG_SECONDS = 0.5
+# Events are read again from so long before the last one, since times are rounded.
+OVERLAP_SECONDS = 0.1
+STATE_CHANGES = frozenset({"start", "die", "stop", "pause", "unpause"})
+
+
+class ReadEvents:
+    """The position of the agent in the engine's events."""
+
+    def __init__(self, now: float) -> None:
+        self._last = now
+        self._latest = set[ContainerEvent]()
+
+    @property
+    def since(self) -> float:
+        """The Unix time from which on events are to be read."""
+        return self._last - OVERLAP_SECONDS if self._latest else self._last
+
+    def is_new(self, event: ContainerEvent) -> bool:
+        """Return whether an event was not read before, and remember it."""
+        if event in self._latest:
+            return False
+        self._last = max(self._last, event.time)
+        self._latest = {each for each in self._latest if each.time >= self.since} | {event}
+        return True
+
+    def skip(self, now: float) -> None:
+        """Continue at a Unix time: earlier events cannot be read."""
+        self._last, self._latest = now, set()
 
 
 class EngineWatcher:
-    """Notices what others do to containers, and lets the reconciler work when it is needed.
+    """Notices what others do to containers, and calls the reconciler when that is needed.
 
-    Events are a hint: some get lost, and their stream ends without a word when the engine goes. So
+    Events are a hint: some get lost, and their stream just ends when the engine goes away. So
     apps and containers are reconciled after each connection, and once a minute.
     """
 
@@ -34,22 +65,24 @@ class EngineWatcher:
     ) -> None:
         self._engine = engine
         self._reconciler = reconciler
+        reconciler.when_a_recovery_ends(self.look_again)
         self._on_change = on_change
         self._clock = clock
         self._log = log
-        self._info: EngineInfo | None = None
+        self._version: str | None = None
+        self._unsupported_limits: tuple[str, ...] = ()
         self._reachable: bool | None = None
         self._problem: str | None = "the container engine has not answered yet"
-        self._outage = Outage()
         self._last_error: str | None = None
         self._wake = asyncio.Event()
+        self._second_look: asyncio.TimerHandle | None = None
         self._reconciled = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def version(self) -> str | None:
         """The engine's version, None until it has answered."""
-        return self._info.version if self._info else None
+        return self._version
 
     @property
     def problem(self) -> str | None:
@@ -57,7 +90,7 @@ class EngineWatcher:
         return self._problem
 
     async def open(self, timeout_seconds: float) -> None:
-        """Begin, and wait so long for the engine to be found or not."""
+        """Begin, and wait until the engine is found or unreachable, but not longer than this."""
         self._tasks = [
             asyncio.create_task(self._follow_events(), name="engine events"),
             asyncio.create_task(self._reconcile_when_needed(), name="engine reconciliation"),
@@ -68,37 +101,59 @@ class EngineWatcher:
 
     async def close(self) -> None:
         """End."""
+        if self._second_look is not None:
+            self._second_look.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._reconciler.close()
 
     def operation_ended(self) -> None:
-        """Recover soon an operation that has broken off just now."""
+        """Soon recover an operation that has just broken off, and look at its app again."""
         if self._reconciler.is_due():
             self._wake.set()
 
+    def look_again(self) -> None:
+        """Compare apps with the engine soon: something was found out about one."""
+        self._wake.set()
+
     async def _follow_events(self) -> None:
-        pause = FIRST_PAUSE_SECONDS
+        pause, read = FIRST_PAUSE_SECONDS, ReadEvents(self._clock())
         while True:
-            since = self._clock()
             try:
-                self._info = await self._engine.info()
+                info = await self._engine.info()
+                self._version = info.version
+                self._unsupported_limits = info.unsupported_limits
                 self._set_reachable(reachable=True)
                 self._wake.set()
-                async with aclosing(self._engine.events(APP_LABEL, since=since)) as events:
+                async with aclosing(self._engine.events(APP_LABEL, since=read.since)) as events:
                     async for event in events:
                         pause = FIRST_PAUSE_SECONDS
-                        self._outage.observe(event)
-                        if event.action == "start":
-                            self._wake.set()  # a password may wait for it
-                        self._on_change()
+                        if read.is_new(event):
+                            self._happened(event)
             except EngineError as error:
+                if not isinstance(error, EngineUnavailable):
+                    read.skip(self._clock())
                 self._set_reachable(reachable=False, reason=str(error))
             except Exception as error:
+                read.skip(self._clock())
                 self._log.error("reading the engine's events failed", exc_info=error)
-            self._outage.begin()
+            self._reconciler.engine_gone()
             await asyncio.sleep(pause)
             pause = min(2 * pause, MAX_PAUSE_SECONDS)
+
+    def _happened(self, event: ContainerEvent) -> None:
+        self._reconciler.happened(event)
+        if event.action in STATE_CHANGES:
+            self._look_twice()
+        self._on_change()
+
+    def _look_twice(self) -> None:
+        self._wake.set()
+        if self._second_look is not None:
+            self._second_look.cancel()
+        loop = asyncio.get_running_loop()
+        self._second_look = loop.call_later(LIST_LAG_SECONDS, self._wake.set)
 
     def _set_reachable(self, *, reachable: bool, reason: str | None = None) -> None:
         self._problem = reason
@@ -106,8 +161,8 @@ class EngineWatcher:
             return
         if reachable:
             self._log.info("container engine found", version=self.version)
-            if self._info is not None and self._info.unsupported_limits:
-                limits = ", ".join(self._info.unsupported_limits)
+            if self._unsupported_limits:
+                limits = ", ".join(self._unsupported_limits)
                 self._log.warning("the kernel cannot enforce these limits", of=limits)
         else:
             self._reconciled.set()  # there is nothing to wait for
@@ -118,7 +173,6 @@ class EngineWatcher:
     async def _reconcile_when_needed(self) -> None:
         while True:
             with suppress(TimeoutError):
-                # Not wait_for, which may swallow a cancellation that comes together with a wake.
                 async with asyncio.timeout(self._reconciler.seconds_to_next()):
                     await self._wake.wait()
             self._wake.clear()
@@ -128,7 +182,7 @@ class EngineWatcher:
 
     async def _try_reconcile(self) -> bool:
         try:
-            await self._reconciler.reconcile(self._outage)
+            await self._reconciler.reconcile()
         except EngineUnavailable as error:
             self._problem = str(error)  # such as an engine that hangs, whose events do not end
             return False

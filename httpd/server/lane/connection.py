@@ -7,7 +7,7 @@ from typing import Protocol
 
 from httpd.client_certificates import names_in
 from httpd.server.lane.lane import Accepted, Lane, Peer
-from httpd.server.lane.plain_head import MAX_HEAD_BYTES
+from httpd.server.lane.plain_head import LANE_MAX_HEAD_BYTES
 
 # A request that is not whole by then is left to aiohttp, which has time limits of its own.
 WHOLE_REQUEST_SECONDS = 2.0
@@ -23,19 +23,19 @@ class Owner(Protocol):
         """Leave the connection to aiohttp, with the bytes that have arrived since then."""
 
     def first_answered(self) -> None:
-        """Note that the first request was taken, which had a valid key."""
+        """Record that the first request was taken, which had a valid key."""
 
     def answered_at_once(self) -> None:
-        """Note that a request is answered."""
+        """Record that a request is answered."""
 
     def waiting_changed(self) -> None:
-        """Note that a request waits to become durable."""
+        """Record that a request waits to become durable."""
 
     def request_ended(self) -> bool:
-        """Note that a request has its answer, which is to be sent next."""
+        """Record that a request has its answer, which is to be sent next."""
 
     def hold(self, size: int) -> None:
-        """Note how many bytes of unanswered requests are held; 0 ends what they began."""
+        """Record how many bytes of unanswered requests are held; 0 ends what they began."""
 
 
 class LaneConnection:
@@ -132,7 +132,7 @@ class LaneConnection:
         """Answer the whole requests, until one has to wait or is not for the lane."""
         start = 0
         while start < len(data) and not (self.is_waiting or self._writing_paused):
-            body = data.find(END_OF_HEAD, start, start + MAX_HEAD_BYTES) + len(END_OF_HEAD)
+            body = data.find(END_OF_HEAD, start, start + LANE_MAX_HEAD_BYTES) + len(END_OF_HEAD)
             if body < len(END_OF_HEAD):
                 self._keep_partial_head(data[start:])
                 return
@@ -154,7 +154,7 @@ class LaneConnection:
             self._keep(data[start:])
 
     def _note_progress(self) -> None:
-        """Note that a request is answered which was the first, or did not arrive at once."""
+        """Record that a request is answered which was the first, or did not arrive at once."""
         if not self._has_answered:
             self._has_answered = True
             self._owner.first_answered()
@@ -238,7 +238,7 @@ class LaneConnection:
         return rest
 
     def _keep_partial_head(self, rest: bytes) -> None:
-        if len(rest) < MAX_HEAD_BYTES and self._lane.may_begin(rest):
+        if len(rest) < LANE_MAX_HEAD_BYTES and self._lane.may_begin(rest):
             self._keep_partial(rest, needed=0)
         else:
             self._leave(rest)

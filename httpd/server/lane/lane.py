@@ -24,7 +24,7 @@ from httpd.middleware import Middleware
 from httpd.server.lane.plain_head import parse_plain_head
 
 # Nothing here needs unquoting or normalising, so that the router would find the same.
-PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+REQUEST_LINE = rb"POST %b([A-Za-z0-9_][A-Za-z0-9_.-]*) HTTP/1\.1\r\n"
 # With its headers in the order in which aiohttp sends them.
 RESPONSE = (
     f"HTTP/1.1 %b\r\nContent-Type: application/json\r\n%bServer: {SERVER}\r\n"
@@ -82,14 +82,23 @@ class Accepted(NamedTuple):
     path: str
 
 
-class Lane:
-    """What the connections of a listener share: the route, the heads that were seen, the counters.
+class _Headers(NamedTuple):
+    """What a request says behind its request line."""
 
-    A head that was accepted before is not parsed again until the keys change: equal bytes mean the
-    same. Of each head its SHA-256 is kept, not its bytes, which hold a key.
+    content_length: int
+    caller: Caller
+
+
+class Lane:
+    """What the connections of a listener share: the route, the headers seen, the counters.
+
+    A request line is taken in one form only, in which nothing but the name differs. Headers that
+    were good before are not parsed again until the keys change, whatever name is before them: equal
+    bytes mean the same. Whether the key is good for the name is looked up each time. Of the headers
+    their SHA-256 is kept, not the bytes, which hold a key.
     """
 
-    def __init__(self, endpoint: Endpoint, *, middleware: Middleware, max_heads: int) -> None:
+    def __init__(self, endpoint: Endpoint, *, middleware: Middleware, max_headers: int) -> None:
         self.errors = middleware.errors
         self._keyring = middleware.keyring
         self._keyring_version = middleware.keyring.version
@@ -97,45 +106,48 @@ class Lane:
         self._endpoint = endpoint
         self._route = endpoint.path
         self._prefix = endpoint.path.rpartition("{")[0]
-        self._request_line = f"POST {self._prefix}".encode()
-        self._max_heads = max_heads
-        self._accepted: dict[bytes, Accepted] = {}
+        self._begin = f"POST {self._prefix}".encode()
+        self._match_line = re.compile(REQUEST_LINE % re.escape(self._prefix.encode())).match
+        self._max_headers = max_headers
+        self._headers: dict[bytes, _Headers] = {}
         self._second = 0
         self._date = b""
 
     def may_begin(self, data: bytes) -> bool:
         """Return whether this may be the beginning of a request for the route."""
-        line = self._request_line
-        return data.startswith(line) or line.startswith(data)
+        return data.startswith(self._begin) or self._begin.startswith(data)
 
     def accept(self, head: bytes) -> Accepted | None:
         """Return what a head says, with the empty line at its end; None if aiohttp is to judge."""
+        line = self._match_line(head)
+        if line is None:
+            return None
         if self._keyring_version != self._keyring.version:
-            self._accepted.clear()
+            self._headers.clear()
             self._keyring_version = self._keyring.version
-        digest = sha256(head).digest()
-        accepted = self._accepted.get(digest)
-        if accepted is None:
-            accepted = self._accept_new(head)
-            if accepted is None:
-                return None
-            if len(self._accepted) >= self._max_heads:
-                self._accepted.clear()  # rare, and quicker than to know which were used last
-            self._accepted[digest] = accepted
-        return accepted
-
-    def _accept_new(self, head: bytes) -> Accepted | None:
-        parsed = parse_plain_head(head) if head.startswith(self._request_line) else None
-        if parsed is None or parsed.content_length > self._endpoint.max_body_bytes:
+        digest = sha256(head[line.end() :]).digest()
+        headers = self._headers.get(digest) or self._add_headers(digest, head)
+        if headers is None:
             return None
-        name = parsed.path[len(self._prefix) :]
-        caller = self._keyring.find(parsed.authorization)
-        if caller is None or PLAIN_NAME.fullmatch(name) is None:
-            return None
+        content_length, caller = headers
+        name = line[1].decode()
         respond = self._endpoint.accept(name, caller)
         if respond is None:
             return None
-        return Accepted(respond, parsed.content_length, caller, parsed.path)
+        return Accepted(respond, content_length, caller, self._prefix + name)
+
+    def _add_headers(self, digest: bytes, head: bytes) -> _Headers | None:
+        """Parse the headers of a head, and remember them by their digest if they are good."""
+        parsed = parse_plain_head(head)
+        if parsed is None or parsed.content_length > self._endpoint.max_body_bytes:
+            return None
+        caller = self._keyring.find(parsed.authorization)
+        if caller is None:
+            return None
+        if len(self._headers) >= self._max_headers:
+            self._headers.clear()  # rare, and quicker than to know which were used last
+        headers = self._headers[digest] = _Headers(parsed.content_length, caller)
+        return headers
 
     def encode(self, body: bytes, status: bytes = OK_LINE, headers: bytes = b"") -> bytes:
         """Return a response's bytes; `status` is code and phrase, `headers` are whole lines."""

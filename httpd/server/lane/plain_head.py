@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import httptools
 
-MAX_HEAD_BYTES = 8190
+LANE_MAX_HEAD_BYTES = 8190
 MAX_HEAD_LINES = 128
 # More digits than any length that is accepted; Python refuses to convert thousands of them.
 MAX_LENGTH_DIGITS = 10
@@ -22,9 +22,8 @@ SPECIAL_HEADERS = frozenset(
 
 
 class PlainHead(NamedTuple):
-    """The path as it was sent, the length of the body in bytes, the header Authorization."""
+    """The length of the body in bytes, the header Authorization."""
 
-    path: str
     content_length: int
     authorization: str
 
@@ -33,13 +32,9 @@ class _Events:
     """Collects what httptools finds in a head, by its callbacks."""
 
     def __init__(self) -> None:
-        self.url = b""
         self.headers: dict[bytes, bytes] = {}
         self.has_duplicates = False
         self.is_complete = False
-
-    def on_url(self, url: bytes) -> None:
-        self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
@@ -80,4 +75,4 @@ def parse_plain_head(head: bytes) -> PlainHead | None:
         or len(length) > MAX_LENGTH_DIGITS
     ):
         return None
-    return PlainHead(events.url.decode(), int(length), headers[b"authorization"].decode())
+    return PlainHead(int(length), headers[b"authorization"].decode())

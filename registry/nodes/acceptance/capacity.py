@@ -1,11 +1,11 @@
 """The bound on the memory that all nodes take together."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from registry.errors import CapacityReached
-from registry.nodes.directory import END_OF_LABELS
+from registry.nodes.directory.directory import END_OF_LABELS
 
 MIB = 1024 * 1024
 # Measured, as the growth of the process: what a node costs beside its text, what each byte of the
@@ -64,6 +64,11 @@ def targets_of(node: bytes) -> Targets:
     return Targets(targets.cost + kept, services)
 
 
+def _known_targets(node: bytes, reservation: Reservation) -> Targets | None:
+    """Return the targets of a node that a reservation knows, if they are kept."""
+    return reservation.targets[1] if _is_kept(node) else None
+
+
 def _is_kept(node: bytes) -> bool:
     return len(node) > MAX_UNKEPT_BYTES
 
@@ -92,11 +97,12 @@ class Capacity:
     """The memory that all nodes take, as estimated, and its bound (0: none).
 
     Nodes are given as JSON. What was reserved for nodes that are not stored yet counts, until it is
-    released.
+    released. `store_bytes` returns what the store takes for them.
     """
 
-    def __init__(self, *, max_mib: int) -> None:
+    def __init__(self, *, max_mib: int, store_bytes: Callable[[], int] = lambda: 0) -> None:
         self._max_mib = max_mib
+        self._store_bytes = store_bytes
         self._nodes = 0
         self._text = 0
         self._targets = 0
@@ -109,7 +115,8 @@ class Capacity:
     def used_bytes(self) -> int:
         """The estimated memory of all nodes."""
         text = self._nodes * NODE_BYTES + int(self._text * BYTES_PER_BYTE)
-        return text + self._targets + SERVICE_BYTES * len(self._services) + self._reserved
+        services = SERVICE_BYTES * len(self._services)
+        return text + self._targets + services + self._reserved + self._store_bytes()
 
     def reserve(
         self, hostname: str, node: bytes, before: bytes | None, targets: Targets | None = None
@@ -135,19 +142,35 @@ class Capacity:
         return Reservation(growth, before, changed)
 
     def release(self, reservation: Reservation) -> None:
-        """Release what was reserved, since the node is stored, or was refused, by now."""
+        """Release what was reserved, since the node was stored or refused."""
         self._reserved -= reservation.size
 
-    def replace(
+    def check(
         self, hostname: str, node: bytes, before: bytes | None, reservation: Reservation
+    ) -> None:
+        """Raise CapacityReached if a node for which room is reserved would pass the bound by now.
+
+        Since then other registries may have changed what it replaces, and taken the room.
+        """
+        self.release(reservation)
+        try:
+            self.release(self.reserve(hostname, node, before, _known_targets(node, reservation)))
+        finally:
+            self._reserved += reservation.size
+
+    def replace(
+        self, hostname: str, node: bytes, before: bytes | None, reservation: Reservation | None
     ) -> None:
         """Count a node as it is now instead of as it was; None if it is new.
 
         With the `reservation` for this change, next to nothing is computed twice.
         """
-        changed = reservation.targets
-        if reservation.before is not before:
-            known = changed[1] if _is_kept(node) else None
+        if reservation is None:
+            changed = self._changed_targets(hostname, node, before, None)
+        elif reservation.before is before:
+            changed = reservation.targets
+        else:
+            known = _known_targets(node, reservation)
             changed = self._changed_targets(hostname, node, before, known)
         self._count(hostname, node, before, changed)
 

@@ -5,9 +5,9 @@ from hashlib import blake2b
 
 from registry.errors import CloneRefused
 from registry.message import Heartbeat
-from registry.nodes.directory import AGENT_ID, AGENT_INSTANCE, Entry
-from registry.nodes.events import Source
-from registry.nodes.freshness import Freshness
+from registry.nodes.directory.directory import AGENT_ID, AGENT_INSTANCE, Entry
+from registry.nodes.directory.events import Source
+from registry.nodes.directory.freshness import Freshness
 
 # Enough to recognise each of several clones that restart in turn.
 MAX_REPLACED = 8

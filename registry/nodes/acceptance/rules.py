@@ -1,15 +1,16 @@
 """Which heartbeats are refused: those of clones, of hosts that change too often, and too many."""
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from registry.errors import ChangesTooFast
 from registry.message import Heartbeat
 from registry.nodes.acceptance.capacity import Capacity, Reservation, Targets
 from registry.nodes.acceptance.change_limit import ChangeLimit
 from registry.nodes.acceptance.identities import Identities
-from registry.nodes.directory import Entry
-from registry.nodes.events import Source
-from registry.nodes.freshness import Freshness
+from registry.nodes.directory.directory import Entry
+from registry.nodes.directory.events import Source
+from registry.nodes.directory.freshness import Freshness
 
 
 class Acceptance:
@@ -55,21 +56,36 @@ class Acceptance:
             raise
         return reservation
 
+    def check_capacity(self, entry: Entry, stored: Entry | None, reservation: Reservation) -> None:
+        """Raise CapacityReached if the room that is reserved is not enough for a node any more."""
+        before = stored.head if stored else None
+        self._capacity.check(entry.hostname, entry.head, before, reservation)
+
     def release(self, reservation: Reservation) -> None:
         """Release what was reserved, since the node was stored, or could not be."""
         self._capacity.release(reservation)
 
-    def note_stored(self, before: Entry | None, after: Entry, reservation: Reservation) -> None:
-        """Take note of a node that was stored, right before the directory has it."""
+    def count_change(self, hostname: str) -> None:
+        """Count a change that another registry accepted, however often the node changes."""
+        with suppress(ChangesTooFast):
+            self._change_limit.take(hostname)
+
+    def note_stored(
+        self, before: Entry | None, after: Entry, reservation: Reservation | None
+    ) -> None:
+        """Record a node that was stored, right before the directory has it.
+
+        Nothing was reserved for one that another registry accepted.
+        """
         head = before.head if before else None
         self._capacity.replace(after.hostname, after.head, head, reservation)
         self._identities.note_change(before, after)
 
     def note_forgotten(self, entry: Entry) -> None:
-        """Take note of a node that is gone."""
+        """Record a node that is gone."""
         self._capacity.forget(entry.hostname, entry.head)
         self._identities.forget(entry.hostname)
 
     def note_loaded(self, entries: Iterable[Entry]) -> None:
-        """Take note of all nodes of the store."""
+        """Record all nodes of the store."""
         self._capacity.fill((entry.hostname, entry.head) for entry in entries)

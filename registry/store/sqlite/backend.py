@@ -1,11 +1,14 @@
 """The place of a SQLite store: one file, with those of SQLite and a lock beside it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Self
 
-from registry.store.protocol import NodeStore, Observe, Restored
+from registry.store.clock import AgeClock
+from registry.store.protocol import CopySource, CopyTarget, NodeStore, Observe, Restored, StoreName
 from registry.store.sqlite import backups, deletion
+from registry.store.sqlite.copying import file_source, file_target
 from registry.store.sqlite.database import check_no_orphaned_wal
 from registry.store.sqlite.store import SqliteStore
 
@@ -28,9 +31,9 @@ class SqliteBackend:
     def __str__(self) -> str:
         return str(self._path)
 
-    def open(self, *, monotonic: Callable[[], float], observe: Observe) -> NodeStore:
+    def open(self, *, clock: AgeClock, observe: Observe) -> NodeStore:
         """Return the store; make the file if there is none. Raises StoreOpenError."""
-        return SqliteStore(path=self._path, monotonic=monotonic, observe=observe)
+        return SqliteStore(path=self._path, monotonic=clock, observe=observe)
 
     def warning(self) -> str | None:
         """Return that the file's directory does not exist, if so."""
@@ -51,7 +54,7 @@ class SqliteBackend:
 
     def backup(self, file: Path) -> int:
         """Copy the store to a new file; return the number of nodes. Raises StoreOpenError."""
-        return backups.copy(self._path, file)
+        return backups.write_backup(self._path, file)
 
     def delete(self, hostnames: Sequence[str]) -> list[str]:
         """Delete nodes while no registry runs. Raises StoreOpenError."""
@@ -60,3 +63,13 @@ class SqliteBackend:
     def restore(self, file: Path) -> Restored:
         """Put a backup in the place of the file. Raises StoreOpenError."""
         return backups.restore(file, self._path)
+
+    def copy_source(self) -> AbstractAsyncContextManager[CopySource]:
+        """Return the file as one to copy from. Raises StoreOpenError."""
+        return file_source(self._path)
+
+    def copy_target(
+        self, source: StoreName, *, resume: bool
+    ) -> AbstractAsyncContextManager[CopyTarget]:
+        """Return the file as one to copy into. Raises StoreOpenError."""
+        return file_target(self._path, source, resume=resume)

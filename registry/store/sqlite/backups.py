@@ -4,24 +4,28 @@ import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing, suppress
-from itertools import count
 from pathlib import Path
 
 from registry.errors import StoreOpenError
 from registry.store.protocol import Restored
 from registry.store.sqlite import stamp
 from registry.store.sqlite.database import (
+    APPLICATION_ID,
+    MOVED_ID,
     StoreLock,
     check_header,
     connect,
     rename_durably,
+    set_application,
     sibling,
+    unused_name,
 )
 from registry.store.sqlite.ownership import inherit_owner
 from registry.store.sqlite.schema import (
     SCHEMAS,
     check_structure,
     clear_generation,
+    clear_other_store,
     read_rows,
     read_version,
 )
@@ -45,14 +49,14 @@ def check(path: Path) -> int:
         raise StoreOpenError(f"{path} cannot be read: {error}") from error
 
 
-def copy(path: Path, target: Path) -> int:
+def write_backup(path: Path, target: Path) -> int:
     """Write a consistent copy to a new file, whole or not at all; return the number of nodes.
 
-    Raises StoreOpenError.
+    A copy of a store that was moved is a store again. Raises StoreOpenError.
     """
     if target.exists():
         raise StoreOpenError(f"{target} exists; a backup replaces nothing")
-    check_header(path)
+    check_header(path, allowed={APPLICATION_ID, MOVED_ID})
     draft = target.with_name(f"{target.name}.{os.getpid()}.new")
     try:
         draft.unlink(missing_ok=True)
@@ -61,6 +65,8 @@ def copy(path: Path, target: Path) -> int:
             source.backup(to)
             to.execute("PRAGMA journal_mode = DELETE")  # one file, without its log beside it
             clear_generation(to)
+            clear_other_store(to)
+            set_application(to, APPLICATION_ID)
         nodes = check(draft)
         rename_durably(draft, target)
     except (OSError, sqlite3.Error) as error:
@@ -82,7 +88,7 @@ def restore(
     try:
         fresh = sibling(path, ".restored")
         fresh.unlink(missing_ok=True)
-        nodes = copy(backup, fresh)
+        nodes = write_backup(backup, fresh)
         inherit_owner(fresh, path)
         stamp.remove(path)
         kept = _keep_previous(path)
@@ -100,7 +106,7 @@ def _keep_previous(path: Path) -> Path | None:
     existing = [suffix for suffix in ("", "-wal") if sibling(path, suffix).exists()]
     if not existing:
         return None
-    kept = _unused_path(path)
+    kept = unused_name(path, ".before-restore")
     for suffix in existing:
         os.link(sibling(path, suffix), sibling(kept, suffix))
     for suffix in ("-wal", "-shm"):
@@ -114,11 +120,3 @@ def _checkpoint(path: Path) -> None:
         check_header(path)
         with closing(connect(path, mode="rw")) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
-
-
-def _unused_path(path: Path) -> Path:
-    for number in count(1):
-        kept = sibling(path, ".before-restore" if number == 1 else f".before-restore.{number}")
-        if not (kept.exists() or sibling(kept, "-wal").exists()):
-            return kept
-    raise AssertionError("there is always another number")

@@ -1,9 +1,10 @@
 """The SQL of a batch of operations."""
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain
+from typing import TypeVar
 
 from registry.store.protocol import Heard, Row
 from registry.store.sqlite.schema import checksum
@@ -12,6 +13,7 @@ from registry.store.sqlite.schema import checksum
 # busy event loop, so that one statement for each row would wait at each row.
 ROWS_PER_STATEMENT = (128, 16, 1)
 
+T = TypeVar("T")
 # A row to keep, a host to forget, hosts that were heard of.
 Operation = Row | str | Sequence[Heard]
 
@@ -56,9 +58,9 @@ class Batch:
     def apply(self, connection: sqlite3.Connection) -> None:
         """Write everything in the transaction that is open. Raises sqlite3.Error."""
         uptime = self._uptime
-        for hostname in self._deleted:
-            connection.execute("DELETE FROM node WHERE hostname = ?", [hostname])
-            connection.execute("DELETE FROM heard WHERE hostname = ?", [hostname])
+        deleted = sorted(self._deleted)
+        _delete(connection, "node", deleted)
+        _delete(connection, "heard", deleted)
         nodes = [
             (name, row.document, checksum(name, row.document), row.last_update, uptime, row.address)
             for name, row in sorted(self._nodes.items())
@@ -72,18 +74,33 @@ class Batch:
         connection.execute("INSERT OR REPLACE INTO clock VALUES (1, ?)", [uptime])
 
 
+def _delete(connection: sqlite3.Connection, table: str, hostnames: Sequence[str]) -> None:
+    for some in _in_statements(hostnames):
+        connection.execute(_deletion(table, len(some)), some)
+
+
 def _replace(
     connection: sqlite3.Connection, table: str, columns: int, rows: Sequence[Iterable[object]]
 ) -> None:
+    for some in _in_statements(rows):
+        connection.execute(_replacement(table, columns, len(some)), list(chain.from_iterable(some)))
+
+
+def _in_statements(rows: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Yield the rows of each statement."""
     start = 0
     for row_count in ROWS_PER_STATEMENT:
         while len(rows) - start >= row_count:
-            values = list(chain.from_iterable(rows[start : start + row_count]))
-            connection.execute(_statement(table, columns, row_count), values)
+            yield rows[start : start + row_count]
             start += row_count
 
 
 @cache
-def _statement(table: str, columns: int, rows: int) -> str:
+def _deletion(table: str, rows: int) -> str:
+    return " ".join(["DELETE FROM", table, f"WHERE hostname IN ({','.join('?' * rows)})"])
+
+
+@cache
+def _replacement(table: str, columns: int, rows: int) -> str:
     row = f"({','.join('?' * columns)})"
     return " ".join(["INSERT OR REPLACE INTO", table, "VALUES", ",".join([row] * rows)])

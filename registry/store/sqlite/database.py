@@ -3,8 +3,9 @@
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Container, Iterator
+from contextlib import closing, contextmanager
+from itertools import count
 from pathlib import Path
 from typing import IO
 from urllib.parse import quote
@@ -13,6 +14,8 @@ from registry.errors import StoreOpenError
 from registry.store.sqlite.ownership import inherit_owner
 
 APPLICATION_ID = 0x524F4C4C
+# Of files that no registry uses, neither one of this release nor of an earlier one.
+UNFINISHED_ID, MOVED_ID = 0x524F4C43, 0x524F4C4D
 MAGIC = b"SQLite format 3\0"
 HEADER_BYTES = 100
 WRITE_VERSION_OFFSET, WRITE_VERSION_LOG = 18, 2
@@ -21,6 +24,18 @@ REMEDY = (
     " together with those beside it that end in -wal and -shm: then hosts are known again as soon"
     " as they report"
 )
+
+
+WHY_UNUSED = {
+    UNFINISHED_ID: "is an unfinished copy of another store: wait until `rollcall-registry copy` has"
+    " ended, or run it again if it broke off",
+    MOVED_ID: "was moved by `rollcall-registry copy`: name the store that has its nodes as `store`,"
+    " or copy that one back",
+}
+
+
+class StoreInUse(StoreOpenError):
+    """Another process uses the store."""
 
 
 class StoreLock:
@@ -43,8 +58,8 @@ class StoreLock:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self._file.close()
-            raise StoreOpenError(
-                f"{path} is in use by another process; two registries cannot share one file"
+            raise StoreInUse(
+                f"{path} is in use by another process (a registry, or `rollcall-registry copy`)"
             ) from error
 
     def release(self) -> None:
@@ -78,11 +93,29 @@ def _connect(uri: str) -> sqlite3.Connection:
     )
 
 
-def check_header(path: Path) -> None:
-    """Raise StoreOpenError if a file is no store.
+def check_header(path: Path, *, allowed: Container[int] = (APPLICATION_ID,)) -> None:
+    """Raise StoreOpenError if a file is no store, or not one whose application id is allowed.
 
     Its schema version is not to be read from here: the newest may be in the log.
     """
+    check_application(path, read_application(path), allowed=allowed)
+
+
+def check_application(
+    path: Path, application: int, *, allowed: Container[int] = (APPLICATION_ID,)
+) -> None:
+    """Raise StoreOpenError if an application id is none that is allowed."""
+    if application in WHY_UNUSED and application not in allowed:
+        raise StoreOpenError(f"{path} {WHY_UNUSED[application]}")
+    if application not in allowed:
+        raise StoreOpenError(
+            f"{path} is a database of another program; it is left as it is:"
+            " name another file as `store`"
+        )
+
+
+def read_application(path: Path) -> int:
+    """Return the application id of a file. Raises StoreOpenError if it is no database."""
     try:
         with path.open("rb") as file:
             header = file.read(HEADER_BYTES)
@@ -90,11 +123,17 @@ def check_header(path: Path) -> None:
         raise StoreOpenError(f"{path} cannot be read: {error.strerror}") from error
     if len(header) < HEADER_BYTES or not header.startswith(MAGIC):
         raise StoreOpenError(f"{path} is not a SQLite database; {REMEDY}")
-    if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
-        raise StoreOpenError(
-            f"{path} is a database of another program; it is left as it is:"
-            " name another file as `store`"
-        )
+    return int.from_bytes(header[68:72], "big")
+
+
+def settle(path: Path) -> None:
+    """Undo a transaction outside of the log that was killed: until then, the header is not valid.
+
+    The file is locked.
+    """
+    if sibling(path, "-journal").exists():
+        with sqlite_errors(path), closing(connect(path, mode="rw")) as connection:
+            connection.execute("PRAGMA application_id").fetchone()
 
 
 @contextmanager
@@ -104,7 +143,11 @@ def sqlite_errors(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         if error_name(error).startswith("SQLITE_BUSY"):
-            raise StoreOpenError(f"{path} is locked by another process") from error
+            raise StoreInUse(f"{path} is locked by another process") from error
+        if error_name(error) == "SQLITE_FULL":
+            raise StoreOpenError(
+                f"{path} cannot be written: the disk is full; make room"
+            ) from error
         raise StoreOpenError(f"{path} cannot be used: {error}; {REMEDY}") from error
 
 
@@ -127,6 +170,20 @@ def check_no_orphaned_wal(path: Path) -> None:
             f"{path} does not exist, but its log {wal} does, and may hold changes that are nowhere"
             f" else; put {path} back beside it, or move {wal} away too"
         )
+
+
+def set_application(connection: sqlite3.Connection, application: int) -> None:
+    """Write the application id, in the transaction that is open, if one is."""
+    connection.execute(f"PRAGMA application_id = {application}").close()
+
+
+def unused_name(path: Path, suffix: str) -> Path:
+    """Return a name beside a store that neither a file nor its log has."""
+    for number in count(1):
+        kept = sibling(path, suffix if number == 1 else f"{suffix}.{number}")
+        if not (kept.exists() or sibling(kept, "-wal").exists()):
+            return kept
+    raise AssertionError("there is always another number")
 
 
 def rename_durably(draft: Path, path: Path) -> None:

@@ -3,12 +3,19 @@
 import sqlite3
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 from registry.errors import StoreOpenError
-from registry.store.protocol import Row
-from registry.store.sqlite.database import APPLICATION_ID, REMEDY
+from registry.store.protocol import Row, StoreName
+from registry.store.sqlite.database import (
+    APPLICATION_ID,
+    REMEDY,
+    connect,
+    sqlite_errors,
+    writes_a_log,
+)
 
 
 class Schema(NamedTuple):
@@ -133,7 +140,7 @@ def read_generation(connection: sqlite3.Connection) -> str:
 
 
 def renew_generation(connection: sqlite3.Connection) -> None:
-    """Give a store another generation, durably."""
+    """Set another generation of a store, durably."""
     connection.execute("UPDATE generation SET word = lower(hex(randomblob(16)))").close()
 
 
@@ -142,6 +149,32 @@ def clear_generation(connection: sqlite3.Connection) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version > 1:
         connection.execute("UPDATE generation SET word = ''").close()
+
+
+def is_backup(path: Path) -> bool:
+    """Return whether a file is a backup, not a store of a registry. Raises StoreOpenError."""
+    with sqlite_errors(path), closing(connect(path, mode="ro")) as connection:
+        if read_version(path, connection, SCHEMAS) > 1:
+            return not read_generation(connection)
+    return not writes_a_log(path)
+
+
+def read_other_store(connection: sqlite3.Connection) -> StoreName:
+    """Return from where an unfinished copy is copied, or to where a store was moved."""
+    (text, identity) = connection.execute("SELECT text, identity FROM other_store").fetchone()
+    return StoreName(text, identity)
+
+
+def write_other_store(connection: sqlite3.Connection, other: StoreName) -> None:
+    """Keep what `read_other_store` reads, in the transaction that is open, if one is."""
+    clear_other_store(connection)
+    connection.execute("CREATE TABLE other_store (text TEXT NOT NULL, identity TEXT NOT NULL)")
+    connection.execute("INSERT INTO other_store VALUES (?, ?)", other)
+
+
+def clear_other_store(connection: sqlite3.Connection) -> None:
+    """Forget the other store, in the transaction that is open, if one is."""
+    connection.execute("DROP TABLE IF EXISTS other_store").close()
 
 
 def read_uptime(connection: sqlite3.Connection, schema: Schema) -> float:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from registry.store.sqlite.database import rename_durably, sibling
+from registry.store.sqlite.database import rename_durably, sibling, writes_a_log
 from registry.store.sqlite.ownership import inherit_owner
 
 SUFFIX = ".stamp"
@@ -76,7 +76,7 @@ class Stamp:
         return True
 
     def advance(self, uptime: float, *, interval: float = INTERVAL_SECONDS) -> None:
-        """Note that the store has reached an uptime, if the last note is older than the interval.
+        """Record that the store has reached an uptime, if the last note is older than the interval.
 
         Nothing happens before the first `write`. If this fails, the stamp lags, which is harmless.
         """
@@ -92,3 +92,15 @@ class Stamp:
 def remove(store: Path) -> None:
     """Remove the stamp of a store, since another file takes its place. Raises OSError."""
     sibling(store, SUFFIX).unlink(missing_ok=True)
+
+
+def is_own(store: Path, generation: str | None, uptime: float) -> bool:
+    """Return whether the stamp says that the last registry used this very file, and no copy of it.
+
+    A file of schema 1 has neither a generation nor a stamp; it is the registry's own if it writes a
+    log, which a backup does not.
+    """
+    mark = Stamp(store).read()
+    if mark is None:
+        return generation is None and writes_a_log(store)
+    return mark.fits(generation, uptime)

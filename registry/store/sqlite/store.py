@@ -8,19 +8,27 @@ from pathlib import Path
 
 from registry.errors import StoreFull, StoreOpenError, StoreUnavailable
 from registry.store.group_commit import GroupCommit
-from registry.store.protocol import DoneCallback, Heard, Observe, Row
+from registry.store.protocol import (
+    DoneCallback,
+    Guard,
+    Heard,
+    Observe,
+    Row,
+    SharedNodes,
+    StorePosition,
+)
 from registry.store.sqlite import stamp
 from registry.store.sqlite.batch import Batch, Operation
 from registry.store.sqlite.creation import create
 from registry.store.sqlite.database import (
     StoreLock,
+    check_application,
     check_header,
     connect,
     connect_locked,
     error_name,
     sibling,
     sqlite_errors,
-    writes_a_log,
 )
 from registry.store.sqlite.schema import (
     SCHEMAS,
@@ -79,17 +87,62 @@ class SqliteStore:
         self._commits = GroupCommit(name="store", write=self._write, observe=self._observe)
         return rows
 
-    def put(self, row: Row, done: DoneCallback) -> asyncio.Future[None]:
+    def follow(self, nodes: SharedNodes) -> None:
+        """Do nothing: no other registry writes here."""
+
+    def put(self, row: Row, done: DoneCallback, guard: Guard | None = None) -> asyncio.Future[None]:
         """Keep a node."""
+        del guard
         return self._require_loaded().submit(row, done)
 
     def touch(self, heard: Sequence[Heard], done: DoneCallback) -> asyncio.Future[None]:
         """Keep when nodes were heard of."""
         return self._require_loaded().submit(heard, done)
 
-    def delete(self, hostname: str, done: DoneCallback) -> asyncio.Future[None]:
+    def delete(
+        self,
+        hostname: str,
+        done: DoneCallback,
+        guard: Guard | None = None,
+        *,
+        expired: bool = False,
+    ) -> asyncio.Future[None]:
         """Forget a host."""
+        del guard, expired
         return self._require_loaded().submit(hostname, done)
+
+    @property
+    def age(self) -> float:
+        """Seconds for which changes by other registries may be missing."""
+        return 0.0
+
+    @property
+    def is_up_to_date(self) -> bool:
+        """Always: there are no other registries."""
+        return True
+
+    async def catch_up(self) -> None:
+        """Return at once: there are no other registries."""
+
+    @property
+    def problem(self) -> str:
+        """Nothing: there are no other registries."""
+        return ""
+
+    @property
+    def risk(self) -> str:
+        """Nothing: SQLite syncs each commit."""
+        return ""
+
+    @property
+    def position(self) -> StorePosition | None:
+        """Return none: only one registry uses it."""
+        return None
+
+    @property
+    def memory_bytes(self) -> int:
+        """Nothing: all that is known of hosts is in the file."""
+        return 0
 
     @property
     def continues(self) -> bool:
@@ -147,17 +200,8 @@ class SqliteStore:
             return rows
 
     def _is_own(self, connection: sqlite3.Connection) -> bool:
-        """Return whether the file was here when the last registry ended, as its stamp tells.
-
-        A file of schema 1 without a stamp is, unless it is a backup.
-        """
-        mark = self._stamp.read()
-        if self._version > 1:
-            generation = read_generation(connection)
-            return mark is not None and mark.fits(generation, self._uptime_at_start)
-        if mark is None:
-            return writes_a_log(self._path)
-        return mark.fits(None, self._uptime_at_start)
+        generation = read_generation(connection) if self._version > 1 else None
+        return stamp.is_own(self._path, generation, self._uptime_at_start)
 
     def _open(self) -> sqlite3.Connection:
         connection = connect(self._path, mode="rw")
@@ -169,6 +213,9 @@ class SqliteStore:
         return connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
+        # What the header said may have been undone now: a copy was killed as it completed the file.
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        check_application(self._path, application)
         if self._version == 1:  # first of all: a change of the journal mode hides a backup
             self._write_stamp(UPGRADE if self._continues else NEVER)
         connection.execute("PRAGMA journal_mode = WAL")

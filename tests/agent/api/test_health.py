@@ -3,11 +3,13 @@
 import asyncio
 from pathlib import Path
 
+import pytest
 from aiohttp import web
 
 from tests.support.agent.engines.fake_docker_api import FakeDockerApi, fake_docker_api
-from tests.support.agent.in_process import AgentResponse, InProcessAgent, async_until
+from tests.support.agent.in_process import AgentResponse, InProcessAgent
 from tests.support.agent.in_process import in_process_agent as running_agent
+from tests.support.waiting import async_until
 
 
 async def health(agent: InProcessAgent) -> AgentResponse:
@@ -36,6 +38,7 @@ def let_events_go_on(fake: FakeDockerApi) -> None:
     fake.respond("GET /containers/json", (200, []))
 
 
+@pytest.mark.slow
 async def test_an_agent_without_an_engine_is_unavailable_and_says_why(tmp_path: Path) -> None:
     async with running_agent(tmp_path, "unix:///nonexistent/docker.sock") as agent:
         answer = await health(agent)
@@ -45,6 +48,7 @@ async def test_an_agent_without_an_engine_is_unavailable_and_says_why(tmp_path: 
     assert answer.headers["Retry-After"] == "5"
 
 
+@pytest.mark.slow
 async def test_an_engine_that_hangs_is_told_until_it_answers_again(tmp_path: Path) -> None:
     async with fake_docker_api() as fake:
         let_events_go_on(fake)
@@ -66,6 +70,7 @@ async def test_an_engine_that_hangs_is_told_until_it_answers_again(tmp_path: Pat
             await until_status(agent, 200)
 
 
+@pytest.mark.slow
 async def test_an_engine_that_ends_is_told(tmp_path: Path) -> None:
     async with fake_docker_api() as fake:
         let_events_go_on(fake)

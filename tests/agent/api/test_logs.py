@@ -9,12 +9,8 @@ import pytest
 
 from tests.support.agent.containers import derived_image
 from tests.support.agent.engine_proxy import EngineProxy, engine_proxy
-from tests.support.agent.in_process import (
-    OPERATOR,
-    InProcessAgent,
-    async_until,
-    in_process_agent,
-)
+from tests.support.agent.in_process import OPERATOR, InProcessAgent, in_process_agent
+from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real
 

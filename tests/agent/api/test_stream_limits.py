@@ -8,7 +8,8 @@ import pytest
 from aiohttp import ClientSession, ClientTimeout
 
 from agent.api.streams import MAX_STREAMS_PER_KEY
-from tests.support.agent.in_process import OPERATOR, READER, InProcessAgent, async_until
+from tests.support.agent.in_process import OPERATOR, READER, InProcessAgent
+from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real
 

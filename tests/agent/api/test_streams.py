@@ -12,9 +12,9 @@ from agent.api.streams import LogStreams
 from httpd.app import build_app
 from httpd.auth import Caller, Keyring, fingerprint
 from httpd.metrics import RequestMetrics, new_metrics
-from httpd.server.listener import listening
-from tests.support.agent.in_process import async_until
+from httpd.server.listener import serving
 from tests.support.httpd.sample_server import SWAGGER
+from tests.support.waiting import async_until
 
 KEY = "reader-key-0123456789"
 WRITE_BUFFER_BYTES = 1 << 16  # above this, asyncio makes writers wait
@@ -58,15 +58,15 @@ async def test_a_slow_reader_that_resets_the_connection_is_no_error() -> None:
         swagger=SWAGGER,
         log=structlog.get_logger(),
     )
-    async with listening(
+    async with serving(
         app,
-        address=("127.0.0.1", 0),
         tls=None,
         metrics=request_metrics,
         max_connections=10,
         drain_seconds=5.0,
         log=structlog.get_logger(),
-    ) as address:
+    ) as listener:
+        address = await listener.start(("127.0.0.1", 0))
         reader, writer = await asyncio.open_connection(*address, limit=1024)
         writer.write(f"GET /flood HTTP/1.1\r\nHost: a\r\nAuthorization: {KEY}\r\n\r\n".encode())
         await reader.readexactly(1000)

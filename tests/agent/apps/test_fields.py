@@ -1,19 +1,15 @@
 """One list of fields: what a change of each takes, and that each goes wherever an app goes."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from structlog.testing import LogCapture
 
-from agent.apps import AppChanges, NewApp
 from agent.apps.containers.spec import LABELLED_FIELDS, SPEC_LABEL
-from agent.model import FIELD_KINDS, AppSpec, FieldKind
+from agent.model import FIELD_KINDS, AppChanges, AppSpec, FieldKind, NewApp
 from tests.support.agent.engines.fake_engine import IMAGE, OTHER_IMAGE, FakeEngine
-from tests.support.agent.in_process import DEFAULTS
-from tests.support.agent.running_apps import ASKER, running_apps
+from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
 
-AT_ONCE = replace(DEFAULTS, settle_seconds=0, min_free_percent=0)
 TEXT = "Shop front:\n“tea & coffee”"
 NEW = NewApp(name="web", image=IMAGE, env={"TOKEN": "s3cret"}, description=TEXT)
 
@@ -29,6 +25,7 @@ class ObservedEngine(FakeEngine):
         self.steps.append(step)
 
 
+@pytest.mark.slow
 async def test_a_description_is_in_the_list_and_in_the_record(tmp_path: Path) -> None:
     async with running_apps(tmp_path, FakeEngine(), LogCapture(), defaults=AT_ONCE) as apps:
         created = await apps.create(NEW, ASKER)
@@ -38,6 +35,7 @@ async def test_a_description_is_in_the_list_and_in_the_record(tmp_path: Path) ->
         assert [each.description for each in listed] == [TEXT]
 
 
+@pytest.mark.slow
 async def test_a_description_changes_without_a_word_to_the_engine_and_survives_a_rebuild(
     tmp_path: Path,
 ) -> None:
@@ -56,6 +54,7 @@ async def test_a_description_changes_without_a_word_to_the_engine_and_survives_a
         assert (await apps.get("web")).description == "tea"
 
 
+@pytest.mark.slow
 async def test_a_lost_description_comes_back_as_it_was_when_the_container_was_made(
     tmp_path: Path,
 ) -> None:
@@ -70,6 +69,7 @@ async def test_a_lost_description_comes_back_as_it_was_when_the_container_was_ma
         assert await apps.get("web") == created
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "calls"),
     [
@@ -92,6 +92,7 @@ async def test_a_change_takes_what_the_kinds_of_its_fields_ask_for(
     assert {step.partition(" ")[2] for step in engine.steps} == calls
 
 
+@pytest.mark.slow
 async def test_a_label_of_before_the_latest_fields_is_read_with_their_defaults(
     tmp_path: Path,
 ) -> None:
@@ -114,6 +115,7 @@ async def test_a_label_of_before_the_latest_fields_is_read_with_their_defaults(
     assert adopted.description == ""
 
 
+@pytest.mark.slow
 async def test_the_label_of_a_container_holds_neither_secrets_nor_what_changes_in_it(
     tmp_path: Path,
 ) -> None:

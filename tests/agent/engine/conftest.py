@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from agent.engine import DockerEngine
+from agent.engine.docker.engine import DockerEngine
 from tests.support.agent.engines.fake_docker_api import FakeDockerApi, fake_docker_api
 
 

@@ -2,16 +2,18 @@
 
 from pathlib import Path
 
+import pytest
 import structlog
 from structlog.testing import LogCapture
 
 from agent.reporting.certificates import CertificateMonitor
-from agent.reporting.connections import RegistryConnection
+from agent.reporting.connections import RegistryConnection, RegistryGroup
 from registry.client.client import ClientTls
 from tests.support.agent.reporter_harness import FakeRegistry
 from tests.support.certificates import Authority
 
 
+@pytest.mark.slow
 async def test_a_bad_renewal_that_stays_is_logged_once_and_so_is_its_end(
     tmp_path: Path,
 ) -> None:
@@ -20,11 +22,13 @@ async def test_a_bad_renewal_that_stays_is_logged_once_and_so_is_its_end(
     client_tls = ClientTls(ca=authority.ca, certificate=pair.certificate, key=pair.key)
     good = client_tls.context()
     url = "https://registry.example.com"
-    connection = RegistryConnection(
-        url=url, key=lambda: "k" * 20, client_tls=client_tls, client=FakeRegistry()
+    group = RegistryGroup(
+        connections=[RegistryConnection(url, FakeRegistry())],
+        key=lambda: "k" * 20,
+        client_tls=client_tls,
     )
     certificate_monitor = CertificateMonitor(
-        [connection], log=structlog.wrap_logger(None, processors=[log])
+        [group], log=structlog.wrap_logger(None, processors=[log])
     )
 
     await certificate_monitor.tick()

@@ -1,6 +1,7 @@
 from collections.abc import Iterable
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,6 +60,7 @@ def test_the_kv_hold_configuration_facts_address_engine_and_counts() -> None:
         "docker.version": "20.10.24",
         "apps.total": "2",
         "apps.running": "1",
+        "apps.unhealthy": "0",
     }
 
 
@@ -155,6 +157,7 @@ def test_too_many_labels_cost_neither_the_heartbeat_nor_the_agents_own_target() 
     assert len(faults) == 1
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(max_size=40).map("prometheus:".__add__)), st.integers(1, 65535))
 def test_whatever_an_apps_labels_are_each_group_is_the_apps_own(
     labels: list[str], port: int
@@ -169,6 +172,7 @@ def test_whatever_an_apps_labels_are_each_group_is_the_apps_own(
         assert any(one.startswith(f"prometheus:{service}:port:") for one in given_labels)
 
 
+@pytest.mark.slow
 def test_labels_that_no_message_could_carry_do_not_silence_the_host() -> None:
     faults: list[str] = []
     apps = tuple(

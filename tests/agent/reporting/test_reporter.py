@@ -5,10 +5,10 @@ from random import Random
 import pytest
 
 from agent.reporting.backoff import Backoff
-from agent.reporting.group import ReporterGroup
+from agent.reporting.reporter import Reporters
 from registry.client.client import Busy, HostnameTaken, WrongKey
 from registry.message import Heartbeat
-from tests.support.agent.reporter_harness import UNREACHABLE, ReporterHarness
+from tests.support.agent.reporter_harness import UNREACHABLE, URL, ReporterHarness
 from tests.support.clocks import in_virtual_time
 
 
@@ -39,16 +39,16 @@ async def test_a_request_is_a_report_of_what_is_true_then(tmp_path: Path) -> Non
 @in_virtual_time
 async def test_a_change_that_waits_when_the_agent_ends_is_reported(tmp_path: Path) -> None:
     harness = ReporterHarness(tmp_path)
-    group = ReporterGroup()
+    reporters = Reporters()
     async with harness.registry as registry:
-        group.start([harness.reporter])
+        reporters.start([harness.reporter])
         await registry.until(lambda: len(registry.taken) == 1)
         harness.label = "service:db"
-        group.request_report()
+        reporters.request_report()
         await asyncio.sleep(0.01)  # the reporter waits whether more changes come
         assert len(registry.taken) == 1
 
-        await group.stop()
+        await reporters.stop()
 
     assert [heartbeat.labels for _, heartbeat in registry.taken] == [
         ["service:web"],
@@ -59,12 +59,12 @@ async def test_a_change_that_waits_when_the_agent_ends_is_reported(tmp_path: Pat
 @in_virtual_time
 async def test_an_agent_without_a_change_ends_without_another_report(tmp_path: Path) -> None:
     harness = ReporterHarness(tmp_path)
-    group = ReporterGroup()
-    group.start([harness.reporter])
+    reporters = Reporters()
+    reporters.start([harness.reporter])
     await harness.registry.until(lambda: len(harness.registry.taken) == 1)
     await asyncio.sleep(0.01)
 
-    await group.stop()
+    await reporters.stop()
 
     assert harness.registry.reports == 1
 
@@ -72,18 +72,18 @@ async def test_an_agent_without_a_change_ends_without_another_report(tmp_path: P
 @in_virtual_time
 async def test_a_registry_that_is_silent_delays_the_end_by_three_seconds(tmp_path: Path) -> None:
     harness = ReporterHarness(tmp_path)
-    group = ReporterGroup()
-    group.start([harness.reporter])
+    reporters = Reporters()
+    reporters.start([harness.reporter])
     await harness.registry.until(lambda: len(harness.registry.taken) == 1)
     harness.registry.silent = True
-    group.request_report()
+    reporters.request_report()
     clock = asyncio.get_running_loop()
     started = clock.time()
 
-    await group.stop()
+    await reporters.stop()
 
     assert clock.time() - started == pytest.approx(3)
-    assert harness.recorder.registry_status.state == "slow"
+    assert harness.statuses[URL].state == "slow"
 
 
 @in_virtual_time
@@ -102,6 +102,7 @@ async def test_a_burst_of_requests_is_one_report_of_its_end(tmp_path: Path) -> N
     assert [heartbeat.labels for _, heartbeat in registry.taken] == [["service:web"], ["n:9"]]
 
 
+@pytest.mark.slow
 @in_virtual_time
 async def test_endless_requests_delay_no_report_beyond_a_second(tmp_path: Path) -> None:
     harness = ReporterHarness(tmp_path)
@@ -177,9 +178,9 @@ async def test_a_failure_that_needs_an_operator_is_logged_once_in_an_outage(tmp_
         ("heartbeat not taken", "wrong_key"),
         ("heartbeat not taken", "clone_refused"),
     ]
-    assert harness.recorder.registry_status.state == "wrong_key"
-    assert harness.recorder.registry_status.reason == "401"
-    assert harness.recorder.registry_status.taken_at is None
+    assert harness.statuses[URL].state == "wrong_key"
+    assert harness.statuses[URL].reason == "401"
+    assert harness.statuses[URL].taken_at is None
 
 
 @in_virtual_time
@@ -275,6 +276,7 @@ async def test_the_length_of_an_outage_is_logged_whatever_the_wall_clock_was_set
     assert back["away_seconds"] < 60
 
 
+@pytest.mark.slow
 @in_virtual_time
 async def test_a_deregistered_host_sends_no_heartbeat_until_it_joins_again(tmp_path: Path) -> None:
     harness = ReporterHarness(tmp_path, max_silence_seconds=1)

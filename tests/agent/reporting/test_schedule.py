@@ -33,6 +33,7 @@ def block(*, seconds: float) -> None:
     time.sleep(seconds)
 
 
+@pytest.mark.slow
 async def test_each_is_called_again_and_again() -> None:
     first, second = CallCounter(), CallCounter()
 
@@ -54,6 +55,7 @@ class FixedRandom(Random):
         return self._phases.pop(0)
 
 
+@pytest.mark.slow
 async def test_each_begins_at_a_phase_of_its_own_in_the_first_period() -> None:
     drawn, first, second = FixedRandom(0.5, 15), CallCounter(), CallCounter()
 
@@ -64,6 +66,7 @@ async def test_each_begins_at_a_phase_of_its_own_in_the_first_period() -> None:
     assert drawn.bounds == [(0, 20), (0, 20)]
 
 
+@pytest.mark.slow
 async def test_a_call_that_is_late_is_made_all_the_same_and_late_ones_become_one() -> None:
     ticks = CallCounter()
 
@@ -77,6 +80,7 @@ async def test_a_call_that_is_late_is_made_all_the_same_and_late_ones_become_one
     assert ticks.count == 2
 
 
+@pytest.mark.slow
 async def test_nothing_is_called_after_the_end() -> None:
     ended, other = CallCounter(), CallCounter()
     with scheduled([ended.tick], seconds=0.02):

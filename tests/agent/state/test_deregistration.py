@@ -7,10 +7,11 @@ import pytest
 
 from agent.state.deregistration import Deregistration
 from dev.waiting import until
-from tests.support.disks import memory_disk
+from tests.support.machine.disks import memory_disk
 from tests.support.requirements import need_root
 
 
+@pytest.mark.slow
 async def test_leaving_waits_for_what_is_being_said(tmp_path: Path) -> None:
     deregistration = Deregistration(directory=tmp_path)
     with deregistration.permit() as may_speak:

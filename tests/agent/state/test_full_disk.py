@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.agent.containers import containers_of
 from tests.support.agent.in_process import InProcessAgent, in_process_agent
-from tests.support.disks import fill_disk, memory_disk
+from tests.support.machine.disks import fill_disk, memory_disk
 from tests.support.requirements import need_root
 
 pytestmark = pytest.mark.real("mount")

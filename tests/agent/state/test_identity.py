@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.state.errors import IdentityError
+from agent.state.files import IdentityError
 from agent.state.identity import Identity, machine_id
 
 URL = "https://registry:7655"

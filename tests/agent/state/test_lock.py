@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.state.errors import StateInUse, StateUnusable
+from agent.state.files import StateInUse, StateUnusable
 from agent.state.lock import lock_holder_pid, state_lock
-from tests.support.disks import fill_disk, memory_disk
+from tests.support.machine.disks import fill_disk, memory_disk
 from tests.support.requirements import need_root
 
 
@@ -36,6 +36,7 @@ def test_the_directory_is_made_for_its_owner_alone(tmp_path: Path) -> None:
         assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.slow
 def test_to_ask_who_runs_keeps_no_agent_from_starting(tmp_path: Path) -> None:
     ended = threading.Event()
 

@@ -1,33 +1,20 @@
 """The agent's database: durable, its own, and never touched when it is not."""
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from agent.model import App, EntryHeader, ReplaceEntry
 from agent.state.store import Store, StoreError, StoreUnusable
-
-APP = App(
-    name="web",
-    image="app:1",
-    ssh_port=20001,
-    http_port=20002,
-    cpu=100,
-    memory=64,
-    created_at="2026-01-31T12:00:00Z",
-    env={"TOKEN": "s3cret"},
-    labels=("service:web",),
-    password="$6$hash",
-)
-HEADER = EntryHeader(id="1", operation="rebuild", app="web", by="ops", since=1.0)
-ENTRY = ReplaceEntry(header=HEADER, before=APP, target=APP)
+from tests.support.agent.stored_app import APP, ENTRY
+from tests.support.agent.transactions import finished, stored
 
 
 async def test_what_is_put_is_there_after_it_is_opened_again(tmp_path: Path) -> None:
     store = Store(tmp_path / "agent.db")
     first = await store.open()
-    await store.put(APP)
+    await store.write(stored(APP))
     await store.begin(ENTRY)
     await store.close()
 
@@ -40,9 +27,9 @@ async def test_what_is_put_is_there_after_it_is_opened_again(tmp_path: Path) -> 
 async def test_a_finished_change_is_gone_with_the_app_as_it_then_is(tmp_path: Path) -> None:
     store = Store(tmp_path / "agent.db")
     await store.open()
-    await store.put(APP)
+    await store.write(stored(APP))
     await store.begin(ENTRY)
-    await store.finish(ENTRY, None)
+    await store.write(finished(ENTRY, None))
     await store.close()
 
     kept = await Store(tmp_path / "agent.db").open()
@@ -50,22 +37,23 @@ async def test_a_finished_change_is_gone_with_the_app_as_it_then_is(tmp_path: Pa
     assert (kept.apps, kept.entries) == ([], [])
 
 
+@pytest.mark.slow
 async def test_the_data_that_a_deleted_app_keeps_is_remembered_until_it_has_an_app_again(
     tmp_path: Path,
 ) -> None:
     store = Store(tmp_path / "agent.db")
     await store.open()
-    await store.finish(ENTRY, None, kept_data={"/srv": "rollcall-web"})
+    await store.write(finished(ENTRY, None, kept_data={"/srv": "rollcall-web"}))
     await store.close()
 
     store = Store(tmp_path / "agent.db")
     assert (await store.open()).kept_data == {"web": {"/srv": "rollcall-web"}}
-    await store.finish(ENTRY, APP, undone="2")
+    await store.write(finished(ENTRY, APP, undone="2"))
     await store.close()
 
     store = Store(tmp_path / "agent.db")
     assert (await store.open()).kept_data == {"web": {"/srv": "rollcall-web"}}
-    await store.finish(ENTRY, APP, kept_data={})
+    await store.write(finished(ENTRY, APP, kept_data={}))
     await store.close()
 
     assert (await Store(tmp_path / "agent.db").open()).kept_data == {}
@@ -74,7 +62,7 @@ async def test_the_data_that_a_deleted_app_keeps_is_remembered_until_it_has_an_a
 async def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:
     store = Store(tmp_path / "below" / "agent.db")
     await store.open()
-    await store.put(APP)
+    await store.write(stored(APP))
 
     modes = {file.stat().st_mode & 0o777 for file in (tmp_path / "below").iterdir()}
 
@@ -82,20 +70,23 @@ async def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_a_second_agent_is_refused(tmp_path: Path) -> None:
+@pytest.mark.slow
+async def test_a_database_that_another_program_has_locked_is_refused(tmp_path: Path) -> None:
     store = Store(tmp_path / "agent.db")
     await store.open()
-
-    with pytest.raises(StoreUnusable, match="another agent"):
-        await Store(tmp_path / "agent.db").open()
     await store.close()
+    with closing(sqlite3.connect(tmp_path / "agent.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+
+        with pytest.raises(StoreUnusable, match="another program"):
+            await Store(tmp_path / "agent.db").open()
 
 
 async def test_a_corrupt_file_stops_the_start_and_is_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
     store = Store(path)
     await store.open()
-    await store.put(APP)
+    await store.write(stored(APP))
     await store.close()
     content = bytearray(path.read_bytes())
     content[4096 : 4096 + 2000] = b"\xee" * 2000
@@ -174,7 +165,7 @@ async def test_a_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> No
 async def test_a_closed_store_says_so(tmp_path: Path) -> None:
     store = Store(tmp_path / "agent.db")
     with pytest.raises(StoreError, match="closed"):
-        await store.put(APP)
+        await store.write(stored(APP))
 
 
 def test_neither_an_app_nor_an_entry_shows_secrets_when_printed() -> None:

@@ -1,9 +1,8 @@
 """What apps write into their volumes outlives all that is done to them, on a real engine."""
 
 import secrets
-import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,10 @@ from dev.waiting import until
 from tests.support.agent.containers import containers_of, derived_image, run_in_container
 from tests.support.agent.kills.subject import image_id
 from tests.support.daemons import Daemon, Daemons
+from tests.support.e2e.commands import SOON_SECONDS, run_command
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.long]
 
-SCHEMA_3 = Path(__file__).parents[2] / "agent" / "state" / "schemas" / "schema_3.sql"
 SETTINGS = {"bind": "127.0.0.1", "stop_seconds": 1, "cpu": 50, "memory": 32}
 FAILING = 'CMD ["/bin/sh", "-c", "exit 3"]'
 
@@ -53,7 +52,7 @@ class Host:
 
     def files(self, *paths: str) -> list[str]:
         """Return the content of the file at each path, empty if there is none."""
-        script = "; ".join(f"cat {path}/file 2>/dev/null; echo" for path in paths)
+        script = "; ".join(f"cat {path}/file 2>/dev/null || true; echo" for path in paths)
         return run_in_container(self.client, self.ask("GET"), script).splitlines()
 
     def volumes(self) -> set[str]:
@@ -96,6 +95,7 @@ def images(docker_client: docker.APIClient, busybox_image: str) -> Iterator[dict
         }
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize(
     "change",
     [{"env": {"A": "1"}}, {"http_port": 20_999}, {"image": "both"}, {"data": ["/srv"]}, None],
@@ -121,6 +121,7 @@ def test_files_in_a_volume_of_the_image_outlive_a_change(
     assert host.volumes() == before
 
 
+@pytest.mark.engines
 def test_files_outlive_images_that_add_and_drop_volumes_and_data_in_another_order(
     host: Host, images: Mapping[str, str]
 ) -> None:
@@ -231,19 +232,18 @@ def test_only_image_and_rebuild_bring_a_new_version_of_an_image(
     assert (by_env, by_port, by_rebuild) == (first, first, second)
 
 
-def made_before(
-    client: docker.APIClient, folder: Path, name: str, image: str, ports: tuple[int, int]
-) -> None:
-    """Make an app as the version before did: container, volume, and database of schema 3."""
+def made_before(client: docker.APIClient, name: str, image: str, ports: tuple[int, int]) -> None:
+    """Make an app as a version with one volume for an app did: its container, and that volume."""
     client.create_volume(volume_name(name), labels={"rollcall.app": name})
-    fields = {
+    label = {
         "image": image,
         "ssh_port": ports[0],
         "http_port": ports[1],
         "description": "",
         "created_at": "2026-01-31T12:00:00Z",
+        "labels": [],
+        "env": [],
     }
-    label = msgspec.json.encode({**fields, "labels": [], "env": []}).decode()
     host = client.create_host_config(
         port_bindings={22: ("127.0.0.1", ports[0]), 8000: ("127.0.0.1", ports[1])},
         mounts=[docker.types.Mount("/srv", volume_name(name))],
@@ -260,39 +260,29 @@ def made_before(
             "rollcall.app": name,
             "rollcall.agent": "9eeb83c973a62d71",
             "rollcall.change": "b1c8b058d0f299db",
-            "rollcall.spec": label,
+            "rollcall.spec": msgspec.json.encode(label).decode(),
         },
         ports=[22, 8000],
         host_config=host,
     )["Id"]
     client.start(container)
-    app = {**fields, "name": name, "cpu": 50, "memory": 32, "container_id": container}
-    with closing(sqlite3.connect(folder / "agent.db")) as database:
-        database.executescript(SCHEMA_3.read_text("utf-8"))
-        database.executescript("DELETE FROM apps; DELETE FROM journal;")
-        row = (name, msgspec.json.encode(app))
-        database.execute("INSERT INTO apps VALUES (?, ?)", row)
-        database.commit()
 
 
-@pytest.mark.parametrize("database", ["kept", "lost"])
-def test_an_app_of_the_version_before_keeps_all_its_files(
-    host: Host,
-    daemons: Daemons,
-    engine_url: str,
-    tmp_path: Path,
-    images: Mapping[str, str],
-    database: str,
+def adopted(host: Host) -> set[str]:
+    """Let the agent take over the app, which it does not know; return the volumes that tell so."""
+    assert host.agent.ask("GET", host.path).status_code == 404
+    done = run_command("rollcall-agent", host.agent, "adopt")
+    assert done.returncode == 0, done.stderr
+    until(lambda: host.agent.ask("GET", host.path).ok, host.path, within=SOON_SECONDS)
+    return {each for each in host.volumes() if each.startswith("rollcall-adopted-")}
+
+
+def test_an_app_of_a_version_before_whose_state_is_lost_is_adopted_with_all_its_files(
+    host: Host, images: Mapping[str, str]
 ) -> None:
-    host.agent.terminate()
     before = host.volumes()
-    folder = tmp_path / "upgraded"
-    folder.mkdir()
-    made_before(host.client, folder, host.name, images["both"], (20_996, 20_997))
-    if database == "lost":
-        (folder / "agent.db").unlink()
-    store = f"sqlite:///{folder / 'agent.db'}"
-    host.agent = daemons.agent(engine=engine_url, apps=SETTINGS, store=store)
+    made_before(host.client, host.name, images["both"], (20_996, 20_997))
+    before |= adopted(host)
     assert host.ask("GET")["state"] == "running"
     paths = ("/srv", "/data", "/cache")
     host.write(*paths)
@@ -313,6 +303,7 @@ def test_an_app_of_the_version_before_keeps_all_its_files(
     assert host.volumes() == before
 
 
+@pytest.mark.engines
 def test_a_lost_database_is_rebuilt_with_the_map(
     host: Host, tmp_path: Path, images: Mapping[str, str]
 ) -> None:

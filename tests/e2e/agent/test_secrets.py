@@ -50,6 +50,7 @@ STEPS = (
 )
 
 
+@pytest.mark.console_script
 def test_no_secret_is_seen_anywhere(
     daemons: Daemons, engine_url: str, ssh_image: str, docker_client: docker.APIClient
 ) -> None:

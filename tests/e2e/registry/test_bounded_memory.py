@@ -3,11 +3,13 @@
 import asyncio
 import itertools
 import resource
+import secrets
 import socket
 from collections.abc import Iterable, Iterator
 from configparser import ConfigParser
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import pytest
@@ -16,9 +18,9 @@ from requests import Response
 from dev.waiting import until
 from registry.store.protocol import Row
 from tests.support.daemons import Daemon, Daemons
-from tests.support.memory import MEBIBYTE, peak, reset_peak, resident
-from tests.support.memory_cgroup import MemoryCgroup
-from tests.support.registry.large_fleet import rows
+from tests.support.machine.memory import MEBIBYTE, peak, reset_peak, resident
+from tests.support.machine.memory_cgroup import MemoryCgroup
+from tests.support.registry.load.large_fleet import rows
 from tests.support.registry.sqlite_store import ignore, open_store
 
 # Beside other tests, each takes some minutes.
@@ -32,8 +34,10 @@ UNFINISHED_HEAD = b"GET / HTTP/1.1\r\nX: " + b"x" * 15_000
 CHANGES = 1000
 HEARTBEAT_PAUSE = 0.1
 UNIT = Path("systemd/rollcall-registry.service")
+VAR = Path(__file__).parents[3] / "var"
 MAX_GROWTH = 400 * MEBIBYTE
 SMALL_BUFFER = 4096
+SLOW_READ_SECONDS = 9.0
 READ_BYTES = 1024 * 1024
 
 
@@ -97,6 +101,15 @@ async def read_all(reader: asyncio.StreamReader) -> int:
     return size
 
 
+async def read_slowly(reader: asyncio.StreamReader) -> None:
+    """Read a little now and then, so that the connection never counts as stalled."""
+    with suppress(ConnectionError):
+        data = await reader.read(SMALL_BUFFER)
+        while data:
+            await asyncio.sleep(SLOW_READ_SECONDS)
+            data = await reader.read(SMALL_BUFFER)
+
+
 async def first_id(clients: Clients) -> str:
     """Return an id from which a watcher gets changes alone."""
     reader = await clients.ask("/nodes?watch=true&label=nothing")
@@ -109,7 +122,7 @@ async def first_id(clients: Clients) -> str:
     return line.decode().split()[1]
 
 
-async def begin_for_ever(registry: Daemon) -> None:
+async def begin_requests(registry: Daemon) -> None:
     """Begin a request without a key, do not finish it, and begin anew once that is cut off."""
     port = int(registry.base_url.rpartition(":")[2])
     while True:
@@ -135,8 +148,8 @@ async def report_steadily(registry: Daemon) -> None:
             await asyncio.sleep(HEARTBEAT_PAUSE)
 
 
-async def siege(registry: Daemon, load: Load) -> None:
-    """Read slowly, compressed and for ever, while hosts report changes."""
+async def run_load(registry: Daemon, load: Load) -> None:
+    """Read slowly, read compressed, watch and begin requests, while hosts report changes."""
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
         reporting = group.create_task(report_steadily(registry))
         clients = Clients(registry, stack)
@@ -145,16 +158,24 @@ async def siege(registry: Daemon, load: Load) -> None:
         begun = await asyncio.gather(*[reader.read(SMALL_BUFFER) for reader in slow])
         statuses = {answer.split(b"\r\n")[0] for answer in begun}
         assert statuses == {b"HTTP/1.1 200 OK"}
-        strangers = [group.create_task(begin_for_ever(registry)) for _ in range(STRANGERS)]
+        reading = [group.create_task(read_slowly(reader)) for reader in slow]
+        strangers = [group.create_task(begin_requests(registry)) for _ in range(STRANGERS)]
         watching = []
         for number in range(load.watchers):
-            reader = await clients.ask("/nodes?watch=true", f"Last-Event-ID: {last_id}")
+            reader = await watch(clients, number, last_id)
             if number % 2:
                 watching.append(group.create_task(read_all(reader)))
         await asyncio.gather(*[read_compressed(clients) for _ in range(load.gzip_readers)])
         await change(clients)
-        for task in (reporting, *strangers, *watching):
+        for task in (reporting, *reading, *strangers, *watching):
             task.cancel()
+
+
+async def watch(clients: Clients, number: int, last_id: str) -> asyncio.StreamReader:
+    """Watch changes; every fifth client has filters of its own, and begins with the list."""
+    if number % 5:
+        return await clients.ask("/nodes?watch=true", f"Last-Event-ID: {last_id}")
+    return await clients.ask(f"/nodes?watch=true&prefix=web-&prefix=large-&prefix={number}")
 
 
 async def read_compressed(clients: Clients) -> None:
@@ -174,6 +195,7 @@ async def change(clients: Clients) -> None:
 
 
 @pytest.mark.usefixtures("many_files")
+@pytest.mark.console_script
 async def test_readers_of_every_kind_take_a_bounded_amount(
     daemons: Daemons, tmp_path: Path
 ) -> None:
@@ -186,7 +208,7 @@ async def test_readers_of_every_kind_take_a_bounded_amount(
     loaded = resident(registry)
     reset_peak(registry)
 
-    await siege(registry, Load(slow_readers=300, gzip_readers=100, watchers=1000))
+    await run_load(registry, Load(slow_readers=300, gzip_readers=100, watchers=1000))
 
     assert peak(registry) - loaded < MAX_GROWTH
     assert registry.ask("GET", "/nodes/busy-1").ok
@@ -194,9 +216,9 @@ async def test_readers_of_every_kind_take_a_bounded_amount(
 
 @pytest.mark.usefixtures("many_files")
 async def test_the_units_limit_holds_where_nodes_take_all_that_they_may(
-    unit_cgroup: MemoryCgroup, daemons: Daemons, tmp_path: Path
+    unit_cgroup: MemoryCgroup, disk_folder: Path, daemons: Daemons
 ) -> None:
-    path = tmp_path / "registry.db"
+    path = disk_folder / "registry.db"
     await fill(path, rows(LARGE_NODES, further_bytes=LARGE_NODE_BYTES))
     daemons.prefix = unit_cgroup.prefix()
     registry = await asyncio.to_thread(daemons.registry, store=f"sqlite:///{path}")
@@ -204,19 +226,31 @@ async def test_the_units_limit_holds_where_nodes_take_all_that_they_may(
     refused = await asyncio.to_thread(fill_to_the_bound, registry)
     assert refused.status_code == 507
 
-    await siege(registry, Load(slow_readers=100, gzip_readers=20, watchers=200))
+    await run_load(registry, Load(slow_readers=100, gzip_readers=20, watchers=200))
 
     assert unit_cgroup.kills() == 0
     assert registry.ask("GET", "/nodes/busy-1").ok
 
 
 @pytest.fixture
-def unit_cgroup(tmp_path: Path) -> Iterator[MemoryCgroup]:
+def disk_folder() -> Iterator[Path]:
+    """Return a folder on a disk: files in memory would count for the cgroup that wrote them.
+
+    Daemons that use it are to be asked for after it, so that they end before it goes.
+    """
+    VAR.mkdir(mode=0o700, exist_ok=True)
+    with TemporaryDirectory(prefix="test-", dir=VAR) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def unit_cgroup() -> Iterator[MemoryCgroup]:
     """Return a cgroup with the memory that the registry's unit allows; daemons end before it."""
     unit = ConfigParser(strict=False, interpolation=None)
     unit.read(UNIT)
     gibibytes = int(unit["Service"]["MemoryMax"].removesuffix("G"))
-    with MemoryCgroup(tmp_path.name, limit=gibibytes * 1024**3) as cgroup:
+    name = f"rollcall-test-{secrets.token_hex(8)}"
+    with MemoryCgroup(name, limit=gibibytes * 1024**3) as cgroup:
         yield cgroup
 
 

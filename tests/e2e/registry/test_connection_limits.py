@@ -13,8 +13,8 @@ from dev.waiting import until
 from tests.support.daemons import Daemon, Daemons
 from tests.support.registry.replacement_process import replacement_process
 
-CROWD = 10_000
-ROOM = CROWD + 50
+IDLE = 10_000
+ROOM = IDLE + 50
 MEBIBYTE = 1024 * 1024
 PROGRAM = Path(sys.executable).with_name("rollcall-registry")
 EMPTY: dict[str, object] = {"labels": [], "kv": {}}
@@ -70,6 +70,7 @@ def until_room_was_made(registry: Daemon, least: int) -> None:
 
 @pytest.mark.real
 @pytest.mark.usefixtures("many_files")
+@pytest.mark.console_script
 def test_ten_thousand_idle_connections_are_held_and_good_clients_served(
     daemons: Daemons, sockets: ExitStack
 ) -> None:
@@ -78,8 +79,8 @@ def test_ten_thousand_idle_connections_are_held_and_good_clients_served(
     before = resident(registry)
 
     asked = f"GET /healthz HTTP/1.1\r\nHost: x\r\nAuthorization: {registry.key}\r\n\r\n".encode()
-    idle = [connect(registry, sockets, asked) for _ in range(CROWD)]
-    until(lambda: connections(registry) >= CROWD + 1, "the crowd", within=60)
+    idle = [connect(registry, sockets, asked) for _ in range(IDLE)]
+    until(lambda: connections(registry) >= IDLE + 1, "all connections", within=60)
     grown = resident(registry) - before
     assert grown < 120 * MEBIBYTE
 
@@ -88,7 +89,7 @@ def test_ten_thousand_idle_connections_are_held_and_good_clients_served(
         assert registry.ask("POST", "/nodes/good", json=EMPTY).ok
         assert registry.ask("GET", "/nodes").json()[0]["hostname"] == "good"
     late = [connect(registry, sockets) for _ in range(100)]
-    until_room_was_made(registry, len(late) + CROWD + 1 - ROOM)
+    until_room_was_made(registry, len(late) + IDLE + 1 - ROOM)
     assert registry.ask("POST", "/nodes/good", json=EMPTY).ok
     for client in (*idle, *late):
         client.close()

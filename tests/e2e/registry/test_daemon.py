@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -14,8 +15,8 @@ import yaml
 from dev.waiting import until
 from registry.main import main
 from tests.support.daemons import Daemon, Daemons
+from tests.support.registry.load.write_load import WriteLoad
 from tests.support.registry.sqlite_store import stored_last_update
-from tests.support.registry.write_load import WriteLoad
 
 pytestmark = pytest.mark.real
 
@@ -70,6 +71,39 @@ def test_backup_check_and_restore_while_the_registry_runs(
     assert "20 nodes" in command("restore", copy)
     registry.start()
     assert len(registry.ask("GET", "/nodes").json()) == 20
+
+
+def test_the_settings_say_which_ports_and_labels_targets_get(daemons: Daemons) -> None:
+    settings = {"default_port": 9200, "ports": {"postgres": 9187}, "allow_labels": ["job"]}
+    registry = daemons.registry(prometheus=settings)
+    labels = ["prometheus:postgres", "prometheus:web:job:mine", "prometheus:web:instance:mine"]
+    registry.ask("POST", "/nodes/h1", json={"labels": labels, "kv": {}})
+
+    def group(service: str) -> tuple[list[str], dict[str, str]]:
+        (found,) = registry.ask("GET", f"/prometheus/{service}?format=http_sd").json()
+        return found["targets"], found["labels"]
+
+    assert group("postgres")[0] == ["h1:9187"]
+    targets, found = group("web")
+    assert targets == ["h1:9200"]
+    assert found["job"] == "mine"
+    assert "instance" not in found
+
+
+def test_a_new_store_delays_neither_ready_nor_health(daemons: Daemons, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(30)
+        daemons.prefix = ["env", f"NOTIFY_SOCKET={tmp_path / 'notify'}"]
+        registry = daemons.registry(nodes={"warm_up_seconds": 600})
+        while b"READY=1" not in systemd.recv(4096):
+            pass
+
+        health = registry.ask("GET", "/healthz")
+        withheld = registry.ask("GET", "/prometheus/web")
+
+    assert (health.status_code, withheld.status_code) == (200, 503)
+    assert health.json()["message"].startswith("warming up")
 
 
 def test_the_keys_are_read_again_on_sighup_and_bad_ones_change_nothing(daemons: Daemons) -> None:

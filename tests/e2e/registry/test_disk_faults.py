@@ -12,9 +12,9 @@ import pytest
 from dev.waiting import until
 from registry.store.sqlite import backups
 from tests.support.daemons import Daemon, Daemons, FreePort
-from tests.support.disks import memory_disk, new_disk
+from tests.support.machine.disks import memory_disk, new_disk
+from tests.support.registry.load.write_load import WriteLoad
 from tests.support.registry.sqlite_store import fill
-from tests.support.registry.write_load import WriteLoad
 from tests.support.requirements import need_root
 
 pytestmark = pytest.mark.real("mkfs.ext4", "mount")
@@ -68,7 +68,7 @@ async def test_a_backup_and_a_restored_store_survive_a_power_cut(
     folder = stack.enter_context(disk.mounted())
     await fill(tmp_path / "r.db", *[f"h{number}" for number in range(300)])
 
-    backups.copy(tmp_path / "r.db", folder / "backup")
+    backups.write_backup(tmp_path / "r.db", folder / "backup")
     backups.restore(tmp_path / "r.db", folder / "restored.db")
 
     with disk.after_power_cut().mounted() as after:

@@ -3,16 +3,14 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-import requests
 import yaml
 
 from dev.waiting import until
 from tests.support.daemons import Daemon, Daemons
 from tests.support.e2e.commands import run_command
-from tests.support.prometheus import Prometheus, StartPrometheus
+from tests.support.prometheus import StartPrometheus, discovery
 from tests.support.registry.sqlite_store import write_earlier_store
 
 pytestmark = pytest.mark.real("prometheus")
@@ -25,18 +23,6 @@ SOON_SECONDS = 30.0
 def post(registry: Daemon, hostname: str) -> None:
     body = {"labels": ["prometheus:web", f"prometheus:web:host:127.0.0.{hostname[-1]}"], "kv": {}}
     assert registry.ask("POST", f"/nodes/{hostname}", json=body).status_code == 200
-
-
-def targets(server: Prometheus) -> set[str]:
-    active = server.get("targets", state="active")["activeTargets"]
-    return {target["discoveredLabels"]["__meta_rollcall_hostname"] for target in active}
-
-
-def failures(server: Prometheus) -> float:
-    """Return how many fetches of targets have failed."""
-    text = requests.get(f"{server.base_url}/metrics", timeout=10).text
-    name = "prometheus_sd_http_failures_total "
-    return sum(float(line.split()[1]) for line in text.splitlines() if line.startswith(name))
 
 
 def lost(registry: Daemon) -> None:
@@ -75,15 +61,6 @@ def backup_of(registry: Daemon) -> Path:
     return registry.config_path.with_name("yesterday")
 
 
-def settings(base_url: str, key: str) -> dict[str, Any]:
-    discovery = {
-        "url": f"{base_url}/prometheus/web",
-        "refresh_interval": "1s",
-        "authorization": {"credentials": key},
-    }
-    return {"scrape_configs": [{"job_name": "web", "http_sd_configs": [discovery]}]}
-
-
 @pytest.fixture
 def registry(daemons: Daemons, tmp_path: Path) -> Daemon:
     """Return a registry whose first warm-up is over; of its hosts, yesterday's backup has one."""
@@ -107,15 +84,15 @@ def registry(daemons: Daemons, tmp_path: Path) -> Daemon:
 def test_prometheus_keeps_all_targets_over(
     registry: Daemon, prometheus: StartPrometheus, harm: Callable[[Daemon], None]
 ) -> None:
-    server = prometheus(settings(registry.base_url, registry.key))
-    until(lambda: targets(server) == set(HOSTS), "all targets", within=SOON_SECONDS)
+    server = prometheus(discovery({registry.base_url: registry.key}))
+    until(lambda: server.hostnames() == set(HOSTS), "all targets", within=SOON_SECONDS)
 
     registry.terminate()
     harm(registry)
     registry.start()
-    before = failures(server)
-    until(lambda: failures(server) >= before + 3, "refused fetches", within=SOON_SECONDS)
-    assert targets(server) == set(HOSTS)
+    before = server.discovery_failures()
+    until(lambda: server.discovery_failures() >= before + 3, "refused fetches", within=SOON_SECONDS)
+    assert server.hostnames() == set(HOSTS)
     assert registry.ask("GET", "/nodes").headers["Rollcall-Warming"]
     registry.kill()  # also in the midst of the warm-up
     registry.start()
@@ -123,12 +100,12 @@ def test_prometheus_keeps_all_targets_over(
         post(registry, hostname)
 
     def served() -> bool:
-        assert targets(server) == set(HOSTS)
+        assert server.hostnames() == set(HOSTS)
         return registry.ask("GET", "/prometheus/web").status_code == 200
 
     until(served, "the end of the warm-up", within=SOON_SECONDS + WARM_UP_SECONDS)
     assert len(registry.ask("GET", "/prometheus/web").json()) == len(HOSTS)
-    assert targets(server) == set(HOSTS)
+    assert server.hostnames() == set(HOSTS)
 
 
 def test_an_ordinary_restart_and_a_crash_need_no_warm_up(registry: Daemon) -> None:

@@ -108,6 +108,20 @@ def test_a_change_of_an_apps_state_is_told_at_once(host: ReportingHost) -> None:
     until(lambda: f"app:{name}" not in host.labels(), "it is gone", within=SOON_SECONDS)
 
 
+def test_an_unhealthy_app_is_told_to_the_registry_and_by_status(host: ReportingHost) -> None:
+    name = host.create("shop")["name"]
+    check = {"path": "/none", "interval_seconds": 1, "retries": 1}
+    assert host.agent.ask("PUT", f"/v1/apps/{name}", json={"health": check}).ok
+
+    # The agent restarts it, so that it is unhealthy only now and then.
+    until(
+        lambda: nodes(host.registry)["web-1"]["kv"]["apps.unhealthy"] == "1",
+        "the registry is told",
+        within=SOON_SECONDS,
+    )
+    until(lambda: status(host.agent)["unhealthy"] == [name], "status tells it", within=SOON_SECONDS)
+
+
 def test_an_app_that_was_deleted_right_before_sigterm_is_told(host: ReportingHost) -> None:
     name = host.create("shop")["name"]
     host.until_told(f"app:{name}")

@@ -13,7 +13,6 @@ import yaml
 from agent.state.deregistration import Deregistration
 from dev.waiting import until
 from tests.support.daemons import Daemon, Daemons
-from tests.support.disks import fill_disk, memory_disk
 from tests.support.e2e.commands import (
     SOON_SECONDS,
     change_settings,
@@ -24,6 +23,7 @@ from tests.support.e2e.commands import (
     until_listed,
     until_state,
 )
+from tests.support.machine.disks import fill_disk, memory_disk
 from tests.support.registry.fake_servers import running_servers, silent, tcp_server
 from tests.support.requirements import need_root
 

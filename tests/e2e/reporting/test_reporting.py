@@ -47,6 +47,7 @@ def test_a_host_without_an_engine_registers_with_all_that_it_has_to_say(daemons:
         "docker.state",
         "apps.total",
         "apps.running",
+        "apps.unhealthy",
     }
     assert node["kv"]["docker.state"] == "unreachable"
     assert node["kv"]["agent.url"] == f"http://web-1.example.com:{port}"
@@ -146,10 +147,12 @@ def test_status_tells_what_is_sent_to_whom_and_why_not(daemons: Daemons) -> None
     until_state(agent, registry.base_url, "taken")
 
     good = run_command("rollcall-agent", agent, "status")
-    agent_id = nodes(registry)["web-1"]["kv"]["agent.id"]
+    kv = nodes(registry)["web-1"]["kv"]
     assert good.returncode == 0
-    for words in ("web-1", agent_id, f"pid {agent.pid}", "service:web", "apps.total"):
+    identity = f"identity    {kv['agent.id']}"
+    for words in ("web-1", identity, f"pid {agent.pid}", "service:web", "apps.total"):
         assert words in good.stdout
+    assert status(agent)["heartbeat"]["kv"] == kv
     assert f"  {registry.base_url}\n    taken " in good.stdout
 
     registry.terminate()

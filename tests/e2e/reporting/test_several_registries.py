@@ -81,7 +81,7 @@ def stopped(registry: Daemon) -> Iterator[None]:
         os.kill(registry.pid, signal.SIGCONT)
 
 
-def test_what_becomes_of_one_registry_is_nothing_to_the_others(daemons: Daemons) -> None:
+def test_the_failure_of_one_registry_does_not_affect_the_others(daemons: Daemons) -> None:
     fleet = ThreeRegistries(daemons)
     agent, steady, moving, strict = fleet.agent, fleet.steady, fleet.moving, fleet.strict
     until_listed(steady, "web-1")

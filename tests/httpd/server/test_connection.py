@@ -79,6 +79,7 @@ async def test_a_body_that_is_broken_off_by_a_wrong_frame_is_not_taken_for_whole
     assert message(answer) == "the body broke off or is framed wrongly"
 
 
+@pytest.mark.slow
 async def test_a_body_that_drips_is_refused_in_time() -> None:
     async with sample_server(timeouts=Timeouts(linger=0.1)) as address:
         answer = await exchange(
@@ -91,6 +92,7 @@ async def test_a_body_that_drips_is_refused_in_time() -> None:
     assert message(answer) == "the body did not arrive within 0.2 seconds"
 
 
+@pytest.mark.slow
 async def test_one_connection_too_many_is_told_so_and_a_free_place_is_given_again() -> None:
     async with sample_server(max_connections=1) as address:
         reader, writer = await asyncio.open_connection(*address)
@@ -118,16 +120,19 @@ async def test_headers_may_come_in_pieces() -> None:
         writer.close()
 
 
+@pytest.mark.slow
 async def test_headers_that_do_not_end_are_cut_off() -> None:
     async with sample_server(timeouts=Timeouts(header=0.1)) as address:
         assert await exchange(address, b"GET /healthz HTTP/1.1\r\nHost: a\r\nX-Drip") == b""
 
 
+@pytest.mark.slow
 async def test_an_idle_connection_is_closed() -> None:
     async with sample_server(timeouts=Timeouts(idle=0.1)) as address:
         assert await exchange(address, b"") == b""
 
 
+@pytest.mark.slow
 async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off() -> None:
     async with sample_server(timeouts=Timeouts(stall=0.1)) as address:
         reader, writer = await asyncio.open_connection(*address, limit=1024)
@@ -138,6 +143,7 @@ async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off() -> None:
         writer.close()
 
 
+@pytest.mark.slow
 async def test_a_client_that_takes_its_answer_slowly_gets_all_of_it() -> None:
     async with sample_server(timeouts=Timeouts(stall=0.2)) as address:
         reader, writer = await asyncio.open_connection(*address, limit=1 << 16)
@@ -159,6 +165,7 @@ async def until_alone(address: tuple[str, int]) -> None:
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("expected", ["100-continue", "foo", "foo\r\nExpect: bar"])
 @pytest.mark.parametrize("path", ["/things", "/nothing"])
 async def test_nobody_is_invited_to_send_a_body_before_the_key_was_looked_at(

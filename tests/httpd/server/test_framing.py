@@ -39,6 +39,7 @@ def take_all(body: Body, pieces: list[bytes]) -> tuple[bytes, bytes]:
     return taken, bytes(left)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 2000)), st.binary(max_size=1000))
 def test_a_body_with_a_length_ends_there(cuts: list[int], content: bytes) -> None:
     head = HEAD + b"content-length:  %d \r\n\r\n" % (len(content) + 1)
@@ -47,6 +48,7 @@ def test_a_body_with_a_length_ends_there(cuts: list[int], content: bytes) -> Non
     assert body.is_complete
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(0, 4000)),
     st.lists(st.binary(min_size=1, max_size=50)),
@@ -104,6 +106,7 @@ def test_trailers_are_few() -> None:
     assert body.is_malformed
 
 
+@pytest.mark.slow
 def test_a_large_body_may_have_many_chunks() -> None:
     body = body_of(CHUNKED)
     body.take(bytearray(b"400\r\n" + b"x" * 0x400 + b"\r\n") * 5000)
@@ -115,6 +118,7 @@ def test_without_a_length_there_is_no_body(nothing: bytes) -> None:
     assert body_after(HEAD + nothing + b"\r\n") is None
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 100)))
 def test_a_head_is_taken_once_it_is_complete(cuts: list[int]) -> None:
     data, heads = bytearray(), []

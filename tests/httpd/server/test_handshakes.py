@@ -74,6 +74,7 @@ def hello(context: ssl.SSLContext) -> bytes:
     return said.read()
 
 
+@pytest.mark.slow
 async def test_who_is_connected_is_answered_between_the_handshakes_of_a_crowd(
     tls: tuple[ServerTls, ssl.SSLContext], sockets: ExitStack
 ) -> None:
@@ -101,6 +102,7 @@ async def test_who_is_connected_is_answered_between_the_handshakes_of_a_crowd(
         client.writer.close()
 
 
+@pytest.mark.slow
 async def test_who_is_half_done_does_not_wait_for_the_crowd_that_came_after(
     tls: tuple[ServerTls, ssl.SSLContext], sockets: ExitStack
 ) -> None:
@@ -136,6 +138,7 @@ async def test_who_is_half_done_does_not_wait_for_the_crowd_that_came_after(
         other.writer.close()
 
 
+@pytest.mark.slow
 async def test_how_handshakes_end_is_counted(
     tls: tuple[ServerTls, ssl.SSLContext], sockets: ExitStack
 ) -> None:
@@ -154,6 +157,7 @@ async def test_how_handshakes_end_is_counted(
         client.writer.close()
 
 
+@pytest.mark.slow
 async def test_of_too_many_silent_clients_the_one_that_came_first_makes_room(
     tls: tuple[ServerTls, ssl.SSLContext],
 ) -> None:

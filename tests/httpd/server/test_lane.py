@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from httpd.auth import Caller, fingerprint
+from httpd.auth import Caller
 from httpd.server.limits import Timeouts
 from httpd.server.tls import ServerTls, TlsFiles
 from tests.support.examples import share_of
@@ -136,35 +136,57 @@ async def test_at_the_level_debug_each_request_of_the_lane_has_its_line_in_the_l
     assert all("caller=writer" in line and "remote=127.0.0.1" in line for line in told)
 
 
-async def test_a_head_that_was_seen_before_is_not_looked_at_again_until_the_keys_change() -> None:
+class Lookups:
+    """Finds the caller of each key, and notes that it was asked for."""
+
+    def __init__(self, caller: str) -> None:
+        self._caller = Caller(caller, frozenset({"write"}))
+        self.keys: list[str] = []
+
+    def __call__(self, key: str) -> Caller:
+        self.keys.append(key)
+        return self._caller
+
+
+async def test_headers_that_were_seen_before_are_not_parsed_again_until_the_keys_change() -> None:
     async with lane_server() as (api, address), connected(address) as (reader, writer):
-        for _ in range(2):
-            writer.write(2 * PLAIN)
+        writers, renamed = Lookups("writer"), Lookups("renamed")
+        api.later.set_result(None)
+        api.keyring.replace([], derived=writers)
+        for name in ("now", "later", "now"):
+            writer.write(2 * request(name))
             for _ in range(2):
                 assert await answered_by(reader) == ("lane", "")
-        assert api.accepted == ["now writer"]
+        assert writers.keys == [WRITER]
+        assert api.accepted == [
+            f"{n} writer" for n in ("now", "now", "later", "later", "now", "now")
+        ]
 
-        api.keyring.replace([(fingerprint(WRITER), Caller("renamed", frozenset({"write"})))])
+        api.keyring.replace([], derived=renamed)
         writer.write(PLAIN)
         assert await answered_by(reader) == ("lane", "")
-        assert api.accepted == ["now writer", "now renamed"]
+        assert renamed.keys == [WRITER]
+        assert api.accepted[-1] == "now renamed"
 
         api.keyring.replace([])
         writer.write(PLAIN)
         assert (await read_response(reader))[0] == 401
 
 
-async def test_however_many_different_heads_there_are_all_are_answered() -> None:
+async def test_however_many_different_headers_there_are_all_are_answered() -> None:
     async with (
         lane_server(max_connections=2) as (api, address),
         connected(address) as (reader, writer),
     ):
+        writers = Lookups("writer")
+        api.keyring.replace([], derived=writers)
         for number in (1, 2, 3, 1, 2, 3):
             writer.write(request("now", f"X: {number}", body=str(number)))
             assert await answered_by(reader) == ("lane", str(number))
-        assert len(api.accepted) > 3  # no more than two are remembered
+        assert len(writers.keys) > 3  # no more than two are remembered
 
 
+@pytest.mark.slow
 @settings(max_examples=share_of(60), deadline=None)
 @given(
     st.lists(
@@ -220,6 +242,7 @@ async def test_what_a_request_waited_for_in_vain_is_answered_and_the_request_not
     assert "path=/things/later" in line
 
 
+@pytest.mark.slow
 async def test_a_defect_is_a_500_and_told_in_the_log_alone(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -242,6 +265,7 @@ async def test_an_answer_that_is_given_up_ends_its_connection_alone() -> None:
         await round_trip(address)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("behind", [1, 31, 32, 33, 1000])
 async def test_however_many_come_while_an_answer_waits_all_are_answered(behind: int) -> None:
     async with lane_server() as (api, address), connected(address) as (reader, writer):
@@ -255,6 +279,7 @@ async def test_however_many_come_while_an_answer_waits_all_are_answered(behind: 
         assert [await answered_by(reader) for _ in bodies] == [("lane", body) for body in bodies]
 
 
+@pytest.mark.slow
 async def test_behind_an_answer_that_waits_only_so_much_is_read() -> None:
     async with lane_server() as (api, address), connected(address) as (reader, writer):
         writer.write(request("later"))
@@ -273,6 +298,7 @@ async def test_behind_an_answer_that_waits_only_so_much_is_read() -> None:
             assert await answered_by(reader) == ("lane", body)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["now", "other"])
 async def test_a_body_that_came_late_costs_none_of_many_requests_behind_it(name: str) -> None:
     timeouts = Timeouts(idle=5)  # who would wait for ever is cut off then

@@ -100,6 +100,7 @@ async def test_an_answer_that_waits_when_the_time_to_drain_is_over_is_not_sent()
             assert await reader.read() == b""
 
 
+@pytest.mark.slow
 async def test_once_it_has_stopped_no_request_is_taken_of_a_client_that_was_slow_to_read() -> None:
     async with stoppable_server() as server, connected(server.address) as (reader, writer):
         writer.write(request("large"))
@@ -150,6 +151,7 @@ async def test_a_client_that_leaves_while_its_answer_waits_is_no_error_and_is_co
     assert told == []
 
 
+@pytest.mark.slow
 async def test_a_client_that_leaves_right_after_its_requests_is_no_error() -> None:
     told = errors_told()
     async with lane_server() as (_, address):
@@ -228,7 +230,7 @@ def test_a_connection_that_is_closing_is_not_closed_again_when_its_time_is_over(
         api = LaneApi()
         metrics = RequestMetrics(api.metrics)
         app = lane_app(api, metrics, structlog.get_logger())
-        lane = Lane(api, middleware=app[MIDDLEWARE], max_heads=1)
+        lane = Lane(api, middleware=app[MIDDLEWARE], max_headers=1)
         limiter = ConnectionLimiter(
             max_connections=1, metrics=metrics, timeouts=Timeouts(idle=75), time=loop.time
         )
@@ -262,6 +264,7 @@ def test_a_head_that_does_not_end_is_cut_off_ten_seconds_after_its_first_byte() 
     run(script)
 
 
+@pytest.mark.slow
 def test_a_request_that_is_not_whole_in_time_is_left_to_aiohttp() -> None:
     async def script(loop: FastForwardLoop) -> None:
         slow = request("now", body="slow")
@@ -295,6 +298,7 @@ def test_a_body_that_does_not_come_is_refused() -> None:
     run(script)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("over_tls", [False, True])
 async def test_a_client_that_takes_no_answers_gets_no_more_and_is_cut_off(
     tmp_path: Path, *, over_tls: bool

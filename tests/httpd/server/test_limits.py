@@ -2,17 +2,31 @@
 
 import re
 
-from config.server import ServerSettings
+from agent.api.data import UPLOAD_IDLE_SECONDS
+from agent.api.errors import STATUS_BY_ERROR as AGENT_STATUS
+from agent.api.events import MAX_READERS
+from agent.api.streams import MAX_STREAMS_PER_KEY
+from agent.apps.errors import DataTooSlow
+from agent.apps.images.pulled import MOST_PULLS
+from agent.apps.repository.feed import MAX_EVENTS
+from agent.engine.docker import archives
+from agent.engine.docker.commands import CommandKind
+from agent.engine.docker.engine import MOST_LOGS, MOST_MEASURED
+from agent.engine.errors import DiskFull, TooManyStreams
+from agent.state.events import MAX_EVENTS_OF_AN_APP, MAX_FORMER_APPS
+from config.agent import AgentSettings
+from config.registry import RegistrySettings
 from httpd import bodies
 from httpd.server import limits
 from httpd.server.framing import MAX_HEAD_BYTES
 from httpd.server.handshakes import MAX_HANDSHAKES
 from httpd.server.limits import MAX_UNFINISHED_BYTES
 from registry import message
-from registry.answers import readers
 from registry.api.queries import MAX_FILTERS
 from registry.api.watch import MAX_WATCHERS
-from registry.errors import STATUS_BY_ERROR, TooManyReaders
+from registry.errors import STATUS_BY_ERROR, ChangesTooFast, TooManyHeartbeats, TooManyReaders
+from registry.nodes.acceptance.large_heartbeats import MAX_LARGE_BYTES
+from registry.responses import readers
 from tests.support.pages import Page
 
 
@@ -27,6 +41,11 @@ def promised() -> dict[str, list[float]]:
         ]
         for what, text in rows
     }
+
+
+def status_of(error: type[Exception]) -> int:
+    """Return the agent's status for an error."""
+    return next(AGENT_STATUS[each] for each in error.__mro__ if each in AGENT_STATUS)
 
 
 def test_the_limits_are_as_the_page_tells_them() -> None:
@@ -44,13 +63,42 @@ def test_the_limits_are_as_the_page_tells_them() -> None:
         "an idle connection": [timeouts.idle, timeouts.header],
         "a client that reads nothing of its answer": [timeouts.stall],
         "requests that are not complete": [MAX_UNFINISHED_BYTES / 2**20],
-        "connections": [ServerSettings(listen="a:1").max_connections],
+        "connections": [RegistrySettings().max_connections, AgentSettings().max_connections],
+        "data of apps, out and in": [
+            archives.MOST_ARCHIVES,
+            status_of(TooManyStreams),
+            UPLOAD_IDLE_SECONDS,
+            status_of(DataTooSlow),
+            status_of(DiskFull),
+        ],
         "a registry's large answers": [
             readers.MAX_HELD_BYTES / 2**20,
             readers.WAIT_SECONDS,
             STATUS_BY_ERROR[TooManyReaders],
             readers.PATIENCE_SECONDS,
         ],
+        "large heartbeats, over 48 KiB, that are being taken": [
+            MAX_LARGE_BYTES / 2**20,
+            STATUS_BY_ERROR[TooManyHeartbeats],
+        ],
+        "large heartbeats of one host whose bytes differ": [
+            message.MAX_BODY_BYTES / 2**20,
+            STATUS_BY_ERROR[ChangesTooFast],
+        ],
         "clients that watch": [MAX_WATCHERS],
+        "clients that follow an agent's events": [
+            MAX_READERS,
+            status_of(TooManyStreams),
+            MAX_EVENTS,
+        ],
+        "events that an agent keeps": [MAX_EVENTS_OF_AN_APP, MAX_FORMER_APPS],
         "filters of `GET /nodes`": [MAX_FILTERS],
+        "an agent's commands to the engine": [CommandKind.ENGINE.value, CommandKind.PROGRAM.value],
+        "an agent's pulls": [MOST_PULLS],
+        "an agent's measurements, by `processes` and `stats`": [MOST_MEASURED],
+        "logs that an agent streams": [
+            MOST_LOGS,
+            MAX_STREAMS_PER_KEY,
+            status_of(TooManyStreams),
+        ],
     }

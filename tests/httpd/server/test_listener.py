@@ -18,6 +18,7 @@ async def test_an_address_in_use_stops_the_start_with_its_name() -> None:
                 pass
 
 
+@pytest.mark.slow
 async def test_a_request_under_way_is_answered_before_the_end() -> None:
     async with sample_server() as (host, port):
         reader, writer = await asyncio.open_connection(host, port)
@@ -52,6 +53,7 @@ async def test_the_end_does_not_wait_for_who_asks_nothing(unfinished: bytes) -> 
     writer.close()
 
 
+@pytest.mark.slow
 async def test_an_answer_that_is_taken_slowly_is_sent_to_its_end() -> None:
     api = SampleApi()
     server = sample_server(api=api, drain_seconds=LONG)
@@ -69,6 +71,7 @@ async def test_an_answer_that_is_taken_slowly_is_sent_to_its_end() -> None:
     await ending
 
 
+@pytest.mark.slow
 async def test_the_end_waits_no_longer_than_it_was_told_to() -> None:
     async with sample_server(drain_seconds=0.01) as (host, port):
         reader, writer = await asyncio.open_connection(host, port)

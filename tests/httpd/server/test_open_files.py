@@ -40,6 +40,7 @@ def under(*, wanted: int, soft: int, hard: int = HARD) -> tuple[int, int, list[d
     return possible, limit, [json.loads(line) for line in done.stderr.splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wanted", "soft", "possible", "limit"),
     [
@@ -55,6 +56,7 @@ def test_the_limit_is_raised_where_it_may_be(
     assert under(wanted=wanted, soft=soft) == (possible, limit, [])
 
 
+@pytest.mark.slow
 def test_fewer_than_wanted_is_told_with_what_would_be_right() -> None:
     possible, limit, (line,) = under(wanted=5000, soft=300)
 
@@ -64,5 +66,6 @@ def test_fewer_than_wanted_is_told_with_what_would_be_right() -> None:
     assert str(5000 + RESERVED_DESCRIPTORS) in line["remedy"]
 
 
+@pytest.mark.slow
 def test_there_is_always_room_for_one() -> None:
     assert under(wanted=100, soft=64, hard=64)[0] == 1

@@ -55,6 +55,7 @@ async def until_alone(address: Address, spoken: TransportTls) -> None:
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last_word", ["", "goodbye"])
 async def test_a_client_that_takes_nothing_of_the_last_few_bytes_is_cut_off(
     spoken: TransportTls, last_word: str
@@ -95,12 +96,14 @@ async def take_a_little_at_each_last_moment(loop: FastForwardLoop, spoken: Trans
         await take(client, 200_000 - taken)
 
 
+@pytest.mark.slow
 def test_a_client_that_goes_on_taking_is_not_cut_off(spoken: TransportTls) -> None:
     loop = FastForwardLoop()
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         runner.run(take_a_little_at_each_last_moment(loop, spoken))
 
 
+@pytest.mark.slow
 async def test_a_client_that_leaves_in_the_middle_of_an_answer_is_no_error(
     spoken: TransportTls,
 ) -> None:
@@ -120,6 +123,7 @@ async def test_a_client_that_leaves_in_the_middle_of_an_answer_is_no_error(
         assert 'status="500"' not in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spoken", ["tls"], indirect=True)  # TCP does not tell before all is read
 async def test_a_client_that_left_is_not_worked_for_any_longer(
     spoken: TransportTls, caplog: pytest.LogCaptureFixture
@@ -134,7 +138,8 @@ async def test_a_client_that_left_is_not_worked_for_any_longer(
     assert caplog.messages == []
 
 
-async def test_a_client_that_is_one_too_many_has_no_say_in_how_long_it_stays(
+@pytest.mark.slow
+async def test_a_client_beyond_the_limit_cannot_choose_how_long_it_stays(
     spoken: TransportTls,
 ) -> None:
     api = SampleApi()

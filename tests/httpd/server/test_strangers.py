@@ -61,6 +61,7 @@ async def status_of(reader: asyncio.StreamReader) -> int:
     return status
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("path", "status"), [("/healthz", 200), ("/things/a", 401)])
 def test_a_client_without_a_key_has_ten_seconds_from_one_request_to_the_next(
     run: Callable[[Script], None], path: str, status: int

@@ -13,12 +13,14 @@ from tests.support.httpd.sample_server import sample_server
 from tests.support.httpd.self_signed import certificate, client_context, health
 
 
+@pytest.mark.slow
 async def test_https_is_served_with_the_certificate(tmp_path: Path) -> None:
     crt, key = certificate(tmp_path, "server", "localhost")
     async with sample_server(tls=ServerTls(TlsFiles(crt, key))) as (_, port):
         assert await health(port, client_context(crt)) == 200
 
 
+@pytest.mark.slow
 async def test_who_says_nothing_where_tls_is_spoken_is_cut_off(tmp_path: Path) -> None:
     crt, key = certificate(tmp_path, "server", "localhost")
     tls = ServerTls(TlsFiles(crt, key))
@@ -36,6 +38,7 @@ async def test_older_than_tls_1_2_is_refused(tmp_path: Path) -> None:
     assert tls.context.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
+@pytest.mark.slow
 async def test_a_renewed_certificate_is_taken_while_an_old_connection_goes_on(
     tmp_path: Path,
 ) -> None:
@@ -63,6 +66,7 @@ async def test_a_broken_renewal_leaves_the_old_certificate_in_use(tmp_path: Path
         assert await health(port, good) == 200
 
 
+@pytest.mark.slow
 async def test_with_a_client_ca_a_client_needs_a_certificate_of_it(tmp_path: Path) -> None:
     crt, key = certificate(tmp_path, "server", "localhost")
     own_crt, own_key = certificate(tmp_path, "client", "web-1")
@@ -75,6 +79,7 @@ async def test_with_a_client_ca_a_client_needs_a_certificate_of_it(tmp_path: Pat
         assert await health(port, context) == 200
 
 
+@pytest.mark.slow
 async def test_a_client_ca_that_is_added_to_the_file_is_trusted(tmp_path: Path) -> None:
     crt, key = certificate(tmp_path, "server", "localhost")
     old_ca, _ = certificate(tmp_path, "old", "web-1")
@@ -108,6 +113,7 @@ def test_a_missing_file_is_named_with_its_setting(
         ServerTls(TlsFiles(crt, key, ca))
 
 
+@pytest.mark.slow
 def test_a_key_of_another_certificate_and_an_empty_ca_are_named(tmp_path: Path) -> None:
     crt, key = certificate(tmp_path, "server", "localhost")
     _, other_key = certificate(tmp_path, "other", "localhost")

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives import serialization
 
 from httpd.server.tls import ServerTls, TlsError, TlsFiles
 from tests.support.certificates import Authority, Pair
-from tests.support.terminal import terminal
+from tests.support.machine.terminal import terminal
 
 
 def behind_a_passphrase(pair: Pair) -> None:
@@ -23,6 +23,7 @@ def behind_a_passphrase(pair: Pair) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_certificate_that_cannot_even_be_looked_at_ends_no_renewal(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     pair = authority.issue("registry")

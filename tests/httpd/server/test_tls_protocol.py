@@ -47,6 +47,7 @@ def tls(tmp_path: Path) -> tuple[Callable[[], ServerTls], ssl.SSLContext]:
     return lambda: ServerTls(files, ssl_protocol=WithoutNames), client_context(crt)
 
 
+@pytest.mark.slow
 async def test_without_the_names_https_is_served_and_a_warning_says_so_once(
     tls: tuple[Callable[[], ServerTls], ssl.SSLContext], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,6 +64,7 @@ async def test_without_the_names_https_is_served_and_a_warning_says_so_once(
     assert "_outgoing" in warnings[0]
 
 
+@pytest.mark.slow
 async def test_without_the_names_who_says_nothing_is_cut_off(
     tls: tuple[Callable[[], ServerTls], ssl.SSLContext],
 ) -> None:
@@ -74,6 +76,7 @@ async def test_without_the_names_who_says_nothing_is_cut_off(
         writer.close()
 
 
+@pytest.mark.slow
 async def test_without_the_names_who_takes_no_answer_is_cut_off(
     tls: tuple[Callable[[], ServerTls], ssl.SSLContext],
 ) -> None:
@@ -89,6 +92,7 @@ async def test_without_the_names_who_takes_no_answer_is_cut_off(
         await sending
 
 
+@pytest.mark.slow
 async def test_without_the_names_one_connection_too_many_is_told_so(
     tls: tuple[Callable[[], ServerTls], ssl.SSLContext],
 ) -> None:

@@ -22,6 +22,7 @@ def node_key(hostname: str) -> str:
     return f"rk1.{hostname}." + base64.urlsafe_b64encode(mac.digest()).decode().rstrip("=")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["Bearer {}", "bearer {}", "Token {}", "TOKEN {}", "{}"])
 async def test_each_form_of_the_header_works(registry: InProcessRegistry, form: str) -> None:
     for key in (OPS, SCRAPER):
@@ -33,6 +34,7 @@ async def test_each_form_of_the_header_works(registry: InProcessRegistry, form: 
     assert answer.status == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "header", [None, "", "Bearer", "Bearer ", "Basic b3BzOng=", "Bearer wrong", f"Bearer x{OPS}"]
 )
@@ -127,6 +129,7 @@ async def test_a_node_key_that_is_not_exactly_right_is_none(
     assert answer.status == 401
 
 
+@pytest.mark.slow
 async def test_no_key_is_ever_in_an_answer(registry: InProcessRegistry) -> None:
     for key in (OPS, "wrong-key-0123456789", node_key("db-1")):
         for method, path in (("POST", "/nodes/%00"), ("GET", "/none"), ("PUT", "/nodes")):

@@ -44,6 +44,7 @@ async def cached_targets(registry: InProcessRegistry, form: dict[str, str]) -> A
     return again.json()
 
 
+@pytest.mark.slow
 async def test_a_key_that_may_not_read_does_not_get_them(
     registry: InProcessRegistry, form: dict[str, str]
 ) -> None:
@@ -53,6 +54,7 @@ async def test_a_key_that_may_not_read_does_not_get_them(
     assert (await ask(registry, form, key="wrong-key-0123456789")).status == 401
 
 
+@pytest.mark.slow
 async def test_while_the_store_has_failed_nobody_gets_them_and_with_a_full_disk_all_do(
     registry: InProcessRegistry, form: dict[str, str]
 ) -> None:
@@ -67,6 +69,7 @@ async def test_while_the_store_has_failed_nobody_gets_them_and_with_a_full_disk_
         assert status == 503 or answer.json() == targets
 
 
+@pytest.mark.slow
 async def test_a_host_that_expires_is_no_longer_among_them(
     registry: InProcessRegistry, form: dict[str, str]
 ) -> None:
@@ -76,6 +79,7 @@ async def test_a_host_that_expires_is_no_longer_among_them(
     assert (await ask(registry, form)).body == b"[]"
 
 
+@pytest.mark.slow
 async def test_each_time_that_they_are_given_counts(
     registry: InProcessRegistry, form: dict[str, str]
 ) -> None:
@@ -90,6 +94,7 @@ async def test_each_time_that_they_are_given_counts(
     assert count in metrics
 
 
+@pytest.mark.slow
 async def test_a_change_that_was_read_before_anybody_asked_is_in_them(
     registry: InProcessRegistry, form: dict[str, str]
 ) -> None:
@@ -105,6 +110,7 @@ async def test_a_change_that_was_read_before_anybody_asked_is_in_them(
     assert b"web-2" not in (await ask(registry, form)).body
 
 
+@pytest.mark.slow
 async def test_who_wants_them_compressed_gets_them_so(
     registry: InProcessRegistry, form: dict[str, str]
 ) -> None:

@@ -10,11 +10,11 @@ import pytest
 from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 
-from registry.answers.compression import STEP_BYTES, Compression
-from registry.answers.encoding import WholeBody
-from registry.answers.readers import READER_BYTES, Readers
-from registry.answers.time_slices import TimeSlices
 from registry.api.representation import Answers
+from registry.responses.compression import STEP_BYTES, Compression
+from registry.responses.encoding import WholeBody
+from registry.responses.readers import READER_BYTES, Readers
+from registry.responses.time_slices import TimeSlices
 from tests.support.registry.in_process import InProcessRegistry
 
 SIZE = 6 * STEP_BYTES
@@ -44,6 +44,7 @@ async def fetch(handler: Handler) -> tuple[str | None, str, bytes]:
             return coding, response.headers["ETag"], await response.read()
 
 
+@pytest.mark.slow
 async def test_an_answer_whose_compressed_form_has_no_room_is_sent_as_it_is() -> None:
     content = os.urandom(SIZE)
     room = SIZE + READER_BYTES + SIZE // 2
@@ -53,6 +54,7 @@ async def test_an_answer_whose_compressed_form_has_no_room_is_sent_as_it_is() ->
     assert found == (None, '""', content)
 
 
+@pytest.mark.slow
 async def test_an_answer_whose_compressed_form_has_room_is_compressed() -> None:
     content = os.urandom(SIZE)
     room = SIZE + READER_BYTES + SIZE + STEP_BYTES
@@ -63,6 +65,7 @@ async def test_an_answer_whose_compressed_form_has_room_is_compressed() -> None:
     assert gzip.decompress(body) == content
 
 
+@pytest.mark.slow
 async def test_no_more_is_compressed_than_there_is_room_for() -> None:
     held: list[int] = []
 
@@ -79,6 +82,7 @@ async def test_no_more_is_compressed_than_there_is_room_for() -> None:
     assert compression.made_bytes(body) == 0  # so that another client can try again
 
 
+@pytest.mark.slow
 async def test_a_body_is_compressed_no_further_once_nobody_waits_for_it() -> None:
     asked = asyncio.Event()
 
@@ -101,6 +105,7 @@ async def test_a_body_is_compressed_no_further_once_nobody_waits_for_it() -> Non
     assert compression.made_bytes(body) == 0
 
 
+@pytest.mark.slow
 async def test_clients_that_ask_at_once_share_one_compressed_form() -> None:
     body = WholeBody(os.urandom(SIZE))
     compression = Compression(lambda: True)
@@ -112,6 +117,7 @@ async def test_clients_that_ask_at_once_share_one_compressed_form() -> None:
     assert compression.made_bytes(body) == compressed.size == compressed.held_bytes()
 
 
+@pytest.mark.slow
 async def test_targets_that_are_kept_count_with_their_compressed_forms(
     registry: InProcessRegistry,
 ) -> None:

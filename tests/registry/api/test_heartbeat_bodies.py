@@ -52,6 +52,7 @@ MALFORMED = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 async def test_labels_are_counted_after_duplicates_are_dropped(registry: InProcessRegistry) -> None:
     labels = [f"l:{number}" for number in range(4096)]
     body = json.dumps({"labels": [*labels, *labels[:10], "l:1"], "kv": {}}).encode()
@@ -86,6 +87,7 @@ async def test_the_content_type_does_not_matter(registry: InProcessRegistry, kin
     assert answer.status == 200
 
 
+@pytest.mark.slow
 async def test_a_body_of_one_mebibyte_is_read_and_one_byte_more_is_413(
     registry: InProcessRegistry,
 ) -> None:
@@ -121,6 +123,7 @@ def written(pairs: list[tuple[str, str]], *, ascii_only: bool) -> str:
     return "{" + ",".join(f"{name}:{value}" for name, value in members) + "}"
 
 
+@pytest.mark.slow
 @settings(max_examples=share_of(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(labels=st.lists(WORDS, max_size=4), kv=PAIRS, more=FIELDS, ascii_only=st.booleans())
 async def test_a_key_that_stands_twice_is_found_in_any_body(

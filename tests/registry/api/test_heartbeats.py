@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from registry.errors import StoreFull, StoreUnavailable
-from registry.nodes.events import ChangeKind
+from registry.nodes.directory.events import ChangeKind
 from tests.support.registry.in_process import (
     OPS,
     WALL,
@@ -98,6 +98,7 @@ async def test_a_usual_hostname_is_taken(registry: InProcessRegistry, hostname: 
     assert (await registry.post(hostname)).status == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "hostname",
     [
@@ -172,6 +173,7 @@ async def test_the_order_of_the_labels_does(registry: InProcessRegistry) -> None
     assert (await registry.counts())["changed"] == 1
 
 
+@pytest.mark.slow
 async def test_two_changes_at_once_leave_the_one_that_came_last(
     registry: InProcessRegistry,
 ) -> None:

@@ -17,19 +17,20 @@ from hypothesis import strategies as st
 
 from httpd.server.limits import Timeouts
 from httpd.server.tls import ServerTls, TlsFiles
+from registry.api.access import NodeKeys
 from registry.errors import CloneRefused, StoreFull
-from registry.nodes.directory import Directory, Entry
+from registry.nodes.directory.directory import Directory, Entry
 from tests.support.certificates import Authority
 from tests.support.examples import share_of
 from tests.support.httpd.loops import FastForwardLoop
 from tests.support.registry.in_process import (
+    NODE_SECRET,
     OPS,
     WEB_HOSTS,
     InProcessRegistry,
     in_process_registry,
 )
-from tests.support.registry.memory_store import MemoryStore
-from tests.support.registry.pipelined_requests import (
+from tests.support.registry.load.pipelined_requests import (
     FIRST,
     HOSTS,
     KINDS,
@@ -40,6 +41,7 @@ from tests.support.registry.pipelined_requests import (
     request,
     special,
 )
+from tests.support.registry.memory_store import MemoryStore
 
 SHORT_LINGER = Timeouts(linger=0.01)
 
@@ -143,6 +145,7 @@ async def state(registry: InProcessRegistry) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @settings(max_examples=share_of(25), deadline=None)
 @given(
     kinds=st.lists(st.sampled_from(KINDS), max_size=60),
@@ -167,6 +170,7 @@ BYTES = [b"", *[bytes([number]) for number in b" \t:,?%x0\0\r\n\x7f\xe9"]]
 HEAD = request("POST", "/nodes/web-0", "Connection: keep-alive", "Accept: */*", body=FIRST)
 
 
+@pytest.mark.slow
 @settings(max_examples=share_of(30), deadline=None)
 @given(
     st.lists(
@@ -192,7 +196,52 @@ def test_a_mangled_request_is_answered_alike_with_and_without_the_lane(
     assert found[0] == found[1]
 
 
-async def all_that_comes(stream: bytes, *, lane: bool) -> tuple[bytes, dict[str, Any]]:
+NODE_KEY = NodeKeys([NODE_SECRET]).make("web-0")
+
+
+LINE = ("POST", " ", "/nodes/", "web-0", " ", "HTTP/1.1", "\r\n")
+ODD_SPACES = ("  ", "\t", "", "\r")
+ODD_PARTS = (
+    ("post", "PUT", "DELETE", "POST ", "\r\nPOST", ""),
+    ODD_SPACES,
+    ("/Nodes/", "//nodes/", "/./nodes/", "/nodes", "nodes/", "http://a/nodes/", "/nodes/a/"),
+    (
+        *("web-1", "db-1", "WEB-0", "web-0.", "_", "-a", ".a", "a..b", ".", "x" * 253, "x" * 254),
+        *("x" * 8100, "%77eb-0", "web-0/", "web-0?a=b", "web-0#", "w\u00e9b", "web-0\0", ""),
+    ),
+    ODD_SPACES,
+    ("HTTP/1.0", "HTTP/1.2", "HTTP/2.0", "http/1.1", "HTTP/1.1 ", "HTTP/1.10", ""),
+    ("\n", "\r", "\r\r\n", "\r\n ", "\r\n\r\n", " \r\n"),
+)
+
+
+def request_lines() -> st.SearchStrategy[str]:
+    """Return lines of which few parts are not as they should be."""
+    odd = [(place, text) for place, texts in enumerate(ODD_PARTS) for text in texts]
+    changes = st.lists(st.sampled_from(odd), max_size=2)
+    return changes.map(lambda found: "".join((dict(enumerate(LINE)) | dict(found)).values()))
+
+
+@pytest.mark.slow
+@settings(max_examples=share_of(100), deadline=None)
+@given(line=request_lines(), key=st.sampled_from([OPS, WEB_HOSTS, NODE_KEY]))
+def test_any_request_line_before_headers_that_were_seen_is_answered_alike_without_the_lane(
+    line: str, key: str
+) -> None:
+    first = request("POST", "/nodes/web-0", body=FIRST, key=key)
+    _, end, rest = first.partition(b"\r\n")
+    assert end
+    found = []
+    for lane in (True, False):
+        with asyncio.Runner(loop_factory=FastForwardLoop) as runner:
+            stream = line.encode() + rest
+            found.append(runner.run(all_that_comes(stream, lane=lane, first=first)))
+    assert found[0] == found[1]
+
+
+async def all_that_comes(
+    stream: bytes, *, lane: bool, first: bytes = HEAD
+) -> tuple[bytes, dict[str, Any]]:
     """Send a request, then these bytes; return what the server says until it hangs up.
 
     Not both at once: what is malformed costs a request before it its answer, behind the lane.
@@ -201,7 +250,7 @@ async def all_that_comes(stream: bytes, *, lane: bool) -> tuple[bytes, dict[str,
     assert isinstance(loop, FastForwardLoop)
     async with in_process_registry(lane=lane) as registry:
         reader, writer = await asyncio.open_connection(*registry.address)
-        writer.write(HEAD)
+        writer.write(first)
         assert (await read_response(reader)).status == 200
         writer.write(stream)
         # For the request to be whole, for its head and its body to come, for the next request.
@@ -213,6 +262,7 @@ async def all_that_comes(stream: bytes, *, lane: bool) -> tuple[bytes, dict[str,
         return re.sub(rb"Date: .*\r\n", b"", said), await state(registry)
 
 
+@pytest.mark.slow
 async def test_heartbeats_never_reach_aiohttp(transport: Transport) -> None:
     async with in_process_registry(tls=transport.server()) as registry:
         before = asyncio.all_tasks()
@@ -225,6 +275,7 @@ async def test_heartbeats_never_reach_aiohttp(transport: Transport) -> None:
         writer.close()
 
 
+@pytest.mark.slow
 async def test_with_a_certificate_a_host_speaks_only_for_a_name_in_it(tmp_path: Path) -> None:
     transport = over_tls(tmp_path, ["web-0"])
     async with in_process_registry(tls=transport.server()) as registry:
@@ -291,6 +342,19 @@ async def test_what_the_store_does_not_take_is_answered_once_and_refused_from_th
         store.failure = None
         assert (await client.report(FIRST, host="b")).status == 200
         assert (await client.report(FIRST)).status == 200
+
+
+@pytest.mark.parametrize(("key", "other"), [(WEB_HOSTS, "db-0"), (NODE_KEY, "web-1")])
+async def test_a_key_is_refused_for_a_host_that_is_not_its_own_whatever_it_was_good_for_before(
+    registry: InProcessRegistry, key: str, other: str
+) -> None:
+    async with AsyncExitStack() as stack:
+        operator = await Client.connect(registry, stack)
+        assert (await operator.report(FIRST, host=other)).status == 200
+        client = await Client.connect(registry, stack)
+        for _ in range(2):
+            assert (await client.report(FIRST, host="web-0", key=key)).status == 200
+        assert (await client.report(FIRST, host=other, key=key)).status == 403
 
 
 async def test_a_key_that_is_taken_back_is_refused_on_a_kept_connection(

@@ -78,6 +78,7 @@ async def test_a_node_is_listed_if_all_filters_hold(
     assert await names(fleet, query) == found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("query", "named"),
     [
@@ -119,6 +120,22 @@ async def test_a_deleted_node_is_gone_for_good(fleet: InProcessRegistry) -> None
     assert (await fleet.ask("DELETE", "/nodes/web-1")).status == 404
 
 
+@pytest.mark.slow
+async def test_a_node_that_another_identity_holds_by_now_is_not_deleted(
+    fleet: InProcessRegistry,
+) -> None:
+    await fleet.post("web-1", [], {"agent.id": "new"})
+
+    refused = await fleet.ask("DELETE", "/nodes/web-1?agent_id=old")
+
+    assert refused.status == 409
+    assert "web-1 is now the host with agent.id 'new'" in refused.json()["message"]
+    assert "web-1" in await names(fleet, "")
+    assert (await fleet.ask("DELETE", "/nodes/web-1?agent_id=new")).status == 200
+    assert (await fleet.ask("DELETE", "/nodes/db-1?agent_id=any")).status == 200  # it sent none
+    assert await names(fleet, "") == ["web-2"]
+
+
 async def test_a_deleted_node_may_come_back(fleet: InProcessRegistry) -> None:
     await fleet.ask("DELETE", "/nodes/web-1")
 
@@ -126,6 +143,7 @@ async def test_a_deleted_node_may_come_back(fleet: InProcessRegistry) -> None:
     assert (await fleet.get("/nodes/web-1"))[0]["labels"] == ["again"]
 
 
+@pytest.mark.slow
 async def test_the_etag_stands_for_the_bytes(fleet: InProcessRegistry) -> None:
     first = await fleet.ask("GET", "/nodes")
     same = await fleet.ask("GET", "/nodes")
@@ -137,6 +155,7 @@ async def test_the_etag_stands_for_the_bytes(fleet: InProcessRegistry) -> None:
     assert other.headers["ETag"] != first.headers["ETag"]
 
 
+@pytest.mark.slow
 async def test_a_heartbeat_alone_changes_the_etag_since_it_changes_last_update(
     fleet: InProcessRegistry,
 ) -> None:
@@ -176,6 +195,7 @@ UNPACK: dict[str | None, Callable[[bytes], bytes]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("accepted", "coding"),
     [
@@ -216,6 +236,7 @@ async def test_a_head_has_the_headers_of_the_get_and_no_body(fleet: InProcessReg
         assert head.headers[name] == get.headers[name]
 
 
+@pytest.mark.slow
 async def test_a_list_of_many_mebibytes_is_whole_in_every_coding(
     registry: InProcessRegistry,
 ) -> None:

@@ -8,6 +8,7 @@ PAGES = ("/metrics", "/swagger.json")
 CLOSED = ("/nodes", "/nodes/web-1", "/prometheus/web", "/nothing")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("open_page", PAGES)
 async def test_the_settings_open_one_page_for_reading_and_nothing_else(open_page: str) -> None:
     metrics = open_page == "/metrics"

@@ -24,6 +24,7 @@ async def page(registry: InProcessRegistry, path: str) -> tuple[list[str], str |
     return [node["hostname"] for node in nodes], following
 
 
+@pytest.mark.slow
 async def test_the_pages_together_are_the_list(registry: InProcessRegistry) -> None:
     for host in HOSTS[:25]:
         await registry.post(host, ["a b&c" if host < "web-020" else "other"])

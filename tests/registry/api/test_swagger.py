@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from registry.metrics import ALTERED, LEFT_OUT
 from tests.support.registry.in_process import InProcessRegistry
 
@@ -33,6 +35,7 @@ def agrees(value: Any, definition: Any, definitions: Any) -> bool:
             return isinstance(value, str) and value in definition.get("enum", [value])
 
 
+@pytest.mark.slow
 async def test_the_flat_form_and_the_explanation_are_as_their_definitions_say(
     registry: InProcessRegistry,
 ) -> None:
@@ -50,6 +53,7 @@ async def test_the_flat_form_and_the_explanation_are_as_their_definitions_say(
     assert {remark["reason"] for remark in told["remarks"]} == {"host", "mended"}
 
 
+@pytest.mark.slow
 async def test_all_reasons_of_remarks_are_in_the_document(registry: InProcessRegistry) -> None:
     told = await document(registry)
     remark = told["definitions"]["Explanation"]["properties"]["remarks"]["items"]

@@ -65,6 +65,7 @@ async def test_the_documented_form_can_be_had_by_a_scraper_too(registry: InProce
     assert answer.json() == [[{"Targets": ["web-1:9100"], "Labels": {}}]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("query", ["", "?format=http_sd", "?format=nested"])
 @pytest.mark.parametrize("name", ["none", "a:b", "web@a", "%20", "a%2Fb", "we%62x"])
 async def test_a_service_that_nobody_offers_is_an_empty_array(
@@ -90,6 +91,7 @@ async def test_vary_names_what_the_form_depends_on(registry: InProcessRegistry) 
     assert answer.headers["Vary"] == "X-Prometheus-Refresh-Interval-Seconds, Accept-Encoding"
 
 
+@pytest.mark.slow
 async def test_heartbeats_leave_the_bytes_as_they_are(registry: InProcessRegistry) -> None:
     for hostname in ("b", "a", "c"):
         await registry.post(hostname, ["prometheus:web:env:x", "z:1"], {"k": "v"})
@@ -144,6 +146,7 @@ async def test_without_being_asked_nothing_is_a_304_or_compressed(
         assert "Content-Encoding" not in answer.headers
 
 
+@pytest.mark.slow
 async def test_what_a_node_changes_is_seen_at_once(registry: InProcessRegistry) -> None:
     async def targets() -> Any:
         return [g["targets"] for g in await registry.get("/prometheus/web?format=http_sd")]
@@ -172,6 +175,7 @@ async def test_a_change_of_kv_alone_changes_the_labels_for_relabelling(
     assert group["labels"]["__meta_rollcall_kv_rack"] == "r2"
 
 
+@pytest.mark.slow
 async def test_a_node_may_offer_thousands_of_services(registry: InProcessRegistry) -> None:
     await registry.post("h", [f"prometheus:s{i}:k:v" for i in range(4000)], {"k": "v" * 10_000})
 
@@ -180,6 +184,7 @@ async def test_a_node_may_offer_thousands_of_services(registry: InProcessRegistr
     assert group["targets"] == ["h:9100"]
 
 
+@pytest.mark.slow
 async def test_what_is_left_out_is_counted(registry: InProcessRegistry) -> None:
     await registry.post("h1", ["prometheus:web:host:a b", "prometheus:web:a-b:c"])
     await registry.post("h2", ["prometheus:web:port:x", "prometheus:web:job:c"])
@@ -196,6 +201,7 @@ async def test_what_is_left_out_is_counted(registry: InProcessRegistry) -> None:
     assert (await counted())["host"] == 0
 
 
+@pytest.mark.slow
 async def test_explain_says_what_becomes_of_a_node(registry: InProcessRegistry) -> None:
     await registry.post("h1", ["prometheus:web:host:a b", "prometheus:web:a-b:c", "prometheus:db"])
 
@@ -265,6 +271,7 @@ KV = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=share_of(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(nodes=st.lists(st.tuples(LABELS, KV), min_size=1, max_size=4))
 async def test_whatever_nodes_send_a_scraper_takes_the_answer(

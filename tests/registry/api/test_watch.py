@@ -1,19 +1,24 @@
 """GET /nodes?watch=true: whoever follows the events knows what the list says."""
 
 import asyncio
+import itertools
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 
 from registry.errors import StoreUnavailable
-from registry.nodes.events import REGISTRY, Change, ChangeKind
-from registry.nodes.history import MIN_CHANGES
+from registry.nodes.directory.events import REGISTRY, Change, ChangeKind
 from tests.support.examples import share_of
-from tests.support.registry.in_process import InProcessRegistry, in_process_registry
-from tests.support.registry.watcher import Watcher, without_time
+from tests.support.registry.in_process import OPS, InProcessRegistry, in_process_registry
+from tests.support.registry.load.watcher import Watcher, without_time
+from tests.support.waiting import async_until
+
+WATCH = (
+    f"GET /nodes?watch=true HTTP/1.1\r\nHost: registry\r\nAuthorization: Bearer {OPS}\r\n\r\n"
+).encode()
 
 
 @asynccontextmanager
@@ -36,6 +41,7 @@ async def listed(registry: InProcessRegistry, query: str = "") -> dict[str, Any]
     return {node["hostname"]: without_time(node) for node in nodes}
 
 
+@pytest.mark.slow
 async def test_a_watch_begins_with_all_nodes(registry: InProcessRegistry) -> None:
     await registry.post("web-2", ["a"], {"k": "v"})
     await registry.post("web-1")
@@ -49,6 +55,7 @@ async def test_a_watch_begins_with_all_nodes(registry: InProcessRegistry) -> Non
         assert len({event.id for event in watcher.events}) == 3
 
 
+@pytest.mark.slow
 async def test_each_change_is_an_event_and_heartbeats_are_none(registry: InProcessRegistry) -> None:
     await registry.post("web-1", ["a"])
     async with watching(registry) as watcher:
@@ -86,6 +93,7 @@ async def test_who_begins_later_is_told_which_nodes_are_stale(registry: InProces
         assert watcher.stale == {"web-1"}
 
 
+@pytest.mark.slow
 async def test_a_filter_shows_nodes_that_begin_and_cease_to_match(
     registry: InProcessRegistry,
 ) -> None:
@@ -111,6 +119,7 @@ async def test_a_filter_shows_nodes_that_begin_and_cease_to_match(
         ]
 
 
+@pytest.mark.slow
 async def test_who_resumes_gets_what_has_changed_since_and_nothing_twice(
     registry: InProcessRegistry,
 ) -> None:
@@ -129,6 +138,7 @@ async def test_who_resumes_gets_what_has_changed_since_and_nothing_twice(
     assert watcher.nodes.keys() == {"web-2", "web-3"}
 
 
+@pytest.mark.slow
 async def test_who_resumes_in_the_middle_of_the_list_gets_the_rest_of_it(
     registry: InProcessRegistry,
 ) -> None:
@@ -145,6 +155,7 @@ async def test_who_resumes_in_the_middle_of_the_list_gets_the_rest_of_it(
     assert seen == [("gone", "web-0"), ("node", "web-2"), ("node", "web-4")]
 
 
+@pytest.mark.slow
 async def test_who_resumes_right_after_a_stale_node_is_told_when_it_goes(
     registry: InProcessRegistry,
 ) -> None:
@@ -243,6 +254,7 @@ async def test_what_cannot_be_watched_is_400(registry: InProcessRegistry, query:
     assert answer.json()["message"]
 
 
+@pytest.mark.slow
 async def test_a_watch_is_true_or_false(registry: InProcessRegistry) -> None:
     assert (await registry.ask("GET", "/nodes?watch=yes")).status == 400
     assert (await registry.ask("GET", "/nodes?watch=false")).body == b"[]"
@@ -255,6 +267,7 @@ async def test_a_head_of_a_watch_has_no_body(registry: InProcessRegistry) -> Non
     assert answer.headers["Content-Type"] == "text/event-stream"
 
 
+@pytest.mark.slow
 async def test_new_keys_end_a_watch(registry: InProcessRegistry) -> None:
     watcher = Watcher(registry.address)
     following = asyncio.create_task(watcher.follow())
@@ -266,6 +279,7 @@ async def test_new_keys_end_a_watch(registry: InProcessRegistry) -> None:
     await asyncio.wait_for(following, 60)
 
 
+@pytest.mark.slow
 async def test_a_store_that_fails_ends_a_watch(registry: InProcessRegistry) -> None:
     watcher = Watcher(registry.address)
     following = asyncio.create_task(watcher.follow())
@@ -278,6 +292,7 @@ async def test_a_store_that_fails_ends_a_watch(registry: InProcessRegistry) -> N
     await asyncio.wait_for(following, 60)
 
 
+@pytest.mark.slow
 async def test_who_comes_back_after_more_changes_than_are_kept_begins_anew(
     registry: InProcessRegistry,
 ) -> None:
@@ -293,6 +308,7 @@ async def test_who_comes_back_after_more_changes_than_are_kept_begins_anew(
     assert [event.kind for event in watcher.events[3:]] == ["reset", "node"]
 
 
+@pytest.mark.slow
 async def test_a_watcher_that_falls_behind_is_cut_off(registry: InProcessRegistry) -> None:
     await registry.post("web-1")
     watcher = Watcher(registry.address)
@@ -310,8 +326,88 @@ def forget_changes(registry: InProcessRegistry) -> None:
     """Record so many changes of a node that none from before is kept."""
     entry = registry.components.directory.get("web-1")
     assert entry is not None
-    for _ in range(2 * MIN_CHANGES):
-        registry.components.history.record(Change(ChangeKind.STALE, entry, REGISTRY))
+    history = registry.components.history
+    last = history.last
+    while history.first <= last:
+        history.record(Change(ChangeKind.CHANGED, entry, REGISTRY, b"x" * 1_000_000))
+
+
+@pytest.mark.slow
+async def test_a_client_that_takes_nothing_is_cut_off_once_its_changes_are_forgotten(
+    registry: InProcessRegistry,
+) -> None:
+    await registry.post("web-1", [f"label:{'x' * 900}:{number}" for number in range(1000)])
+    reader, writer = await asyncio.open_connection(*registry.address, limit=1024)
+    writer.write(WATCH)
+    await reader.readuntil(b"\r\n\r\n")
+    await until_watched_by(registry, 1)
+
+    forget_changes(registry)
+
+    await until_watched_by(registry, 0)
+    writer.close()
+
+
+@pytest.mark.slow
+async def test_clients_that_leave_make_room_although_nothing_changes(
+    registry: InProcessRegistry,
+) -> None:
+    streams = [await asyncio.open_connection(*registry.address) for _ in range(3)]
+    for reader, writer in streams:
+        writer.write(WATCH)
+        await reader.readuntil(b"event: reset")
+    await until_watched_by(registry, 3)
+
+    for _, writer in streams:
+        writer.close()
+
+    await until_watched_by(registry, 0)
+
+
+async def until_watched_by(registry: InProcessRegistry, clients: int) -> None:
+    """Wait until that many clients watch."""
+
+    async def holds() -> bool:
+        text = (await registry.ask("GET", "/metrics")).body.decode()
+        return f"rollcall_registry_watchers {clients}.0\n" in text
+
+    await async_until(holds)
+
+
+async def all_know(watchers: list[Watcher], condition: Callable[[Watcher], object]) -> None:
+    await asyncio.gather(*[each.until(condition) for each in watchers])
+
+
+@pytest.mark.slow
+async def test_many_who_begin_together_beside_changes_know_what_the_list_says(
+    registry: InProcessRegistry,
+) -> None:
+    for number in range(1000):
+        await registry.post(f"web-{number:04}", ["service:web"], {"text": "x" * 200})
+    numbers = itertools.count()
+
+    async def change() -> None:
+        while True:
+            number = next(numbers)
+            await registry.post(f"web-{number * 7 % 1000:04}", ["service:web", f"n:{number}"])
+
+    async with AsyncExitStack() as stack:
+        changes = asyncio.create_task(change())
+        watchers = await asyncio.gather(
+            *[stack.enter_async_context(watching(registry)) for _ in range(60)]
+        )
+        await asyncio.gather(
+            *[each.until(lambda seen: len(seen.nodes) == 1000) for each in watchers]
+        )
+        changes.cancel()
+        await asyncio.gather(changes, return_exceptions=True)
+        await registry.post("zz-last")
+        await asyncio.gather(
+            *[each.until(lambda seen: "zz-last" in seen.nodes) for each in watchers]
+        )
+
+        expected = await listed(registry)
+        assert all(each.nodes == expected for each in watchers)
 
 
 async def test_a_key_that_may_not_read_may_not_watch(registry: InProcessRegistry) -> None:

@@ -12,6 +12,7 @@ from registry.client.client import (
     HostnameTaken,
     NotFound,
     NotPermitted,
+    OverLimit,
     Redirected,
     RegistryClient,
     RegistryError,
@@ -37,6 +38,7 @@ async def test_a_heartbeat_is_posted_with_the_key_and_comes_back_as_a_node() -> 
     assert seen == [("POST", f"Bearer {KEY}", {"labels": ["service:web"], "kv": {"rack": "r12"}})]
 
 
+@pytest.mark.slow
 async def test_reports_go_over_one_kept_connection() -> None:
     peers = set()
 
@@ -99,7 +101,7 @@ async def test_a_replaced_key_is_used_by_the_next_request() -> None:
         (409, HostnameTaken),
         (413, Rejected),
         (418, Garbage),
-        (429, Busy),
+        (429, OverLimit),
         (500, Busy),
         (503, Busy),
         (507, Busy),

@@ -82,6 +82,7 @@ async def test_a_name_that_nobody_knows_is_unreachable() -> None:
     assert "registry.invalid" in str(failure)
 
 
+@pytest.mark.slow
 async def test_a_registry_that_accepts_and_never_answers_is_slow() -> None:
     async def talk(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
         await reader.read()
@@ -93,6 +94,7 @@ async def test_a_registry_that_accepts_and_never_answers_is_slow() -> None:
     assert "0.2 s" in str(failure)
 
 
+@pytest.mark.slow
 async def test_an_answer_that_drips_is_slow() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)

@@ -4,8 +4,9 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from registry.client.client import RegistryClient, Unreachable
+from registry.client.client import RegistryClient, TooSlow, Unreachable
 from registry.message import Heartbeat
+from tests.support.httpd.loops import FastForwardLoop
 from tests.support.registry.fake_servers import http_server, read_request, tcp_server
 
 NODE = [{"hostname": "web-1", "labels": [], "kv": {}, "last_update": 1}]
@@ -42,6 +43,62 @@ async def test_a_kept_connection_that_was_closed_meanwhile_is_made_anew_at_once(
             await client.report("web-1", Heartbeat(labels=[], kv={}))
 
     assert len(connections) == 3
+
+
+async def test_a_client_that_disconnects_closes_its_connection_and_makes_another() -> None:
+    ended: list[asyncio.Event] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ended.append(asyncio.Event())
+        body = msgspec.json.encode(NODE)
+        try:
+            while True:
+                await read_request(reader)
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        finally:
+            ended[-1].set()
+
+    async with tcp_server(serve) as url, RegistryClient(url=url, key=lambda: "k" * 20) as client:
+        await client.disconnect()
+        await client.report("web-1", Heartbeat(labels=[], kv={}))
+        await client.disconnect()
+        async with asyncio.timeout(30):
+            await ended[0].wait()
+        await client.disconnect()
+        await client.report("web-1", Heartbeat(labels=[], kv={}))
+
+    assert len(ended) == 2
+
+
+def test_a_second_try_on_a_new_connection_is_within_the_time_limit_of_the_first() -> None:
+    connections = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer)
+        loop, body = asyncio.get_running_loop(), msgspec.json.encode(NODE)
+        assert isinstance(loop, FastForwardLoop)
+        answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+        await read_request(reader)
+        if len(connections) == 1:
+            writer.write(answer)
+            await read_request(reader)
+            await loop.advance(60)  # and closes
+        else:
+            await loop.advance(60)
+            writer.write(answer)
+
+    async def report_twice() -> None:
+        async with (
+            tcp_server(serve) as url,
+            RegistryClient(url=url, key=lambda: "k" * 20, timeout_seconds=100) as client,
+        ):
+            await client.report("web-1", Heartbeat(labels=[], kv={}))
+            with pytest.raises(TooSlow):
+                await client.report("web-1", Heartbeat(labels=[], kv={}))
+
+    with asyncio.Runner(loop_factory=FastForwardLoop) as runner:
+        runner.run(report_twice())
+    assert len(connections) == 2
 
 
 async def test_a_registry_that_cuts_new_connections_is_not_asked_twice_for_one_heartbeat() -> None:

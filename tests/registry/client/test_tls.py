@@ -44,6 +44,7 @@ def test_a_ca_that_is_no_certificate_is_named(tmp_path: Path) -> None:
         ClientTls(ca=tmp_path / "ca.crt").context()
 
 
+@pytest.mark.slow
 def test_a_key_behind_a_passphrase_is_refused_and_nobody_is_asked_for_it(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     pair = authority.issue("web-1")

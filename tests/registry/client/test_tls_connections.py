@@ -35,6 +35,7 @@ async def test_a_private_ca_is_believed_where_it_is_given(tmp_path: Path) -> Non
         assert await registry.report("web-1", HEARTBEAT) == NODE
 
 
+@pytest.mark.slow
 async def test_a_certificate_of_an_unknown_ca_is_bad(tmp_path: Path) -> None:
     tls = server_context(Authority(tmp_path / "theirs").issue("127.0.0.1"))
 
@@ -71,6 +72,7 @@ async def test_a_self_signed_certificate_is_told_as_such(tmp_path: Path) -> None
     assert "self-signed" in str(failure)
 
 
+@pytest.mark.slow
 async def test_a_server_without_tls_behind_https_is_told_so() -> None:
     async with http_server(accept_heartbeat) as url:
         failure = await failure_of(url.replace("http:", "https:"))
@@ -88,6 +90,7 @@ async def test_a_server_with_tls_behind_http_is_no_registry(tmp_path: Path) -> N
     assert isinstance(failure, Unreachable | Garbage)
 
 
+@pytest.mark.slow
 async def test_a_client_certificate_is_shown_where_it_is_asked_for(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     tls = server_context(authority.issue("127.0.0.1"), client_ca=authority.ca)
@@ -111,6 +114,7 @@ async def test_a_missing_client_certificate_is_told_so(tmp_path: Path) -> None:
     assert isinstance(failure, CertificateRefused)
 
 
+@pytest.mark.slow
 async def test_a_client_certificate_of_another_ca_is_told_so(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     tls = server_context(authority.issue("127.0.0.1"), client_ca=authority.ca)
@@ -121,6 +125,7 @@ async def test_a_client_certificate_of_another_ca_is_told_so(tmp_path: Path) -> 
         assert isinstance(await failure_of(url, client_tls=client_tls), CertificateRefused)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("alert", "kind"),
     [(70, BadCertificate), (80, BadCertificate), (48, CertificateRefused)],

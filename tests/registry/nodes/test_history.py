@@ -2,22 +2,28 @@
 
 import pytest
 
-from registry.nodes.directory import Entry
-from registry.nodes.events import REGISTRY, Change, ChangeKind
-from registry.nodes.history import ChangeHistory, Position
-from registry.store.protocol import Row
+from registry.nodes.directory.directory import Entry
+from registry.nodes.directory.events import REGISTRY, Change, ChangeKind
+from registry.nodes.history import (
+    BYTES_PER_CHANGE,
+    DROPPED_AT_ONCE,
+    ChangeHistory,
+    Position,
+)
+from registry.store.protocol import Row, StorePosition
 
 
-def change(hostname: str, *, size: int = 0) -> Change:
+def change(
+    hostname: str, *, kind: ChangeKind = ChangeKind.CHANGED, size: int = 0, before: int = 0
+) -> Change:
     document = b'{"labels":["%b"],"kv":{}}' % (b"x" * size)
-    return Change(
-        ChangeKind.ADDED, Entry(Row(hostname, document, 1, "192.0.2.1"), heard=0.0), REGISTRY
-    )
+    entry = Entry(Row(hostname, document, 1, "192.0.2.1"), heard=0.0)
+    return Change(kind, entry, REGISTRY, b"x" * before)
 
 
 def test_the_last_changes_are_kept_and_older_ones_are_told_apart() -> None:
-    history = ChangeHistory(min_changes=10)
-    for number in range(1, 301):
+    history = ChangeHistory(max_bytes=(DROPPED_AT_ONCE + 10) * BYTES_PER_CHANGE)
+    for number in range(1, 601):
         history.record(change(f"h{number}"))
 
         assert history.last == number
@@ -28,19 +34,35 @@ def test_the_last_changes_are_kept_and_older_ones_are_told_apart() -> None:
             f"h{earlier}" for earlier in range(max(number - 10, 0) + 1, number + 1)
         ]
     assert history.after(0, 5) is None
+    assert history.after(history.first, 5) is not None
+    assert history.after(history.first - 1, 5) is None
     assert history.position_of(history.id_of(Position(0))) is None
 
 
-def test_of_large_changes_fewer_are_kept() -> None:
-    history = ChangeHistory(min_changes=1000, max_bytes=100_000)
+@pytest.mark.parametrize(
+    ("kind", "size", "before"), [(ChangeKind.CHANGED, 0, 10_000), (ChangeKind.DELETED, 10_000, 0)]
+)
+def test_of_changes_that_keep_large_nodes_fewer_are_kept(
+    kind: ChangeKind, size: int, before: int
+) -> None:
+    history = ChangeHistory(max_bytes=100_000)
     for number in range(100):
-        history.record(change(f"h{number}", size=10_000))
+        history.record(change(f"h{number}", kind=kind, size=size, before=before))
 
-        oldest = next(n for n in range(number + 2) if history.after(n, 1) is not None)
-        kept = history.after(oldest, 1000)
-        assert kept is not None
-        assert sum(len(past.head) for past in kept) <= 100_000
-        assert len(kept) >= 1
+        assert (history.last - history.first) * 10_000 <= 100_000
+        assert history.last > history.first
+
+
+@pytest.mark.slow
+def test_ten_thousand_changes_are_kept_and_all_nodes_of_a_large_fleet_that_become_stale() -> None:
+    history = ChangeHistory()
+    for number in range(10_100):
+        history.record(change(f"h{number}", size=2500, before=2500))
+    assert history.last - history.first >= 10_000
+
+    for number in range(100_000):
+        history.record(change(f"h{number}", kind=ChangeKind.STALE, size=400))
+    assert history.last - history.first >= 100_000
 
 
 @pytest.mark.parametrize(
@@ -59,6 +81,63 @@ def test_an_id_gives_the_position_that_it_was_made_of(position: Position) -> Non
         history.record(change(hostname))
 
     assert history.position_of(history.id_of(position)) == position
+
+
+class Shared:
+    """A store that several registries share, as far as one of them has come."""
+
+    def __init__(self, sequence: int = 0, order: str = "0123abcd") -> None:
+        self.position = StorePosition(order, sequence)
+
+    def reach(self, sequence: int) -> None:
+        self.position = self.position._replace(sequence=sequence)
+
+
+def history_over(store: Shared, **options: int) -> ChangeHistory:
+    history = ChangeHistory(store_position=lambda: store.position, **options)
+    history.follow()
+    return history
+
+
+def test_a_watch_resumes_on_another_registry_that_shares_the_store() -> None:
+    one, other = Shared(sequence=5), Shared(sequence=7)
+    here, there = history_over(one), history_over(other)
+    ids = {}
+    for sequence in (6, 7, 9, 12, 13):
+        one.reach(sequence)
+        here.record(change(f"h{sequence}"))
+        ids[sequence] = here.id_of(Position(here.last))
+    for sequence in (9, 9, 12):  # the second one is this registry's own word
+        other.reach(sequence)
+        there.record(change(f"h{sequence}"))
+
+    assert there.position_of(ids[6]) is None  # it was gone at the start
+    assert there.position_of(ids[7]) == Position(0)
+    assert there.position_of(ids[9]) == Position(2)
+    assert there.position_of(ids[12]) == Position(3)
+    assert there.position_of(ids[13]) is None  # it is not here yet
+    assert history_over(Shared(sequence=7, order="another0")).position_of(ids[7]) is None
+    assert ChangeHistory().position_of(ids[7]) is None
+
+
+def test_a_watch_that_is_being_listed_goes_on_with_the_list_elsewhere() -> None:
+    here, there = history_over(Shared(sequence=3)), history_over(Shared(sequence=3))
+
+    for position in (Position(0, "h-1.x"), Position(0, "", again=True)):
+        assert there.position_of(here.id_of(position)) == position
+
+
+def test_what_was_dropped_is_not_known_to_other_registries() -> None:
+    store, elsewhere = Shared(), Shared()
+    history = history_over(store, max_bytes=(DROPPED_AT_ONCE + 10) * BYTES_PER_CHANGE)
+    other = history_over(elsewhere)
+    for sequence in range(1, 400):
+        for each, shared in ((history, store), (other, elsewhere)):
+            shared.reach(sequence)
+            each.record(change(f"h{sequence}"))
+
+    assert history.position_of(other.id_of(Position(history.first))) == Position(history.first)
+    assert history.position_of(other.id_of(Position(history.first - 1))) is None
 
 
 def test_an_id_of_another_run_or_of_the_future_is_not_known() -> None:

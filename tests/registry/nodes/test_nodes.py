@@ -3,17 +3,18 @@
 import shutil
 from pathlib import Path
 
+import pytest
 import structlog
 from prometheus_client import CollectorRegistry
 
-from registry.answers.time_slices import TimeSlices
 from registry.api.access import NodeKeys
 from registry.composition import RegistryComponents, build_components
-from registry.errors import StoreUnavailable
+from registry.errors import StoreUnavailable, TooManyConflicts
 from registry.message import Heartbeat
-from registry.nodes.events import Source
-from registry.nodes.freshness import Clocks, Freshness
+from registry.nodes.directory.events import Source
+from registry.nodes.directory.freshness import Clocks, Freshness
 from registry.prometheus.targets import TargetOptions
+from registry.responses.time_slices import TimeSlices
 from registry.store.sqlite.store import SqliteStore
 from tests.support.registry.in_process import NO_LIMITS, NODE_SECRET, WEB_HOSTS, InProcessRegistry
 from tests.support.registry.sqlite_store import Batches, ManualClock, open_store
@@ -34,6 +35,7 @@ def registry_on(store: SqliteStore, uptime: ManualClock) -> RegistryComponents:
     )
 
 
+@pytest.mark.slow
 async def test_a_crash_makes_nobody_fresh_who_was_silent_for_long(tmp_path: Path) -> None:
     path, crashed = tmp_path / "r.db", tmp_path / "crashed.db"
     uptime, batches = ManualClock(), Batches()
@@ -52,9 +54,10 @@ async def test_a_crash_makes_nobody_fresh_who_was_silent_for_long(tmp_path: Path
 
     async with open_store(crashed, uptime=uptime) as (_, [row]):
         assert row.age >= 90
-    assert len(batches) <= 1 + 200 / 18 + 1  # an idle registry leaves the disk in peace
+    assert len(batches) <= 1 + 200 / 18 + 1  # an idle registry seldom writes
 
 
+@pytest.mark.slow
 async def test_each_heartbeat_is_counted_once_as_taken_or_as_refused(
     registry: InProcessRegistry,
 ) -> None:
@@ -83,6 +86,19 @@ async def test_each_heartbeat_is_counted_once_as_taken_or_as_refused(
     await registry.components.nodes.flush()
     assert (await registry.post("web-1")).status == 200
     assert (await registry.counts())["unchanged"] == 2
+
+
+async def test_a_node_that_others_change_all_the_time_makes_no_other_request_fail(
+    registry: InProcessRegistry,
+) -> None:
+    await registry.post("web-1")
+    registry.store.failure = TooManyConflicts("others change web-2; send it again")
+
+    refused = await registry.post("web-2")
+
+    assert (refused.status, refused.headers["Retry-After"]) == (503, "5")
+    assert registry.components.nodes.unavailable_reason is None
+    assert (await registry.post("web-1")).status == 200
 
 
 async def test_a_host_cannot_leave_out_the_identity_that_guards_its_name(
@@ -116,6 +132,7 @@ async def test_an_operator_may_leave_out_a_hosts_identity(registry: InProcessReg
     assert (await registry.post("web-1", ["b"], {})).status == 200
 
 
+@pytest.mark.slow
 async def test_a_deletion_leaves_nothing_behind_whether_it_succeeds_or_fails(
     registry: InProcessRegistry,
 ) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from config.registry import NodesSettings
-from registry.errors import StoreFull
+from registry.errors import StoreFull, TooManyConflicts
 from registry.store.protocol import Row
 from tests.support.registry.in_process import (
     NO_LIMITS,
@@ -29,6 +29,7 @@ async def metric(registry: InProcessRegistry) -> float:
     return float(line.split()[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [[], [OLD]])
 async def test_targets_are_withheld_and_the_rest_is_served(rows: list[Row]) -> None:
     store = MemoryStore(rows, continues=False)
@@ -100,11 +101,12 @@ async def test_zero_turns_it_off() -> None:
         assert store.continues
 
 
-async def test_a_store_that_cannot_note_its_end_is_asked_again() -> None:
+@pytest.mark.parametrize("failure", [StoreFull("full"), TooManyConflicts("by another registry")])
+async def test_a_store_that_cannot_note_its_end_is_asked_again(failure: Exception) -> None:
     store = MemoryStore(continues=False)
     async with in_process_registry(store=store, limits=LIMITS) as registry:
         registry.clock.pass_seconds(90)
-        store.failure = StoreFull("full")
+        store.failure = failure
         await registry.components.warm_up.finish()
         assert not store.continues
         assert (await read(registry, TARGETS)).status == 200

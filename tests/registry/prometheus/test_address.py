@@ -4,6 +4,7 @@ from typing import Any
 
 import aiohttp
 import msgspec
+import pytest
 
 from registry.prometheus.targets import TargetOptions
 from registry.store.protocol import Row
@@ -35,6 +36,7 @@ async def targets(registry: InProcessRegistry) -> list[list[str]]:
     return [group["targets"] for group in groups]
 
 
+@pytest.mark.slow
 async def test_a_host_that_moves_may_name_its_new_address_and_no_longer_the_old_one() -> None:
     async with in_process_registry(target_options=TargetOptions(own_only=True)) as registry:
         for address in ("127.0.0.1", "127.0.0.2", "127.0.0.1"):

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.answers.time_slices import TimeSlices
 from registry.message import MAX_BODY_BYTES, Heartbeat
-from registry.nodes.directory import Directory, Entry, encode_document
-from registry.nodes.events import REGISTRY, Change, ChangeKind
+from registry.nodes.directory.directory import Directory, Entry, encode_document
+from registry.nodes.directory.events import REGISTRY, Change, ChangeKind
 from registry.prometheus.index import TargetIndex
 from registry.prometheus.offers import Offer
 from registry.prometheus.target_list import AnswerLru, Service, TargetFormat, TargetList
 from registry.prometheus.targets import TargetOptions
+from registry.responses.time_slices import TimeSlices
 from registry.store.protocol import Row
 from tests.support.registry import in_process as running
-from tests.support.registry.runs import run_of
+from tests.support.registry.encoded_runs import run_of
 
 PLAIN = ("prometheus:node",)
 
@@ -84,6 +84,7 @@ SAID = st.lists(st.sampled_from(["prometheus:a", "prometheus:b@1", "prometheus:b
 CHANGES = st.lists(st.tuples(HOSTNAMES, st.none() | SAID), max_size=150)
 
 
+@pytest.mark.slow
 @given(batches=st.lists(CHANGES, max_size=3))
 def test_after_any_changes_the_answers_are_those_of_a_new_index(
     batches: list[list[tuple[str, list[str] | None]]],
@@ -111,6 +112,7 @@ def test_after_any_changes_the_answers_are_those_of_a_new_index(
     asyncio.run(run())
 
 
+@pytest.mark.slow
 async def test_after_one_change_nearly_all_of_an_answer_is_what_it_was() -> None:
     fleet = IndexedNodes()
     for number in range(2000):
@@ -125,6 +127,7 @@ async def test_after_one_change_nearly_all_of_an_answer_is_what_it_was() -> None
     assert 0 < before.pinned().size < len(joined(after)) / 20
 
 
+@pytest.mark.slow
 async def test_what_several_old_answers_share_counts_once_and_until_the_last_is_gone() -> None:
     fleet = IndexedNodes()
     for number in range(2000):
@@ -149,6 +152,7 @@ async def test_what_several_old_answers_share_counts_once_and_until_the_last_is_
     assert last.pinned().size == 0
 
 
+@pytest.mark.slow
 async def test_a_list_that_is_being_made_while_its_nodes_change_counts() -> None:
     fleet = IndexedNodes()
     for number in range(2000):
@@ -171,6 +175,7 @@ async def test_a_list_that_is_being_made_while_its_nodes_change_counts() -> None
     assert (await fleet.index.answer("node", "flat")).pinned().size == 0
 
 
+@pytest.mark.slow
 async def test_others_get_their_turn_between_nodes_of_thousands_of_services() -> None:
     fleet = IndexedNodes()
     for node in range(20):
@@ -182,6 +187,7 @@ async def test_others_get_their_turn_between_nodes_of_thousands_of_services() ->
     assert len(turns) >= 20
 
 
+@pytest.mark.slow
 async def test_one_call_reads_a_few_milliseconds_worth_of_services() -> None:
     fleet = IndexedNodes()
     for node in range(20):
@@ -211,6 +217,7 @@ MAX_STEP_SECONDS = 0.010
 ATTEMPTS = 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE_NODES)
 @pytest.mark.usefixtures("no_garbage_collection")
 def test_no_step_takes_long_however_large_a_node_is(name: str) -> None:
@@ -263,6 +270,7 @@ LABELS = st.text(
 )
 
 
+@pytest.mark.slow
 @given(
     labels=st.lists(LABELS | LABELS.map(lambda text: f"prometheus:x{text}"[:1024]), max_size=8),
     kv=st.dictionaries(LABELS.map(lambda text: text[:256]), LABELS, max_size=3),
@@ -292,6 +300,7 @@ def test_whatever_a_node_says_it_is_read_and_so_are_those_after_it(
     asyncio.run(ask())
 
 
+@pytest.mark.slow
 async def test_others_get_their_turn_between_nodes_with_much_to_repeat() -> None:
     fleet = IndexedNodes()
     for node in range(20):
@@ -304,6 +313,7 @@ async def test_others_get_their_turn_between_nodes_with_much_to_repeat() -> None
     assert len(turns) >= 10
 
 
+@pytest.mark.slow
 async def test_an_answer_is_finished_although_nodes_change_all_the_time() -> None:
     fleet = IndexedNodes()
     for number in range(3000):
@@ -375,6 +385,7 @@ def largest_legal_body() -> bytes:
     return body
 
 
+@pytest.mark.slow
 async def test_a_node_of_many_instances_does_not_repeat_itself_without_bound() -> None:
     async with running.in_process_registry() as service:
         await service.post("good", ["prometheus:x"], {"rack": "r1"})
@@ -397,6 +408,7 @@ async def test_a_node_of_many_instances_does_not_repeat_itself_without_bound() -
         assert "1000 groups" in told["remarks"][0]["text"]
 
 
+@pytest.mark.slow
 async def test_a_node_of_one_large_group_keeps_all_that_it_says() -> None:
     async with running.in_process_registry() as service:
         kv = {f"k{number}": "v" * 16_384 for number in range(62)}
@@ -407,6 +419,7 @@ async def test_a_node_of_one_large_group_keeps_all_that_it_says() -> None:
         assert len(group["labels"]) == 2 + 62
 
 
+@pytest.mark.slow
 async def test_a_service_that_no_node_offers_any_more_takes_no_memory() -> None:
     fleet = IndexedNodes()
     for number in range(100):

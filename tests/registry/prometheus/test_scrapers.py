@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from registry.prometheus.scrapers import MAX_SCRAPERS, Scrapers
 from tests.support.registry.in_process import SCRAPER, InProcessRegistry, ManualClocks
 
@@ -23,6 +25,7 @@ async def fetch(registry: InProcessRegistry, user_agent: bytes) -> bytes:
     return answer.partition(b"\r\n")[0]
 
 
+@pytest.mark.slow
 async def test_a_user_agent_of_any_bytes_can_be_shown(registry: InProcessRegistry) -> None:
     for user_agent in (b"caf\xe9", "caf\u00e9".encode(), b'"quoted\\', b"x" * 1000):
         assert b" 200 " in await fetch(registry, user_agent)

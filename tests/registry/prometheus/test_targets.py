@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.answers.time_slices import finish
 from registry.message import Node, TargetGroup
 from registry.prometheus.address import InvalidTarget, join_target
 from registry.prometheus.label_names import sanitize
 from registry.prometheus.targets import TargetOptions, meta_labels, targets_by_service
+from registry.responses.time_slices import finish
 from tests.support.registry.http_sd import LEGACY_NAME, usable
 
 
@@ -180,6 +180,7 @@ def test_relabelling_gets_hostname_labels_and_kv() -> None:
     }
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_a_mended_name_is_always_one_that_prometheus_takes(name: str) -> None:
     sanitized = sanitize(name)
@@ -195,6 +196,7 @@ def test_an_address_can_be_scraped_or_is_none(host: str, port: str) -> None:
         assert usable(join_target(host, port))
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(st.sampled_from("prometheus:web@hostport-_[]./1é "), max_size=40)))
 def test_any_labels_give_groups_without_an_error(labels: list[str]) -> None:
     found = finish(

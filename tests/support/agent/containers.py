@@ -9,7 +9,11 @@ import docker
 
 from dev.images import build
 from tests.support.agent.in_process import InProcessAgent
+from tests.support.agent.tars import packed
+from tests.support.containers import execute
 
+# An app that does not heed SIGTERM, and is killed when its time is over.
+STUBBORN = """CMD ["/bin/sh", "-c", "trap '' TERM; while true; do sleep 1; done"]"""
 PASSWORD = "correct horse: battery"
 
 
@@ -28,8 +32,8 @@ def containers_of(client: docker.APIClient, name: str) -> list[dict[str, Any]]:
 
 
 def write_file(client: docker.APIClient, record: dict[str, Any], text: str) -> None:
-    """Write a file into an app's volume."""
-    run_in_container(client, record, f"printf %s {text} > /srv/file")
+    """Write a file into an app's volume. The app may end as soon as it finds the file."""
+    assert client.put_archive(record["container_id"], "/srv", packed({"file": text.encode()}))
 
 
 def read_file(client: docker.APIClient, record: dict[str, Any]) -> str:
@@ -39,10 +43,9 @@ def read_file(client: docker.APIClient, record: dict[str, Any]) -> str:
 
 def run_in_container(client: docker.APIClient, record: dict[str, Any], script: str) -> str:
     """Run a script in an app's container; return its output."""
-    made = client.exec_create(record["container_id"], ["/bin/sh", "-c", script])
-    output: bytes = client.exec_start(made["Id"])
-    assert client.exec_inspect(made["Id"])["ExitCode"] == 0, output
-    return output.decode()
+    status, output = execute(client, record["container_id"], script)
+    assert status == 0, output
+    return output
 
 
 @contextmanager

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.support.servers import close_server, closing
+
 REQUEST = re.compile(rb"(?:^|\r\n)([A-Z]+) /v[0-9.]+([^ ?]*)[^\r\n]* HTTP/1\.1\r\n")
 CHUNK = 65_536
 
@@ -34,26 +36,35 @@ class EngineProxy:
         """Serve one connection until either side ends it."""
         task = asyncio.current_task()
         assert task is not None
+        try:
+            with suppress(ConnectionError):
+                async with closing(writer):
+                    await self._pass_on(task, reader, writer)
+        finally:
+            self._latest.pop(task, None)
+
+    async def _pass_on(
+        self,
+        task: asyncio.Task[None],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
         real_reader, real_writer = await asyncio.open_unix_connection(self._real)
         back = asyncio.create_task(_copy(real_reader, writer))
         try:
-            while chunk := await reader.read(CHUNK):
-                for method, path in REQUEST.findall(chunk):
-                    self._latest[task] = f"{method.decode()} {path.decode()}"
-                    self.asked.append(self._latest[task])
-                    self.before_request(self._latest[task])
-                real_writer.write(chunk)
-                await real_writer.drain()
-            if real_writer.can_write_eof():
-                real_writer.write_eof()
-                await back
-        except ConnectionError:
-            pass
+            async with closing(real_writer):
+                while chunk := await reader.read(CHUNK):
+                    for method, path in REQUEST.findall(chunk):
+                        self._latest[task] = f"{method.decode()} {path.decode()}"
+                        self.asked.append(self._latest[task])
+                        self.before_request(self._latest[task])
+                    real_writer.write(chunk)
+                    await real_writer.drain()
+                if real_writer.can_write_eof():
+                    real_writer.write_eof()
+                    await back
         finally:
-            self._latest.pop(task, None)
             back.cancel()
-            real_writer.close()
-            writer.close()
 
     async def end(self) -> None:
         """End the connections that are open."""
@@ -80,5 +91,5 @@ async def engine_proxy(url: str) -> AsyncIterator[EngineProxy]:
         try:
             yield proxy
         finally:
-            server.close()
+            await close_server(server)
             await proxy.end()

@@ -14,6 +14,7 @@ import yaml
 
 from dev.processes import end
 from dev.waiting import until
+from tests.support.servers import close_server
 
 USER = "puller"
 PASSWORD = "pull me, gently 7"
@@ -94,7 +95,9 @@ async def stalling_image_registry() -> AsyncIterator[str]:
         await reader.read()
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
-    async with server:
+    try:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        await close_server(server)
         for writer in writers:
             writer.close()

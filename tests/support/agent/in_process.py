@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,20 +11,28 @@ from typing import Any
 
 import structlog
 from aiohttp import ClientSession, web
+from prometheus_client import CollectorRegistry
 from structlog.testing import LogCapture
 
 from agent.api.errors import STATUS_BY_ERROR
-from agent.api.routes import AppsApi
-from agent.apps import AppDefaults, Apps, open_apps
-from agent.engine import DockerEngine, ImageRegistryLogin
+from agent.api.routes import BODY_LIMITS, AppsApi
+from agent.apps.composition.apps import open_apps
+from agent.apps.defaults import AppDefaults
+from agent.apps.service.apps import Apps
+from agent.engine.docker.engine import DockerEngine
+from agent.engine.logins import ImageRegistryLogin
+from agent.state.identity import Identities
 from agent.state.store import Store
 from httpd.app import build_app
 from httpd.auth import Caller, Keyring, fingerprint
 from httpd.metrics import RequestMetrics, new_metrics
+from tests.support.waiting import async_until
 
 OPERATOR = "operator-key-0123456789"
 READER = "reader-key-0123456789"
-DEFAULTS = AppDefaults(bind="127.0.0.1", stop_seconds=1, settle_seconds=0.3, cpu=50, memory=32)
+DEFAULTS = AppDefaults(
+    bind="127.0.0.1", stop_seconds=1, settle_seconds=0.3, healthy_seconds=3, cpu=50, memory=32
+)
 IDENTITY = "57a2c1b0-0000-4000-8000-000000000001"
 SWAGGER = Path(__file__).parents[3] / "agent" / "swagger.yml"
 
@@ -99,6 +107,14 @@ class InProcessAgent:
             assert time.monotonic() < deadline, f"{record} never became {wanted}"
             await asyncio.sleep(0.05)
 
+    async def until_engine_found(self) -> None:
+        """Wait until the agent has found its engine again."""
+
+        async def answers() -> bool:
+            return (await self.ask("GET", "")).status == 200
+
+        await async_until(answers, within=40)
+
     async def until_busy(self, name: str) -> None:
         """Wait until a change of the app is under way."""
         await async_until(lambda: self._busy(name))
@@ -118,16 +134,6 @@ class InProcessAgent:
                 await asyncio.sleep(0.02)
 
 
-async def async_until(holds: Callable[[], Awaitable[bool]], within: float = 30) -> None:
-    """Wait until something holds."""
-    deadline = time.monotonic() + within
-    while True:
-        if await holds():
-            return
-        assert time.monotonic() < deadline, "it never came to that"
-        await asyncio.sleep(0.02)
-
-
 @asynccontextmanager
 async def in_process_agent(
     folder: Path,
@@ -137,14 +143,16 @@ async def in_process_agent(
     logins: tuple[ImageRegistryLogin, ...] = (),
     pull_seconds: float = 3600,
     pull_idle_seconds: float = 120,
+    upload_idle_seconds: float = 30,
     adopt: bool = False,
     keep: bool = False,
     identity: str = IDENTITY,
     **defaults: Any,
 ) -> AsyncIterator[InProcessAgent]:
     """Run an agent's apps. Apps made with ``name()`` are deleted afterwards, unless ``keep``."""
-    capture, changes = LogCapture(), list[float]()
+    capture, changes, metrics = LogCapture(), list[float](), new_metrics()
     log = structlog.wrap_logger(None, processors=[capture])
+    identities = identities_of(folder, identity)
     if not adopt:
         await without_adoption(folder)
     opening = open_apps(
@@ -156,26 +164,44 @@ async def in_process_agent(
             pull_seconds=pull_seconds,
             pull_idle_seconds=pull_idle_seconds,
         ),
-        identity=identity,
+        identities=identities,
         defaults=replace(DEFAULTS, **defaults),
         log=log,
         on_change=lambda: changes.append(time.monotonic()),
         clock=time.time,
+        metrics=metrics,
         drain_seconds=20,
     )
-    async with ClientSession() as session, opening as apps, _served(apps, log) as base_url:
+    async with (
+        ClientSession() as session,
+        opening as apps,
+        served(apps, metrics, log, upload_idle_seconds) as base_url,
+    ):
         agent = InProcessAgent(
             apps=apps, base_url=base_url, session=session, log=capture, changes=changes
         )
-        yield agent
-        if not keep:
-            await _clean(agent)
+        try:
+            yield agent
+        finally:
+            if not keep:
+                await _clean(agent)
 
 
 async def _clean(agent: InProcessAgent) -> None:
-    for name in agent.used:
-        answer = await agent.ask("DELETE", f"/{name}")
-        assert answer.status in (200, 404), answer.json
+    answers = await asyncio.gather(*(agent.ask("DELETE", f"/{name}") for name in agent.used))
+    assert {answer.status for answer in answers} <= {200, 404}, answers
+
+
+def identities_of(folder: Path, identity: str = IDENTITY) -> Identities:
+    """Return the identities of an agent with this folder, as one that was upgraded has them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return Identities(directory=folder, current=identity, upgraded=True)
+
+
+def delete_database(folder: Path) -> None:
+    """Lose the database of an agent that does not run."""
+    for file in folder.glob("agent.db*"):
+        file.unlink()
 
 
 async def without_adoption(folder: Path) -> None:
@@ -188,9 +214,14 @@ async def without_adoption(folder: Path) -> None:
 
 
 @asynccontextmanager
-async def _served(apps: Apps, log: Any) -> AsyncIterator[str]:
-    metrics = new_metrics()
-    api = AppsApi(apps=apps)
+async def served(
+    apps: Apps,
+    metrics: CollectorRegistry,
+    log: Any,
+    upload_idle_seconds: float = 30,
+) -> AsyncIterator[str]:
+    """Serve the API of the agent on 127.0.0.1; yield its address."""
+    api = AppsApi(apps=apps, log=log, upload_idle_seconds=upload_idle_seconds)
     app = build_app(
         routes=api.routes(),
         keyring=Keyring(
@@ -202,11 +233,12 @@ async def _served(apps: Apps, log: Any) -> AsyncIterator[str]:
         status_by_error=STATUS_BY_ERROR,
         metrics=metrics,
         request_metrics=RequestMetrics(metrics),
+        body_limits=BODY_LIMITS,
         unavailable_reason=apps.problem,
         swagger="swagger: '2.0'",
         log=log,
     )
-    app.on_shutdown.append(api.end_long_requests)
+    api.attach(app)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=5)
     await runner.setup()
     try:

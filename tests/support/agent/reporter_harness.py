@@ -1,7 +1,7 @@
 """A reporter with its real collaborators, and the fake client of a registry that it uses."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
@@ -13,10 +13,11 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import CapturingLogger, LogCapture
 
 from agent.reporting.backoff import Backoff
-from agent.reporting.connections import RegistryConnection
+from agent.reporting.connections import RegistryConnection, RegistryGroup
+from agent.reporting.failover import Failover
 from agent.reporting.registration import Registration
 from agent.reporting.reporter import Reporter, ReportTiming
-from agent.reporting.status import HeartbeatMetrics, RegistryStatusRecorder
+from agent.reporting.status import HeartbeatMetrics, HeartbeatRecorder, RegistryStatus
 from agent.state.deregistration import Deregistration
 from agent.state.identity import Identity
 from registry.client.client import ClientTls, Node, NotFound, Unreachable
@@ -29,14 +30,15 @@ UNREACHABLE = Unreachable("Connection refused")
 class FakeRegistry:
     """Takes heartbeats, or fails with what ``failure`` is set to. If ``silent``, it never answers.
 
-    ``reports`` and ``forgets`` count attempts. ``taken`` holds what was taken, ``forgotten`` the
-    names that were deleted, with the identity and the key that were used. It keeps no nodes; names
-    in ``unknown`` are answered with NotFound.
+    ``connected`` tells whether a connection is kept. ``reports`` and ``forgets`` count attempts.
+    ``taken`` holds what was taken, ``forgotten`` the names that were deleted, with the identity and
+    the key that were used. It keeps no nodes; names in ``unknown`` are answered with NotFound.
     """
 
     def __init__(self) -> None:
         self.failure: Exception | None = None
         self.silent = False
+        self.connected = False
         self.reports = 0
         self.forgets = 0
         self.taken: list[tuple[str, Heartbeat]] = []
@@ -57,8 +59,13 @@ class FakeRegistry:
     ) -> None:
         """Close nothing."""
 
+    async def disconnect(self) -> None:
+        """Note that no connection is kept."""
+        self.connected = False
+
     async def report(self, hostname: str, heartbeat: Heartbeat) -> Node:
         """Take the heartbeat or fail."""
+        self.connected = True
         self.reports += 1
         self._happened.set()
         if self.silent:
@@ -80,9 +87,9 @@ class FakeRegistry:
             raise NotFound(f"404: no node {hostname} is known")
         self.forgotten.append((hostname, agent_id, key))
 
-    async def until(self, condition: Callable[[], bool]) -> None:
+    async def until(self, condition: Callable[[], bool], *, within: float = 30) -> None:
         """Wait until a condition holds after a request."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(within):
             while not condition():
                 self._happened.clear()
                 await self._happened.wait()
@@ -90,17 +97,22 @@ class FakeRegistry:
 
 
 class ReporterHarness:
-    """A reporter of a host with one label, ``label``. ``wall`` is its wall clock."""
+    """A reporter of a host with one label, ``label``. ``wall`` is its wall clock.
+
+    ``registries`` are those of its group, by URL, in its order; ``registry`` is the first.
+    """
 
     def __init__(
         self,
         folder: Path,
         *,
         hostname: str = "web-1",
+        registries: Mapping[str, FakeRegistry] | None = None,
         max_silence_seconds: float = 3600,
         backoff: Backoff | None = None,
     ) -> None:
-        self.registry = FakeRegistry()
+        self.registries = registries or {URL: FakeRegistry()}
+        self.registry = next(iter(self.registries.values()))
         self.label = "service:web"
         self.key = "rk1.web-1.secret"
         self.builds = 0
@@ -111,23 +123,26 @@ class ReporterHarness:
         self.metrics = CollectorRegistry()
         self.lines = LogCapture()
         log = structlog.wrap_logger(CapturingLogger(), processors=[self.lines])
-        self.recorder = RegistryStatusRecorder(
-            url=URL,
+        connections = [RegistryConnection(url, fake) for url, fake in self.registries.items()]
+        group = RegistryGroup(connections=connections, key=lambda: self.key, client_tls=ClientTls())
+        self.statuses = {
+            url: RegistryStatus(url=url, alternatives=others)
+            for url, others in group.alternatives()
+        }
+        recorder = HeartbeatRecorder(
+            statuses=list(self.statuses.values()),
             metrics=HeartbeatMetrics(self.metrics),
             clock=lambda: self.wall,
             on_change=self.noted.set,
             log=log,
         )
-        connection = RegistryConnection(
-            url=URL, key=lambda: self.key, client_tls=ClientTls(), client=self.registry
-        )
+        registration = Registration(group=group, hostname=hostname, identity=self.identity, log=log)
+        self.failover = Failover(registration=registration, recorder=recorder)
         self.reporter = Reporter(
-            registration=Registration(
-                connection=connection, hostname=hostname, identity=self.identity, log=log
-            ),
+            failover=self.failover,
             heartbeat=self.heartbeat,
             deregistration=self.deregistration,
-            recorder=self.recorder,
+            recorder=recorder,
             timing=ReportTiming(
                 max_silence_seconds=max_silence_seconds,
                 backoff=backoff or Backoff(max_seconds=0.01, random=Random(1)),
@@ -156,9 +171,9 @@ class ReporterHarness:
         async with asyncio.timeout(30):
             await self.noted.wait()
 
-    def count(self, outcome: str) -> float:
-        """Return how many heartbeats had this outcome."""
-        labels = {"registry": URL, "outcome": outcome}
+    def count(self, outcome: str, url: str = URL) -> float:
+        """Return how many heartbeats to a registry had this outcome."""
+        labels = {"registry": url, "outcome": outcome}
         return self.metrics.get_sample_value("rollcall_agent_heartbeats_total", labels) or 0
 
     def events(self) -> list[tuple[str, str]]:

@@ -1,19 +1,27 @@
 """An agent's apps over an engine of the test's choice, asked without HTTP."""
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
+from prometheus_client import CollectorRegistry
 from structlog.testing import LogCapture
 
-from agent.apps import AppDefaults, Apps, Requester, open_apps
+from agent.apps.admission.disk import flush_disks
+from agent.apps.composition.apps import open_apps
+from agent.apps.defaults import AppDefaults
+from agent.apps.operations.runner import Requester
+from agent.apps.service.apps import Apps
 from agent.engine.protocol import Engine
 from agent.state.store import Store
-from tests.support.agent.in_process import DEFAULTS, IDENTITY, without_adoption
+from tests.support.agent.in_process import DEFAULTS, IDENTITY, identities_of, without_adoption
 
 ASKER = Requester(name="operator", wait_seconds=30)
+# For engines that are no real ones: nothing is waited for, and no disk is looked at.
+AT_ONCE = replace(DEFAULTS, settle_seconds=0, min_free_percent=0)
 
 
 @asynccontextmanager
@@ -26,18 +34,23 @@ async def running_apps(
     defaults: AppDefaults = DEFAULTS,
     identity: str = IDENTITY,
     drain_seconds: float = 20,
+    metrics: CollectorRegistry | None = None,
+    flush: Callable[[], Awaitable[None]] = flush_disks,
 ) -> AsyncIterator[Apps]:
     """Run apps while the context is open; ``folder`` holds their database."""
+    identities = identities_of(folder, identity)
     if not adopt:
         await without_adoption(folder)
     async with open_apps(
         store=Store(folder / "agent.db"),
         engine=engine,
-        identity=identity,
+        identities=identities,
         defaults=defaults,
         log=structlog.wrap_logger(None, processors=[log]),
         on_change=lambda: None,
         clock=time.time,
+        metrics=CollectorRegistry() if metrics is None else metrics,
+        flush=flush,
         drain_seconds=drain_seconds,
     ) as apps:
         yield apps

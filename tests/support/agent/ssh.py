@@ -5,7 +5,7 @@ from typing import Any
 
 import asyncssh
 
-from tests.support.agent.in_process import async_until
+from tests.support.waiting import async_until
 
 
 async def log_in(record: dict[str, Any], password: str) -> str:

@@ -10,6 +10,7 @@ import yaml
 
 from dev.waiting import until
 from tests.support.daemons import Daemon, merged
+from tests.support.forks import run_program
 
 SOON_SECONDS = 20.0
 
@@ -17,16 +18,10 @@ SOON_SECONDS = 20.0
 def run_command(
     program: str, settings: Daemon | Path, *arguments: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a console script with the settings of a daemon, or in a file."""
+    """Run a command of a daemon, with the daemon's settings or those in a file."""
     file = settings if isinstance(settings, Path) else settings.config_path
     path = Path(sys.executable).with_name(program)
-    return subprocess.run(
-        [path, "--config", file, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return run_program([path, "--config", file, *arguments], timeout=60)
 
 
 def node_key(registry: Daemon, hostname: str) -> str:

@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from tests.support.requirements import with_network
+from dev.processes import with_network
 
 TOP = Path(__file__).parents[3]
 

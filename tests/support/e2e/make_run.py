@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tests.support.terminal import Terminal, terminal
+from tests.support.machine.terminal import Terminal, terminal
 
 TOP = Path(__file__).parents[3]
 READY = "Ctrl-C ends it all"

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,10 +23,18 @@ class MakeRun:
     words: Mapping[str, str]
 
     def follow(
-        self, page: Page, *, checks: Mapping[str, Sequence[str]] | None = None, before: str = ""
+        self,
+        page: Page,
+        *,
+        checks: Mapping[str, Sequence[str]] | None = None,
+        before: str = "",
+        without: Collection[str] = (),
     ) -> None:
-        """Run the page's commands in the folder and compare the answers with the page's."""
-        script = page.script(checks=checks, before=CURL + PROMETHEUS + before)
+        """Run the page's commands in the folder and compare the answers with the page's.
+
+        Those below the headings ``without`` are left out.
+        """
+        script = page.script(checks=checks, before=CURL + PROMETHEUS + before, without=without)
         for words, others in self.words.items():
             script = script.replace(words, others)
         run(script, folder=self.folder, environment=environment(TOP=str(TOP)))

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import docker
 
+from dev.debian import debian_tree
 from dev.waiting import until
-from tests.support.images import debian_tree, imported
+from tests.support.containers import execute
+from tests.support.images import imported
 
 UP = ("running\n", "degraded\n")
 
@@ -47,9 +49,7 @@ class SystemdHost:
 
     def try_to(self, line: str) -> tuple[int, str]:
         """Run a line of shell, and return its exit status and what it wrote."""
-        made = self._client.exec_create(self._container, ["sh", "-euc", line])
-        output: bytes = self._client.exec_start(made["Id"])
-        return self._client.exec_inspect(made["Id"])["ExitCode"], output.decode()
+        return execute(self._client, self._container, line)
 
     def state(self, unit: str) -> str:
         """Return a unit's state, such as ``active`` or ``failed``."""

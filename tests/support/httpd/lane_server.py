@@ -23,7 +23,7 @@ from httpd.bodies import (
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.server.lane.lane import Peer, Reply, Respond
 from httpd.server.limits import Timeouts
-from httpd.server.listener import listening
+from httpd.server.listener import serving
 from httpd.server.tls import ServerTls
 from tests.support.httpd.sample_server import READER, SWAGGER, WRITER
 
@@ -134,9 +134,8 @@ async def lane_server(
     )
     request_metrics = RequestMetrics(api.metrics)
     app = lane_app(api, request_metrics, log)
-    async with listening(
+    async with serving(
         app,
-        address=("127.0.0.1", 0),
         tls=tls,
         metrics=request_metrics,
         max_connections=max_connections,
@@ -144,7 +143,8 @@ async def lane_server(
         timeouts=timeouts or Timeouts(),
         lane=api,
         log=log,
-    ) as address:
+    ) as listener:
+        address = await listener.start(("127.0.0.1", 0))
         yield api, address
 
 

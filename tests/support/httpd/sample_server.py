@@ -21,7 +21,7 @@ from httpd.bodies import (
 )
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.server.limits import Timeouts
-from httpd.server.listener import DEFAULT_TIMEOUTS, listening
+from httpd.server.listener import DEFAULT_TIMEOUTS, serving
 from httpd.server.tls import ServerTls
 from httpd.server.write_buffers import relaxed_write_buffers
 
@@ -152,14 +152,14 @@ async def sample_server(
         body_limits=BodyLimits({("POST", "/things"): 1000, ("POST", "/slow"): None}, seconds=0.2),
         log=log,
     )
-    async with listening(
+    async with serving(
         app,
-        address=("127.0.0.1", port),
         tls=tls,
         metrics=request_metrics,
         max_connections=max_connections,
         drain_seconds=drain_seconds,
         timeouts=timeouts,
         log=log,
-    ) as address:
+    ) as listener:
+        address = await listener.start(("127.0.0.1", port))
         yield address

@@ -15,6 +15,8 @@ from contextlib import (
 
 from aiohttp import web
 
+from tests.support.servers import close_server
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Server = AbstractAsyncContextManager[str]
 ConnectionHandler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -46,8 +48,10 @@ async def tcp_server(talk: ConnectionHandler) -> AsyncIterator[str]:
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
+    try:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        await close_server(server)
 
 
 async def read_request(reader: asyncio.StreamReader) -> bytes:

@@ -15,7 +15,7 @@ from config.registry import NodesSettings
 from httpd.auth import Caller, Keyring, fingerprint
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.server.limits import Timeouts
-from httpd.server.listener import DEFAULT_TIMEOUTS, listening
+from httpd.server.listener import DEFAULT_TIMEOUTS, serving
 from httpd.server.tls import ServerTls
 from registry.api.access import NodeKeyCallers, NodeKeys
 from registry.api.lane import HeartbeatEndpoint
@@ -25,8 +25,8 @@ from registry.composition import (
     build_components,
 )
 from registry.nodes.audit import AUDITED
-from registry.nodes.events import Change, Source
-from registry.nodes.freshness import Clocks, Freshness
+from registry.nodes.directory.events import Change, Source
+from registry.nodes.directory.freshness import Clocks, Freshness
 from registry.prometheus.targets import TargetOptions
 from tests.support.registry.memory_store import MemoryStore
 
@@ -192,17 +192,17 @@ async def in_process_registry(
     )
     if load:
         await components.load()
-    async with listening(
+    async with serving(
         app,
-        address=("127.0.0.1", 0),
         tls=tls,
         metrics=request_metrics,
-        max_connections=1000,
+        max_connections=2000,
         drain_seconds=5.0,
         timeouts=timeouts,
         log=log,
         lane=HeartbeatEndpoint(components.nodes) if lane else None,
-    ) as address:
+    ) as listener:
+        address = await listener.start(("127.0.0.1", 0))
         registry = InProcessRegistry(
             address=address,
             components=components,

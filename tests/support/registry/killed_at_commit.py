@@ -4,12 +4,13 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from config import logs
 from registry import daemon
 from registry.settings import RegistryConfiguration
+from registry.store.clock import AgeClock
 from registry.store.protocol import NodeStore, Observe, Row
 from registry.store.sqlite.backend import SqliteBackend
 from registry.store.sqlite.batch import Operation
@@ -49,8 +50,8 @@ class KilledBackend(SqliteBackend):
         super().__init__(path)
         self._kind = kind
 
-    def open(self, *, monotonic: Callable[[], float], observe: Observe) -> NodeStore:
-        return self._kind(path=self._path, monotonic=monotonic, observe=observe)
+    def open(self, *, clock: AgeClock, observe: Observe) -> NodeStore:
+        return self._kind(path=self._path, monotonic=clock, observe=observe)
 
 
 if __name__ == "__main__":

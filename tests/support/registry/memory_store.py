@@ -4,14 +4,15 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from registry.errors import StoreUnavailable
-from registry.store.protocol import DoneCallback, Heard, Row
+from registry.store.protocol import DoneCallback, Guard, Heard, Row, SharedNodes, StorePosition
 
 
 class MemoryStore:
     """Durable, as it were, in the next iteration of the loop, one operation after the other.
 
     While `failure` is set, every operation fails with it. `loaded` can be cleared to hold up
-    `load`. `kept` is what it held when it was closed.
+    `load`. `kept` is what it held when it was closed. `shared` are the nodes in memory, which a
+    test changes as another registry would; `guard` is that of the last put.
     """
 
     def __init__(
@@ -30,6 +31,16 @@ class MemoryStore:
         self._heard = {row.hostname: monotonic() - row.age for row in rows}
         self._closed = False
         self.kept: Sequence[Row] = ()
+        self.age = 0.0
+        self.is_up_to_date = True
+        self.catch_ups = 0
+        self.missed: list[Row] = []
+        self.problem = ""
+        self.risk = ""
+        self.memory_bytes = 0
+        self.touches = 0
+        self.position: StorePosition | None = None
+        self.guard: Guard | None = None
 
     async def load(self) -> list[Row]:
         await self.loaded.wait()
@@ -39,10 +50,16 @@ class MemoryStore:
         now = self._monotonic()
         return [self.rows[name]._replace(age=now - self._heard[name]) for name in sorted(self.rows)]
 
-    def put(self, row: Row, done: DoneCallback) -> asyncio.Future[None]:
+    def follow(self, nodes: SharedNodes) -> None:
+        """Nobody else writes, except a test, through `shared`."""
+        self.shared = nodes
+
+    def put(self, row: Row, done: DoneCallback, guard: Guard | None = None) -> asyncio.Future[None]:
+        self.guard = guard
         return self._soon(done, lambda: {row.hostname: row})
 
     def touch(self, heard: Sequence[Heard], done: DoneCallback) -> asyncio.Future[None]:
+        self.touches += 1
         return self._soon(
             done,
             lambda: {
@@ -52,8 +69,25 @@ class MemoryStore:
             },
         )
 
-    def delete(self, hostname: str, done: DoneCallback) -> asyncio.Future[None]:
+    def delete(
+        self,
+        hostname: str,
+        done: DoneCallback,
+        guard: Guard | None = None,
+        *,
+        expired: bool = False,
+    ) -> asyncio.Future[None]:
+        del guard, expired
         return self._soon(done, lambda: {hostname: None})
+
+    async def catch_up(self) -> None:
+        """Deliver what another registry has changed, as a test says."""
+        self.catch_ups += 1
+        await asyncio.sleep(0)
+        if self.failure is not None:
+            raise self.failure
+        while self.missed:
+            self.shared.stored(self.missed.pop())
 
     async def confirm(self) -> None:
         if self.failure is not None:

@@ -3,15 +3,17 @@
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from structlog.testing import LogCapture
 
-from agent.apps import AppChanges, AppDefaults, Apps, NewApp
 from agent.apps.containers.data import MAX_VOLUMES, volume_name
 from agent.apps.errors import InvalidApp, NameTaken, StartFailed, UnfitImage
-from agent.engine.protocol import EngineRefused, Image
+from agent.apps.service.apps import Apps
+from agent.engine.errors import EngineRefused
+from agent.engine.models import Image
+from agent.model import AppChanges, NewApp
 from tests.support.agent.engines.fake_engine import (
     BROKEN_IMAGE,
     DATA_IMAGE,
@@ -21,10 +23,12 @@ from tests.support.agent.engines.fake_engine import (
     do_nothing,
     fake_image,
 )
-from tests.support.agent.in_process import DEFAULTS, async_until
-from tests.support.agent.running_apps import ASKER, running_apps
+from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.waiting import async_until
 
-AT_ONCE = replace(DEFAULTS, settle_seconds=0, min_free_percent=0)
+if TYPE_CHECKING:
+    from agent.apps.defaults import AppDefaults
+
 FIRST = volume_name("web")
 
 
@@ -54,6 +58,7 @@ def mounted(engine: FakeEngine) -> dict[str, str]:
     return container.volumes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("image", "data", "expected"),
     [
@@ -90,6 +95,7 @@ async def test_the_paths_are_the_operators_else_the_labels_else_the_images_else_
     assert set(engine.state.volumes) == set(expected.values())
 
 
+@pytest.mark.slow
 async def test_a_path_keeps_its_volume_whatever_the_order_and_a_new_one_gets_its_own(
     tmp_path: Path,
 ) -> None:
@@ -102,6 +108,7 @@ async def test_a_path_keeps_its_volume_whatever_the_order_and_a_new_one_gets_its
     assert reordered == {"/a": FIRST, "/b": digested("/b"), "/c": digested("/c")}
 
 
+@pytest.mark.slow
 async def test_a_path_that_is_dropped_keeps_its_volume_until_the_app_goes(tmp_path: Path) -> None:
     engine = FakeEngine()
     async with apps_of(tmp_path, engine) as apps:
@@ -117,6 +124,7 @@ async def test_a_path_that_is_dropped_keeps_its_volume_until_the_app_goes(tmp_pa
     assert engine.state.volumes == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), [(DATA_IMAGE, IMAGE), (IMAGE, DATA_IMAGE)])
 async def test_no_image_makes_files_of_an_app_disappear(
     tmp_path: Path, first: str, second: str
@@ -129,6 +137,7 @@ async def test_no_image_makes_files_of_an_app_disappear(
     assert before.items() <= mounted(engine).items()
 
 
+@pytest.mark.slow
 async def test_the_volumes_of_an_image_are_kept_beside_those_that_the_operator_names(
     tmp_path: Path,
 ) -> None:
@@ -144,6 +153,7 @@ async def test_the_volumes_of_an_image_are_kept_beside_those_that_the_operator_n
     }
 
 
+@pytest.mark.slow
 async def test_kept_data_comes_back_to_its_paths(tmp_path: Path) -> None:
     engine = FakeEngine()
     async with apps_of(tmp_path, engine) as apps:
@@ -158,6 +168,7 @@ async def test_kept_data_comes_back_to_its_paths(tmp_path: Path) -> None:
     assert mounted(engine) == {"/a": before["/a"]}
 
 
+@pytest.mark.slow
 async def test_kept_data_is_found_by_its_labels_when_the_database_is_lost(tmp_path: Path) -> None:
     engine = FakeEngine()
     async with apps_of(tmp_path / "lost", engine) as apps:
@@ -168,6 +179,7 @@ async def test_kept_data_is_found_by_its_labels_when_the_database_is_lost(tmp_pa
         assert await create(apps, data=("/a", "/b")) == before
 
 
+@pytest.mark.slow
 async def test_the_map_is_read_from_the_container_when_the_database_is_lost(tmp_path: Path) -> None:
     engine = FakeEngine()
     async with apps_of(tmp_path / "lost", engine) as apps:
@@ -181,6 +193,7 @@ async def test_the_map_is_read_from_the_container_when_the_database_is_lost(tmp_
     assert engine.state.volumes == {}
 
 
+@pytest.mark.slow
 async def test_a_kept_volume_that_somebody_removed_is_not_missed(tmp_path: Path) -> None:
     engine = FakeEngine()
     async with apps_of(tmp_path, engine) as apps:
@@ -191,6 +204,7 @@ async def test_a_kept_volume_that_somebody_removed_is_not_missed(tmp_path: Path)
         assert await create(apps, data=("/c", "/a")) == {"/c": FIRST, "/a": digested("/a")}
 
 
+@pytest.mark.slow
 async def test_a_volume_that_another_agent_made_in_place_of_a_kept_one_is_left_alone(
     tmp_path: Path,
 ) -> None:
@@ -204,6 +218,7 @@ async def test_a_volume_that_another_agent_made_in_place_of_a_kept_one_is_left_a
             await create(apps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("background", [False, True])
 async def test_a_creation_that_fails_leaves_the_data_that_was_kept_from_before(
     tmp_path: Path, *, background: bool
@@ -231,6 +246,7 @@ async def test_a_creation_that_fails_leaves_the_data_that_was_kept_from_before(
         assert await create(apps, data=("/a",)) == kept
 
 
+@pytest.mark.slow
 async def test_a_delete_in_place_of_a_creation_that_cannot_be_undone_leaves_kept_data(
     tmp_path: Path,
 ) -> None:
@@ -259,6 +275,7 @@ async def test_a_delete_in_place_of_a_creation_that_cannot_be_undone_leaves_kept
         assert await create(apps, data=("/a",)) == kept
 
 
+@pytest.mark.slow
 async def test_a_failed_app_that_is_started_at_last_gets_its_kept_data(tmp_path: Path) -> None:
     engine = FakeEngine()
     async with apps_of(tmp_path, engine) as apps:
@@ -276,6 +293,7 @@ async def test_a_failed_app_that_is_started_at_last_gets_its_kept_data(tmp_path:
         assert (await apps.start("web", ASKER)).volumes == kept
 
 
+@pytest.mark.slow
 async def test_the_volume_of_another_agent_is_foreign(tmp_path: Path) -> None:
     engine = FakeEngine()
     async with apps_of(tmp_path / "other", engine, identity="other-agent") as apps:
@@ -291,6 +309,7 @@ async def test_the_volume_of_another_agent_is_foreign(tmp_path: Path) -> None:
     assert engine.state.volumes[FIRST]["rollcall.agent"] == "other-agent"
 
 
+@pytest.mark.slow
 async def test_a_volume_without_labels_is_not_ours(tmp_path: Path) -> None:
     engine = FakeEngine()
     engine.state.volumes[FIRST] = {}
@@ -301,6 +320,7 @@ async def test_a_volume_without_labels_is_not_ours(tmp_path: Path) -> None:
     assert engine.state.volumes == {FIRST: {}}
 
 
+@pytest.mark.slow
 async def test_a_volume_that_somebody_makes_first_is_not_removed_with_the_failed_creation(
     tmp_path: Path,
 ) -> None:
@@ -318,6 +338,7 @@ async def test_a_volume_that_somebody_makes_first_is_not_removed_with_the_failed
     assert engine.state.volumes == {FIRST: {"whose": "somebody's"}}
 
 
+@pytest.mark.slow
 async def test_an_image_with_too_many_volumes_is_refused_and_nothing_is_left(
     tmp_path: Path,
 ) -> None:
@@ -332,6 +353,7 @@ async def test_an_image_with_too_many_volumes_is_refused_and_nothing_is_left(
     assert engine.state.volumes == {}
 
 
+@pytest.mark.slow
 async def test_the_operator_bounds_what_an_app_may_ask_for_but_not_what_its_image_needs(
     tmp_path: Path,
 ) -> None:

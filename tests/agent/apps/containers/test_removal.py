@@ -9,18 +9,20 @@ import docker
 import docker.errors
 import pytest
 
-from agent.engine import DockerEngine
-from agent.engine.protocol import EngineUnavailable
+from agent.engine.docker.engine import DockerEngine
+from agent.engine.errors import EngineUnavailable
 from tests.support.agent.containers import containers_of, limits, read_file, write_file
 from tests.support.agent.engines.fake_docker_api import fake_docker_api
-from tests.support.agent.in_process import InProcessAgent, async_until, in_process_agent
+from tests.support.agent.in_process import InProcessAgent, in_process_agent
 from tests.support.requirements import need_root
+from tests.support.waiting import async_until
 
 REMOVAL = "DELETE /containers/c0ffee"
 IN_PROGRESS = (409, {"message": "removal of container c0ffee is already in progress"})
 GONE = (404, {"message": "No such container: c0ffee"})
 
 
+@pytest.mark.slow
 async def test_a_removal_that_somebody_else_began_is_waited_for() -> None:
     async with fake_docker_api() as fake:
         fake.respond(REMOVAL, IN_PROGRESS, IN_PROGRESS, IN_PROGRESS, GONE)
@@ -32,6 +34,7 @@ async def test_a_removal_that_somebody_else_began_is_waited_for() -> None:
     assert fake.asked.count(REMOVAL) == 4
 
 
+@pytest.mark.slow
 async def test_a_removal_without_end_is_given_up_and_its_outcome_not_known() -> None:
     async with fake_docker_api() as fake:
         fake.respond(REMOVAL, IN_PROGRESS)

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from agent.apps import AppDefaults
 from agent.apps.containers.targets import find_targets
-from agent.engine.protocol import Image
+from agent.apps.defaults import AppDefaults
+from agent.engine.models import Image
 from agent.model import App
 
 APP = App(name="web", image="i", ssh_port=1, http_port=2, cpu=1, memory=6, created_at="")

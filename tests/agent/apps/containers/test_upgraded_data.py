@@ -1,15 +1,14 @@
 """Apps of the version before, whose container had one volume of ours and the engine's own."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 from structlog.testing import LogCapture
 
-from agent.apps import AppChanges, NewApp
 from agent.apps.containers.data import volume_name
 from agent.apps.containers.spec import SPEC_LABEL
+from agent.model import AppChanges, NewApp
 from agent.state.store import Store
 from tests.support.agent.engines.fake_engine import (
     DATA_IMAGE,
@@ -18,10 +17,9 @@ from tests.support.agent.engines.fake_engine import (
     FakeEngine,
     fake_image,
 )
-from tests.support.agent.in_process import DEFAULTS
-from tests.support.agent.running_apps import ASKER, running_apps
+from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.agent.transactions import stored
 
-AT_ONCE = replace(DEFAULTS, settle_seconds=0, min_free_percent=0)
 OURS, DATA, CACHE = volume_name("web"), "d" * 64, "c" * 64
 BEFORE = {"/srv": OURS, "/data": DATA, "/cache": CACHE}
 
@@ -38,10 +36,11 @@ async def made_before(folder: Path, engine: FakeEngine, *, image: str = DATA_IMA
     engine.state.volumes = {OURS: {"rollcall.app": "web"}, DATA: {}, CACHE: {}}
     store = Store(folder / "agent.db")
     (app,) = (await store.open()).apps
-    await store.put(msgspec.structs.replace(app, volumes={}, image_id=None))
+    await store.write(stored(msgspec.structs.replace(app, volumes={}, image_id=None)))
     await store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -66,6 +65,7 @@ async def test_the_first_replacement_takes_all_volumes_over_from_the_mounts(
     assert engine.state.volumes == {}
 
 
+@pytest.mark.slow
 async def test_a_rebuild_from_the_labels_alone_takes_them_over_too(tmp_path: Path) -> None:
     engine = FakeEngine()
     await made_before(tmp_path / "lost", engine)
@@ -78,6 +78,7 @@ async def test_a_rebuild_from_the_labels_alone_takes_them_over_too(tmp_path: Pat
     assert container.volumes == BEFORE
 
 
+@pytest.mark.slow
 async def test_deleted_before_any_replacement_it_leaves_nothing(tmp_path: Path) -> None:
     engine = FakeEngine()
     await made_before(tmp_path, engine)
@@ -87,6 +88,7 @@ async def test_deleted_before_any_replacement_it_leaves_nothing(tmp_path: Path) 
     assert (engine.state.containers, engine.state.volumes) == ({}, {})
 
 
+@pytest.mark.slow
 async def test_its_kept_data_comes_back_though_the_engines_volumes_have_no_labels(
     tmp_path: Path,
 ) -> None:
@@ -103,6 +105,7 @@ async def test_its_kept_data_comes_back_though_the_engines_volumes_have_no_label
     assert created.volumes == container.volumes == BEFORE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("data", "label", "path"),
     [((), "", "/srv"), ((), "/app", "/app"), (("/a", "/srv"), "", "/srv"), (("/a",), "", "/a")],
@@ -120,6 +123,7 @@ async def test_data_that_it_kept_is_found_at_the_path_that_it_had(
     assert set(created.volumes) == {path, *data, "/cache"}
 
 
+@pytest.mark.slow
 async def test_one_that_has_lost_its_container_goes_with_its_volume(tmp_path: Path) -> None:
     engine = FakeEngine()
     await made_before(tmp_path, engine, image=IMAGE)
@@ -130,6 +134,7 @@ async def test_one_that_has_lost_its_container_goes_with_its_volume(tmp_path: Pa
     assert OURS not in engine.state.volumes
 
 
+@pytest.mark.slow
 async def test_a_volume_that_a_person_mounted_into_it_stays_mounted_and_outlives_the_app(
     tmp_path: Path,
 ) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import pytest
 
 from tests.support.agent.containers import containers_of, limits
 from tests.support.agent.in_process import InProcessAgent, in_process_agent
-from tests.support.daemons import FreePort
 
 pytestmark = pytest.mark.real
 
@@ -275,9 +275,11 @@ async def test_a_creation_in_the_background_that_fails_is_kept_as_failed_with_th
 
 
 async def test_a_port_that_the_kernel_lends_to_others_is_taken_with_a_warning(
-    tmp_path: Path, engine_url: str, busybox_image: str, free_port: FreePort
+    tmp_path: Path, engine_url: str, busybox_image: str
 ) -> None:
-    lent = free_port()  # the kernel picks it, so it is one of those
+    with socket.socket() as any_port:
+        any_port.bind(("127.0.0.1", 0))
+        lent = any_port.getsockname()[1]
     async with in_process_agent(tmp_path, engine_url) as agent:
         record = await agent.create(busybox_image, http_port=lent)
 

@@ -7,7 +7,8 @@ import docker
 import pytest
 
 from tests.support.agent.containers import derived_image
-from tests.support.agent.in_process import InProcessAgent, async_until
+from tests.support.agent.in_process import InProcessAgent
+from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real
 

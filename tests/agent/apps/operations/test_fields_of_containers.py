@@ -117,7 +117,7 @@ async def test_zeros_leave_ports_and_limits_as_they_are(
 
     assert (record["cpu"], record["memory"]) == (50, 32)  # the defaults
     assert changed.status == 200
-    assert changed.json == {**record, "description": "tea"}
+    assert changed.json == {**record, "description": "tea", "revision": 2}
 
 
 def set_cpu(client: docker.APIClient, container: str) -> None:

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from structlog.testing import LogCapture
 
-from agent.apps import AppChanges, Apps, NewApp
-from agent.engine.protocol import ImageUnavailable
+from agent.apps.service.apps import Apps
+from agent.engine.errors import ImageUnavailable
+from agent.model import AppChanges, NewApp
 from tests.support.agent.engines.fake_engine import (
     IMAGE,
     IMAGE_IDS,
@@ -17,10 +17,8 @@ from tests.support.agent.engines.fake_engine import (
     FakeEngine,
     fake_image,
 )
-from tests.support.agent.in_process import DEFAULTS
-from tests.support.agent.running_apps import ASKER, running_apps
+from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
 
-AT_ONCE = replace(DEFAULTS, settle_seconds=0, min_free_percent=0)
 NEW_VERSION = fake_image("newer")
 OTHER_FIELDS: Mapping[str, AppChanges] = {
     "port": AppChanges(http_port=20_555),
@@ -43,6 +41,7 @@ def container_of(engine: FakeEngine) -> FakeContainer:
     return container
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", OTHER_FIELDS.values(), ids=OTHER_FIELDS)
 async def test_a_change_of_another_field_keeps_the_image_though_the_tag_has_moved(
     tmp_path: Path, changes: AppChanges
@@ -57,6 +56,7 @@ async def test_a_change_of_another_field_keeps_the_image_though_the_tag_has_move
     assert updated.image == IMAGE
 
 
+@pytest.mark.slow
 async def test_a_rebuild_takes_the_new_version(tmp_path: Path) -> None:
     engine = FakeEngine()
     async with apps_of(tmp_path, engine) as apps:
@@ -69,6 +69,7 @@ async def test_a_rebuild_takes_the_new_version(tmp_path: Path) -> None:
     assert rebuilt.image_id == again.image_id == NEW_VERSION.id
 
 
+@pytest.mark.slow
 async def test_the_container_has_the_reference_while_that_leads_to_its_image(
     tmp_path: Path,
 ) -> None:
@@ -84,6 +85,7 @@ async def test_the_container_has_the_reference_while_that_leads_to_its_image(
     assert container_of(engine).image == IMAGE_IDS[IMAGE]
 
 
+@pytest.mark.slow
 async def test_a_tag_that_moves_while_the_container_is_made_is_noticed(tmp_path: Path) -> None:
     engine = FakeEngine()
 
@@ -99,6 +101,7 @@ async def test_a_tag_that_moves_while_the_container_is_made_is_noticed(tmp_path:
     assert updated.image_id == container_of(engine).image_id == IMAGE_IDS[IMAGE]
 
 
+@pytest.mark.slow
 async def test_an_app_that_has_lost_its_container_gets_another_of_the_same_image(
     tmp_path: Path,
 ) -> None:
@@ -112,6 +115,7 @@ async def test_an_app_that_has_lost_its_container_gets_another_of_the_same_image
         assert (await apps.start("web", ASKER)).image_id == IMAGE_IDS[IMAGE]
 
 
+@pytest.mark.slow
 async def test_an_image_that_is_gone_is_not_replaced_by_a_newer_one_without_a_word(
     tmp_path: Path,
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.support.agent.containers import containers_of, derived_image, read_file, write_file
 from tests.support.agent.in_process import InProcessAgent
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.engines]
 
 
 async def test_stop_and_start_are_each_the_record_and_do_nothing_twice(

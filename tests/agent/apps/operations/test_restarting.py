@@ -7,12 +7,8 @@ import docker
 import pytest
 
 from tests.support.agent.containers import containers_of, derived_image, limits, write_file
-from tests.support.agent.in_process import (
-    AgentResponse,
-    InProcessAgent,
-    async_until,
-    in_process_agent,
-)
+from tests.support.agent.in_process import AgentResponse, InProcessAgent, in_process_agent
+from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real
 

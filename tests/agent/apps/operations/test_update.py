@@ -6,11 +6,13 @@ import docker
 import pytest
 
 from tests.support.agent.containers import containers_of, limits, read_file, write_file
-from tests.support.agent.in_process import InProcessAgent, async_until
+from tests.support.agent.in_process import InProcessAgent
+from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real
 
 
+@pytest.mark.engines
 async def test_limits_change_in_the_running_container(
     agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
@@ -25,6 +27,7 @@ async def test_limits_change_in_the_running_container(
     assert limits(docker_client, record) == (100_000, 75_000, 48 << 20, 48 << 20)
 
 
+@pytest.mark.engines
 async def test_limits_of_a_stopped_app_count_from_its_next_start(
     agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
@@ -38,6 +41,7 @@ async def test_limits_of_a_stopped_app_count_from_its_next_start(
     assert limits(docker_client, started)[2] == 20 << 20
 
 
+@pytest.mark.engines
 async def test_less_memory_than_the_app_uses_is_a_conflict(
     agent: InProcessAgent, hungry_image: str, docker_client: docker.APIClient
 ) -> None:
@@ -56,6 +60,7 @@ async def test_less_memory_than_the_app_uses_is_a_conflict(
     assert limits(docker_client, record)[2] == 64 << 20
 
 
+@pytest.mark.engines
 async def test_other_ports_replace_the_container_and_keep_the_data(
     agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
@@ -108,6 +113,7 @@ async def test_a_bad_update_is_named_and_changes_nothing(
     assert await agent.get(record["name"]) == record
 
 
+@pytest.mark.engines
 async def test_an_update_to_an_image_that_does_not_start_leaves_the_old_app_running(
     agent: InProcessAgent, busybox_image: str, failing_image: str, docker_client: docker.APIClient
 ) -> None:

@@ -5,23 +5,22 @@ from typing import Any
 
 import docker
 import pytest
+from structlog.testing import LogCapture
 
+from agent.model import AppChanges, HealthCheck, NewApp
 from tests.support.agent.containers import PASSWORD, set_password
-from tests.support.agent.in_process import InProcessAgent, in_process_agent
+from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
+from tests.support.agent.in_process import InProcessAgent, delete_database, in_process_agent
+from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
 from tests.support.agent.ssh import log_in, until_ssh_answers
-
-pytestmark = pytest.mark.real
-
-
-def delete_database(folder: Path) -> None:
-    for file in folder.glob("agent.db*"):
-        file.unlink()
 
 
 async def records(agent: InProcessAgent, *names: str) -> list[dict[str, Any]]:
     return [await agent.get(name) for name in names]
 
 
+@pytest.mark.real
+@pytest.mark.engines
 async def test_apps_come_back_with_all_that_was_asked_for(
     tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
@@ -41,11 +40,15 @@ async def test_apps_come_back_with_all_that_was_asked_for(
 
     async with in_process_agent(tmp_path, engine_url, adopt=True) as agent:
         agent.used += [each["name"] for each in before]
-        assert await records(agent, name, stopped["name"]) == before
+        again = await records(agent, name, stopped["name"])
+        # The history was in the database alone, and begins anew.
+        assert again == [{**each, "revision": 1} for each in before]
         rebuilt = (await agent.ask("PUT", f"/{name}/rebuild")).json
         assert (rebuilt["env"], rebuilt["memory"]) == ({"TOKEN": "s3cret"}, 40)
 
 
+@pytest.mark.real
+@pytest.mark.engines
 async def test_the_password_is_read_back_from_the_container(
     tmp_path: Path, engine_url: str, ssh_image: str
 ) -> None:
@@ -63,6 +66,8 @@ async def test_the_password_is_read_back_from_the_container(
         assert await log_in(rebuilt, PASSWORD) == "app"
 
 
+@pytest.mark.real
+@pytest.mark.engines
 async def test_a_restarted_agent_knows_all_it_knew(
     tmp_path: Path, engine_url: str, busybox_image: str
 ) -> None:
@@ -76,6 +81,8 @@ async def test_a_restarted_agent_knows_all_it_knew(
         assert await agent.get(record["name"]) == before
 
 
+@pytest.mark.real
+@pytest.mark.engines
 async def test_a_running_copy_of_a_stopped_app_is_not_taken_for_it(
     tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
@@ -98,3 +105,29 @@ async def test_a_running_copy_of_a_stopped_app_is_not_taken_for_it(
     finally:
         docker_client.remove_container(copy, force=True)
         docker_client.remove_image(image)
+
+
+@pytest.mark.slow
+async def test_what_changes_without_another_container_comes_back_as_when_it_was_made(
+    tmp_path: Path,
+) -> None:
+    engine, check = FakeEngine(), HealthCheck(command=("true",))
+    late = AppChanges(description="late", health=check, pull="never", stop_seconds=60)
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
+        await apps.create(NewApp(name="web", image=IMAGE, description="early"), ASKER)
+        await apps.add_label("web", "service:web", ASKER)
+        before = await apps.update("web", late, ASKER)
+        assert (before.health, before.labels, before.desired) == (
+            check,
+            ("service:web",),
+            "running",
+        )
+    (container,) = engine.state.containers.values()
+    container.state = "exited"
+
+    delete_database(tmp_path)
+
+    async with running_apps(tmp_path, engine, LogCapture(), adopt=True, defaults=AT_ONCE) as apps:
+        again = await apps.get("web")
+    assert (again.description, again.pull, again.desired) == ("early", "always", "stopped")
+    assert (again.health, again.stop_seconds, again.labels) == (None, None, ())

@@ -2,7 +2,7 @@
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from copy import deepcopy
 from dataclasses import replace
@@ -11,9 +11,17 @@ from pathlib import Path
 import pytest
 from structlog.testing import LogCapture
 
-from agent.apps import AppChanges, Apps, NewApp
-from agent.apps.errors import AppError
-from agent.engine.protocol import EngineUnavailable
+from agent.apps.service.apps import Apps
+from agent.engine.errors import EngineUnavailable
+from agent.model import AppChanges, NewApp
+from tests.support.agent.consistency import (
+    BACKGROUND,
+    NEW,
+    Action,
+    check,
+    run_to_its_end,
+    until_idle,
+)
 from tests.support.agent.engines.fake_engine import (
     BROKEN_IMAGE,
     DATA_IMAGE,
@@ -21,15 +29,10 @@ from tests.support.agent.engines.fake_engine import (
     OTHER_IMAGE,
     FakeEngine,
 )
-from tests.support.agent.in_process import DEFAULTS, async_until
-from tests.support.agent.running_apps import ASKER, running_apps
+from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.agent.tars import packed
 
 pytestmark = pytest.mark.slow
-
-AT_ONCE = replace(DEFAULTS, settle_seconds=0, min_free_percent=0)
-NEW = NewApp(name="web", image=IMAGE)
-BACKGROUND = replace(ASKER, respond_async=True)
-Action = Callable[[Apps], Awaitable[object]]
 
 
 async def created(apps: Apps) -> None:
@@ -55,6 +58,46 @@ async def nothing(_apps: Apps) -> None:
     """Begin with no app."""
 
 
+async def stopped_with_data(apps: Apps) -> None:
+    await with_data(apps)
+    await apps.set_password("web", "a good password", ASKER)
+    await apps.stop("web", ASKER)
+
+
+async def updated(apps: Apps) -> None:
+    await apps.create(NEW, ASKER)
+    await apps.set_password("web", "a good password", ASKER)
+    await apps.update("web", AppChanges(image=OTHER_IMAGE, env={"A": "1"}), ASKER)
+
+
+async def limited(apps: Apps) -> None:
+    await apps.create(NEW, ASKER)
+    await apps.update("web", AppChanges(cpu=70), ASKER)
+
+
+async def without_data(apps: Apps) -> None:
+    await apps.create(NewApp(name="web", image=IMAGE, data=("/a", "/b")), ASKER)
+    await apps.update("web", AppChanges(data=("/a",)), ASKER)
+
+
+async def broken_before(apps: Apps) -> None:
+    await apps.create(NEW, ASKER)
+    await apps.stop("web", ASKER)
+    await apps.update("web", AppChanges(image=BROKEN_IMAGE), ASKER)
+    await apps.update("web", AppChanges(image=OTHER_IMAGE), ASKER)
+    await apps.start("web", ASKER)
+
+
+async def sent(tar: bytes) -> AsyncIterator[bytes]:
+    yield tar
+
+
+async def read_while_paused(apps: Apps) -> None:
+    async with apps.export("web", ASKER, pause=True) as chunks:
+        async for _ in chunks:
+            pass
+
+
 OPERATIONS: dict[str, tuple[Action, Action]] = {
     "create": (nothing, lambda apps: apps.create(NEW, ASKER)),
     "create in the background": (nothing, lambda apps: apps.create(NEW, BACKGROUND)),
@@ -62,6 +105,7 @@ OPERATIONS: dict[str, tuple[Action, Action]] = {
         nothing,
         lambda apps: apps.create(NewApp(name="web", image=BROKEN_IMAGE), ASKER),
     ),
+    "create in the network of isolated apps": (nothing, lambda apps: apps.create(NEW, ASKER)),
     "create with volumes of the image": (nothing, with_data),
     "create with data kept from before": (data_kept, with_data),
     "create what does not start, with data kept from before": (
@@ -89,12 +133,34 @@ OPERATIONS: dict[str, tuple[Action, Action]] = {
         lambda apps: apps.update("web", AppChanges(image=BROKEN_IMAGE), ASKER),
     ),
     "rebuild": (created, lambda apps: apps.rebuild("web", ASKER)),
+    "rollback": (updated, lambda apps: apps.rollback("web", None, ASKER)),
+    "rollback of limits": (limited, lambda apps: apps.rollback("web", 1, ASKER)),
+    "rollback in the background, to more data": (
+        without_data,
+        lambda apps: apps.rollback("web", 1, BACKGROUND),
+    ),
+    "rollback to what does not start": (
+        broken_before,
+        lambda apps: apps.rollback("web", 2, ASKER),
+    ),
     "start": (stopped, lambda apps: apps.start("web", ASKER)),
     "stop": (created, lambda apps: apps.stop("web", ASKER)),
     "delete": (created, lambda apps: apps.delete("web", ASKER)),
+    "restore": (
+        stopped_with_data,
+        lambda apps: apps.restore("web", sent(packed({"data/x": b""})), ASKER),
+    ),
+    "restore what is no tar": (
+        stopped_with_data,
+        lambda apps: apps.restore("web", sent(bytes(700)), ASKER),
+    ),
+    "export, paused": (with_data, read_while_paused),
     "password": (created, lambda apps: apps.set_password("web", "another password", ASKER)),
 }
+ISOLATED = {"create in the network of isolated apps"}
 REMOVE_VOLUMES = {"delete", "delete with volumes"}
+# Of the volumes before, only those remain that the record names, whatever the outcome.
+REPLACE_VOLUMES = {"restore"}
 
 
 class Steps:
@@ -111,38 +177,6 @@ class Steps:
             await self._at()
 
 
-async def until_idle(apps: Apps) -> None:
-    async def idle() -> bool:
-        return all(record.progress is None for record in await apps.all())
-
-    await async_until(idle)
-
-
-async def check(
-    apps: Apps, engine: FakeEngine, before: Collection[str] = (), *, volumes_go: bool = False
-) -> None:
-    """Assert that record, container and volumes agree, and that no volume is lost or left.
-
-    ``before`` are the volumes before the operation, which go with it if there is no app any more.
-    """
-    await until_idle(apps)
-    records, containers = await apps.all(), list(engine.state.containers.values())
-    volumes = set(engine.state.volumes)
-    named = {name for record in records for name in record.volumes.values()}
-    stay: set[str] = set() if volumes_go and not records else set(before)
-    assert volumes == stay | named
-    made = [record for record in records if record.state != "failed"]
-    for record, container in zip(made, containers, strict=True):
-        assert container.volumes
-        assert container.volumes.items() <= record.volumes.items()
-        assert (record.container_id, record.name) == (container.id, container.name)
-        assert record.state == ("running" if record.desired == "running" else container.state)
-        assert (record.image, record.cpu) == (container.image, container.cpu)
-        assert sorted(container.ports) == sorted((record.ssh_port, record.http_port))
-        has_password = bool(container.shadow)
-        assert has_password or record.password != "set"
-
-
 class Beginning:
     """What there is before an operation: made once, copied for each of its steps."""
 
@@ -155,10 +189,9 @@ class Beginning:
             await before(apps)
             await until_idle(apps)
 
-    @property
-    def volumes(self) -> set[str]:
-        """The names of the volumes."""
-        return set(self._engine.state.volumes)
+    def volumes(self, operation: str) -> set[str]:
+        """Return the names of the volumes, without those that the operation replaces."""
+        return set() if operation in REPLACE_VOLUMES else set(self._engine.state.volumes)
 
     def copy(self, folder: Path) -> FakeEngine:
         """Copy the database into a folder; return an engine with the same content."""
@@ -169,29 +202,23 @@ class Beginning:
 async def step_count(operation: str, beginning: Beginning, folder: Path) -> int:
     """Return how many steps an operation has, if nothing gets in its way."""
     engine, steps = beginning.copy(folder), Steps(0, asyncio.Event().wait)
-    async with again(folder, engine) as apps:
+    async with again(folder, engine, operation) as apps:
         engine.at_step = steps
         await run_to_its_end(OPERATIONS[operation][1], apps)
-        await check(apps, engine, beginning.volumes, volumes_go=operation in REMOVE_VOLUMES)
+        await check(
+            apps, engine, beginning.volumes(operation), volumes_go=operation in REMOVE_VOLUMES
+        )
     return steps.count
 
 
 def again(
-    folder: Path, engine: FakeEngine, drain_seconds: float = 20
+    folder: Path, engine: FakeEngine, operation: str, drain_seconds: float = 20
 ) -> AbstractAsyncContextManager[Apps]:
-    """Run apps over a database that an agent left."""
+    """Run apps over a database that an agent left, with the settings of an operation."""
+    defaults = replace(AT_ONCE, isolated=operation in ISOLATED)
     return running_apps(
-        folder, engine, LogCapture(), adopt=True, defaults=AT_ONCE, drain_seconds=drain_seconds
+        folder, engine, LogCapture(), adopt=True, defaults=defaults, drain_seconds=drain_seconds
     )
-
-
-async def run_to_its_end(run: Action, apps: Apps) -> None:
-    try:
-        await run(apps)
-    except (AppError, EngineUnavailable):
-        return
-    finally:
-        await until_idle(apps)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -212,15 +239,18 @@ async def test_an_agent_killed_at_any_step_recovers_at_its_next_start(
             reached.set()
             await asyncio.Event().wait()
 
-        async with again(folder, engine, drain_seconds=0) as apps:
+        async with again(folder, engine, operation, drain_seconds=0) as apps:
             engine.at_step = Steps(number, stop_here)
             request = asyncio.ensure_future(run(apps))
             await reached.wait()
             request.cancel()
             await asyncio.wait([request])
 
-        async with again(left, after) as apps:
-            await check(apps, after, beginning.volumes, volumes_go=operation in REMOVE_VOLUMES)
+        async with again(left, after, operation) as apps:
+            assert not [each for each in after.state.containers.values() if "DATA" in each.name]
+            await check(
+                apps, after, beginning.volumes(operation), volumes_go=operation in REMOVE_VOLUMES
+            )
 
     steps = await step_count(operation, beginning, tmp_path / "whole")
     await asyncio.gather(*(kill_at(number + 1) for number in range(steps)))
@@ -240,10 +270,12 @@ async def test_an_engine_that_does_not_answer_at_any_step_is_asked_again(
 
         folder = tmp_path / f"{number}"
         engine = beginning.copy(folder)
-        async with again(folder, engine) as apps:
+        async with again(folder, engine, operation) as apps:
             engine.at_step = Steps(number, fail)
             await run_to_its_end(run, apps)
-            await check(apps, engine, beginning.volumes, volumes_go=operation in REMOVE_VOLUMES)
+            await check(
+                apps, engine, beginning.volumes(operation), volumes_go=operation in REMOVE_VOLUMES
+            )
 
     steps = await step_count(operation, beginning, tmp_path / "whole")
     await asyncio.gather(*(lose_engine_at(number + 1) for number in range(steps)))

@@ -16,19 +16,21 @@ import requests
 import structlog
 from structlog.testing import LogCapture
 
-from agent.apps import NewApp
-from agent.apps.operations.runner import Job, OperationRunner
+from agent.apps.operations.job import Job
+from agent.apps.operations.runner import OperationRunner
 from agent.apps.recovery.recovery import MAX_RECOVERIES, JournalRecovery, RetrySchedule
-from agent.apps.repository import AppRepository
-from agent.engine.protocol import EngineRefused
-from agent.model import App, EntryHeader, ReplaceEntry, StopEntry
+from agent.apps.repository.repository import AppRepository
+from agent.engine.errors import EngineRefused
+from agent.journal import EntryHeader, ReplaceEntry, StopEntry
+from agent.model import App, NewApp
 from agent.state.store import Store
 from dev.waiting import until
 from tests.support.agent.containers import derived_image
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
-from tests.support.agent.in_process import DEFAULTS, async_until, in_process_agent
+from tests.support.agent.in_process import DEFAULTS, in_process_agent
 from tests.support.agent.running_apps import ASKER, running_apps
 from tests.support.daemons import Daemons
+from tests.support.waiting import async_until
 
 CRASHES = 'CMD ["/bin/sh", "-c", "sleep 0.6; exit 3"]'
 
@@ -58,6 +60,7 @@ def stop_of(name: str) -> StopEntry:
     return StopEntry(header=header, target=target)
 
 
+@pytest.mark.slow
 async def test_an_operation_that_ended_while_another_was_recovered_is_not_recovered_again(
     tmp_path: Path,
 ) -> None:
@@ -79,14 +82,24 @@ async def test_an_operation_that_ended_while_another_was_recovered_is_not_recove
         clock=lambda: 0.0,
         log=structlog.wrap_logger(None, processors=[LogCapture()]),
     )
+    swept = asyncio.Event()
+
+    async def sweep() -> None:
+        swept.set()
+
     await JournalRecovery(
-        repository=repository, runner=runner, schedule=RetrySchedule(lambda: 0.0)
+        repository=repository,
+        runner=runner,
+        sweep_data=sweep,
+        schedule=RetrySchedule(lambda: 0.0),
     ).recover()
     await repository.close()
 
     assert recovered == [each.app for each in first]
+    assert swept.is_set()
 
 
+@pytest.mark.slow
 async def test_a_pending_password_does_not_hasten_the_recovery_of_its_app(tmp_path: Path) -> None:
     engine, refused = FakeEngine(), list[str]()
     defaults = replace(DEFAULTS, settle_seconds=0, min_free_percent=0)

@@ -7,12 +7,15 @@ from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from structlog.testing import LogCapture
 
-from agent.apps import Apps, NewApp
+from agent.apps.service.apps import Apps
+from agent.model import NewApp
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
-from tests.support.agent.in_process import DEFAULTS, async_until
+from tests.support.agent.in_process import DEFAULTS
 from tests.support.agent.running_apps import ASKER, running_apps
+from tests.support.waiting import async_until
 
 SETTLING = replace(DEFAULTS, settle_seconds=0.2, min_free_percent=0)
 NEW = NewApp(name="web", image=IMAGE)
@@ -53,6 +56,7 @@ async def until_settled(apps: Apps) -> None:
     await async_until(settled)
 
 
+@pytest.mark.slow
 async def test_a_creation_whose_app_restarted_once_and_runs_is_finished(tmp_path: Path) -> None:
     engine = await killed_after_the_start(tmp_path)
     (container,) = engine.state.containers.values()
@@ -65,6 +69,7 @@ async def test_a_creation_whose_app_restarted_once_and_runs_is_finished(tmp_path
     assert list(engine.state.volumes) == ["rollcall-web"]
 
 
+@pytest.mark.slow
 async def test_a_creation_whose_app_goes_on_restarting_is_undone(tmp_path: Path) -> None:
     engine = await killed_after_the_start(tmp_path)
     (container,) = engine.state.containers.values()

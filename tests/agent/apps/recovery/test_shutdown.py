@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import LogCapture
 
-from agent.apps import NewApp
-from agent.engine import DockerEngine
+from agent.engine.docker.engine import DockerEngine
+from agent.model import NewApp
 from tests.support.agent.in_process import in_process_agent
 from tests.support.agent.running_apps import ASKER, running_apps
 

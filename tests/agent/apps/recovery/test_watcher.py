@@ -9,9 +9,10 @@ from typing import Any
 import docker
 import pytest
 
-from agent.engine import DockerEngine
+from agent.engine.docker.engine import DockerEngine
 from tests.support.agent.containers import derived_image, read_file, run_in_container
-from tests.support.agent.in_process import InProcessAgent, async_until, in_process_agent
+from tests.support.agent.in_process import InProcessAgent, in_process_agent
+from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real
 
@@ -217,7 +218,10 @@ async def test_the_log_of_a_container_that_is_gone_is_refused_in_the_apps_name(
     answer = await agent.ask("GET", f"/{record['name']}/logs")
 
     assert answer.status == 409
-    assert answer.json["message"] == f"app `{record['name']}` has no container, so there is no log"
+    assert (
+        answer.json["message"]
+        == f"app `{record['name']}` has no container, so there is no log; start it"
+    )
 
 
 async def test_what_only_looks_at_a_container_is_no_event(

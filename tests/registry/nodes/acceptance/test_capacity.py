@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.registry import NodesSettings
+from registry.errors import CapacityReached
 from registry.nodes.acceptance.capacity import Capacity
 from tests.support.registry.in_process import (
     NO_LIMITS,
@@ -83,6 +84,32 @@ async def test_what_is_not_stored_yet_counts() -> None:
         accepted = [answer for answer in answers if answer.status == 200]
         assert await used(registry) <= 1024 * 1024
         assert len(await registry.get("/nodes")) == len(accepted)
+
+
+async def test_what_the_store_takes_for_hosts_counts() -> None:
+    async with in_process_registry(limits=LIMITS) as registry:
+        assert (await registry.post("web-1", [LARGE])).status == 200
+        before = await used(registry)
+        registry.store.memory_bytes = 1024 * 1024
+
+        assert await used(registry) == before + 1024 * 1024
+        assert (await registry.post("web-2")).status == 507
+        assert (await registry.post("web-1", [LARGE])).status == 200
+
+
+async def test_room_that_other_registries_took_meanwhile_is_missing() -> None:
+    async with in_process_registry(limits=LIMITS) as registry:
+        await registry.post("web-1", [LARGE])
+        guard, before = registry.store.guard, await used(registry)
+        assert guard is not None
+        assert guard() is None
+        assert await used(registry) == before
+
+        registry.store.shared.deleted("web-1", expired=False)
+        assert guard() is None
+        registry.store.memory_bytes = 2 * 1024 * 1024
+        assert isinstance(guard(), CapacityReached)
+        assert await used(registry) == registry.store.memory_bytes
 
 
 async def test_what_the_store_refuses_takes_nothing() -> None:

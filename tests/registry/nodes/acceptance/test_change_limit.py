@@ -11,6 +11,7 @@ from tests.support.registry.sqlite_store import ManualClock
 LIMITS = NodesSettings(warm_up_seconds=0, changes_per_minute=60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lane", [True, False])
 async def test_beyond_the_burst_a_change_is_429_until_the_next_one_is_due(*, lane: bool) -> None:
     async with in_process_registry(limits=LIMITS, lane=lane) as registry:
@@ -34,6 +35,7 @@ async def test_beyond_the_burst_a_change_is_429_until_the_next_one_is_due(*, lan
         assert (await registry.post("web-1", ["yet more"])).status == 429
 
 
+@pytest.mark.slow
 async def test_a_host_that_changes_too_often_is_not_silent() -> None:
     limits = NodesSettings(warm_up_seconds=0, changes_per_minute=1)
     async with in_process_registry(limits=limits, expire_after=100) as registry:
@@ -47,7 +49,8 @@ async def test_a_host_that_changes_too_often_is_not_silent() -> None:
         assert [node["labels"] for node in await registry.get("/nodes")] == [["first"]]
 
 
-async def test_a_node_that_is_deleted_and_added_is_no_way_round() -> None:
+@pytest.mark.slow
+async def test_a_node_that_is_deleted_and_added_again_has_the_same_limit() -> None:
     async with in_process_registry(limits=LIMITS) as registry:
         statuses = []
         for number in range(61):
@@ -56,6 +59,7 @@ async def test_a_node_that_is_deleted_and_added_is_no_way_round() -> None:
         assert statuses == [200] * 60 + [429]
 
 
+@pytest.mark.slow
 async def test_zero_is_no_limit() -> None:
     limits = NodesSettings(warm_up_seconds=0, changes_per_minute=0)
     async with in_process_registry(limits=limits) as registry:
@@ -75,6 +79,7 @@ def taken(limit: ChangeLimit, hostname: str, tries: int) -> int:
     return accepted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("per_minute", [1, 7, 60, 1000])
 def test_over_any_time_the_rate_and_one_burst_are_accepted(per_minute: int) -> None:
     clock = ManualClock()
@@ -87,6 +92,7 @@ def test_over_any_time_the_rate_and_one_burst_are_accepted(per_minute: int) -> N
     assert taken(limit, "a", 2000) in {per_minute // 2, (per_minute + 1) // 2}
 
 
+@pytest.mark.slow
 def test_only_hosts_that_changed_within_a_minute_are_remembered() -> None:
     clock = ManualClock()
     limit = ChangeLimit(per_minute=60, monotonic=clock)

@@ -18,6 +18,7 @@ async def report(
     )
 
 
+@pytest.mark.slow
 async def test_an_instance_that_was_replaced_and_posts_again_is_409_and_counted(
     registry: InProcessRegistry,
 ) -> None:
@@ -52,6 +53,7 @@ async def test_both_addresses_are_told() -> None:
         assert nodes.unavailable_reason is None
 
 
+@pytest.mark.slow
 async def test_a_restart_is_never_refused(registry: InProcessRegistry) -> None:
     for number in range(30):
         for _ in range(2):
@@ -60,6 +62,7 @@ async def test_a_restart_is_never_refused(registry: InProcessRegistry) -> None:
     assert (await registry.counts())["clone"] == 0
 
 
+@pytest.mark.slow
 async def test_of_two_clones_that_restart_in_turn_each_start_is_told(
     registry: InProcessRegistry,
 ) -> None:
@@ -69,6 +72,7 @@ async def test_of_two_clones_that_restart_in_turn_each_start_is_told(
             assert (await report(registry, f"instance-{earlier}")).status == 409
 
 
+@pytest.mark.slow
 async def test_once_the_holder_is_stale_the_other_one_takes_over(
     registry: InProcessRegistry,
 ) -> None:
@@ -89,6 +93,7 @@ async def test_a_host_that_was_deleted_begins_anew(registry: InProcessRegistry) 
     assert (await report(registry, "first")).status == 200
 
 
+@pytest.mark.slow
 async def test_a_change_that_was_not_stored_replaces_nothing(registry: InProcessRegistry) -> None:
     await report(registry, "first")
     registry.store.failure = OSError("no")
@@ -106,6 +111,7 @@ async def test_agents_without_an_instance_go_on(registry: InProcessRegistry) -> 
     assert (await report(registry, "first")).status == 200
 
 
+@pytest.mark.slow
 async def test_no_text_can_pass_for_an_identity_and_none_hides_it(
     registry: InProcessRegistry,
 ) -> None:

@@ -46,6 +46,7 @@ async def test_a_log_without_its_store_stops_the_start(tmp_path: Path) -> None:
     assert await known(path) == ["a"]
 
 
+@pytest.mark.slow
 async def test_a_store_moved_away_as_the_advice_says_leaves_room_for_a_new_one(
     tmp_path: Path,
 ) -> None:
@@ -66,10 +67,11 @@ async def test_a_store_moved_away_as_the_advice_says_leaves_room_for_a_new_one(
     assert await known(path) == []
 
 
+@pytest.mark.slow
 async def test_each_restore_keeps_what_was_there_with_what_its_log_held(tmp_path: Path) -> None:
     backup = tmp_path / "backup"
     await fill(tmp_path / "other.db", "restored")
-    backups.copy(tmp_path / "other.db", backup)
+    backups.write_backup(tmp_path / "other.db", backup)
     path = await crashed(tmp_path / "s", "first")
 
     restored = backups.restore(backup, path)
@@ -84,10 +86,11 @@ async def test_each_restore_keeps_what_was_there_with_what_its_log_held(tmp_path
     assert await known(path.with_name("r.db.before-restore.2")) == ["restored", "second"]
 
 
+@pytest.mark.slow
 async def test_a_restore_that_is_cut_off_leaves_the_whole_store(tmp_path: Path) -> None:
     backup = tmp_path / "backup"
     await fill(tmp_path / "other.db", "restored")
-    backups.copy(tmp_path / "other.db", backup)
+    backups.write_backup(tmp_path / "other.db", backup)
     path = await crashed(tmp_path / "s", "first")
 
     def cut_off(_draft: Path, _path: Path) -> None:
@@ -101,10 +104,11 @@ async def test_a_restore_that_is_cut_off_leaves_the_whole_store(tmp_path: Path) 
     assert await known(path) == ["restored"]
 
 
+@pytest.mark.slow
 async def test_what_cannot_be_read_is_kept_with_its_log_as_it_is(tmp_path: Path) -> None:
     backup = tmp_path / "backup"
     await fill(tmp_path / "other.db", "restored")
-    backups.copy(tmp_path / "other.db", backup)
+    backups.write_backup(tmp_path / "other.db", backup)
     path = tmp_path / "r.db"
     path.write_bytes(b"precious")
     path.with_name("r.db-wal").write_bytes(b"log")
@@ -117,6 +121,7 @@ async def test_what_cannot_be_read_is_kept_with_its_log_as_it_is(tmp_path: Path)
     assert await known(path) == ["restored"]
 
 
+@pytest.mark.slow
 @needs_root
 async def test_what_root_makes_belongs_to_the_owner_of_the_directory(tmp_path: Path) -> None:
     backup, folder = tmp_path / "backup", tmp_path / "s"
@@ -124,7 +129,7 @@ async def test_what_root_makes_belongs_to_the_owner_of_the_directory(tmp_path: P
     os.chown(folder, USER, USER)
     path = folder / "r.db"
     await fill(path, "a")
-    backups.copy(path, backup)
+    backups.write_backup(path, backup)
     assert set(owners(folder).values()) == {USER}
     for file in folder.iterdir():
         file.unlink()
@@ -137,7 +142,7 @@ async def test_what_root_makes_belongs_to_the_owner_of_the_directory(tmp_path: P
 async def test_what_root_restores_belongs_to_the_owner_of_the_store(tmp_path: Path) -> None:
     backup, path = tmp_path / "backup", tmp_path / "r.db"
     await fill(path, "a")
-    backups.copy(path, backup)
+    backups.write_backup(path, backup)
     os.chown(path, USER, USER)
 
     backups.restore(backup, path)
@@ -180,12 +185,13 @@ def test_a_directory_that_does_not_exist_is_told_by_the_check_and_by_the_start(
     assert f"the directory {tmp_path / 'none'} does not exist; make it" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 async def test_the_command_tells_what_it_kept_if_there_was_anything(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     backup, path = tmp_path / "backup", tmp_path / "r.db"
     await fill(tmp_path / "other.db", "a")
-    backups.copy(tmp_path / "other.db", backup)
+    backups.write_backup(tmp_path / "other.db", backup)
     arguments = [*settings(tmp_path, path), "restore", str(backup)]
 
     assert main(arguments) == 0
@@ -194,6 +200,7 @@ async def test_the_command_tells_what_it_kept_if_there_was_anything(
     assert f"what was there before is {path}.before-restore\n" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 async def test_the_check_of_a_store_tells_of_a_log_without_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

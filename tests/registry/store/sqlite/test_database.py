@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from registry.errors import StoreOpenError
+from registry.store.sqlite.database import sqlite_errors
 from tests.support.registry.sqlite_store import (
     fill,
     ignore,
@@ -44,6 +45,17 @@ async def test_a_store_of_a_later_release_or_of_none_is_refused(
     assert f"schema version {version}, this release knows 1 to " in await start_error(path)
 
 
+def test_a_full_disk_is_told_without_the_advice_to_restore_a_backup() -> None:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("PRAGMA max_page_count = 1")
+
+        with pytest.raises(StoreOpenError) as caught, sqlite_errors(Path("r.db")):
+            connection.execute("CREATE TABLE t (x)")
+
+    assert str(caught.value) == "r.db cannot be written: the disk is full; make room"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", ["cut", "page", "bit", "header"])
 async def test_a_corrupt_file_is_refused(tmp_path: Path, harm: str) -> None:
     path = tmp_path / "r.db"
@@ -74,6 +86,7 @@ async def test_a_second_process_is_refused_and_the_first_goes_on(tmp_path: Path)
         await store.put(row("a"), ignore)
 
 
+@pytest.mark.slow
 async def test_a_file_that_another_program_has_locked_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
     await fill(path, "a")

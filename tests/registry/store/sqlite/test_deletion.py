@@ -31,6 +31,7 @@ def arguments(tmp_path: Path, *hosts: str) -> list[str]:
     return ["--config", str(file), "delete", *hosts]
 
 
+@pytest.mark.slow
 async def test_the_command_deletes_nodes_and_tells_of_those_it_does_not_know(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -44,6 +45,7 @@ async def test_the_command_deletes_nodes_and_tells_of_those_it_does_not_know(
     assert await known(tmp_path / "r.db") == []
 
 
+@pytest.mark.slow
 async def test_a_store_in_use_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -54,6 +56,7 @@ async def test_a_store_in_use_is_refused(
     assert await known(tmp_path / "r.db") == ["a"]
 
 
+@pytest.mark.slow
 async def test_what_only_the_log_of_a_killed_registry_holds_is_deleted(tmp_path: Path) -> None:
     await fill(tmp_path / "r.db", "a", "b")
     async with open_store(tmp_path / "r.db"):
@@ -66,6 +69,7 @@ async def test_what_only_the_log_of_a_killed_registry_holds_is_deleted(tmp_path:
     assert await known(tmp_path / "killed.db") == ["b"]
 
 
+@pytest.mark.slow
 async def test_a_deletion_makes_no_other_store_of_it(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
     async with open_store(path) as (store, _):

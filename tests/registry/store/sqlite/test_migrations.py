@@ -77,6 +77,7 @@ async def stored(path: Path, *, schemas: Sequence[Schema] = SCHEMAS) -> list[Row
         return known(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fixture", WRITTEN, ids=lambda fixture: fixture.stem)
 async def test_a_store_of_an_earlier_release_is_taken_over_with_all_nodes(
     fixture: Path, tmp_path: Path
@@ -97,6 +98,7 @@ async def test_a_store_of_an_earlier_release_is_taken_over_with_all_nodes(
     assert found["web-03.example.com"].age == 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fixture", EARLIER, ids=lambda fixture: fixture.stem)
 async def test_a_kill_at_any_write_of_a_migration_loses_nothing(
     fixture: Path, tmp_path: Path
@@ -137,6 +139,7 @@ def killed_at(folder: Path, file: bytes, log: bytes) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fixture", WRITTEN, ids=lambda fixture: fixture.stem)
 async def test_a_kill_right_after_a_migration_leaves_a_store_that_starts(
     fixture: Path, tmp_path: Path
@@ -148,6 +151,7 @@ async def test_a_kill_right_after_a_migration_leaves_a_store_that_starts(
         assert await stored(killed, schemas=later) == nodes_of(fixture)
 
 
+@pytest.mark.slow
 async def test_a_migration_that_is_only_in_the_log_is_not_done_again(tmp_path: Path) -> None:
     path, later = tmp_path / "s" / "r.db", [*SCHEMAS, LATER]
     write_earlier_store(path, EARLIER[0])
@@ -160,6 +164,7 @@ async def test_a_migration_that_is_only_in_the_log_is_not_done_again(tmp_path: P
     assert await stored(killed, schemas=later) == nodes_of(EARLIER[0])
 
 
+@pytest.mark.slow
 async def test_an_older_program_refuses_a_newer_store_wherever_its_version_is_written(
     tmp_path: Path,
 ) -> None:
@@ -181,13 +186,14 @@ async def test_an_older_program_refuses_a_newer_store_wherever_its_version_is_wr
     assert path.read_bytes()[60:64] == len(later).to_bytes(4, "big")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fixture", WRITTEN, ids=lambda fixture: fixture.stem)
 async def test_a_backup_of_an_earlier_release_is_restored_into_this_one(
     fixture: Path, tmp_path: Path
 ) -> None:
     path, backup = tmp_path / "r.db", tmp_path / "backup"
     write_earlier_store(tmp_path / "earlier.db", fixture)
-    backups.copy(tmp_path / "earlier.db", backup)
+    backups.write_backup(tmp_path / "earlier.db", backup)
 
     assert backups.restore(backup, path).nodes == 41
 
@@ -206,6 +212,7 @@ async def test_a_damaged_store_of_an_earlier_release_is_refused_and_not_migrated
     assert "corrupt: the row of 'odd'" in await start_error(path)
 
 
+@pytest.mark.slow
 async def test_a_migration_that_fails_leaves_the_store_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
     write_earlier_store(path, EARLIER[0])

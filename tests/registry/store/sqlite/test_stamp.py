@@ -49,12 +49,14 @@ def copy(path: Path, to: Path) -> Path:
     return to
 
 
+@pytest.mark.slow
 async def test_a_registry_continues_over_its_own_store(tmp_path: Path) -> None:
     path = await settled(tmp_path / "r.db", "a")
     for _ in range(3):
         assert await continues(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [0, 3, 60])
 async def test_a_registry_that_was_killed_continues(tmp_path: Path, at: float) -> None:
     path, killed = await settled(tmp_path / "r.db", "a"), tmp_path / "killed"
@@ -67,6 +69,7 @@ async def test_a_registry_that_was_killed_continues(tmp_path: Path, at: float) -
     assert await continues(killed / "r.db")
 
 
+@pytest.mark.slow
 async def test_a_store_that_is_new_or_was_lost_does_not_continue(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
     assert not await continues(path)
@@ -80,6 +83,7 @@ async def test_a_store_that_is_new_or_was_lost_does_not_continue(tmp_path: Path)
     assert not await continues(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("age", [6, 3600])
 async def test_an_earlier_copy_of_the_file_does_not_continue(tmp_path: Path, age: float) -> None:
     path, saved = await settled(tmp_path / "r.db", "a"), tmp_path / "saved.db"
@@ -103,6 +107,7 @@ async def test_an_earlier_copy_of_the_file_does_not_continue(tmp_path: Path, age
         assert not await continues(place)
 
 
+@pytest.mark.slow
 async def test_the_store_of_another_registry_does_not_continue(tmp_path: Path) -> None:
     path = await settled(tmp_path / "one" / "r.db", "a")
     other = await settled(tmp_path / "other" / "r.db", "a", seconds=9999)
@@ -120,12 +125,13 @@ def copied(backup: Path, path: Path) -> None:
     copy(backup, path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("put_back", [restored, copied])
 async def test_a_backup_does_not_continue_however_it_was_put_back(
     tmp_path: Path, put_back: Callable[[Path, Path], object]
 ) -> None:
     path, backup = await settled(tmp_path / "r.db", "a"), tmp_path / "backup"
-    backups.copy(path, backup)  # the latest state of all
+    backups.write_backup(path, backup)  # the latest state of all
 
     put_back(backup, path)
 
@@ -134,6 +140,7 @@ async def test_a_backup_does_not_continue_however_it_was_put_back(
     assert await continues(path)
 
 
+@pytest.mark.slow
 async def test_an_upgrade_continues_over_the_store_of_schema_1(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
     write_earlier_store(path)
@@ -145,6 +152,7 @@ async def test_an_upgrade_continues_over_the_store_of_schema_1(tmp_path: Path) -
     assert await continues(path, later=True)
 
 
+@pytest.mark.slow
 async def test_an_upgrade_that_is_killed_continues(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
     write_earlier_store(path)
@@ -175,6 +183,7 @@ async def test_an_upgrade_that_is_killed_continues(tmp_path: Path) -> None:
         assert await continues(found), number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["nobody ran here", "a backup", "over a later store"])
 async def test_a_store_of_schema_1_that_was_copied_in_does_not_continue(
     tmp_path: Path, case: str
@@ -186,7 +195,7 @@ async def test_a_store_of_schema_1_that_was_copied_in_does_not_continue(
         await settled(path, "a")
     elif case == "a backup":
         path.with_name("r.db.lock").touch()
-        backups.copy(earlier, tmp_path / "backup")
+        backups.write_backup(earlier, tmp_path / "backup")
         earlier = tmp_path / "backup"
     copy(earlier, path)
 
@@ -214,6 +223,7 @@ async def test_what_is_no_store_gets_no_stamp(tmp_path: Path) -> None:
     assert not path.with_name("r.db.stamp").exists()
 
 
+@pytest.mark.slow
 async def test_an_upgrade_of_a_copied_store_that_is_killed_at_once_does_not_continue(
     tmp_path: Path,
 ) -> None:

@@ -27,6 +27,7 @@ async def test_a_new_file_is_for_its_owner_alone(tmp_path: Path) -> None:
     assert (tmp_path / "r.db").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.slow
 async def test_what_queues_while_a_batch_is_written_is_one_batch(tmp_path: Path) -> None:
     batches = Batches()
     async with open_store(tmp_path / "r.db", batches=batches) as (store, _):
@@ -37,6 +38,7 @@ async def test_what_queues_while_a_batch_is_written_is_one_batch(tmp_path: Path)
     assert len(batches) <= 4
 
 
+@pytest.mark.slow
 async def test_a_touch_of_a_host_that_is_not_kept_keeps_nothing(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
     async with open_store(path) as (store, _):
@@ -47,11 +49,12 @@ async def test_a_touch_of_a_host_that_is_not_kept_keeps_nothing(tmp_path: Path) 
         assert connection.execute("SELECT * FROM heard").fetchall() == []
 
 
+@pytest.mark.slow
 async def test_a_backup_of_a_store_in_use_is_whole_and_can_be_restored(tmp_path: Path) -> None:
     path, copy = tmp_path / "r.db", tmp_path / "copy"
     async with open_store(path) as (store, _):
         await asyncio.gather(*[store.put(row(f"h{i}"), ignore) for i in range(300)])
-        assert backups.copy(path, copy) == 300
+        assert backups.write_backup(path, copy) == 300
         await store.delete("h1", ignore)
         with pytest.raises(StoreOpenError, match="in use"):
             backups.restore(copy, path)
@@ -62,14 +65,15 @@ async def test_a_backup_of_a_store_in_use_is_whole_and_can_be_restored(tmp_path:
     assert (tmp_path / "r.db.before-restore").exists()
 
 
+@pytest.mark.slow
 async def test_a_backup_replaces_nothing_and_of_a_broken_store_there_is_none(
     tmp_path: Path,
 ) -> None:
     path, copy = tmp_path / "r.db", tmp_path / "copy"
     await fill(path, "a")
-    backups.copy(path, copy)
+    backups.write_backup(path, copy)
     with pytest.raises(StoreOpenError, match="exists"):
-        backups.copy(path, copy)
+        backups.write_backup(path, copy)
     broken = bytearray(copy.read_bytes())
     broken[broken.index(b'{"labels":["a"]') + 12] ^= 1
     (tmp_path / "broken").write_bytes(broken)
@@ -78,6 +82,7 @@ async def test_a_backup_replaces_nothing_and_of_a_broken_store_there_is_none(
     assert backups.check(path) == 1
 
 
+@pytest.mark.slow
 async def test_a_crash_between_commit_and_answer_is_harmless_to_repeat(tmp_path: Path) -> None:
     path, crashed = tmp_path / "r.db", tmp_path / "crashed"
     crashed.mkdir()

@@ -4,8 +4,10 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,17 +15,23 @@ from typing import Self
 import docker
 
 from dev import engine
-from dev.images import build_busybox
+from dev.images import import_busybox
 from dev.processes import end
 from dev.waiting import until
 
-START_SECONDS = 30.0
+START_SECONDS = 120.0
 STOP_SECONDS = 60.0
 IMAGE = "rollcall-test-busybox"
+HOLD = "import socket; s = socket.create_server(('127.0.0.1', {})); print(flush=True); input()"
 
 
 class Dockerd:
-    """A ``dockerd`` in a network namespace of its own, with its files in a folder of its own."""
+    """A ``dockerd`` in a network namespace of its own, with its files in a folder of its own.
+
+    Attributes:
+        data_root: Where it keeps images, containers and volumes.
+
+    """
 
     def __init__(self) -> None:
         # Not pytest's: the paths of the sockets below it would be too long.
@@ -32,18 +40,26 @@ class Dockerd:
         self._process: subprocess.Popen[bytes] | None = None
         self._network: subprocess.Popen[bytes] | None = None
         self.url = f"unix://{folder / 'docker.sock'}"
+        self.data_root = folder / "data"
 
-    def start(self, *, programs: Path | None = None, live_restore: bool = False) -> None:
+    def start(
+        self,
+        *,
+        programs: Path | None = None,
+        live_restore: bool = False,
+        options: Sequence[str] = (),
+    ) -> None:
         """Start it, or start it again, and wait until it answers.
 
         What is in the folder ``programs`` takes the place of the host's programs; with
-        ``live_restore`` its containers outlive it.
+        ``live_restore`` its containers outlive it. ``options`` are further ones of dockerd.
         """
         place = self._folder
         self._clear_leftovers()
-        dockerd = ["dockerd", f"--host={self.url}", f"--data-root={place / 'data'}"]
+        dockerd = ["dockerd", f"--host={self.url}", f"--data-root={self.data_root}"]
         dockerd += [f"--exec-root={place / 'exec'}", f"--pidfile={place / 'pid'}"]
         dockerd += ["--live-restore"] if live_restore else []
+        dockerd += options
         with (place / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*self.inside(), *dockerd],
@@ -103,10 +119,22 @@ class Dockerd:
         return docker.APIClient(base_url=self.url, version="auto", timeout=60)
 
     def build(self) -> None:
-        """Build the image that its apps are made of."""
+        """Make the image that its apps are made of."""
         client = self.client()
-        build_busybox(client, IMAGE, page="Hello")
+        import_busybox(client, IMAGE, page="Hello")
         client.close()
+
+    @contextmanager
+    def port_taken(self, port: int) -> Iterator[None]:
+        """Listen on a port in its network, as another program."""
+        command = [*self.inside(), sys.executable, "-c", HOLD.format(port)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+            assert holder.stdout is not None
+            holder.stdout.readline()
+            try:
+                yield
+            finally:
+                holder.communicate(b"\n")
 
     def _running(self) -> subprocess.Popen[bytes]:
         assert self._process is not None, "the engine does not run"

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import docker
 
-from agent.engine.protocol import (
+from agent.engine.errors import EngineRefused, EngineUnavailable
+from agent.engine.models import (
     ContainerEvent,
     ContainerSpec,
-    EngineRefused,
-    EngineUnavailable,
     InspectedContainer,
 )
 from tests.support.agent.engines.wrapped_engine import WrappedEngine

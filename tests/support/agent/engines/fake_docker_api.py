@@ -12,12 +12,16 @@ import structlog
 from aiohttp import web
 from structlog.testing import LogCapture
 
+from agent.apps.containers.network import AppsNetwork
+from agent.apps.health.findings import Findings
 from agent.apps.operations.runner import OperationRunner
-from agent.apps.queries import AppQueries
-from agent.apps.repository import AppRepository
+from agent.apps.ownership.ownership import Ownership
+from agent.apps.repository.repository import AppRepository
+from agent.apps.service.queries import AppQueries, RecordBuilder
 from agent.engine.protocol import Engine
 from agent.model import App
 from agent.state.store import Store
+from tests.support.agent.in_process import DEFAULTS, identities_of
 
 VERSION = {"Version": "20.10.24", "ApiVersion": "1.41", "MinAPIVersion": "1.12"}
 INFO = {
@@ -179,5 +183,17 @@ async def app_queries(engine: Engine, folder: Path) -> AsyncIterator[AppQueries]
     await repository.put(app)
     log = structlog.wrap_logger(None, processors=[LogCapture()])
     operations = OperationRunner(repository=repository, recover={}, clock=time.time, log=log)
-    yield AppQueries(engine=engine, repository=repository, operations=operations)
+    ownership = Ownership(
+        engine=engine, repository=repository, identities=identities_of(folder), log=log
+    )
+    yield AppQueries(
+        engine=engine,
+        repository=repository,
+        ownership=ownership,
+        records=RecordBuilder(
+            operations=operations,
+            findings=Findings(),
+            network=AppsNetwork(engine=engine, defaults=DEFAULTS, log=log),
+        ),
+    )
     await repository.close()

@@ -1,30 +1,41 @@
 """A container engine in memory, whose calls a test can stop at any step."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import msgspec
 
-from agent.engine.protocol import (
+from agent.engine.errors import (
+    CommandTimeout,
+    EngineConflict,
+    EngineRefused,
+    ImageUnavailable,
+    InvalidParameter,
+    NameInUse,
+    ObjectNotFound,
+)
+from agent.engine.models import (
     MIB,
     Container,
     ContainerEvent,
     ContainerSpec,
-    EngineConflict,
+    DiskUsage,
     EngineInfo,
-    EngineRefused,
+    EngineRun,
     ExecResult,
+    Health,
     Image,
-    ImageUnavailable,
+    ImageEvent,
     InspectedContainer,
-    InvalidParameter,
-    NameInUse,
-    ObjectNotFound,
+    ListedImage,
+    Network,
     Process,
     PullProgress,
     Sample,
 )
+from tests.support.agent.tars import packed
 
 IMAGE = "app:1"
 OTHER_IMAGE = "app:2"
@@ -43,21 +54,29 @@ class FakeContainer(msgspec.Struct, kw_only=True):
     image: str
     labels: dict[str, str]
     env: dict[str, str]
+    bind: str = "0.0.0.0"
     ports: list[int]
     volumes: dict[str, str]
     cpu: int
     memory: int
     image_id: str
+    network: str = "default"
     state: str = "created"
     restarts: int = 0
+    stopped_at: float | None = None
+    health: Health | None = None
     shadow: str = ""
 
 
+BRIDGE = Network(name="bridge", interface="docker0", reachable=True, mtu=1500)
+
+
 class FakeEngineState(msgspec.Struct, kw_only=True):
-    """All that the engine keeps: containers by id, and labels of volumes by name."""
+    """All that the engine keeps: containers by id, labels of volumes and networks by name."""
 
     containers: dict[str, FakeContainer] = {}
     volumes: dict[str, dict[str, str]] = {}
+    networks: dict[str, Network] = msgspec.field(default_factory=lambda: {BRIDGE.name: BRIDGE})
     made: int = 0
 
 
@@ -73,12 +92,22 @@ def fake_image(image_id: str, *volumes: str, data: str = "") -> Image:
     )
 
 
+async def passes(_container_id: str) -> int:
+    """Return the exit code of a check that passes."""
+    return 0
+
+
 async def do_nothing(_step: str) -> None:
     """Stop at no step."""
 
 
 class FakeEngine:
-    """An engine; ``at_step`` is awaited before and after each call that changes something."""
+    """An engine; ``at_step`` is awaited before and after each call that changes something.
+
+    Commands that are not run as root are checks: ``checked`` lists the containers, and ``check``
+    returns their exit codes. ``health_of`` is what the checks of images find, by the id of each
+    image that has one.
+    """
 
     def __init__(
         self,
@@ -87,9 +116,20 @@ class FakeEngine:
     ) -> None:
         self.state = state or FakeEngineState()
         self.at_step = at_step
+        self._happening = asyncio.Queue[ContainerEvent | None]()
+        self.health_of = dict[str, Health]()
+        self.checked = list[str]()
+        self.check: Callable[[str], Awaitable[int]] = passes
+        self.run = EngineRun(id="run-1", began_at=0)
+        self.image_history = dict[str, list[ImageEvent]]()
         self._images = dict[str, Image]()
         for reference, image_id in IMAGE_IDS.items():
             self.tag(reference, fake_image(image_id, *DECLARED.get(reference, ())))
+
+    @property
+    def networks(self) -> dict[str, Network]:
+        """The networks, by name."""
+        return self.state.networks
 
     def tag(self, reference: str, image: Image) -> None:
         """Make a reference lead to this image; any other keeps its id."""
@@ -117,12 +157,8 @@ class FakeEngine:
         self, *, label: str | None = None, seconds: float | None = None
     ) -> list[Container]:
         del seconds
-        key, _, value = (label or "").partition("=")
-        return [
-            _listed(each)
-            for each in self.state.containers.values()
-            if not key or (key in each.labels and (not value or each.labels[key] == value))
-        ]
+        containers = self.state.containers.values()
+        return [_listed(each) for each in containers if _has_label(each.labels, label)]
 
     async def inspect(self, container_id: str) -> InspectedContainer:
         return _inspected(self._find(container_id))
@@ -141,11 +177,14 @@ class FakeEngine:
                 image=spec.image,
                 labels=dict(spec.labels),
                 env=dict(spec.env),
+                bind=spec.bind,
                 ports=[host for _, host in spec.ports],
                 volumes=dict(spec.volumes),
                 cpu=spec.cpu,
                 memory=spec.memory,
                 image_id=image.id,
+                health=self.health_of.get(image.id),
+                network=spec.network or "default",
             )
             self.state.containers[made.id] = made
         return made.id
@@ -155,14 +194,18 @@ class FakeEngine:
             container = self._find(container_id)
             if container.image_id == IMAGE_IDS[BROKEN_IMAGE]:
                 raise EngineRefused("no such program")
-            container.state = "running"
+            container.state, container.stopped_at = "running", None
 
     async def stop(self, container_id: str, seconds: int) -> None:
         async with self._step("stop"):
             container = self._find(container_id)
             assert seconds >= 0
             if container.state != "created":
-                container.state = "exited"
+                container.state, container.stopped_at = "exited", time.time()
+
+    async def pause(self, container_id: str) -> None:
+        async with self._step("pause"):
+            self._find(container_id).state = "paused"
 
     async def unpause(self, container_id: str) -> None:
         async with self._step("unpause"):
@@ -191,17 +234,44 @@ class FakeEngine:
     async def image(self, reference: str) -> Image | None:
         return self._images.get(reference)
 
+    async def images(self) -> list[ListedImage]:
+        return [
+            ListedImage(
+                id=image.id,
+                tags=image.tags,
+                digests=() if image.digest is None else (image.digest,),
+            )
+            for image in {each.id: each for each in self._images.values()}.values()
+        ]
+
+    async def image_events(self, reference: str, *, since: float) -> list[ImageEvent]:
+        events = self.image_history.get(reference, [])
+        return [event for event in events if event.time >= since]
+
+    async def remove_image(self, reference: str) -> None:
+        async with self._step("remove image"):
+            image = self._images.get(reference)
+            if image is None:
+                raise ImageUnavailable(f"No such image: {reference}")
+            if any(each.image_id == image.id for each in self.state.containers.values()):
+                raise EngineConflict(f"image {reference} is being used by a container")
+            self._images = {
+                name: each for name, each in self._images.items() if each.id != image.id
+            }
+
     async def pull(self, reference: str, progress: Callable[[PullProgress], None]) -> None:
         progress(PullProgress(done_bytes=0, total_bytes=1))
+        raise ImageUnavailable(f"{reference} cannot be pulled")
+
+    async def find_manifest(self, reference: str) -> None:
         raise ImageUnavailable(f"{reference} cannot be pulled")
 
     async def volume_labels(self, name: str) -> Mapping[str, str] | None:
         return self.state.volumes.get(name)
 
-    async def volumes(self, *, label: str) -> Mapping[str, Mapping[str, str]]:
-        key, _, value = label.partition("=")
+    async def volumes(self, *, label: str | None = None) -> Mapping[str, Mapping[str, str]]:
         found = self.state.volumes.items()
-        return {name: labels for name, labels in found if labels.get(key) == value}
+        return {name: dict(labels) for name, labels in found if _has_label(labels, label)}
 
     async def volume_users(self, name: str) -> list[Container]:
         containers = self.state.containers.values()
@@ -216,6 +286,15 @@ class FakeEngine:
             if await self.volume_users(name):
                 raise EngineConflict(f"volume {name} is in use")
             self.state.volumes.pop(name, None)
+
+    async def network(self, name: str) -> Network | None:
+        return self.networks.get(name)
+
+    async def create_network(self, wanted: Network) -> None:
+        async with self._step("create network"):
+            if wanted.name in self.networks:
+                raise EngineConflict(f"network with name {wanted.name} already exists")
+            self.networks[wanted.name] = wanted
 
     async def processes(self, container_id: str) -> list[Process]:
         self._find(container_id)
@@ -238,6 +317,13 @@ class FakeEngine:
             pids=1,
         )
 
+    async def disk_usage(self, *, seconds: float) -> DiskUsage:
+        assert seconds > 0
+        return DiskUsage(
+            volumes=dict.fromkeys(self.state.volumes, 2 * MIB),
+            containers=dict.fromkeys(self.state.containers, MIB),
+        )
+
     async def logs(
         self, container_id: str, *, tail: int | None, since: float | None, follow: bool
     ) -> AsyncGenerator[bytes]:
@@ -245,15 +331,33 @@ class FakeEngine:
         yield f"a line of {self._find(container_id).name}\n".encode()
 
     async def execute(
-        self, container_id: str, command: list[str], *, stdin: bytes = b""
+        self,
+        container_id: str,
+        command: list[str],
+        *,
+        stdin: bytes = b"",
+        as_root: bool = True,
+        seconds: float | None = None,
     ) -> ExecResult:
+        container = self._find(container_id)
+        if not as_root:
+            return await self._check(container, seconds)
         async with self._step("execute"):
-            container = self._find(container_id)
             if container.state != "running":
                 raise EngineConflict(f"container {container_id} is not running")
             assert command == ["chpasswd", "-e"]
             container.shadow = stdin.decode().strip()
         return ExecResult(exit_code=0, output="")
+
+    async def _check(self, container: FakeContainer, seconds: float | None) -> ExecResult:
+        self.checked.append(container.id)
+        if container.state != "running":
+            raise EngineConflict(f"container {container.id} is not running")
+        try:
+            async with asyncio.timeout(seconds):
+                return ExecResult(exit_code=await self.check(container.id), output="")
+        except TimeoutError as error:
+            raise CommandTimeout("the command does not end") from error
 
     async def read_file(self, container_id: str, path: str) -> bytes:
         container = self._find(container_id)
@@ -266,13 +370,56 @@ class FakeEngine:
             raise ObjectNotFound(path)
         return files[path].encode()
 
+    async def archive(self, container_id: str, path: str) -> AsyncGenerator[bytes]:
+        assert path in self._find(container_id).volumes
+        yield packed({".": None})
+
+    async def unpack(self, container_id: str, tar: AsyncIterator[bytes]) -> None:
+        async with self._step("unpack"):
+            self._find(container_id)
+            async for _ in tar:
+                pass
+
     async def events(self, label: str, *, since: float) -> AsyncGenerator[ContainerEvent]:
         assert since >= 0
-        await asyncio.Event().wait()  # nothing happens
-        yield ContainerEvent(action="start", container_id="", app=label)
+        while True:
+            event = await self._happening.get()
+            if event is None:
+                return
+            assert label == "rollcall.app"
+            yield event
+
+    def happen(
+        self, action: str, container: FakeContainer, *, exit_code: int | None = None
+    ) -> None:
+        """Tell of something that others did to a container."""
+        self._happening.put_nowait(
+            ContainerEvent(
+                action=action,
+                container_id=container.id,
+                app=container.labels["rollcall.app"],
+                time=time.time(),
+                exit_code=exit_code,
+            )
+        )
+
+    def go_away(self) -> None:
+        """End the stream of events, as an engine does that is back at once."""
+        self._happening.put_nowait(None)
+
+    async def stopped_at(self, container_id: str) -> float | None:
+        return self._find(container_id).stopped_at
+
+    async def current_run(self) -> EngineRun | None:
+        return self.run
 
     async def close(self) -> None:
         """There is nothing to close."""
+
+
+def _has_label(labels: Mapping[str, str], label: str | None) -> bool:
+    key, _, value = (label or "").partition("=")
+    return not key or (key in labels and (not value or labels[key] == value))
 
 
 def _listed(container: FakeContainer) -> Container:
@@ -283,7 +430,11 @@ def _listed(container: FakeContainer) -> Container:
         image_id=container.image_id,
         state=container.state,
         labels=container.labels,
-        ports=frozenset(container.ports if container.state == "running" else ()),
+        ports=dict.fromkeys(
+            container.ports if container.state == "running" else (), container.bind
+        ),
+        health=container.health if container.state == "running" else None,
+        network=container.network,
     )
 
 
@@ -300,4 +451,5 @@ def _inspected(container: FakeContainer) -> InspectedContainer:
         cpu=container.cpu,
         memory=container.memory,
         volumes=container.volumes,
+        health_seconds=None if container.health is None else 0,
     )

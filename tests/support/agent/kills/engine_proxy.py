@@ -3,12 +3,14 @@
 import asyncio
 import re
 import threading
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypeAlias
+
+from tests.support.servers import close_server
 
 Moment: TypeAlias = Literal["before", "after", "lost", "late"]
 
@@ -18,6 +20,7 @@ CHUNK = 65_536
 MAX_HEAD = 65_536
 END_OF_HEAD = b"\r\n\r\n"
 START_SECONDS = 30.0
+PAUSE_SECONDS = 0.1
 VERSION = re.compile(r"^/v[0-9.]+(?=/)")
 OBJECT = re.compile(r"^/(containers|exec|images|networks|volumes)/(?!create$|prune$|load$)[^/]+")
 CONNECTION = re.compile(rb"\r\nConnection:[^\r]*", re.IGNORECASE)
@@ -68,6 +71,7 @@ class Watch:
     """The changing calls since ``EngineProxy.watch``, and the fault that is planned.
 
     A call that is repeated until it succeeds counts once: the number of attempts depends on timing.
+    So does a removal of the same object, whatever came in between.
     """
 
     fault: Fault | None = None
@@ -75,12 +79,15 @@ class Watch:
     calls: list[Call] = field(default_factory=list)
     struck: threading.Event = field(default_factory=threading.Event)
     _last: bytes = b""
+    _removals: set[bytes] = field(default_factory=set)
 
     def count(self, name: str, request_line: bytes) -> Moment | None:
         """Record a call; return the moment of the fault if the fault is at this call."""
-        if request_line == self._last:
+        if request_line == self._last or request_line in self._removals:
             return None
         self._last = request_line
+        if request_line.startswith(b"DELETE "):
+            self._removals.add(request_line)
         call = Call(name, 1 + sum(each.name == name for each in self.calls))
         self.calls.append(call)
         return self.fault.moment if self.fault is not None and self.fault.call == call else None
@@ -130,29 +137,33 @@ class EngineProxy:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         server = await asyncio.start_unix_server(self._accept, self._path, limit=MAX_HEAD)
-        async with server:
-            self._started.set()
-            await self._stop.wait()
-        connections = dict(self._connections)
-        for writer in connections:
-            writer.close()
-        await asyncio.gather(*connections.values())
+        self._started.set()
+        await self._stop.wait()
+        await close_server(server)
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            for writer in list(self._connections):
+                writer.transport.abort()
+            await asyncio.wait(others, timeout=PAUSE_SECONDS)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections[writer] = asyncio.create_task(self._relay(reader, writer))
         self._connections[writer].add_done_callback(lambda _: self._connections.pop(writer))
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with closing(writer), suppress(asyncio.IncompleteReadError, OSError):
-            head = await reader.readuntil(END_OF_HEAD)
-            watch, call = self._watch, changing_call(head)
-            moment = watch.count(call, head.partition(b"\r\n")[0]) if call is not None else None
-            if moment != "before":
-                await self._forward(head, reader, writer, moment=moment)
-            if moment in KILLS:
-                watch.strike()
-            if moment is not None:
-                watch.struck.set()
+        with suppress(asyncio.IncompleteReadError, OSError):
+            async with _closing(writer):
+                await self._answer(reader, writer)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(END_OF_HEAD)
+        watch, call = self._watch, changing_call(head)
+        moment = watch.count(call, head.partition(b"\r\n")[0]) if call is not None else None
+        if moment != "before":
+            await self._forward(head, reader, writer, moment=moment)
+        if moment in KILLS:
+            watch.strike()
+        if moment is not None:
+            watch.struck.set()
 
     async def _forward(
         self,
@@ -164,7 +175,7 @@ class EngineProxy:
     ) -> None:
         from_engine, to_engine = await asyncio.open_unix_connection(self._engine, limit=MAX_HEAD)
         upgrade = UPGRADE.search(head) is not None
-        with closing(to_engine):
+        async with _closing(to_engine):
             to_engine.write(head if upgrade else with_close(head))
             upload = asyncio.create_task(_upload(reader, to_engine, half_close=upgrade))
             try:
@@ -195,6 +206,17 @@ class EngineProxy:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
         self._path.unlink(missing_ok=True)
+
+
+@asynccontextmanager
+async def _closing(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
+    """Close a connection at the end, and wait until it is."""
+    try:
+        yield
+    finally:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
 
 
 async def _upload(

@@ -4,6 +4,8 @@ import io
 import secrets
 import tarfile
 from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import PurePosixPath
 from typing import Any
 
 import docker
@@ -14,6 +16,8 @@ from tests.support.agent.containers import containers_of, run_in_container
 from tests.support.daemons import Daemon
 
 SETTLE_SECONDS = 120.0
+# Of what revisions and records share, this tells nothing of the app itself.
+NOT_CONTENT = {"revision", "created_at"}
 
 
 class ObservedApp:
@@ -42,7 +46,9 @@ class ObservedApp:
         """Return the names of the app's volumes, by path, as their labels tell."""
         label = {"label": f"rollcall.app={self.name}"}
         found = self.client.volumes(filters=label)["Volumes"] or ()
-        return {each["Labels"]["rollcall.path"]: each["Name"] for each in found}
+        volumes = {each["Labels"]["rollcall.path"]: each["Name"] for each in found}
+        assert len(volumes) == len(found), "two volumes of one path"
+        return volumes
 
     def mounts(self, container_id: str) -> dict[str, str]:
         """Return the names of the volumes in a container, by path."""
@@ -66,14 +72,31 @@ class ObservedApp:
         until(quiet, "the end of the operation", within=SETTLE_SECONDS)
         return self.record()
 
+    def swept(self) -> None:
+        """Wait until no operation runs, and all containers but the app's own are removed."""
+
+        def agreed() -> bool:
+            record = self.settled()
+            has_container = record is not None and record["container_id"] is not None
+            return len(self.containers()) == int(has_container)
+
+        until(agreed, "the sweep", within=SETTLE_SECONDS)
+
     def write(self) -> None:
         """Write new content into each volume of the running app."""
+        self.content = secrets.token_hex(8)
+        self._run(f"printf %s {self.content} > {{}}/file")
+
+    def empty(self) -> None:
+        """Remove the content from each volume of the running app."""
+        self._run("busybox rm -f {}/file")
+
+    def _run(self, command: str) -> None:
+        """Run a command for the path of each volume, ``{}``."""
         record = self.record()
         assert record is not None
-        self.content = secrets.token_hex(8)
         paths = self.mounts(record["container_id"])
-        script = "; ".join(f"printf %s {self.content} > {path}/file" for path in paths)
-        run_in_container(self.client, record, script)
+        run_in_container(self.client, record, "; ".join(command.format(path) for path in paths))
 
     def containers(self) -> list[dict[str, Any]]:
         """List the app's containers, as the engine does."""
@@ -101,6 +124,24 @@ class ObservedApp:
         bindings = {int(each[0]["HostPort"]) for each in host["PortBindings"].values()}
         assert bindings == {record["ssh_port"], record["http_port"]}
 
+    def check_history(self, record: Mapping[str, Any] | None) -> None:
+        """Assert that the newest revision is the app as it is, and that none is there twice."""
+        answer = self.agent.ask("GET", f"{self.path}/history")
+        assert answer.status_code == (200 if record is not None else 404), answer.text
+        if record is None or record["revision"] is None:
+            assert record is None or answer.json() == []
+            return
+        revisions = answer.json()
+        numbers = [each["revision"] for each in revisions]
+        assert numbers == list(range(record["revision"], record["revision"] - len(numbers), -1))
+        contents = [
+            {field: each[field] for field in each.keys() & record.keys() - NOT_CONTENT}
+            for each in revisions
+        ]
+        if record["image_id"] is not None:  # else the container is gone, and with it the image
+            assert contents[0] == {field: record[field] for field in contents[0]}
+        assert all(after != before for after, before in pairwise(contents))
+
     def read_file(self, container_id: str, path: str) -> str | None:
         """Read a file in a container, which need not run; None if there is no such file."""
         try:
@@ -112,9 +153,28 @@ class ObservedApp:
             assert file is not None
             return file.read().decode()
 
+    def files(self, container_id: str) -> dict[str, bytes]:
+        """Read all files of a small container, which need not run, and of its volumes, by path.
+
+        For each archive, an engine starts a program that needs a twentieth of a second.
+        """
+        chunks, _ = self.client.get_archive(container_id, "/")
+        with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
+            return {
+                str(PurePosixPath("/", member.name)): file.read()
+                for member in archive.getmembers()
+                if member.isreg() and (file := archive.extractfile(member)) is not None
+            }
+
+    def readers(self) -> list[dict[str, Any]]:
+        """List the containers by which the app's data is read."""
+        label = {"label": f"rollcall.reads={self.name}"}
+        found: list[dict[str, Any]] = self.client.containers(all=True, filters=label)
+        return found
+
     def delete(self) -> None:
         """Remove the containers and the volumes."""
-        for container in self.containers():
+        for container in (*self.containers(), *self.readers()):
             self.client.remove_container(container["Id"], force=True)
         for volume in self.volumes().values():
             self.client.remove_volume(volume)

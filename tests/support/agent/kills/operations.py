@@ -1,4 +1,4 @@
-"""Every operation of the agent: its precondition, its request and its expected outcome."""
+"""Each operation of the agent: its precondition, its request and its expected outcome."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,6 +23,7 @@ class Operation:
         expected: returns the app after the operation from the app before it; an operation that
             fails is undone.
         succeeds: whether the answer is a success.
+        settle: waits until the agent has done all that it will.
 
     """
 
@@ -31,6 +32,7 @@ class Operation:
     request: Callable[[Subject, Snapshot], requests.Response | None]
     expected: Callable[[Subject, Snapshot], Snapshot]
     succeeds: bool = True
+    settle: Callable[[Subject], object] = Subject.settled
 
 
 def _failed(subject: Subject, _: Snapshot) -> Snapshot:
@@ -60,7 +62,7 @@ def _with_last_password(subject: Subject, before: Snapshot, word: str) -> Snapsh
     return replace(before, password=word, login=login)
 
 
-OPERATIONS = (
+CREATIONS = (
     Operation(
         name="create",
         prepare=Subject.absent,
@@ -104,6 +106,18 @@ OPERATIONS = (
         request=lambda subject, _: subject.post(subject.images.crashing, ASYNC),
         expected=lambda subject, before: replace(_failed(subject, before), volumes=before.volumes),
     ),
+)
+
+ISOLATED_CREATIONS = (
+    Operation(
+        name="create, isolated, without the network",
+        prepare=Subject.absent_without_network,
+        request=lambda subject, _: subject.post(),
+        expected=Subject.created,
+    ),
+)
+
+UPDATES = (
     Operation(
         name="update, live",
         prepare=Subject.running,
@@ -133,6 +147,9 @@ OPERATIONS = (
         expected=lambda _, before: before,
         succeeds=False,
     ),
+)
+
+REBUILDS = (
     Operation(
         name="rebuild",
         prepare=Subject.running,
@@ -155,6 +172,35 @@ OPERATIONS = (
         name="rebuild that fails",
         prepare=Subject.running,
         request=lambda subject, _: _rebuild(subject, subject.images.crashing_later),
+        expected=lambda _, before: before,
+        succeeds=False,
+    ),
+)
+
+# Newer engines are tried with the rebuilds alone (the mark `engines`), so more is not among them.
+STARTS_AND_ENDS = (
+    Operation(
+        name="rebuild, image pulled",
+        prepare=Subject.running_as_pulled,
+        request=lambda subject, _: subject.ask("PUT", "/rebuild"),
+        expected=lambda _, before: before,
+    ),
+    Operation(
+        name="rollback",
+        prepare=Subject.rebuilt,
+        request=lambda subject, _: subject.ask("PUT", "/rollback"),
+        expected=lambda subject, before: replace(before, image_id=subject.other_image(before)),
+    ),
+    Operation(
+        name="rollback, live",
+        prepare=Subject.limited,
+        request=lambda subject, _: subject.ask("PUT", "/rollback"),
+        expected=lambda _, before: replace(before, **_other_limits(before)),
+    ),
+    Operation(
+        name="rollback that fails",
+        prepare=Subject.with_a_revision_that_fails,
+        request=lambda subject, _: subject.ask("PUT", "/rollback"),
         expected=lambda _, before: before,
         succeeds=False,
     ),
@@ -184,6 +230,20 @@ OPERATIONS = (
         ),
     ),
     Operation(
+        name="start of an app that is down, by the agent",
+        prepare=Subject.running,
+        request=lambda subject, _: subject.kill(),
+        expected=lambda _, before: before,
+        settle=Subject.until_up,
+    ),
+    Operation(
+        name="restart of an unhealthy app, by the agent",
+        prepare=Subject.checked,
+        request=lambda subject, _: subject.take_page_away(),
+        expected=lambda _, before: before,
+        settle=Subject.until_up,
+    ),
+    Operation(
         name="stop",
         prepare=Subject.running,
         request=lambda subject, _: subject.ask("PUT", "/stop"),
@@ -207,6 +267,8 @@ OPERATIONS = (
         request=lambda subject, _: subject.ask("DELETE", ""),
         expected=lambda _, before: Snapshot(volumes=before.volumes),
     ),
+)
+DATA_AND_PASSWORDS = (
     Operation(
         name="password of a running app",
         prepare=Subject.running,
@@ -220,9 +282,39 @@ OPERATIONS = (
         expected=lambda subject, before: _with_last_password(subject, before, "pending"),
     ),
     Operation(
+        name="restore",
+        prepare=Subject.stopped_with_tar,
+        request=lambda subject, _: subject.ask("PUT", "/data", data=subject.tar),
+        expected=lambda _, before: replace(
+            before,
+            state="created",
+            password="pending",
+            login=None,
+            volumes=dict.fromkeys(before.volumes, "kept"),
+        ),
+    ),
+    Operation(
+        name="restore that fails",
+        prepare=Subject.stopped_with_tar,
+        request=lambda subject, _: subject.ask("PUT", "/data", data=subject.tar[:-1024]),
+        expected=lambda _, before: before,
+        succeeds=False,
+    ),
+    Operation(
+        name="export, paused",
+        prepare=Subject.running,
+        request=lambda subject, _: subject.ask("GET", "/data?pause=true"),
+        expected=lambda _, before: before,
+    ),
+    Operation(
         name="label",
         prepare=Subject.running,
         request=lambda subject, _: subject.ask("POST", "/labels", {"Value": "tier:web"}),
         expected=lambda _, before: replace(before, labels=("tier:web",)),
     ),
+)
+
+EVERY_OPERATION = (
+    *(*CREATIONS, *ISOLATED_CREATIONS, *UPDATES, *REBUILDS),
+    *(*STARTS_AND_ENDS, *DATA_AND_PASSWORDS),
 )

@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from typing import Any, Literal, TypeAlias
 
 from passlib.hash import sha512_crypt
@@ -11,6 +12,7 @@ from tests.support.agent.kills.observed_app import ObservedApp
 
 VolumeContent: TypeAlias = Literal["empty", "kept"]
 Volumes: TypeAlias = Mapping[str, VolumeContent]
+Files: TypeAlias = Mapping[str, bytes]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,16 +60,18 @@ def take_snapshot(app: ObservedApp, passwords: Iterable[str], image: str) -> Sna
 
     """
     record, containers = app.record(), app.containers()
+    app.check_history(record)
     if record is None or record["container_id"] is None:
         assert containers == [], "there is a container of no app"
         return Snapshot(**_fields(record), volumes=_volumes_alone(app, app.volumes(), image))
     (container,) = containers
     app.check_container(record, container["Id"])
+    files = app.files(container["Id"])
     return Snapshot(
         **_fields(record),
-        login=_login(app, container["Id"], passwords),
+        login=_login(files, passwords),
         image_id=container["ImageID"],
-        volumes=_volumes(app, record, container["Id"], image),
+        volumes=_volumes(app, record, container["Id"], files, image),
     )
 
 
@@ -79,23 +83,29 @@ def _fields(record: Mapping[str, Any] | None) -> dict[str, Any]:
     return fields | {"labels": tuple(record["labels"]), "password": record["password"]}
 
 
-def _login(app: ObservedApp, container_id: str, passwords: Iterable[str]) -> str | None:
-    shadow = app.read_file(container_id, "/etc/shadow")
+def _login(files: Files, passwords: Iterable[str]) -> str | None:
+    shadow = files.get("/etc/shadow")
     if shadow is None:
         return None
-    user, hashed = shadow.strip().split(":")[:2]
+    user, hashed = shadow.decode().strip().split(":")[:2]
     assert user == "app"
-    fitting = (each for each in passwords if sha512_crypt.verify(each, hashed))
-    login = next(fitting, None)
+    login = next((each for each in passwords if _fits(each, hashed)), None)
     assert login is not None, "the container has a password that nobody set"
     return login
 
 
-def _volumes(app: ObservedApp, record: Mapping[str, Any], container_id: str, image: str) -> Volumes:
+@cache  # a verification takes a tenth of a second, and most snapshots see the same hash again
+def _fits(password: str, hashed: str) -> bool:
+    return bool(sha512_crypt.verify(password, hashed))
+
+
+def _volumes(
+    app: ObservedApp, record: Mapping[str, Any], container_id: str, files: Files, image: str
+) -> Volumes:
     mounted, existing = app.mounts(container_id), app.volumes()
     assert mounted.items() <= record["volumes"].items()
     assert record["volumes"] == existing, "a volume is lost or left"
-    contents = {path: _content(app, container_id, path) for path in mounted}
+    contents = {path: _content(app, files, path) for path in mounted}
     unmounted = {path: name for path, name in existing.items() if path not in mounted}
     return {**contents, **_volumes_alone(app, unmounted, image)}
 
@@ -110,12 +120,13 @@ def _volumes_alone(app: ObservedApp, volumes: Mapping[str, str], image: str) -> 
         name=f"reader-{secrets.token_hex(4)}",
     )
     try:
-        return {path: _content(app, reader["Id"], path) for path in volumes}
+        files = app.files(reader["Id"])
+        return {path: _content(app, files, path) for path in volumes}
     finally:
         app.client.remove_container(reader["Id"], force=True, v=True)
 
 
-def _content(app: ObservedApp, container_id: str, path: str) -> VolumeContent:
-    content = app.read_file(container_id, f"{path}/file")
-    assert content in (None, app.content), "the volume holds what was written earlier"
+def _content(app: ObservedApp, files: Files, path: str) -> VolumeContent:
+    content = files.get(f"{path}/file")
+    assert content in (None, app.content.encode()), "the volume holds what was written earlier"
     return "empty" if content is None else "kept"

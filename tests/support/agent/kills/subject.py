@@ -1,22 +1,34 @@
 """The app that operations change: its preparation, requests to it, and its outcomes."""
 
 import secrets
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 import docker
 import docker.errors
 import requests
 
+from dev.waiting import until
+from tests.support.agent.containers import run_in_container
 from tests.support.agent.kills.observed_app import ObservedApp
 from tests.support.agent.kills.snapshot import Snapshot, take_snapshot
 from tests.support.daemons import Daemon
 
 LIMITS = ((50, 32), (60, 40))  # percent of a core, MiB
+# The page by which an app is healthy; a restart puts it back.
+PAGE_CHECK = {"path": "/index.html", "interval_seconds": 1, "timeout_seconds": 5, "retries": 1}
+TAKE_PAGE_AWAY = "busybox mv /www/index.html /www/away"
+PUT_PAGE_BACK = "busybox mv /www/away /www/index.html"
+SERVE = "trap 'exit 0' TERM; httpd -f -p 8000 -h /www & wait"
+UP_SECONDS = 120.0
 # The images declare a volume besides.
 DATA, DECLARED = ["/srv"], "/data"
 ASYNC = {"Prefer": "respond-async"}
+# The agents have a short time limit. An engine on a loaded machine may take longer without a fault.
+ATTEMPTS = 4
 
 
 @dataclass(frozen=True)
@@ -43,6 +55,22 @@ def image_id(client: docker.APIClient, tag: str) -> str:
     return str(image["Id"])
 
 
+def engine_was_slow(answer: requests.Response | None) -> bool:
+    """Return whether the agent has answered that the engine took longer than the time limit."""
+    if answer is None or answer.status_code != HTTPStatus.SERVICE_UNAVAILABLE:
+        return False
+    return "does not answer in time" in answer.text
+
+
+def _is_up(answer: requests.Response | None) -> bool:
+    """Return whether the answer is the record of an app that is up and passes its check."""
+    if answer is None or not answer.ok:
+        return False
+    record = answer.json()
+    healthy = record["health"] is None or record["healthy"] is True
+    return bool(record["state"] == "running" and record["progress"] is None and healthy)
+
+
 class Subject:
     """The app that operations change. Its image has a tag of its own, which can be moved."""
 
@@ -50,6 +78,7 @@ class Subject:
         self.app = ObservedApp(agent, client)
         self.images = images
         self.tag = f"rollcall-test-kills:{secrets.token_hex(4)}"
+        self.tar = b""
         self._ports: tuple[int, ...] = ()
         self._passwords = [secrets.token_hex(8)]
 
@@ -113,16 +142,14 @@ class Subject:
         """Make the app run, with a password and new content in its volumes."""
         record = self.app.record()
         if record is not None and (
-            record["container_id"] is None or record["image"] != self.tag or record["data"] != DATA
+            record["container_id"] is None
+            or (record["image"], record["data"], record["command"]) != (self.tag, DATA, [])
         ):
             self._must("DELETE", "")
             record = None
         if record is None:
             self.retag(self.images.good[0])
-            created = self.post()
-            assert created is not None
-            assert created.status_code == 201, created.text
-            record = created.json()
+            record = self._create()
             self._ports = record["ssh_port"], record["http_port"]
         self._must("PUT", "/start")
         if record["password"] is None:
@@ -133,6 +160,36 @@ class Subject:
     def stopped(self) -> None:
         """Stop the app."""
         self.running()
+        self._must("PUT", "/stop")
+
+    def rebuilt(self) -> None:
+        """Rebuild the app with the other good image; the revision before has the first one."""
+        self.stopped()
+        self.retag(next(each for each in self.images.good if each != self.tagged_image()))
+        self._must("PUT", "/rebuild")
+        self._must("PUT", "/start")
+
+    def limited(self) -> None:
+        """Give the app limits; the revision before has the others."""
+        self.running()
+        for cpu, memory in LIMITS:
+            self._must("PUT", "", {"cpu": cpu, "memory": memory})
+
+    def with_a_revision_that_fails(self) -> None:
+        """Make the revision before the present one have an image that crashes."""
+        self.stopped()
+        for image in (self.images.crashing_later, self.tag):
+            self._must("PUT", "", {"image": image})
+        self._must("PUT", "/start")
+
+    def stopped_with_tar(self) -> None:
+        """Take a tar of the app's data, empty its volumes, and stop it."""
+        self.running()
+        answer = self.ask("GET", "/data")
+        assert answer is not None
+        assert answer.ok, answer.text
+        self.tar = answer.content
+        self.app.empty()
         self._must("PUT", "/stop")
 
     def stopped_with_pending_password(self) -> None:
@@ -163,6 +220,29 @@ class Subject:
         with suppress(docker.errors.ImageNotFound):
             self.app.client.remove_image(f"{self.images.pulled}:latest", force=True)
 
+    def absent_without_network(self) -> None:
+        """Delete the app and its volumes, and the network of isolated apps, which nobody uses."""
+        self.absent()
+        with suppress(docker.errors.NotFound):
+            self.app.client.remove_network("rollcall")
+
+    def running_as_pulled(self) -> None:
+        """Make an app run whose image the agent has pulled, with new content in its volumes."""
+        self.absent()
+        created = self._undisturbed(lambda: self.post(self.images.pulled))
+        assert created.status_code == HTTPStatus.CREATED, created.text
+        self.app.write()
+
+    def checked(self) -> None:
+        """Make the app run and pass its check."""
+        self.running()
+        self._must(
+            "PUT",
+            "",
+            {"health": PAGE_CHECK, "command": ["/bin/sh", "-c", f"{PUT_PAGE_BACK}; {SERVE}"]},
+        )
+        self.until_up()
+
     def absent_with_data(self) -> None:
         """Delete the app and keep its volumes."""
         self.running()
@@ -177,10 +257,71 @@ class Subject:
         assert answer.ok, answer.text
         self.app.settled()
 
+    def _create(self) -> dict[str, Any]:
+        """Create the app; return its record."""
+        created = self._undisturbed(self.post)
+        if created.status_code != HTTPStatus.CREATED:
+            # A creation before it, for which the engine was too slow, was done in the end.
+            assert created.status_code == HTTPStatus.CONFLICT, created.text
+        record = self.app.record()
+        assert record is not None
+        return record
+
     def _must(self, method: str, path: str, body: Any = None) -> None:
-        answer = self.ask(method, path, body)
+        answer = self._undisturbed(lambda: self.ask(method, path, body))
+        # A deletion before it, for which the engine was too slow, was done in the end.
+        gone = method == "DELETE" and answer.status_code == HTTPStatus.NOT_FOUND
+        assert answer.ok or gone, answer.text
+
+    def _undisturbed(self, ask: Callable[[], requests.Response | None]) -> requests.Response:
+        """Return the answer to a request without a fault, sent again where the engine was slow."""
+        answer, attempts = ask(), 1
+        while engine_was_slow(answer) and attempts < ATTEMPTS:
+            self.app.swept()
+            answer, attempts = ask(), attempts + 1
         assert answer is not None
-        assert answer.ok, answer.text
+        return answer
+
+    def settled(self) -> None:
+        """Wait until no operation of the app runs."""
+        self.app.settled()
+
+    # What the agent does without a request.
+
+    def take_page_away(self) -> requests.Response | None:
+        """Make the app fail its check; return its record once it was restarted."""
+        (container,) = self.app.containers()
+        return self._until_started_again(
+            lambda: run_in_container(
+                self.app.client, {"container_id": container["Id"]}, TAKE_PAGE_AWAY
+            )
+        )
+
+    def kill(self) -> requests.Response | None:
+        """Kill the app through the engine; return its record once it was started."""
+        (container,) = self.app.containers()
+        return self._until_started_again(lambda: self.app.client.kill(container["Id"]))
+
+    def _until_started_again(self, disturb: Callable[[], object]) -> requests.Response | None:
+        """Return the record once the app is up again; None if the agent ended before that."""
+        before = self._started_at()
+        disturb()
+        answers = list[requests.Response | None]()
+
+        def again() -> bool:
+            answers.append(self.ask("GET", ""))
+            return answers[-1] is None or (_is_up(answers[-1]) and self._started_at() != before)
+
+        until(again, "the start of the app", within=UP_SECONDS)
+        return answers[-1]
+
+    def _started_at(self) -> str:
+        (container,) = self.app.containers()
+        return str(self.app.client.inspect_container(container["Id"])["State"]["StartedAt"])
+
+    def until_up(self) -> None:
+        """Wait until the app runs, passes its check if it has one, and no operation runs."""
+        until(lambda: _is_up(self.ask("GET", "")), "the app to be up", within=UP_SECONDS)
 
     # Outcomes of operations.
 
@@ -201,9 +342,7 @@ class Subject:
         """Assert that the app can be changed, or that its name and ports can be used again."""
         record = self.app.record()
         if record is None:
-            created = self.post()
-            assert created is not None
-            assert created.status_code == 201, created.text
+            self._create()
         elif record["state"] == "failed":
             self._must("DELETE", "")
         else:

@@ -1,0 +1,93 @@
+"""GET /v1/events: what happens to apps, as server-sent events."""
+
+from collections.abc import Iterable
+
+import msgspec
+from aiohttp import web
+from structlog.typing import FilteringBoundLogger
+
+from agent.apps.repository.feed import EventFeed
+from agent.apps.views.events import event_view
+from agent.engine.errors import TooManyStreams
+from agent.state.events import Event
+from httpd import bodies
+from httpd.streams.events import EventStreams, StreamBroken
+from httpd.streams.wakeups import Wakeups
+
+EVENTS_PATH = "/v1/events"
+MAX_READERS = 100
+EVENTS_AT_ONCE = 100
+
+
+class EventsApi:
+    """The handler of /v1/events, and the clients that follow it."""
+
+    def __init__(self, feed: EventFeed, log: FilteringBoundLogger) -> None:
+        self._feed = feed
+        self._wakeups = Wakeups()
+        self._streams = EventStreams(self._wakeups, log)
+
+    def attach(self, app: web.Application) -> None:
+        """Add the route; the streams end at the shutdown."""
+        self._feed.subscribe(self._wakeups.notify)
+        app.router.add_get(EVENTS_PATH, self.follow, allow_head=True)
+        app.cleanup_ctx.append(self._streams.run)
+        app.on_shutdown.append(self._streams.close)
+
+    async def follow(self, request: web.Request) -> web.StreamResponse:
+        """Answer GET /v1/events with 200 and the events of all apps, from now on, without an end.
+
+        A client that sends the header Last-Event-ID gets those after that event. If they are not
+        all known, or it sends none, it gets `reset` first.
+        """
+        bodies.query(request, ())
+        if len(self._streams) >= MAX_READERS:
+            raise TooManyStreams(f"{MAX_READERS} clients follow events; end one of these")
+        return await self._streams.respond(request, FeedCursor(self._feed))
+
+
+class FeedCursor:
+    """The position of one client in the events; it has taken all up to a number."""
+
+    def __init__(self, feed: EventFeed) -> None:
+        self._feed = feed
+        self._position = self._taken = feed.last
+
+    @property
+    def id(self) -> bytes:
+        """The id of the position."""
+        return self._feed.id_of(self._position).encode()
+
+    def begin(self, last_id: str) -> bytes:
+        """Go to the position of an id, or else to the end with a `reset`, which is returned."""
+        position = self._feed.position_of(last_id)
+        self._position = self._taken = self._feed.last if position is None else position
+        return _event("reset", self.id, b"{}") if position is None else b""
+
+    async def advance(self) -> Iterable[bytes] | None:
+        """Return the next events, None if there are none; StreamBroken."""
+        events = self._feed.after(self._position, EVENTS_AT_ONCE)
+        if events is None:
+            raise StreamBroken
+        self._position += len(events)
+        return [b"".join(map(_encoded, events))] if events else None
+
+    def taken(self) -> None:
+        """Record that the client has taken the events up to the position."""
+        self._taken = self._position
+
+    def is_at_end(self) -> bool:
+        """Return whether there is no other event."""
+        return self._position == self._feed.last
+
+    def is_kept(self) -> bool:
+        """Return whether all events that the client has not taken are kept."""
+        return self._taken >= self._feed.first
+
+
+def _encoded(event: Event) -> bytes:
+    return _event("app", event.id.encode(), msgspec.json.encode(event_view(event)))
+
+
+def _event(kind: str, event_id: bytes, data: bytes) -> bytes:
+    return b"id: %b\nevent: %b\ndata: %b\n\n" % (event_id, kind.encode(), data)

@@ -1,0 +1,1 @@
+"""Whether a change is admitted: valid, and the host has the ports, the memory and the disk."""

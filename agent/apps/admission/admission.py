@@ -1,0 +1,165 @@
+"""Checks before an operation, and the choice of ports and limits that were left out."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from agent.apps.admission.disk import DiskSpace
+from agent.apps.admission.ports import Ports
+from agent.apps.admission.validation import (
+    check_allowed_command,
+    check_allowed_data,
+    check_fits_host,
+    check_new_app,
+)
+from agent.apps.defaults import AppDefaults
+from agent.apps.errors import AppExists, MemoryPromised, NameTaken
+from agent.apps.repository.repository import AppRepository
+from agent.engine.models import Container, EngineInfo
+from agent.engine.protocol import Engine
+from agent.model import FIELD_KINDS, App, AppChanges, FieldKind, NewApp, given_values, rfc3339
+from agent.state.history import Revision
+
+
+class Admission:
+    """Admits a change if it is valid and this host has what it needs.
+
+    Every method may raise EngineUnavailable.
+    """
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        repository: AppRepository,
+        ports: Ports,
+        disk: DiskSpace,
+        defaults: AppDefaults,
+    ) -> None:
+        self._engine = engine
+        self._repository = repository
+        self._ports = ports
+        self._disk = disk
+        self._defaults = defaults
+
+    def check_name(self, name: str) -> None:
+        """Refuse the name of an app that exists; AppExists."""
+        if self._repository.find(name) is not None:
+            raise AppExists(f"there is an app `{name}` already; choose another name")
+
+    async def new_app(self, wanted: NewApp, *, now: float) -> App:
+        """Return the app to create, with ports and limits where none are asked for.
+
+        ``now`` is the Unix time of its creation.
+
+        Raises:
+            InvalidApp, AppExists, NameTaken, PortInUse, NoFreePort, DiskFull, MemoryPromised: it
+                cannot be created.
+
+        """
+        check_new_app(wanted)
+        self._check_allowed(given_values(wanted))
+        self.check_name(wanted.name)
+        host = await self._engine.info()
+        await self._disk.check(host.data_root)
+        containers = await self._ports.published()
+        if any(container.name == wanted.name for container in containers):
+            raise name_taken(wanted.name)
+        app = self._complete(wanted, containers, created_at=rfc3339(now))
+        check_fits_host(app, host)
+        self._check_promised(app, host)
+        return app
+
+    def _check_promised(self, app: App, host: EngineInfo) -> None:
+        bound = host.memory * self._defaults.overcommit_percent // 100
+        promised = self._repository.promised_memory(other_than=app.name)
+        if self._defaults.overcommit_percent and promised + app.memory > bound:
+            raise MemoryPromised(
+                f"{promised} MiB are promised to other apps, and {app.memory} more would be over"
+                f" {bound} MiB, {self._defaults.overcommit_percent} % of the host's {host.memory}"
+                " (`apps.overcommit_percent`); give this app less memory, or delete or limit others"
+            )
+
+    def _check_allowed(self, values: Mapping[str, Any]) -> None:
+        check_allowed_command(
+            values.get("command", ()), values.get("health"), allowed=self._defaults.allow_command
+        )
+        check_allowed_data(values.get("data", ()), self._defaults.allowed_data)
+
+    def _complete(self, wanted: NewApp, containers: list[Container], *, created_at: str) -> App:
+        values = given_values(wanted)
+        asked = [port for field in ("ssh_port", "http_port") if (port := values.get(field))]
+        for port in asked:
+            self._ports.check(wanted.name, port, containers, None)
+        for field in ("ssh_port", "http_port"):
+            if not values.get(field):
+                values[field] = self._ports.pick(wanted.name, containers, asked)
+                asked.append(values[field])
+        limits = {"cpu": self._defaults.cpu, "memory": self._defaults.memory}
+        return App(**{**limits, **values}, created_at=created_at)
+
+    async def changed_app(
+        self, app: App, changes: AppChanges, *, container: Container | None
+    ) -> App:
+        """Return the app as valid changes make it; its ``container`` holds its present ports.
+
+        Raises:
+            InvalidApp, PortInUse, MemoryPromised: it cannot be changed so.
+
+        """
+        target = msgspec.structs.replace(app, **given_values(changes))
+        if target.image != app.image:
+            target = msgspec.structs.replace(target, image_id=None, image_digest=None)
+        host = await self._check_change(app, target, container)
+        if target.memory > app.memory:
+            self._check_promised(target, host)
+        return target
+
+    async def rolled_back_app(
+        self, app: App, revision: Revision, *, container: Container | None
+    ) -> App:
+        """Return the app with the fields and the image of a revision, checked as a change is.
+
+        Raises:
+            InvalidApp, PortInUse: it cannot be brought back.
+
+        """
+        fields = [field for field, kind in FIELD_KINDS.items() if kind is not FieldKind.FIXED]
+        target = msgspec.structs.replace(
+            app, **{field: getattr(revision, field) for field in fields}
+        )
+        # An unknown image is that of the app, if the reference is the same.
+        if revision.image_id is not None or revision.image != app.image:
+            target = msgspec.structs.replace(
+                target, image_id=revision.image_id, image_digest=revision.digest
+            )
+        await self._check_change(app, target, container)
+        return target
+
+    async def _check_change(self, app: App, target: App, container: Container | None) -> EngineInfo:
+        values = {field: getattr(target, field) for field in FIELD_KINDS}
+        self._check_allowed(
+            {field: value for field, value in values.items() if value != getattr(app, field)}
+        )
+        host = await self._engine.info()
+        check_fits_host(target, host, before=app)
+        new_ports = {target.ssh_port, target.http_port} - {app.ssh_port, app.http_port}
+        if new_ports:
+            containers = await self._ports.published()
+            for port in sorted(new_ports):
+                self._ports.check(app.name, port, containers, container.id if container else None)
+        return host
+
+    async def check_disk(self) -> None:
+        """Refuse to add data while a disk is nearly full; DiskFull."""
+        await self._disk.check((await self._engine.info()).data_root)
+
+
+def name_taken(name: str) -> NameTaken:
+    """Return the error that another container has the name of an app."""
+    return NameTaken(
+        f"there is a container `{name}` that is not the agent's; it is left alone, so choose"
+        " another name, or rename that container; if it is an app of another agent that is gone,"
+        " `rollcall-agent adopt` takes it over"
+    )

@@ -1,0 +1,94 @@
+"""Free space on the disks of the engine and of the agent."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from agent.engine.errors import DiskFull
+
+Statvfs = Callable[[str], os.statvfs_result]
+
+
+class DiskGuard:
+    """Refuses operations that add data while a disk is nearly full.
+
+    ``database_directory`` holds the agent's database.
+    """
+
+    def __init__(
+        self, *, min_free_percent: int, database_directory: Path, statvfs: Statvfs = os.statvfs
+    ) -> None:
+        self._min_free_percent = min_free_percent
+        self._database_directory = str(database_directory)
+        self._statvfs = statvfs
+
+    def check(self, root: str) -> None:
+        """Check the disk of the engine's ``root`` and that of the database.
+
+        A disk that cannot be measured passes: the engine's may be on another host.
+
+        Raises:
+            DiskFull: too few bytes or inodes are free.
+
+        """
+        for path in (root, self._database_directory):
+            self._check(path)
+
+    def is_short(self, root: str) -> bool:
+        """Return whether the disk of the engine's ``root`` has too few bytes or inodes."""
+        try:
+            self._check(root)
+        except DiskFull:
+            return True
+        return False
+
+    def _check(self, path: str) -> None:
+        try:
+            disk = self._statvfs(path)
+        except OSError:
+            return
+        for what, free, total in (
+            ("space", disk.f_bavail, disk.f_blocks),
+            ("inodes", disk.f_favail, disk.f_files),
+        ):
+            if total and free * 100 < self._min_free_percent * total:
+                raise DiskFull(
+                    f"only {free * 100 // total} % of the {what} under {path} is free, and new data"
+                    f" needs {self._min_free_percent} %; stop, delete and logs still work"
+                )
+
+
+async def flush_disks() -> None:
+    """Wait until all that was written on this host is on its disks.
+
+    Any user may ask the kernel for that, and the files may be those of another.
+    """
+    await asyncio.to_thread(os.sync)
+
+
+class DiskSpace:
+    """Checks that there is room for new data, and makes new data durable.
+
+    ``free`` removes what is not needed from the disk of the engine's root. ``flush`` waits until
+    all that was written is on the disks.
+    """
+
+    def __init__(
+        self,
+        *,
+        guard: DiskGuard,
+        free: Callable[[str], Awaitable[None]],
+        flush: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.flush = flush
+        self._guard = guard
+        self._free = free
+
+    async def check(self, root: str) -> None:
+        """Check the disks, and again after making room; DiskFull, EngineError."""
+        try:
+            self._guard.check(root)
+        except DiskFull:
+            await self._free(root)
+            self._guard.check(root)

@@ -1,0 +1,138 @@
+"""Ports of the host: picked where none is asked for, checked before an app gets them."""
+
+import errno
+import secrets
+import socket
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from structlog.typing import FilteringBoundLogger
+
+from agent.apps.errors import NoFreePort, PortInUse
+from agent.apps.repository.repository import AppRepository
+from agent.engine.models import Container
+from agent.engine.protocol import Engine
+
+EPHEMERAL_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+class PortProbe(Protocol):
+    """The state of the host's ports, from its kernel."""
+
+    @property
+    def ephemeral(self) -> range:
+        """The ephemeral ports, which the kernel gives to outgoing connections."""
+
+    def can_listen(self, port: int) -> bool:
+        """Return whether a server may listen on the port now."""
+
+
+class Ports:
+    """Finds out who holds a port: our apps, running or not, other containers, or any program.
+
+    Ports are picked from ``pick_from``, without ephemeral ones.
+    """
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        repository: AppRepository,
+        probe: PortProbe,
+        pick_from: range,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._engine = engine
+        self._repository = repository
+        self._probe = probe
+        self._pick_from = _without(pick_from, probe.ephemeral) or list(pick_from)
+        self._log = log
+
+    async def published(self) -> list[Container]:
+        """List all containers on this host, with the ports that they publish."""
+        return await self._engine.containers()
+
+    def check(
+        self, app: str, port: int, published: Collection[Container], own_container_id: str | None
+    ) -> None:
+        """Refuse a port that neither the app nor its ``own_container_id`` holds, but another.
+
+        Warn of one that an outgoing connection may hold at the app's next start.
+
+        Raises:
+            PortInUse: the message names the holder, if it is known.
+
+        """
+        holder = self.holder(app, port, published, own_container_id)
+        if holder is not None:
+            raise PortInUse(f"port {port} is held by {holder}", "name another, or 0 for a free one")
+        ephemeral = self._probe.ephemeral
+        if port in ephemeral:
+            self._log.warning(
+                "port of an app may be taken by an outgoing connection while the app does not run:"
+                " the kernel lends ports of that range",
+                app=app,
+                port=port,
+                range=f"{ephemeral[0]}-{ephemeral[-1]}",
+            )
+
+    def holder(
+        self, app: str, port: int, published: Collection[Container], own_container_id: str | None
+    ) -> str | None:
+        """Return who holds a port, None if it is free for the app."""
+        other = self._repository.port_holder(port, other_than=app)
+        if other is not None:
+            return f"app `{other}`"
+        for container in published:
+            if port in container.ports:
+                return None if container.id == own_container_id else f"container `{container.name}`"
+        return None if self._probe.can_listen(port) else "another program on this host"
+
+    def pick(self, app: str, published: Collection[Container], taken: Collection[int]) -> int:
+        """Pick a free port at random; NoFreePort if the range holds none."""
+        start = secrets.randbelow(len(self._pick_from))
+        for port in self._pick_from[start:] + self._pick_from[:start]:
+            if port not in taken and self.holder(app, port, published, None) is None:
+                return port
+        raise NoFreePort(
+            f"no port of {self._pick_from[0]}-{self._pick_from[-1]} is free; widen `apps.ports`"
+        )
+
+
+def _without(ports: range, lent: range) -> list[int]:
+    """Return the ports below and above the ephemeral ones."""
+    below = range(ports.start, min(ports.stop, lent.start))
+    above = range(max(ports.start, lent.stop), ports.stop)
+    return [*below, *above]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostPorts:
+    """The ports of this host, as they may be bound at the address ``bind``."""
+
+    bind: str
+    ephemeral: range
+
+    def can_listen(self, port: int) -> bool:
+        """Bind the port for a moment, as the engine will."""
+        family = socket.AF_INET6 if ":" in self.bind else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((self.bind, port))
+                probe.listen(1)
+            except OSError as error:
+                # Without the right to bind a low port only the engine can find out.
+                return error.errno != errno.EADDRINUSE
+        return True
+
+
+def ephemeral_ports(source: Path = EPHEMERAL_RANGE_FILE) -> range:
+    """Return the ephemeral ports, none if the kernel does not report them."""
+    try:
+        first, last = map(int, source.read_text("ascii").split())
+    except (OSError, ValueError):
+        return range(0)
+    return range(first, last + 1)

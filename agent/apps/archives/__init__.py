@@ -1,0 +1,1 @@
+"""The tars in which an app's data is exported and restored."""

@@ -1,0 +1,216 @@
+"""Reading and filling the volumes of an app, through a container that is never started.
+
+The agent has only the engine's socket, perhaps as another user than root, so the engine itself
+reads and writes the files: its archives have owners, modes and links as they are. It does so in a
+container of its own, made from the image that the app runs, with the volumes mounted. The engine
+does nothing else with a container while it is read, so a slow client would hold up each stop and
+inspect of the app's. The image is on the host in any case, and none of its programs runs.
+"""
+
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from agent.apps.archives.names import InwardNames, OutwardNames
+from agent.apps.archives.tar import END, MalformedTar, copied
+from agent.apps.containers.volumes import Volumes
+from agent.apps.errors import DataMissing, InvalidData, UnfitImage
+from agent.apps.ownership.labels import AGENT_LABEL, APP_LABEL, HELPER_LABEL, OPERATION_LABEL
+from agent.apps.ownership.ownership import Ownership
+from agent.engine.errors import (
+    EngineRefused,
+    ImageUnavailable,
+    ObjectNotFound,
+)
+from agent.engine.models import (
+    Container,
+    ContainerSpec,
+    Image,
+)
+from agent.engine.protocol import Engine
+from agent.journal import ReplaceEntry
+from agent.model import App
+
+# Where the volumes are mounted, each in a directory of its own, named by a number.
+ROOT = "/.rollcall-data"
+# It is never run, but the engine makes no container without a command.
+COMMAND = ("rollcall-never-started",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Helper:
+    """A container that is never started, in which these volumes are mounted, by path of the app."""
+
+    id: str
+    name: str
+    volumes: Mapping[str, str]
+
+
+class DataAccess:
+    """Reads and fills volumes. Every method may raise EngineError.
+
+    ``flush`` waits until all that was written is on the disks.
+    """
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        ownership: Ownership,
+        volumes: Volumes,
+        flush: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._flush = flush
+        self._engine = engine
+        self._ownership = ownership
+        self._volumes = volumes
+        self._in_use = set[str]()
+
+    async def volumes(self, app: App) -> dict[str, str]:
+        """Return the volumes of an app, by path, all of which exist; DataMissing."""
+        owned = await self._volumes.owned(app)
+        if not owned:
+            raise DataMissing(f"app `{app.name}` has no volumes; rebuild it to have them made")
+        for path, name in owned.items():
+            # The engine would silently make one that is missing.
+            if await self._engine.volume_labels(name) is None:
+                raise DataMissing(
+                    f"the volume `{name}` of {path} is gone; rebuild app `{app.name}` to have it"
+                    " made again, empty"
+                )
+        return dict(sorted(owned.items()))
+
+    async def image(self, app: App, container: Container | None) -> Image:
+        """Return the image that an app runs, which is on this host; ImageUnavailable."""
+        image_id = container.image_id if container is not None else app.image_id
+        image = await self._engine.image(image_id or app.image)
+        if image is None:
+            raise ImageUnavailable(
+                f"the image of app `{app.name}` is not on this host; rebuild the app first"
+            )
+        return image
+
+    async def open_to_read(self, app: App, image: Image, volumes: Mapping[str, str]) -> Helper:
+        """Make a container to read volumes by; the caller closes it."""
+        labels = {HELPER_LABEL: app.name, AGENT_LABEL: self._ownership.agent}
+        return await self._open(app, image, volumes, labels)
+
+    async def open_to_fill(
+        self, entry: ReplaceEntry, image: Image, new: Mapping[str, str]
+    ) -> Helper:
+        """Make new volumes, by path, and a container to fill them by.
+
+        Both are labelled with the operation, so that they go if it is undone.
+        """
+        await self._volumes.make(entry, new)
+        labels = {
+            APP_LABEL: entry.app,
+            AGENT_LABEL: self._ownership.agent,
+            OPERATION_LABEL: entry.id,
+        }
+        return await self._open(entry.target, image, new, labels)
+
+    async def _open(
+        self, app: App, image: Image, volumes: Mapping[str, str], labels: Mapping[str, str]
+    ) -> Helper:
+        # Where nothing is mounted, the engine would make a volume without a name.
+        if not image.volumes <= volumes.keys():
+            raise UnfitImage(
+                f"the image of app `{app.name}` declares volumes that the app does not have yet;"
+                " rebuild the app first"
+            )
+        mounts = {f"{ROOT}/{number}": name for number, name in enumerate(volumes.values())}
+        declared = {path: volumes[path] for path in image.volumes}
+        # The name of an app has no capital letters, so no app has this one.
+        name = f"{app.name}.DATA-{secrets.token_hex(4)}"
+        self._in_use.add(name)
+        try:
+            container_id = await self._engine.create(_spec(name, image, labels, mounts | declared))
+        except BaseException:
+            self._in_use.discard(name)
+            raise
+        return Helper(id=container_id, name=name, volumes=volumes)
+
+    async def close(self, helper: Helper) -> None:
+        """Remove a container; if that fails, ``sweep`` does it later."""
+        self._in_use.discard(helper.name)
+        try:
+            await self._engine.remove(helper.id)
+        except ObjectNotFound:
+            return
+
+    async def sweep(self) -> None:
+        """Remove the containers that nobody closed after reading, as when the agent was killed."""
+        for container in await self._engine.containers(label=HELPER_LABEL):
+            ours = container.labels.get(AGENT_LABEL) == self._ownership.agent
+            if ours and container.name not in self._in_use:
+                await self._engine.remove(container.id)
+
+    async def read(self, helper: Helper) -> AsyncGenerator[bytes]:
+        """Yield one tar of all the volumes, in which each file is named after its path in the app.
+
+        Sockets and devices are left out.
+        """
+        paths = tuple(helper.volumes)
+        for number, path in enumerate(paths):
+            choose = OutwardNames(path, paths).choose
+            packed = self._engine.archive(helper.id, f"{ROOT}/{number}")
+            async with aclosing(packed), aclosing(copied(packed, choose, with_end=False)) as copy:
+                try:
+                    async for piece in copy:
+                        yield piece
+                except MalformedTar as error:
+                    raise EngineRefused(
+                        f"the container engine's archive broke off: {error}"
+                    ) from error
+        yield END
+
+    async def fill(self, helper: Helper, tar: AsyncIterator[bytes]) -> set[str]:
+        """Unpack a tar into the volumes, durably; return the paths of the app that it has.
+
+        Raises:
+            InvalidData: it is no tar, is incomplete, cannot be unpacked, or has something in no
+                path of the app.
+            DiskFull: there is no room for it.
+            Exception: what ``tar`` raises.
+
+        """
+        names = InwardNames(tuple(helper.volumes), root=ROOT)
+        try:
+            async with aclosing(copied(tar, names.choose)) as copy:
+                await self._engine.unpack(helper.id, copy)
+        except MalformedTar as error:
+            raise InvalidData(str(error)) from error
+        except EngineRefused as error:
+            if type(error) is not EngineRefused:
+                raise
+            raise InvalidData(f"the container engine cannot unpack the tar: {error}") from error
+        if not names.found:
+            raise InvalidData(f"the tar has none of the app's paths: {', '.join(helper.volumes)}")
+        # The former volumes are removed later, so the new ones must survive a power cut.
+        await self._flush()
+        return names.found
+
+
+def _spec(
+    name: str, image: Image, labels: Mapping[str, str], volumes: Mapping[str, str]
+) -> ContainerSpec:
+    return ContainerSpec(
+        name=name,
+        image=image.id,
+        labels=labels,
+        env={},
+        ports=(),
+        bind="",
+        cpu=100,
+        memory=64,
+        pids=16,
+        log_mib=1,
+        stop_seconds=0,
+        volumes=volumes,
+        init=False,
+        no_new_privileges=True,
+        command=COMMAND,
+        fill_volumes=False,
+    )

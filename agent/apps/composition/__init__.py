@@ -1,0 +1,1 @@
+"""Builds the parts of the apps and connects them."""

@@ -1,0 +1,215 @@
+"""Builds the apps, and runs their background tasks while they are open."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry
+from structlog.typing import FilteringBoundLogger
+
+from agent.apps.admission.disk import DiskGuard, flush_disks
+from agent.apps.composition.dry_run import DryApps
+from agent.apps.composition.health import build_health
+from agent.apps.composition.images import build_images
+from agent.apps.composition.operations import build_operations
+from agent.apps.composition.recovery import build_keepers, build_reconciler
+from agent.apps.containers.network import AppsNetwork
+from agent.apps.defaults import AppDefaults
+from agent.apps.dry_run.dry_runs import DryRuns
+from agent.apps.health.monitor import HealthMonitor
+from agent.apps.operations.runner import OperationRunner
+from agent.apps.ownership.claims import LOOK_SECONDS
+from agent.apps.ownership.guard import ClaimGuard
+from agent.apps.ownership.ownership import Ownership
+from agent.apps.recovery.adoption import Adoption
+from agent.apps.recovery.engine_events import EngineEvents
+from agent.apps.recovery.keeper import Stops
+from agent.apps.recovery.pending_passwords import PendingPasswords
+from agent.apps.recovery.periodic import PeriodicTasks, Work
+from agent.apps.recovery.watcher import EngineWatcher
+from agent.apps.repository.repository import AppRepository
+from agent.apps.service.apps import Apps
+from agent.apps.service.queries import AppQueries, HostedAppsQuery, RecordBuilder
+from agent.engine.protocol import Engine
+from agent.state.identity import Identities
+from agent.state.store import Store
+
+FIRST_LOOK_SECONDS = 5.0
+NETWORK_CHECK_SECONDS = 60.0
+
+
+@asynccontextmanager
+async def open_apps(
+    *,
+    store: Store,
+    engine: Engine,
+    identities: Identities,
+    defaults: AppDefaults,
+    log: FilteringBoundLogger,
+    on_change: Callable[[], None],
+    clock: Callable[[], float],
+    metrics: CollectorRegistry,
+    flush: Callable[[], Awaitable[None]] = flush_disks,
+    drain_seconds: float = 30.0,
+) -> AsyncIterator[Apps]:
+    """Open the database and watch the engine, which need not be there, while the context is open.
+
+    At the end, wait for operations ``drain_seconds`` at most; those that are interrupted are
+    recovered at the next start. The store and the engine are closed.
+
+    ``identities`` are the agent's, which outlive its database. ``on_change`` is called after each
+    change of the apps, their labels or their states, those made by others included, and when the
+    engine goes or comes. ``clock`` returns Unix time. The metrics of apps go to ``metrics``.
+    ``flush`` waits until all that was written on this host is on its disks.
+
+    Raises:
+        StoreUnusable: the database cannot be used, and was left as it is.
+        IdentityError: the identities cannot be written.
+
+    """
+    repository = await _repository(store, identities, clock)
+    ownership = Ownership(engine=engine, repository=repository, identities=identities, log=log)
+    health = build_health(engine=engine, metrics=metrics)
+    disk_guard = DiskGuard(
+        min_free_percent=defaults.min_free_percent, database_directory=store.folder
+    )
+    images = build_images(
+        engine=engine,
+        repository=repository,
+        counters=health.counters,
+        disk_guard=disk_guard,
+        flush=flush,
+        clock=clock,
+        log=log,
+    )
+    parts = build_operations(
+        engine=engine,
+        repository=repository,
+        ownership=ownership,
+        health=health,
+        images=images.images,
+        disk=images.disk,
+        defaults=defaults,
+        clock=clock,
+        log=log,
+    )
+    operations, containers = parts.operations, parts.containers
+    runner = OperationRunner(
+        repository=repository, recover=operations.recover(), clock=clock, log=log
+    )
+    monitor = HealthMonitor(
+        repository=repository,
+        checker=health.checker,
+        findings=health.findings,
+        counters=health.counters,
+        log=log,
+    )
+    engine_events = EngineEvents(repository=repository, commands=parts.commands, log=log)
+    reconciler = build_reconciler(
+        observers=[
+            engine_events,
+            monitor,
+            *build_keepers(
+                repository=repository,
+                runner=runner,
+                containers=containers,
+                counters=health.counters,
+                findings=health.findings,
+                stops=Stops(engine=engine, clock=clock),
+                log=log,
+            ),
+            PendingPasswords(repository=repository, runner=runner, password=operations.password),
+        ],
+        repository=repository,
+        runner=runner,
+        containers=containers,
+        data=parts.data,
+        adoption=Adoption(
+            containers=containers,
+            repository=repository,
+            passwords=parts.passwords,
+            defaults=defaults,
+            log=log,
+        ),
+        log=log,
+    )
+    watcher = EngineWatcher(
+        engine=engine, reconciler=reconciler, on_change=on_change, clock=clock, log=log
+    )
+    for listener in (watcher.operation_ended, on_change, images.collector.operation_ended):
+        runner.subscribe(listener)
+    for listener in (watcher.look_again, on_change):
+        monitor.subscribe(listener)
+    queries = AppQueries(
+        engine=engine,
+        repository=repository,
+        ownership=ownership,
+        records=RecordBuilder(operations=runner, findings=health.findings, network=parts.network),
+    )
+    hosted_apps = HostedAppsQuery(
+        repository=repository,
+        containers=queries.containers,
+        engine=watcher,
+        on_change=on_change,
+    )
+    apps = Apps(
+        repository=repository,
+        runner=runner,
+        operations=operations,
+        queries=queries,
+        hosted_apps=hosted_apps,
+    )
+    dry_apps = DryApps(
+        ownership=ownership,
+        health=health,
+        disk_guard=disk_guard,
+        hosted_apps=hosted_apps,
+        defaults=defaults,
+        clock=clock,
+    )
+    apps.use_dry_runs(
+        DryRuns(engine=engine, repository=repository, runner=runner, build=dry_apps.build)
+    )
+    periodic = _periodic(ownership, parts.network, watcher, log)
+    await watcher.open(FIRST_LOOK_SECONDS)
+    images.collector.open()
+    periodic.open()
+    try:
+        yield apps
+    finally:
+        await runner.close(drain_seconds)
+        await _close(
+            *(images.collector, watcher, engine_events, monitor, health.probe, periodic),
+            *(hosted_apps, images.images, engine, repository),
+        )
+
+
+class _Closable(Protocol):
+    async def close(self) -> None:
+        """End."""
+
+
+async def _close(*parts: _Closable) -> None:
+    for part in parts:
+        await part.close()
+
+
+def _periodic(
+    ownership: Ownership, network: AppsNetwork, watcher: EngineWatcher, log: FilteringBoundLogger
+) -> PeriodicTasks:
+    claim_guard = ClaimGuard(ownership=ownership, on_adopted=watcher.look_again, log=log)
+    work: dict[Work, float] = {
+        claim_guard.look: LOOK_SECONDS,
+        network.check: NETWORK_CHECK_SECONDS,
+    }
+    return PeriodicTasks(work, log)
+
+
+async def _repository(
+    store: Store, identities: Identities, clock: Callable[[], float]
+) -> AppRepository:
+    repository, stored = AppRepository(store, clock=clock), await store.open()
+    repository.load(stored)
+    # Earlier versions wrote the database's identity on containers, and do so after a downgrade.
+    identities.add(stored.agent)
+    return repository

@@ -1,0 +1,132 @@
+"""The password of an app's user, which is kept as a crypt hash and set in each new container."""
+
+import asyncio
+import re
+
+from passlib.hash import sha512_crypt
+
+from agent.apps.containers.spec import password_user
+from agent.apps.errors import InvalidPassword, NoSuchUser
+from agent.engine.errors import (
+    CommandTimeout,
+    EngineConflict,
+    EngineRefused,
+    ObjectNotFound,
+)
+from agent.engine.models import Container
+from agent.engine.protocol import Engine
+
+MAX_PASSWORD_LENGTH = 1024
+# This takes some 70 ms here, and as long in the app at each login.
+ROUNDS = 100_000
+PUBLIC_KEY = re.compile(r"\s*(ssh-|ecdsa-|sk-|-----BEGIN |---- BEGIN SSH2)")
+CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+NOT_FOUND_EXIT_CODES = (126, 127)
+PROGRAM_DIRECTORIES = (
+    "/usr/sbin",
+    "/usr/bin",
+    "/sbin",
+    "/bin",
+    "/usr/local/sbin",
+    "/usr/local/bin",
+)
+OTHER_IMAGE = "change to an image that has it"
+CHPASSWD_HANGS = (
+    "the `chpasswd` of the app's image does not end, so no password can be set; change to an image"
+    " whose `chpasswd` works"
+)
+NO_CHPASSWD = f"the app's image has no `chpasswd`, so no password can be set; {OTHER_IMAGE}"
+NO_USER = f"{OTHER_IMAGE}, or that names its own in the label `rollcall.user`"
+
+
+def check_password(password: str, *, min_length: int) -> None:
+    """Refuse an unfit password; InvalidPassword, whose text does not hold it."""
+    if PUBLIC_KEY.match(password):
+        raise InvalidPassword(
+            "this looks like an SSH public key; this call sets a password, and wants that"
+        )
+    if not min_length <= len(password) <= MAX_PASSWORD_LENGTH:
+        raise InvalidPassword(f"a password has {min_length} to {MAX_PASSWORD_LENGTH} characters")
+    if CONTROL_CHARACTER.search(password):
+        raise InvalidPassword("a password holds no control characters")
+
+
+async def hash_password(password: str) -> str:
+    """Hash a password with SHA-512 crypt, in a thread: that takes some 70 ms."""
+    hasher = sha512_crypt.using(rounds=ROUNDS)
+    return str(await asyncio.to_thread(hasher.hash, password))
+
+
+class Passwords:
+    """Sets and reads the password hash of the user in a container."""
+
+    def __init__(self, *, engine: Engine, default_user: str) -> None:
+        self._engine = engine
+        self._default_user = default_user
+
+    def user(self, container: Container) -> str:
+        """Return the user whose password it is."""
+        return password_user(container.labels, self._default_user)
+
+    async def apply(self, container: Container, password: str) -> None:
+        """Set a password hash in a running container.
+
+        It is passed in the standard input: the engine publishes commands in its events.
+
+        Raises:
+            NoSuchUser: the image has no such user, or no chpasswd that works.
+            EngineConflict: the container does not run.
+
+        """
+        user = self.user(container)
+        line = f"{user}:{password}\n".encode()
+        try:
+            done = await self._engine.execute(container.id, ["chpasswd", "-e"], stdin=line)
+        except CommandTimeout as error:
+            raise NoSuchUser(CHPASSWD_HANGS) from error
+        if done.exit_code in NOT_FOUND_EXIT_CODES:
+            raise NoSuchUser(NO_CHPASSWD)
+        if done.exit_code != 0:
+            # Its output may hold the hash.
+            raise NoSuchUser(
+                f"the app's image has no user `{user}` whose password could be set: its `chpasswd`"
+                f" ended with exit code {done.exit_code}; {NO_USER}"
+            )
+
+    async def check_settable(self, container: Container) -> None:
+        """Refuse a password for a stopped container that could not be set in it; NoSuchUser."""
+        user = self.user(container)
+        try:
+            known = await self._engine.read_file(container.id, "/etc/passwd")
+        except (ObjectNotFound, EngineConflict):
+            known = b""
+        if not any(line.startswith(f"{user}:".encode()) for line in known.splitlines()):
+            raise NoSuchUser(
+                f"the app's image has no user `{user}` whose password could be set; {NO_USER}"
+            )
+        if not await self._has_chpasswd(container):
+            raise NoSuchUser(NO_CHPASSWD)
+
+    async def _has_chpasswd(self, container: Container) -> bool:
+        for place in PROGRAM_DIRECTORIES:
+            try:
+                await self._engine.read_file(container.id, f"{place}/chpasswd")
+            except ObjectNotFound:
+                continue
+            except EngineRefused:
+                return True  # a link, or large
+            return True
+        return False
+
+    async def read_hash(self, container: Container) -> str | None:
+        """Return the hash that the container holds, None if there is none."""
+        try:
+            shadow = await self._engine.read_file(container.id, "/etc/shadow")
+        except EngineRefused:
+            return None
+        for line in shadow.decode("utf-8", "replace").splitlines():
+            user, _, rest = line.partition(":")
+            held = rest.partition(":")[0]
+            if user == self.user(container) and held.startswith("$"):
+                return held
+        return None

@@ -1,0 +1,144 @@
+"""Waits until a container that was started has stayed up and got healthy."""
+
+import asyncio
+import time
+from contextlib import aclosing, suppress
+from enum import Enum, auto
+
+from agent.apps.errors import AppNotRunning, StartFailed
+from agent.apps.health.checker import HealthChecker
+from agent.apps.health.findings import Finding, Findings
+from agent.engine.errors import EngineError
+from agent.engine.models import InspectedContainer
+from agent.engine.protocol import Engine
+from agent.model import App, HealthCheck
+
+LOG_TAIL_LINES = 20
+LOG_TAIL_BYTES = 2048
+POLL_SECONDS = 0.1
+SLOW_POLL_SECONDS = 0.5
+EXIT_WAIT_SECONDS = 3.0
+START_SECONDS = 1.0
+STABLE_STATES = frozenset({"running", "paused"})
+
+
+class Requirement(Enum):
+    """What a container that was started must show."""
+
+    START = auto()
+    """It stays up for a second."""
+    REPLACEMENT = auto()
+    """It stays up for ``settle_seconds``, and is healthy if there is a check."""
+    REPLACEMENT_OF_UNHEALTHY = auto()
+    """The same, but the check of its image does not count, only that of its record."""
+
+
+class Readiness:
+    """Waits until a container has settled.
+
+    One that stays up may take ``healthy_seconds`` to get healthy, and as long as its check needs.
+    """
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        checker: HealthChecker,
+        findings: Findings,
+        settle_seconds: float,
+        healthy_seconds: float,
+    ) -> None:
+        self._engine = engine
+        self._checker = checker
+        self._findings = findings
+        self._settle_seconds = settle_seconds
+        self._healthy_seconds = healthy_seconds
+
+    async def wait(
+        self, app: App, container_id: str, *, restarts: int, requirement: Requirement
+    ) -> None:
+        """Return when the app's container has settled; it has been restarted ``restarts`` times.
+
+        Raises:
+            StartFailed: it does not stay up, or does not get healthy; with its last lines.
+
+        """
+        began = time.monotonic()
+        seconds = self._settle_seconds
+        if requirement is Requirement.START:
+            seconds = min(seconds, START_SECONDS)
+        while True:
+            container = await self._engine.inspect(container_id)
+            if container.state not in STABLE_STATES or container.restarts > restarts:
+                raise await self._failure(app, container)
+            elapsed = time.monotonic() - began
+            if elapsed >= seconds and await self._is_healthy(app, container, requirement, elapsed):
+                return
+            await asyncio.sleep(POLL_SECONDS if elapsed < seconds else SLOW_POLL_SECONDS)
+
+    async def _is_healthy(
+        self, app: App, container: InspectedContainer, requirement: Requirement, elapsed: float
+    ) -> bool:
+        """Return whether it is healthy if it has to be; StartFailed when its time is over."""
+        if requirement is Requirement.START:
+            return True
+        if app.health is not None:
+            failure = await self._own_failure(app, app.health, container)
+            longest = max(self._healthy_seconds, app.health.seconds)
+        elif requirement is Requirement.REPLACEMENT and container.health_seconds is not None:
+            failure = _image_failure(container)
+            longest = self._healthy_seconds
+            if container.health != "unhealthy":  # the engine reports that after the last retry
+                longest = max(longest, container.health_seconds)
+        else:
+            return True
+        if failure is not None and elapsed >= longest:
+            raise StartFailed(
+                f"app `{app.name}` does not get healthy within {elapsed:.0f} s: {failure};"
+                " change the app or its check",
+                output=await self._last_lines(container.id),
+            )
+        return failure is None
+
+    async def _own_failure(
+        self, app: App, check: HealthCheck, container: InspectedContainer
+    ) -> str | None:
+        try:
+            failure = await self._checker.failure(app, check, container)
+        except AppNotRunning as error:
+            return str(error)
+        if failure is None:
+            self._findings.put(container.id, Finding(health="healthy"))
+        return failure
+
+    async def _failure(self, app: App, container: InspectedContainer) -> StartFailed:
+        ended = await self._wait_for_exit_code(container)
+        reason = f"app `{app.name}` does not stay up: it ended with exit code {ended.exit_code}"
+        if ended.oom_killed:
+            reason += f", for want of memory (it has {app.memory} MiB); give it more"
+        else:
+            reason += "; change its `image`, `command` or `env`"
+        return StartFailed(reason, output=await self._last_lines(ended.id))
+
+    async def _wait_for_exit_code(self, container: InspectedContainer) -> InspectedContainer:
+        # While the engine has it started once more, there is no exit code.
+        deadline = time.monotonic() + EXIT_WAIT_SECONDS
+        while container.exit_code is None and time.monotonic() < deadline:
+            await asyncio.sleep(POLL_SECONDS / 2)
+            container = await self._engine.inspect(container.id)
+        return container
+
+    async def _last_lines(self, container_id: str) -> str:
+        kept = b""
+        logs = self._engine.logs(container_id, tail=LOG_TAIL_LINES, since=None, follow=False)
+        with suppress(EngineError):
+            async with aclosing(logs):
+                async for chunk in logs:
+                    kept = (kept + chunk)[-LOG_TAIL_BYTES:]
+        return kept.decode("utf-8", "replace").strip()
+
+
+def _image_failure(container: InspectedContainer) -> str | None:
+    if container.health == "healthy":
+        return None
+    return f"the HEALTHCHECK of its image says {container.health}"

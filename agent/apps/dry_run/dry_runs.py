@@ -1,0 +1,135 @@
+"""Carries out a change on a copy, and returns what it would do."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Generic, TypeVar
+
+import msgspec
+
+from agent.apps.containers.manager import UP_STATES
+from agent.apps.containers.network import NETWORK
+from agent.apps.dry_run.engine import PREFIX, DryEngine
+from agent.apps.dry_run.parts import DryStore
+from agent.apps.operations.runner import OperationRunner, Requester
+from agent.apps.repository.repository import AppRepository
+from agent.apps.views.apps import AppView
+from agent.engine.errors import EngineRefused
+from agent.engine.models import InspectedContainer
+from agent.engine.protocol import Engine
+from agent.journal import JournalEntry
+from agent.model import App
+
+# The time that the engine needs to start a container.
+START_SECONDS = 1
+Changes = TypeVar("Changes")
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a change would do.
+
+    Attributes:
+        app: The record as it would be, None if the app would be gone. What is known only afterwards
+            is None in it: the new container, and the id and the volumes of an image that would be
+            pulled.
+        replaces_container: The app's container would be replaced by another.
+        seconds_without_service: The most seconds in which the app would not run, None if it would
+            be down afterwards.
+        message: Further notes for the operator.
+
+    """
+
+    app: AppView | None
+    replaces_container: bool
+    seconds_without_service: int | None
+    message: str | None
+
+
+class DryRuns(Generic[Changes]):
+    """Carries out changes on a copy of what the agent knows, over an engine that does nothing.
+
+    ``build`` returns what carries them out on these; its last argument is the entry of an operation
+    whose pull the change would end, None if there is none.
+    """
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        repository: AppRepository,
+        runner: OperationRunner,
+        build: Callable[[DryEngine, AppRepository, JournalEntry | None], Changes],
+    ) -> None:
+        self._engine = engine
+        self._repository = repository
+        self._runner = runner
+        self._build = build
+
+    async def plan(
+        self,
+        name: str,
+        requester: Requester,
+        change: Callable[[Changes, Requester], Awaitable[AppView | None]],
+        *,
+        ends_pulls: bool,
+    ) -> Plan:
+        """Return what a change of an app would do; ``ends_pulls`` if it ends pulls of the app.
+
+        Raises:
+            AppError, EngineError, StoreError: the change would fail so.
+
+        """
+        ended = await self._runner.wait_until_idle(name, requester, ends_pulls=ends_pulls)
+        engine = DryEngine(self._engine)
+        repository = self._repository.copied(DryStore(self._repository.history))
+        before = await _container(self._engine, repository.find(name))
+        changes = self._build(engine, repository, ended)
+        view = await change(changes, replace(requester, respond_async=False))
+        after = None if view is None else await _container(engine, repository.find(name))
+        return Plan(
+            app=None if view is None else _as_known(view, engine),
+            replaces_container=after is not None and before is not None and before.id != after.id,
+            seconds_without_service=_seconds(engine, before, after),
+            message="; ".join(_notes(engine, before, after)) or None,
+        )
+
+
+async def _container(engine: Engine, app: App | None) -> InspectedContainer | None:
+    if app is None or app.container_id is None:
+        return None
+    try:
+        return await engine.inspect(app.container_id)
+    except EngineRefused:
+        return None
+
+
+def _as_known(view: AppView, engine: DryEngine) -> AppView:
+    """Leave out what a container and an image get only when they are made."""
+    is_new = view.container_id is not None and view.container_id.startswith(PREFIX)
+    if is_new and (not view.image_id or view.image in engine.pulled):
+        # The image says which paths of the app are volumes.
+        view = msgspec.structs.replace(view, image_id=None, volumes=None)
+    return msgspec.structs.replace(view, container_id=None if is_new else view.container_id)
+
+
+def _seconds(
+    engine: DryEngine, before: InspectedContainer | None, after: InspectedContainer | None
+) -> int | None:
+    if before is None or before.state not in UP_STATES:
+        return 0  # there is no service that could be interrupted
+    if after is None or after.state not in UP_STATES:
+        return None
+    stops = [stop.seconds for stop in engine.stops if stop.container_id == before.id]
+    return sum(stops) + START_SECONDS if stops else 0
+
+
+def _notes(
+    engine: DryEngine, before: InspectedContainer | None, after: InspectedContainer | None
+) -> list[str]:
+    notes = [f"the image `{reference}` is pulled" for reference in sorted(engine.pulled)]
+    if after is not None and before is not None:
+        # Without isolation, the network's name depends on the engine's version.
+        was, is_isolated = before.network == NETWORK, after.network == NETWORK
+        if was != is_isolated:
+            where = "into" if is_isolated else "out of"
+            notes.append(f"the app moves {where} the network `{NETWORK}`, which isolates apps")
+    return notes

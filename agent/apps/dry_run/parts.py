@@ -1,0 +1,161 @@
+"""The parts that a dry run replaces: they check what can be checked without a change."""
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+from structlog.typing import FilteringBoundLogger
+
+from agent.apps.containers.passwords import Passwords
+from agent.apps.containers.readiness import Requirement
+from agent.apps.containers.starter import ContainerStarter, port_in_use
+from agent.apps.dry_run.engine import PREFIX, UNKNOWN_IMAGE
+from agent.apps.health.checker import HealthChecker
+from agent.apps.images.images import AppImages
+from agent.apps.operations.job import Job
+from agent.apps.operations.runner import cancelled
+from agent.apps.ownership.labels import APP_LABEL
+from agent.apps.repository.repository import AppRepository
+from agent.engine.models import Container, Image, PullProgress
+from agent.journal import CreateEntry, ReplaceEntry
+from agent.model import App, HealthCheck, PullPolicy
+from agent.state.events import Event
+from agent.state.history import Revision
+from agent.state.store import Store, do_nothing
+from agent.state.transactions import Statement
+
+
+def silent_log() -> FilteringBoundLogger:
+    """Return a log that writes nothing: a dry run changes nothing that could be logged."""
+    log: FilteringBoundLogger = structlog.wrap_logger(None, processors=[_drop])
+    return log
+
+
+def _drop(_logger: Any, _method: str, _event: Any) -> Any:
+    raise structlog.DropEvent
+
+
+async def free_nothing(root: str) -> None:
+    """Remove no images."""
+    del root
+
+
+async def flush_nothing() -> None:
+    """Wait for no disk: nothing was written."""
+
+
+class DryStore(Store):
+    """A store that discards what is written, and reads the history from another store."""
+
+    def __init__(self, history: Callable[[str], Awaitable[list[Revision]]]) -> None:
+        super().__init__(Path("/nonexistent"))
+        self._history = history
+
+    async def revisions(self, app: str) -> list[Revision]:
+        """Return the revisions of an app, the newest first; StoreError."""
+        return await self._history(app)
+
+    async def _write(
+        self,
+        statements: Sequence[Statement],
+        event: Event | None = None,
+        *,
+        then: Callable[[], None] = do_nothing,
+    ) -> None:
+        del statements, event
+        then()
+
+
+class EndedPull:
+    """Undoes an operation that pulls an image, as a `DELETE` or a stop of the app does."""
+
+    def __init__(self, repository: AppRepository) -> None:
+        self._repository = repository
+
+    async def recover(self, job: Job, entry: CreateEntry | ReplaceEntry) -> None:
+        """Put the app as it was before; nothing else was changed before the pull."""
+        error = cancelled(entry.header, job.header.operation, by=job.header.by)
+        before = None
+        if isinstance(entry, ReplaceEntry):
+            before = msgspec.structs.replace(entry.before, message=str(error))
+        await self._repository.finish(entry, before, undone=entry.id, error=error)
+
+
+class DryHealthChecker(HealthChecker):
+    """Reports each app as healthy: its new container does not run."""
+
+    async def failure(self, app: App, check: HealthCheck, container: Container) -> str | None:
+        """Return None: it passes."""
+        del app, check, container
+        return None
+
+
+class DryPasswords(Passwords):
+    """Checks whether a password could be set in an existing container."""
+
+    async def apply(self, container: Container, password: str) -> None:
+        """Raise NoSuchUser if it could not be set."""
+        del password
+        if not container.id.startswith(PREFIX):
+            await self.check_settable(container)
+
+
+class DryImages(AppImages):
+    """Accepts an image that would be pulled as the one that is asked for."""
+
+    async def of_version(
+        self,
+        reference: str,
+        image_id: str,
+        *,
+        digest: str | None,
+        policy: PullPolicy,
+        progress: Callable[[PullProgress], None],
+    ) -> Image:
+        """Return the image that an app runs or ran; ImageUnavailable as without a dry run."""
+        if digest is None and await self._engine.image(image_id) is None:
+            fetched = await self.fetch(reference, policy=policy, must_pull=False, progress=progress)
+            if fetched is UNKNOWN_IMAGE:
+                return fetched
+        return await super().of_version(
+            reference, image_id, digest=digest, policy=policy, progress=progress
+        )
+
+
+class DryStarter(ContainerStarter):
+    """Checks whether the ports of an app that would be started are free.
+
+    ``publish`` notes which ports of the host a container has once it runs.
+    """
+
+    def __init__(
+        self, *, publish: Callable[[str, Collection[int]], Awaitable[None]], **parts: Any
+    ) -> None:
+        super().__init__(**parts)
+        self._publish = publish
+
+    async def start(
+        self,
+        app: App,
+        container_id: str,
+        *,
+        set_password: bool,
+        requirement: Requirement = Requirement.START,
+    ) -> App:
+        """Return the app as it would be then; PortInUse."""
+        published = await self._ports.published()
+        for port in (app.ssh_port, app.http_port):
+            own = [
+                each.id
+                for each in published
+                if port in each.ports and each.labels.get(APP_LABEL) == app.name
+            ]
+            holder = self._ports.holder(app.name, port, published, own[0] if own else None)
+            if holder is not None:
+                raise port_in_use(app.name, port, holder)
+        await self._publish(container_id, (app.ssh_port, app.http_port))
+        return await super().start(
+            app, container_id, set_password=set_password, requirement=requirement
+        )

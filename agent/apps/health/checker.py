@@ -1,0 +1,77 @@
+"""Carries out the checks of apps."""
+
+import asyncio
+from typing import Protocol
+
+from agent.apps.errors import AppNotRunning
+from agent.engine.errors import (
+    CommandTimeout,
+    EngineConflict,
+    EngineRefused,
+    ObjectNotFound,
+)
+from agent.engine.models import Container
+from agent.engine.protocol import Engine
+from agent.model import App, HealthCheck
+
+# Further checks wait. The wait does not count against their time limit.
+MOST_CHECKS = 16
+
+
+class Http(Protocol):
+    """Asks a port of this host."""
+
+    async def failure(self, address: str, port: int, path: str, *, seconds: float) -> str | None:
+        """Return why the request failed, None if it did not; the port is bound to ``address``."""
+
+
+class HealthChecker:
+    """Carries out the checks of apps, a bounded number at the same time."""
+
+    def __init__(self, *, engine: Engine, http: Http) -> None:
+        self._engine = engine
+        self._http = http
+        self._turns = asyncio.Semaphore(MOST_CHECKS)
+
+    async def failure(self, app: App, check: HealthCheck, container: Container) -> str | None:
+        """Return why an app in this container fails the check, None if it passes.
+
+        Raises:
+            AppNotRunning: it does not run, or is paused, so that the check says nothing.
+            EngineUnavailable: the engine cannot be asked.
+
+        """
+        async with self._turns:
+            try:
+                found = await self._failure(app, check, container)
+                if found is None or (await self._engine.inspect(container.id)).state == "running":
+                    return found
+            except (EngineConflict, ObjectNotFound) as error:
+                raise AppNotRunning(f"app `{app.name}` does not run") from error
+        raise AppNotRunning(f"app `{app.name}` does not run")
+
+    async def _failure(self, app: App, check: HealthCheck, container: Container) -> str | None:
+        seconds = check.timeout_seconds
+        if check.path is not None:
+            port, address = app.http_port, await self._address(app.http_port, container)
+            if address is None:
+                return f"the container engine does not publish port {port}"
+            return await self._http.failure(address, port, check.path, seconds=seconds)
+        try:
+            ended = await self._engine.execute(
+                container.id, list(check.command or ()), as_root=False, seconds=seconds
+            )
+        except CommandTimeout:
+            return f"the command did not end within {seconds} s"
+        except (EngineConflict, ObjectNotFound):
+            raise
+        except EngineRefused as error:
+            return f"the command cannot be run: {error}"
+        return f"the command ended with exit code {ended.exit_code}" if ended.exit_code else None
+
+    async def _address(self, port: int, container: Container) -> str | None:
+        # It is that of the settings when the container was made. It may have had none when it was
+        # listed, because the engine was just starting it.
+        if port in container.ports:
+            return container.ports[port]
+        return (await self._engine.inspect(container.id)).ports.get(port)

@@ -1,0 +1,188 @@
+"""Checks apps at their intervals, and counts failures."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import monotonic
+
+from structlog.typing import FilteringBoundLogger
+
+from agent.apps.counters import AppCounters
+from agent.apps.errors import AppNotFound, AppNotRunning
+from agent.apps.health.checker import HealthChecker
+from agent.apps.health.findings import Finding, Findings
+from agent.apps.observer import ContainerObserver
+from agent.apps.repository.repository import AppRepository
+from agent.engine.errors import EngineError
+from agent.engine.models import Container, ContainerEvent
+from agent.model import App, HealthCheck
+
+FIRST_PAUSE_SECONDS = 1.0
+# After these events, earlier findings say nothing about the container.
+NEW_BEGINNINGS = frozenset({"start", "die", "pause", "unpause"})
+
+
+class Tally:
+    """Counts the failures in a row of one check, from the start of a container on.
+
+    Failures in the first ``start_seconds``, at least one interval, do not count, unless the app was
+    healthy before. Meanwhile the check is repeated sooner, after 1 s, 2 s, 4 s and so on.
+    """
+
+    def __init__(self, check: HealthCheck, finding: Finding, now: float) -> None:
+        self._check = check
+        self._counts_from = now + max(check.start_seconds, check.interval_seconds)
+        self._early_pause = FIRST_PAUSE_SECONDS
+        self._failures = 0
+        self.finding = finding
+
+    def pause(self, now: float) -> float:
+        """Return the seconds until the next check."""
+        interval = float(self._check.interval_seconds)
+        if self._counts(now):
+            return interval
+        pause, self._early_pause = self._early_pause, 2 * self._early_pause
+        return min(pause, interval)
+
+    def add(self, failure: str | None, now: float) -> None:
+        """Count a check that passed (None) or failed."""
+        if failure is None:
+            self._failures = 0
+            self.finding = Finding(health="healthy")
+        elif self._counts(now):
+            self._failures += 1
+            if self._failures >= self._check.retries:
+                self.finding = Finding(health="unhealthy", reason=failure)
+
+    def _counts(self, now: float) -> bool:
+        return self.finding.health != "starting" or now >= self._counts_from
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """What is checked: a container, with the check of its app."""
+
+    container_id: str
+    check: HealthCheck
+
+
+class HealthMonitor(ContainerObserver):
+    """Checks the apps that run and whose records ask for it. Each has a task, which mostly waits.
+
+    Nothing is checked while an app is paused or down.
+    """
+
+    def __init__(
+        self,
+        *,
+        repository: AppRepository,
+        checker: HealthChecker,
+        findings: Findings,
+        counters: AppCounters,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._repository = repository
+        self._checker = checker
+        self._findings = findings
+        self._counters = counters
+        self._log = log
+        self._tasks: dict[_Checked, asyncio.Task[None]] = {}
+        self._observed: set[_Checked] = set()
+        self._listeners: list[Callable[[], None]] = []
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Call the listener when an app has become healthy or unhealthy."""
+        self._listeners.append(listener)
+
+    def is_due(self) -> bool:
+        """Return whether an app has another check or another container than was observed."""
+        return self._wanted().keys() != self._observed
+
+    def _wanted(self) -> dict[_Checked, App]:
+        return {
+            _Checked(app.container_id, app.health): app
+            for app in self._repository.existing()
+            if app.health is not None and app.container_id is not None
+        }
+
+    async def observe(self, containers: Mapping[str, Container]) -> None:
+        """Check the apps that run from now on, and no others."""
+        wanted = self._wanted()
+        self._observed = set(wanted)
+        self._findings.keep(containers)
+        running = {
+            checked: app
+            for checked, app in wanted.items()
+            if checked.container_id in containers
+            and containers[checked.container_id].state == "running"
+        }
+        for checked in self._tasks.keys() - running.keys():
+            self._end(checked)
+            if checked not in wanted:  # another check begins with what it finds itself
+                self._findings.forget(checked.container_id)
+        for checked in running.keys() - self._tasks.keys():
+            self._begin(running[checked].name, checked, containers[checked.container_id])
+        self._counters.unhealthy.set(self._count_unhealthy(containers))
+
+    def _count_unhealthy(self, containers: Mapping[str, Container]) -> int:
+        pairs = (
+            (app, containers.get(app.container_id or "")) for app in self._repository.existing()
+        )
+        return sum(
+            self._findings.shown(app, container).health == "unhealthy"
+            for app, container in pairs
+            if container is not None
+        )
+
+    def happened(self, event: ContainerEvent) -> None:
+        """Begin anew with a container that was started, paused or the like."""
+        if event.action in NEW_BEGINNINGS:
+            self._findings.forget(event.container_id)
+            for checked in list(self._tasks):
+                if checked.container_id == event.container_id:
+                    self._end(checked)
+
+    def engine_gone(self) -> None:
+        """Begin anew with all containers: the engine may start them before it sends events."""
+        self._findings.keep(())
+        for checked in list(self._tasks):
+            self._end(checked)
+
+    def _begin(self, name: str, checked: _Checked, container: Container) -> None:
+        self._tasks[checked] = asyncio.create_task(
+            self._check_at_intervals(name, checked, container), name=f"health of {name}"
+        )
+
+    def _end(self, checked: _Checked) -> None:
+        self._tasks.pop(checked).cancel()
+
+    async def _check_at_intervals(self, name: str, checked: _Checked, container: Container) -> None:
+        tally = Tally(checked.check, self._findings.of(checked.container_id), monotonic())
+        while True:
+            await asyncio.sleep(tally.pause(monotonic()))
+            try:
+                app = self._repository.get(name)
+                failure = await self._checker.failure(app, checked.check, container)
+            except (AppNotFound, AppNotRunning, EngineError):
+                continue  # there is nothing to count
+            before = tally.finding
+            tally.add(failure, monotonic())
+            self._findings.put(checked.container_id, tally.finding)
+            if tally.finding.health != before.health:
+                self._tell(name, before, tally.finding)
+
+    def _tell(self, name: str, before: Finding, finding: Finding) -> None:
+        if finding.health == "unhealthy":
+            self._counters.turned_unhealthy.inc()
+            self._log.warning("app is unhealthy", app=name, reason=finding.reason)
+        elif before.health == "unhealthy":
+            self._log.info("app is healthy again", app=name)
+        for listener in self._listeners:
+            listener()
+
+    async def close(self) -> None:
+        """End all checks."""
+        tasks = list(self._tasks.values())
+        for checked in list(self._tasks):
+            self._end(checked)
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,1 @@
+"""The images of apps: pulling them, keeping those that are needed, removing the others."""

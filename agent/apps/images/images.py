@@ -1,0 +1,205 @@
+"""The images of apps. Callers that wait for the same image share one pull."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from structlog.typing import FilteringBoundLogger
+
+from agent.apps.images.pulled import ImageUse, PulledImages
+from agent.engine.errors import ImageNotFound, ImageServerUnavailable, ImageUnavailable
+from agent.engine.models import Image, PullProgress
+from agent.engine.protocol import Engine
+from agent.model import PullPolicy
+
+T = TypeVar("T")
+
+
+class _Pull:
+    """A pull that runs, and the callers that wait for it."""
+
+    def __init__(self, pulled: PulledImages, reference: str) -> None:
+        self.watchers: list[Callable[[PullProgress], None]] = []
+        self.latest = PullProgress(done_bytes=0, total_bytes=0)
+        self.task = asyncio.create_task(pulled.pull(reference, self.report))
+
+    def add(self, watcher: Callable[[PullProgress], None]) -> None:
+        watcher(self.latest)
+        self.watchers.append(watcher)
+
+    def remove(self, watcher: Callable[[PullProgress], None]) -> None:
+        if watcher in self.watchers:
+            self.watchers.remove(watcher)
+
+    def report(self, progress: PullProgress) -> None:
+        self.latest = progress
+        for watcher in self.watchers:
+            watcher(progress)
+
+
+def _may_be_unknown(here: Image, error: ImageUnavailable) -> bool:
+    """Return whether this failure of a pull may mean that no server knows the image."""
+    return isinstance(error, ImageNotFound) or (
+        isinstance(error, ImageServerUnavailable) and here.may_be_local
+    )
+
+
+class AppImages:
+    """The images of apps. ``use`` keeps an image from being removed."""
+
+    def __init__(
+        self, *, engine: Engine, pulled: PulledImages, use: ImageUse, log: FilteringBoundLogger
+    ) -> None:
+        self.use = use
+        self._engine = engine
+        self._pulled = pulled
+        self._log = log
+        self._pulls: dict[str, _Pull] = {}
+
+    async def make(
+        self,
+        reference: str,
+        *,
+        fetch: Callable[[], Awaitable[Image]],
+        create: Callable[[Image], Awaitable[T]],
+    ) -> T:
+        """Fetch an image and create a container of it; repeat both if it was removed in between.
+
+        This agent does not remove it meanwhile; others may, such as another agent on this engine.
+        ``reference`` is the image to fetch.
+        """
+        async with self.use.needed(reference):
+            image = await fetch()
+            try:
+                async with self.use.needed(image.id):
+                    return await create(image)
+            except ImageUnavailable as error:
+                self._log.warning("image gone, fetched again", image=reference, reason=str(error))
+            image = await fetch()
+            async with self.use.needed(image.id):
+                return await create(image)
+
+    async def fetch(
+        self,
+        reference: str,
+        *,
+        policy: PullPolicy,
+        must_pull: bool,
+        progress: Callable[[PullProgress], None],
+    ) -> Image:
+        """Pull the image as the policy says, unless it was built on this host.
+
+        ``progress`` is called when a pull begins, and while it lasts. If the pull fails, an image
+        that is on this host is used; with ``must_pull``, which means more than ``missing``, only
+        one that no server knows.
+
+        Raises:
+            ImageUnavailable: it cannot be had; the text holds the engine's words.
+            DiskFull: there is no space for it.
+
+        """
+        here = await self._engine.image(reference)
+        if here is not None and (here.local or (policy == "missing" and not must_pull)):
+            return here
+        # No server has images by their id alone.
+        if policy == "never" or reference.startswith("sha256:"):
+            return here or await self.present(reference)
+        try:
+            await self._pull(reference, progress)
+        except ImageUnavailable as error:
+            if here is None or (must_pull and not _may_be_unknown(here, error)):
+                hint = "; `pull: never` uses the one on this host" if here is not None else ""
+                raise type(error)(
+                    f"the image `{reference}` cannot be had: {error}{hint}"
+                ) from error
+            self._log.warning(
+                "image not pulled, the one on this host is used", image=reference, reason=str(error)
+            )
+            return here
+        return await self.present(reference)
+
+    async def of_version(
+        self,
+        reference: str,
+        image_id: str,
+        *,
+        digest: str | None,
+        policy: PullPolicy,
+        progress: Callable[[PullProgress], None],
+    ) -> Image:
+        """Return the image that an app runs or ran, wherever its reference leads by now.
+
+        If it is not on this host any more, it is pulled by its digest, or by its reference if that
+        leads to no other version.
+
+        Raises:
+            ImageUnavailable: it cannot be had.
+            DiskFull: there is no space for it.
+
+        """
+        here = await self._engine.image(image_id)
+        if here is not None:
+            return here
+        gone = f"the image that the app ran ({image_id}) is not on this host any more"
+        if digest is not None:
+            return await self._of_digest(digest, gone, policy=policy, progress=progress)
+        try:
+            fetched = await self.fetch(reference, policy=policy, must_pull=False, progress=progress)
+        except ImageUnavailable as error:
+            # That server may never have had the image, so its failure is not reported as a
+            # temporary one.
+            raise ImageUnavailable(
+                f"{gone}, and has no digest at a server; put it back with `docker load`, or rebuild"
+                f" the app to take another version ({error})"
+            ) from error
+        if fetched.id != image_id:
+            raise ImageUnavailable(
+                f"{gone}, and `{reference}` is another one now; rebuild the app to take that, or"
+                " put the image back with `docker load`"
+            )
+        return fetched
+
+    async def _of_digest(
+        self,
+        digest: str,
+        gone: str,
+        *,
+        policy: PullPolicy,
+        progress: Callable[[PullProgress], None],
+    ) -> Image:
+        try:
+            # The digest identifies it, so its id may differ, as in another kind of image store.
+            return await self.fetch(digest, policy=policy, must_pull=False, progress=progress)
+        except ImageUnavailable as error:
+            raise type(error)(
+                f"{gone}: {error}; put it back with `docker load`, or rebuild the app to take"
+                " another version"
+            ) from error
+
+    async def present(self, reference: str) -> Image:
+        """Return an image that is on this host; ImageUnavailable when it is not."""
+        image = await self._engine.image(reference)
+        if image is None:
+            raise ImageUnavailable(f"the image `{reference}` is not on this host")
+        return image
+
+    async def _pull(self, reference: str, progress: Callable[[PullProgress], None]) -> None:
+        pull = self._pulls.get(reference)
+        if pull is None:
+            pull = self._pulls[reference] = _Pull(self._pulled, reference)
+        try:
+            pull.add(progress)
+            await asyncio.shield(pull.task)
+        finally:
+            pull.remove(progress)
+            # A new caller must not join a pull that has ended, or that nobody waits for.
+            if self._pulls.get(reference) is pull and (pull.task.done() or not pull.watchers):
+                del self._pulls[reference]
+                pull.task.cancel()
+
+    async def close(self) -> None:
+        """Cancel the pulls that run."""
+        tasks = [pull.task for pull in self._pulls.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,160 @@
+"""The images that the agent pulled, and those that an operation needs at present."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+from agent.apps.repository.repository import AppRepository
+from agent.engine.errors import EngineError, EngineRefused, PullTimeout
+from agent.engine.logins import full_reference
+from agent.engine.models import Image, ListedImage, PullProgress
+from agent.engine.protocol import Engine
+from agent.state.history import Pull
+from agent.state.store import StoreError
+
+# How often it is written down that the agent still waits for a pull.
+RENEWAL_SECONDS = 5.0
+# The engine may finish a pull this long after the agent has ceased to wait for it.
+GRACE_SECONDS = 2.0
+# After this time, the engine does not finish a pull that nobody waits for.
+LATE_SECONDS = 60.0
+# How many pulls run at the same time; more have to wait.
+MOST_PULLS = 32
+
+
+class PulledImages:
+    """Pulls images, and notes those that were not on the host before: the agent may remove them.
+
+    Each pull waits for its turn, and is written down before it is begun. After one that broke off,
+    because it was cancelled or took too long, or the agent was killed, ``settle`` finds out what it
+    brought. ``clock`` returns Unix time.
+    """
+
+    def __init__(
+        self, *, engine: Engine, repository: AppRepository, clock: Callable[[], float]
+    ) -> None:
+        self._engine = engine
+        self._records = repository.pulls
+        self._clock = clock
+        self._places = asyncio.Semaphore(MOST_PULLS)
+        self._running: dict[str, Pull] = {}
+        # When this process ceased to wait for pulls whose outcome it does not know, by reference.
+        self._given_up_at: dict[str, float] = {}
+
+    async def pull(self, reference: str, progress: Callable[[PullProgress], None]) -> None:
+        """Pull an image once it is its turn; errors as of the engine, and StoreError."""
+        async with self._places:
+            await self._begin(reference, progress)
+
+    async def _begin(self, reference: str, progress: Callable[[PullProgress], None]) -> None:
+        await self._settle_former(reference)
+        now = self._clock()
+        images = {image.id: image.tags for image in await self._engine.images()}
+        pull = Pull(reference=reference, began_at=now, alive_at=now, images=images)
+        self._running[reference] = pull
+        self._given_up_at.pop(reference, None)
+        renewal = asyncio.create_task(self._renew(pull), name=f"pull of {reference}")
+        try:
+            await self._records.begin(pull)
+            await self._pull(pull, progress)
+        finally:
+            renewal.cancel()
+            if self._running.get(reference) is pull:
+                del self._running[reference]
+
+    async def _pull(self, pull: Pull, progress: Callable[[PullProgress], None]) -> None:
+        try:
+            await self._engine.pull(pull.reference, progress)
+        except (PullTimeout, asyncio.CancelledError):
+            self._given_up_at[pull.reference] = self._clock()
+            raise
+        except EngineRefused:
+            await self._records.end(pull, None, frozenset())
+            raise
+        await self._end(pull, await self._engine.image(pull.reference))
+
+    async def _renew(self, pull: Pull) -> None:
+        while True:
+            await asyncio.sleep(RENEWAL_SECONDS)
+            with suppress(StoreError, EngineError):  # what was written before still holds
+                await self._records.renew(pull, self._clock())
+
+    async def _end(self, pull: Pull, image: Image | None) -> None:
+        """Write the end of a pull; note the image that it brought if it was not here before."""
+        ours = self._records.images
+        if image is None or (image.id in pull.images and image.id not in ours):
+            await self._records.end(pull, None, frozenset())
+            return
+        new = image.tags - pull.images.get(image.id, frozenset())
+        # Somebody else may have tagged the image while it was pulled.
+        full = full_reference(pull.reference)
+        tags = frozenset(each for each in new if full_reference(each) == full)
+        await self._records.end(pull, image.id, tags)
+
+    async def settle(self) -> None:
+        """Record the images of pulls that broke off after the engine had carried them out.
+
+        Raises:
+            EngineError, StoreError: it is to be called again later.
+
+        """
+        for reference in list(self._records.begun):
+            await self._settle_former(reference)
+
+    async def _settle_former(self, reference: str) -> None:
+        pull = self._records.begun.get(reference)
+        if pull is None or reference in self._running:
+            return
+        image = await self._engine.image(reference)
+        if image is not None and await self._was_carried_out(pull):
+            await self._end(pull, image)
+        elif self._clock() - pull.alive_at > LATE_SECONDS:
+            await self._records.end(pull, None, frozenset())
+        else:
+            return
+        self._given_up_at.pop(reference, None)
+
+    async def _was_carried_out(self, pull: Pull) -> bool:
+        """Return whether the engine has carried out this pull, and nobody touched the image since.
+
+        A pull of somebody else has the same event, so it counts only if it ended while the agent
+        waited for its own, or at once afterwards, and is the only event of the image.
+        """
+        events = await self._engine.image_events(pull.reference, since=pull.began_at)
+        if [event.action for event in events] != ["pull"]:
+            return False
+        waited_until = self._given_up_at.get(pull.reference, pull.alive_at + RENEWAL_SECONDS)
+        return events[0].time <= waited_until + GRACE_SECONDS
+
+
+class ImageUse:
+    """Keeps images from being removed between their choice and the creation of their containers."""
+
+    def __init__(self) -> None:
+        self._needed = Counter[str]()
+        self._removal = asyncio.Lock()
+
+    @asynccontextmanager
+    async def needed(self, name: str) -> AsyncIterator[None]:
+        """Keep an image, by its id or a reference; wait for a removal that runs."""
+        name = full_reference(name)
+        async with self._removal:
+            self._needed[name] += 1
+        try:
+            yield
+        finally:
+            self._needed[name] -= 1
+            if not self._needed[name]:
+                del self._needed[name]
+
+    def is_needed(self, image: ListedImage) -> bool:
+        """Return whether an image is kept, by its id or by any reference that leads to it."""
+        names = (image.id, *image.tags, *image.digests)
+        return any(full_reference(each) in self._needed for each in names)
+
+    @asynccontextmanager
+    async def removal(self) -> AsyncIterator[None]:
+        """Remove an image that is not needed; no other gets needed meanwhile."""
+        async with self._removal:
+            yield

@@ -1,0 +1,1 @@
+"""Metrics of apps, which are measured at intervals and shown without asking the engine."""

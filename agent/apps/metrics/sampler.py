@@ -1,0 +1,205 @@
+"""Measures what apps use, at intervals, so that a request for metrics costs the engine nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from structlog.typing import FilteringBoundLogger
+
+from agent.apps.views.apps import AppView
+from agent.engine.errors import EngineError
+from agent.engine.models import (
+    DiskUsage,
+    EngineInfo,
+    Sample,
+)
+from agent.engine.protocol import Engine
+
+# Each app has some ten series.
+MAX_APPS = 500
+MEASURED_AT_ONCE = 4
+MEASURED_STATES = frozenset({"running", "paused", "restarting"})
+
+
+Records = Callable[[], Awaitable[Sequence[AppView]]]
+NO_DISK_USAGE = DiskUsage(volumes={}, containers={})
+
+
+class Intervals(NamedTuple):
+    """The intervals of measurements, in seconds.
+
+    ``states``: one list of all containers. ``usage``: an inspect and a sample of each app that
+    runs. ``disk``: all volumes and containers, over which the engine may read for minutes.
+    ``settle``: changes in this time after one are looked at together.
+    """
+
+    states: float = 30.0
+    usage: float = 60.0
+    disk: float = 3600.0
+    settle: float = 1.0
+    # Not right at the start, when there is much to do.
+    first_disk: float = 60.0
+    # An app that takes longer to measure has no figures, and does not delay the others.
+    usage_timeout: float = 5.0
+    disk_timeout: float = 900.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """What the container of an app has used, and when its image was built, in RFC 3339.
+
+    ``restarts`` are those by the engine.
+    """
+
+    container_id: str
+    restarts: int
+    sample: Sample | None
+    image_created_at: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """All that was measured: the apps by name, the disk, and the host, None if it is unknown.
+
+    ``left_out`` is the number of apps that are too many to be measured.
+    """
+
+    apps: Mapping[str, AppView] = field(default_factory=dict)
+    usage: Mapping[str, Usage] = field(default_factory=dict)
+    disk: DiskUsage = NO_DISK_USAGE
+    host: EngineInfo | None = None
+    left_out: int = 0
+
+
+DEFAULT_INTERVALS = Intervals()
+
+
+class AppSampler:
+    """Measures the apps of the engine."""
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        log: FilteringBoundLogger,
+        intervals: Intervals = DEFAULT_INTERVALS,
+    ) -> None:
+        self.figures = Figures()
+        self._engine = engine
+        self._log = log
+        self._intervals = intervals
+        self._changed = asyncio.Event()
+        self._slots = asyncio.Semaphore(MEASURED_AT_ONCE)
+        # When images were built, by id: they never change.
+        self._built: dict[str, str | None] = {}
+
+    @asynccontextmanager
+    async def sampling(self, records: Records) -> AsyncIterator[None]:
+        """Measure the apps whose records are returned, by name, while the context is open."""
+        loops = (
+            self._watch_states(records),
+            self._watch_usage(records),
+            self._watch_disk(),
+        )
+        tasks = [asyncio.create_task(each, name="metrics of apps") for each in loops]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def look_soon(self) -> None:
+        """Soon measure the states of apps: one may have changed."""
+        self._changed.set()
+
+    async def _watch_states(self, records: Records) -> None:
+        while True:
+            self._changed.clear()
+            await self._try(self._look(records))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._intervals.states):
+                    await self._changed.wait()
+            await asyncio.sleep(self._intervals.settle)
+
+    async def _watch_usage(self, records: Records) -> None:
+        while True:
+            await self._try(self._measure(records))
+            await asyncio.sleep(self._intervals.usage)
+
+    async def _watch_disk(self) -> None:
+        await asyncio.sleep(self._intervals.first_disk)
+        while True:
+            await self._try(self._measure_disk())
+            await asyncio.sleep(self._intervals.disk)
+
+    async def _try(self, work: Awaitable[None]) -> None:
+        """Keep the old figures while the engine gives none; the watcher logs that."""
+        try:
+            await work
+        except EngineError as error:
+            self._log.debug("apps are not measured", reason=str(error))
+        except Exception as error:  # a defect, which must not end the measuring for good
+            self._log.error("measuring apps failed", exc_info=error)
+
+    async def _look(self, records: Records) -> None:
+        try:
+            found = await records()
+        except EngineError:
+            self.figures = replace(self.figures, apps={}, usage={})  # no longer known
+            raise
+        apps = {record.name: record for record in found[:MAX_APPS]}
+        usage = {
+            name: used
+            for name, used in self.figures.usage.items()
+            if name in apps and apps[name].container_id == used.container_id
+        }
+        left_out = len(found) - len(apps)
+        self.figures = replace(self.figures, apps=apps, usage=usage, left_out=left_out)
+
+    async def _measure(self, records: Records) -> None:
+        host = await self._engine.info()
+        await self._look(records)
+        apps = list(self.figures.apps.values())
+        found = await asyncio.gather(*map(self._usage, apps))
+        present = {app.container_id for app in self.figures.apps.values()}
+        usage = {
+            app.name: used
+            for app, used in zip(apps, found, strict=True)
+            if used is not None and used.container_id in present
+        }
+        self.figures = replace(self.figures, usage=usage, host=host)
+        used = {app.image_id for app in apps}
+        self._built = {each: built for each, built in self._built.items() if each in used}
+
+    async def _usage(self, app: AppView) -> Usage | None:
+        """Return what an app has used; None if it has no container, or is not measured in time."""
+        if app.container_id is None:
+            return None
+        try:
+            async with self._slots, asyncio.timeout(self._intervals.usage_timeout):
+                container = await self._engine.inspect(app.container_id)
+                sample = None
+                if container.state in MEASURED_STATES:
+                    sample = await self._engine.sample(container.id, priority=True)
+                return Usage(
+                    container_id=container.id,
+                    restarts=container.restarts,
+                    sample=sample,
+                    image_created_at=await self._image_created_at(container.image_id),
+                )
+        except (TimeoutError, EngineError) as error:
+            self._log.debug("app is not measured", app=app.name, reason=str(error))
+            return None
+
+    async def _image_created_at(self, image_id: str) -> str | None:
+        if image_id not in self._built:
+            image = await self._engine.image(image_id)
+            self._built[image_id] = image.created_at if image is not None else None
+        return self._built[image_id]
+
+    async def _measure_disk(self) -> None:
+        disk = await self._engine.disk_usage(seconds=self._intervals.disk_timeout)
+        self.figures = replace(self.figures, disk=disk)

@@ -1,0 +1,103 @@
+"""An operation that runs, as it is shown to others, and its part in the journal and in pulls."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from agent.apps.repository.repository import AppRepository
+from agent.engine.models import PullProgress
+from agent.journal import EntryHeader, JournalEntry
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperationStatus:
+    """An operation that has not ended, and how far it is."""
+
+    header: EntryHeader
+    step: str = ""
+    pull: PullProgress | None = None
+
+
+class Job:
+    """An operation that runs.
+
+    ``repeated`` marks another attempt at one that failed before, and was logged then.
+    """
+
+    def __init__(
+        self, header: EntryHeader, repository: AppRepository, *, repeated: bool = False
+    ) -> None:
+        self.header = header
+        self.repeated = repeated
+        self.committed = asyncio.Event()
+        self.done = asyncio.Event()
+        self._repository = repository
+        self._step = ""
+        self._pull: PullProgress | None = None
+        self._puller: asyncio.Task[Any] | None = None
+        self._pull_ended_by: Exception | None = None
+
+    @property
+    def app(self) -> str:
+        """The app's name."""
+        return self.header.app
+
+    @property
+    def status(self) -> OperationStatus:
+        """How far it is."""
+        return OperationStatus(header=self.header, step=self._step, pull=self._pull)
+
+    async def commit(self, entry: JournalEntry) -> None:
+        """Write the entry that the operation begins with.
+
+        From then on it is carried out or undone whatever happens, so a request in the background is
+        answered.
+        """
+        await self._repository.begin(entry)
+        self.committed.set()
+
+    def end_pull(self, reason: Exception) -> None:
+        """Raise ``reason`` in the operation if it is pulling an image, or when it begins to."""
+        if self._pull_ended_by is not None:
+            return  # a second cancellation would look like one for another reason
+        self._pull_ended_by = reason
+        if self._puller is not None and self._pull is not None:
+            self._puller.cancel()
+
+    def _reason_to_end(self) -> Exception | None:
+        """Return why the pull was ended, None if the task was cancelled for another reason too."""
+        if self._puller is None or self._pull_ended_by is None or self._puller.uncancel():
+            return None
+        return self._pull_ended_by
+
+    @contextmanager
+    def pulling(self) -> Iterator[Callable[[PullProgress], None]]:
+        """Show that an image is being pulled; yield a function to call with the progress.
+
+        It must be called at the beginning of a pull, and raises if that is to be ended.
+
+        Raises:
+            OperationCancelled, AgentStopping: the pull was ended.
+
+        """
+
+        def report(progress: PullProgress) -> None:
+            if self._pull is None and self._pull_ended_by is not None:
+                raise self._pull_ended_by
+            self._pull = progress
+
+        self._step, self._puller = "pulling", asyncio.current_task()
+        try:
+            yield report
+        except asyncio.CancelledError:
+            reason = self._reason_to_end()
+            if reason is None:
+                raise
+            raise reason from None
+        finally:
+            self._step, self._pull, self._puller = "", None, None
+
+
+Work = Callable[[Job], Awaitable[None]]

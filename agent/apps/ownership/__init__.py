@@ -1,0 +1,1 @@
+"""The owners of containers and volumes, where several agents share an engine."""

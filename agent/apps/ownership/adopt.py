@@ -1,0 +1,86 @@
+"""Takes over the apps of agents that are gone, when an operator asks for it."""
+
+import asyncio
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from agent.apps.ownership.claims import (
+    CLAIM_SECONDS,
+    LOOK_SECONDS,
+    adopted_by_others,
+    grant_claim,
+    make_claim,
+)
+from agent.apps.ownership.labels import AGENT_LABEL, APP_LABEL
+from agent.engine.protocol import Engine
+from agent.state.identity import Identities
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdoptionResult:
+    """The result for one identity; if ``done``, its apps are this agent's now."""
+
+    identity: str
+    apps: tuple[str, ...]
+    done: bool
+
+
+class Adopter:
+    """Takes over what other agents have left on the engine.
+
+    ``claim_seconds`` is how long a claim stands before it is granted.
+    """
+
+    def __init__(
+        self, *, engine: Engine, identities: Identities, claim_seconds: float = CLAIM_SECONDS
+    ) -> None:
+        self._engine = engine
+        self._identities = identities
+        self._claim_seconds = claim_seconds
+
+    async def foreign(self) -> dict[str, tuple[str, ...]]:
+        """Return the names of the apps of each identity that is not this agent's. EngineError."""
+        containers = await self._engine.containers(label=APP_LABEL)
+        volumes = await self._engine.volumes()
+        # An identity of ours that another agent adopted can be taken back, even if nothing carries
+        # it.
+        adopted = adopted_by_others(volumes, names=self._identities.names)
+        own = self._identities.all - adopted.keys()
+        found: dict[str, set[str]] = {each: set() for each in self._identities.all - own}
+        for labels in [*(each.labels for each in containers), *volumes.values()]:
+            identity = labels.get(AGENT_LABEL)
+            if APP_LABEL in labels and identity is not None and identity not in own:
+                found.setdefault(identity, set()).add(labels[APP_LABEL])
+        return {identity: tuple(sorted(found[identity])) for identity in sorted(found)}
+
+    async def adopt(self, wanted: Collection[str]) -> list[AdoptionResult]:
+        """Take over these identities, except those of agents that live; all at the same time.
+
+        If none of them lives, volumes without an identity that nobody uses become this agent's too.
+
+        Raises:
+            EngineError: nothing is adopted, or not all.
+            IdentityError: the identities cannot be written; nothing is adopted.
+
+        """
+        apps = await self.foreign()
+        granted = await asyncio.gather(*map(self._claim, wanted))
+        self._identities.adopt(
+            [each for each, done in zip(wanted, granted, strict=True) if done],
+            unlabelled_volumes=all(granted),
+        )
+        return [
+            AdoptionResult(identity=each, apps=apps.get(each, ()), done=done)
+            for each, done in zip(wanted, granted, strict=True)
+        ]
+
+    async def _claim(self, identity: str) -> bool:
+        agent = self._identities.current
+        claim = await make_claim(self._engine, identity, agent=agent)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._claim_seconds
+        while loop.time() < deadline:
+            if await self._engine.volume_labels(claim) is None:
+                return False
+            await asyncio.sleep(min(LOOK_SECONDS, self._claim_seconds) / 10)
+        return await grant_claim(self._engine, claim, identity, agent=agent)

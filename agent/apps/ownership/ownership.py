@@ -1,0 +1,155 @@
+"""Which containers and volumes are this agent's own."""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+
+from structlog.typing import FilteringBoundLogger
+
+from agent.apps.errors import AppOfAnother
+from agent.apps.ownership.claims import VolumeLabels, adopted_by_others, withdraw_claims
+from agent.apps.ownership.labels import AGENT_LABEL, APP_LABEL, OPERATION_LABEL
+from agent.apps.repository.repository import AppRepository
+from agent.engine.models import Container
+from agent.engine.protocol import Engine
+from agent.model import App, ForeignObject
+from agent.state.identity import Identities
+
+
+class Ownership:
+    """Knows which containers and volumes are this agent's own. All others are left alone.
+
+    Its own are the containers that its database names or that carry one of its identities, and the
+    volumes that carry one. A volume without an identity, as earlier versions made them, belongs to
+    the agent whose database or container uses it. A container or volume with an identity that
+    another agent has adopted belongs to that agent, whatever the database says.
+    """
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        repository: AppRepository,
+        identities: Identities,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self.foreign: tuple[ForeignObject, ...] = ()
+        self._engine = engine
+        self._repository = repository
+        self._identities = identities
+        self._log = log
+        self._adopted: Mapping[str, str] = {}
+        self._own = identities.all
+        self._on_foreign: list[Callable[[], None]] = []
+
+    @property
+    def agent(self) -> str:
+        """The identity that is written on what this agent makes."""
+        return self._identities.current
+
+    def has_adopted(self) -> bool:
+        """Read the identities again; return whether there are more than before."""
+        before = self._identities.all
+        self._identities.refresh()
+        return self._identities.all != before
+
+    async def withdraw_claims(self) -> list[str]:
+        """Remove the claims of other agents on what is ours; return who made them. EngineError."""
+        return await withdraw_claims(self._engine, self._own, names=self._identities.names)
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Call the listener when other foreign containers or volumes are there than before."""
+        self._on_foreign.append(listener)
+
+    async def containers(self) -> list[Container]:
+        """List this agent's containers of apps; note those of others, and what others adopted."""
+        self._identities.refresh()
+        volumes = await self._engine.volumes()
+        adopted = adopted_by_others(volumes, names=self._identities.names)
+        for identity in self._identities.all & (adopted.keys() - self._adopted.keys()):
+            self._log.error(
+                "another agent has adopted the apps of this one",
+                identity=identity,
+                agent=adopted[identity],
+            )
+        self._adopted = adopted
+        self._own = self._identities.all - adopted.keys()
+        listed = await self._engine.containers(label=APP_LABEL)
+        foreign = [each for each in listed if not self.owns(each)]
+        self._note(
+            [*map(_foreign_container, foreign), *[each async for each in self._others(volumes)]]
+        )
+        return [each for each in listed if self.owns(each)]
+
+    async def _others(self, volumes: VolumeLabels) -> AsyncIterator[ForeignObject]:
+        for name, labels in volumes.items():
+            if APP_LABEL in labels and not await self.owns_volume(name, labels):
+                yield _foreign("volume", name, labels)
+
+    def _note(self, foreign: Iterable[ForeignObject]) -> None:
+        found = tuple(foreign)
+        for each in found:
+            if each not in self.foreign:
+                self._log.warning(
+                    f"{each.kind} of another agent left alone",
+                    name=each.name,
+                    app=each.app,
+                    agent=each.agent,
+                )
+        if found != self.foreign:
+            self.foreign = found
+            for listener in self._on_foreign:
+                listener()
+
+    def owns(self, container: Container) -> bool:
+        """Return whether a container is this agent's."""
+        agent = container.labels.get(AGENT_LABEL)
+        if agent in self._adopted:
+            return False
+        return agent in self._own or self._repository.has_container(container.id)
+
+    def check(self, app: str, container: Container) -> None:
+        """Refuse to change an app whose container is another agent's by now; AppOfAnother."""
+        if not self.owns(container):
+            agent = container.labels.get(AGENT_LABEL, "")
+            raise AppOfAnother(
+                f"app `{app}` was adopted by the agent with the identity"
+                f" `{self._adopted.get(agent, agent)}`; ask that one, or end it and run"
+                " `rollcall-agent adopt` here"
+            )
+
+    def check_agent(self) -> None:
+        """Refuse to make anything if another agent has adopted this identity; AppOfAnother."""
+        if self.agent in self._adopted:
+            raise AppOfAnother(
+                "the identity of this agent was adopted by the agent"
+                f" `{self._adopted[self.agent]}`; end that one and run `rollcall-agent adopt` here"
+            )
+
+    async def owns_volume(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Return whether a volume is this agent's."""
+        agent = labels.get(AGENT_LABEL)
+        if agent is not None:
+            return agent in self._own
+        if self._repository.has_volume(name):
+            return True
+        users = await self._engine.volume_users(name)
+        if any(map(self.owns, users)):
+            return True
+        return self._identities.owns_unlabelled_volumes and not any(
+            APP_LABEL in each.labels for each in users
+        )
+
+    def is_orphan(self, container: Container) -> bool:
+        """Return whether an operation made it that was undone or replaced by another."""
+        return self._repository.is_undone(container.labels.get(OPERATION_LABEL, ""))
+
+    def app_of(self, container: Container) -> App | None:
+        """Return the app whose name the container carries, None if there is none."""
+        return self._repository.find(container.labels.get(APP_LABEL, ""))
+
+
+def _foreign_container(container: Container) -> ForeignObject:
+    return _foreign("container", container.name, container.labels)
+
+
+def _foreign(kind: str, name: str, labels: Mapping[str, str]) -> ForeignObject:
+    return ForeignObject(kind=kind, name=name, app=labels[APP_LABEL], agent=labels.get(AGENT_LABEL))

@@ -1,0 +1,115 @@
+"""The schedule of starts without a request, with pauses that double."""
+
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from agent.apps.errors import AppBusy
+from agent.apps.observer import ContainerObserver
+from agent.apps.operations.job import Work
+from agent.apps.operations.runner import OperationRunner, Requester
+from agent.journal import OperationKind
+from agent.model import App
+
+AGENT = Requester(name="agent", wait_seconds=0, actor="agent")
+FIRST_PAUSE_SECONDS = 1.0
+MAX_PAUSE_SECONDS = 300.0
+# After an app was up for this long, and for as long as its last pause, the pauses start anew.
+WELL_SECONDS = 10.0
+
+
+@dataclass
+class _Attempts:
+    due: float
+    pause: float = FIRST_PAUSE_SECONDS
+    well_since: float | None = None
+
+
+class RestartSchedule:
+    """When to start each app again: after 1 s, then after a pause that doubles up to 5 min."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._attempts: dict[str, _Attempts] = {}
+
+    def is_due(self, name: str) -> bool:
+        """Record that an app is down; return whether it is to be started now."""
+        now = self._monotonic()
+        attempts = self._attempts.get(name)
+        if attempts is None or self._is_over(attempts):
+            attempts = self._attempts[name] = _Attempts(due=now + FIRST_PAUSE_SECONDS)
+        elif attempts.well_since is not None:
+            attempts.well_since, attempts.due = None, now + attempts.pause
+        return attempts.due <= now
+
+    def attempted(self, name: str) -> None:
+        """Record that an app is started now, so that the next time comes after a longer pause."""
+        attempts = self._attempts[name]
+        attempts.pause = min(2 * attempts.pause, MAX_PAUSE_SECONDS)
+        attempts.due = self._monotonic() + attempts.pause
+
+    def postpone(self, name: str, seconds: float) -> None:
+        """Look at an app again after so many seconds."""
+        self._attempts[name].due = self._monotonic() + seconds
+
+    def well(self, name: str) -> None:
+        """Record that an app is up."""
+        attempts = self._attempts.get(name)
+        if attempts is None:
+            return
+        if attempts.well_since is None:
+            attempts.well_since = self._monotonic()
+        if self._is_over(attempts):
+            del self._attempts[name]
+
+    def _is_over(self, attempts: _Attempts) -> bool:
+        needed = max(WELL_SECONDS, attempts.pause)
+        since = attempts.well_since
+        return since is not None and self._monotonic() - since >= needed
+
+    def keep(self, names: Collection[str]) -> None:
+        """Forget all others."""
+        self._attempts = {each: self._attempts[each] for each in self._attempts if each in names}
+
+    def seconds_to_next(self, names: Collection[str], most: float) -> float:
+        """Return the seconds until one of these is to be started, ``most`` at most."""
+        now = self._monotonic()
+        waits = [
+            attempts.due - now
+            for name, attempts in self._attempts.items()
+            if name in names and attempts.well_since is None
+        ]
+        return max(0.0, min([most, *waits]))
+
+
+class ScheduledObserver(ContainerObserver):
+    """Starts apps on a schedule, and looks again at those that were busy when their job ends."""
+
+    def __init__(self, runner: OperationRunner, schedule: RestartSchedule) -> None:
+        self._runner = runner
+        self._schedule = schedule
+        self._waiting: set[str] = set()
+        self._busy: set[str] = set()
+
+    def is_due(self) -> bool:
+        """Return whether the operation of an app that was busy has ended."""
+        return any(not self._runner.is_busy(name) for name in self._busy)
+
+    def seconds_to_next(self, most: float) -> float:
+        """Return the seconds until an app is to be started, ``most`` at most."""
+        return self._schedule.seconds_to_next(self._waiting, most)
+
+    def _begin(self, apps: Iterable[App]) -> list[App]:
+        """Begin to look at apps; return those that are not busy."""
+        by_name = {app.name: app for app in apps}
+        self._schedule.keep(by_name)
+        self._waiting = set()
+        self._busy = {name for name in by_name if self._runner.is_busy(name)}
+        return [app for name, app in by_name.items() if name not in self._busy]
+
+    async def _attempt(self, name: str, operation: OperationKind, work: Work) -> None:
+        """Start or restart an app in the background."""
+        self._schedule.attempted(name)
+        self._busy.add(name)
+        with suppress(AppBusy):
+            await self._runner.start(name, operation, AGENT, work)

@@ -1,0 +1,1 @@
+"""What is known of apps: the apps, their journal, revisions, pulls and latest events."""

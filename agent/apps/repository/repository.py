@@ -1,0 +1,319 @@
+"""All apps and the journal of operations: read from memory, written to the store."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from agent.apps.errors import AppNotFound, OperationCancelled
+from agent.apps.repository.feed import EventFeed
+from agent.apps.repository.outcomes import outcome_event
+from agent.apps.repository.pull_records import PullRecords
+from agent.apps.repository.revisions import KeptRevisions, Revised, revise
+from agent.journal import CreateEntry, DeleteEntry, EntryHeader, JournalEntry, ReplacedEntry
+from agent.model import App
+from agent.state.events import Event
+from agent.state.history import Revision, RevisionImage
+from agent.state.rows import AppTransaction, StoredState
+from agent.state.store import Store
+
+
+class AppRepository:
+    """The apps as they were asked for, and the operations that have not ended.
+
+    An operation holds its ports from the moment in which ``begin`` is called, before its entry is
+    written, so that no two operations side by side can take the same. An app that is put with other
+    fields or another image than before gets a revision, and how an operation ends is an event: both
+    are written together with the app.
+
+    ``feed`` has the latest events, ``pulls`` the records of pulls. ``clock`` returns Unix time.
+    """
+
+    def __init__(self, store: Store, *, clock: Callable[[], float] = time.time) -> None:
+        self.feed = EventFeed()
+        self._store = store
+        self._clock = clock
+        self._apps: dict[str, App] = {}
+        self._entries: dict[str, JournalEntry] = {}
+        self._being_written: dict[str, App] = {}
+        self._undone: set[str] = set()
+        self._ended: dict[str, str] = {}
+        self._kept_data: dict[str, dict[str, str]] = {}
+        self.pulls = PullRecords(store)
+        self.revisions = KeptRevisions()
+        self.adopted = True
+
+    def load(self, stored: StoredState) -> None:
+        """Take over what the store holds."""
+        self.adopted = stored.adopted
+        self._apps = {app.name: app for app in stored.apps}
+        self._entries = {entry.app: entry for entry in stored.entries}
+        self._undone = set(stored.undone)
+        self._kept_data = dict(stored.kept_data)
+        self.pulls = PullRecords(self._store, images=stored.pulled, begun=stored.pulls)
+        self.revisions = KeptRevisions(stored.images)
+
+        self.feed.add(stored.latest_events)
+        self._store.subscribe(self.feed.add)
+
+    def copied(self, store: Store) -> "AppRepository":
+        """Return a repository with the same apps and journal, which writes to another store."""
+        copy = AppRepository(store, clock=self._clock)
+        copy.load(
+            StoredState(
+                agent="",
+                adopted=self.adopted,
+                apps=[*{**self._apps, **self._being_written}.values()],
+                entries=self.entries(),
+                undone=[*self._undone],
+                kept_data=self._kept_data,
+                images=self.revisions.all(),
+                pulled=self.pulls.images,
+                pulls=[*self.pulls.begun.values()],
+                latest_events=[],
+            )
+        )
+        return copy
+
+    def get(self, name: str) -> App:
+        """Return an app, also while it is being created; AppNotFound."""
+        app = self.find(name)
+        if app is None:
+            raise AppNotFound(name)
+        return app
+
+    def find(self, name: str) -> App | None:
+        """Return an app, None if there is none."""
+        entry = self._entries.get(name)
+        being_created = entry.target if isinstance(entry, CreateEntry) else None
+        return self._apps.get(name) or being_created
+
+    def all(self) -> list[App]:
+        """Return all apps by name, also those that are being created."""
+        return [self.get(name) for name in sorted(self._apps.keys() | self._being_created())]
+
+    def _being_created(self) -> set[str]:
+        return {name for name, entry in self._entries.items() if isinstance(entry, CreateEntry)}
+
+    def existing(self) -> list[App]:
+        """Return all apps by name, without those whose creation has not ended."""
+        return [app for _, app in sorted(self._apps.items())]
+
+    def entry(self, name: str) -> JournalEntry | None:
+        """Return the entry of the app in the journal, None if there is none."""
+        return self._entries.get(name)
+
+    def entries(self) -> list[JournalEntry]:
+        """Return the journal."""
+        return list(self._entries.values())
+
+    def is_ended(self, header: EntryHeader) -> bool:
+        """Return whether the operation is the last one of its app whose outcome was written."""
+        return self._ended.get(header.app) == header.id
+
+    def is_undone(self, operation: str) -> bool:
+        """Return whether containers that the operation of this id made are orphans."""
+        return operation in self._undone
+
+    def kept_data(self, name: str) -> dict[str, str]:
+        """Return the volumes, by path, that the deleted app of this name has left."""
+        return self._kept_data.get(name, {})
+
+    def has_container(self, container_id: str) -> bool:
+        """Return whether it is the container of an app, or of one that is being replaced."""
+        if any(app.container_id == container_id for app in self._apps.values()):
+            return True
+        entries = (each for each in self._entries.values() if isinstance(each, ReplacedEntry))
+        return any(container_id in (each.container_id, each.old_container_id) for each in entries)
+
+    def has_volume(self, name: str) -> bool:
+        """Return whether an app has this volume, has left it, or is to lose it."""
+        maps = [app.volumes for app in self._apps.values()]
+        maps += self._kept_data.values()
+        named = {each for volumes in maps for each in volumes.values()}
+        for entry in self._entries.values():
+            if isinstance(entry, DeleteEntry):
+                named |= {*entry.volumes, *entry.before.volumes.values()}
+            else:
+                named |= set(entry.target.volumes.values())
+        return name in named
+
+    def promised_memory(self, *, other_than: str) -> int:
+        """Return the MiB promised to all other apps, also by operations that have not ended."""
+        most = dict[str, int]()
+        for app in self._holders():
+            most[app.name] = max(most.get(app.name, 0), app.memory)
+        most.pop(other_than, None)
+        return sum(most.values())
+
+    def port_holder(self, port: int, *, other_than: str) -> str | None:
+        """Return which other app has a port of the host, or is about to get it."""
+        for app in self._holders():
+            if app.name != other_than and port in (app.ssh_port, app.http_port):
+                return app.name
+        return None
+
+    def _holders(self) -> Iterator[App]:
+        yield from self._apps.values()
+        yield from self._being_written.values()
+        for entry in self._entries.values():
+            if not isinstance(entry, DeleteEntry):
+                yield entry.target
+
+    async def begin(self, entry: JournalEntry) -> None:
+        """Write an entry before its operation changes anything; it replaces an unfinished one."""
+        unfinished = self._entries.get(entry.app)
+        self._entries[entry.app] = entry
+        try:
+            await self._store.begin(
+                entry,
+                undone=unfinished.id if unfinished else None,
+                event=self._replaced(unfinished, entry) if unfinished else None,
+            )
+        except BaseException:
+            del self._entries[entry.app]
+            if unfinished is not None:
+                self._entries[entry.app] = unfinished
+            raise
+        if unfinished is not None:
+            self._undone.add(unfinished.id)
+
+    async def advance(self, entry: JournalEntry) -> None:
+        """Replace the operation's journal entry."""
+        await self._store.begin(entry)
+        self._entries[entry.app] = entry
+
+    async def finish(
+        self,
+        entry: JournalEntry,
+        app: App | None,
+        *,
+        undone: str | None = None,
+        kept_data: dict[str, str] | None = None,
+        error: Exception | None = None,
+    ) -> None:
+        """Remove an entry and put the app as it is now, None if it is gone.
+
+        ``error`` is why the operation failed, None if it did not.
+
+        ``undone`` is the id of an operation whose containers are orphans from now on: this one, if
+        it failed, or the one that made a container which is still to be removed. ``kept_data`` are
+        the volumes, by path, that a deleted app leaves; empty, they belong to an app again.
+        """
+        revised = self._revise(app, entry.header) if app is not None else None
+        transaction = AppTransaction(
+            name=entry.app,
+            app=revised.app if revised is not None else None,
+            ends_operation=True,
+            undone=undone,
+            kept_data=kept_data,
+            revision=revised.revision if revised is not None else None,
+            event=self._outcome(entry.header, revised, error),
+        )
+
+        def keep() -> None:
+            if kept_data is not None:
+                self._kept_data[entry.app] = kept_data
+            if undone is not None:
+                self._undone.add(undone)
+            self._entries.pop(entry.app, None)
+            self._keep(entry.app, revised, ended=entry.id)
+
+        await self._store.write(transaction, then=keep)
+
+    async def put(
+        self,
+        app: App,
+        *,
+        outcome_of: EntryHeader | None = None,
+        error: Exception | None = None,
+    ) -> None:
+        """Put an app as it is now; it holds its ports from now on, before it is written.
+
+        ``outcome_of`` is the operation that ends with it, which may change fields; ``error`` is as
+        in finish.
+        """
+        revised = self._revise(app, outcome_of)
+        event = self._outcome(outcome_of, revised, error) if outcome_of is not None else None
+        transaction = AppTransaction(
+            name=app.name, app=revised.app, revision=revised.revision, event=event
+        )
+
+        def keep() -> None:
+            self._keep(app.name, revised, ended=outcome_of.id if outcome_of is not None else None)
+
+        self._being_written[app.name] = app
+        try:
+            await self._store.write(transaction, then=keep)
+        finally:
+            del self._being_written[app.name]
+
+    def _revise(self, app: App, header: EntryHeader | None) -> Revised:
+        before = self._apps.get(app.name)
+        return revise(before, app, header, image=self.revisions.image(before))
+
+    def _outcome(
+        self, header: EntryHeader, revised: Revised | None, error: Exception | None
+    ) -> Event:
+        before = self._apps.get(header.app)
+        return outcome_event(header, before, revised, now=self._clock(), error=error)
+
+    def _replaced(self, unfinished: JournalEntry, entry: JournalEntry) -> Event:
+        error = OperationCancelled(f"it had broken off, and a {entry.header.operation} replaces it")
+        return self._outcome(unfinished.header, None, error)
+
+    async def record(self, events: Sequence[Event]) -> None:
+        """Write events that belong to no operation."""
+        await self._store.record(events)
+
+    async def events(self, name: str) -> list[Event]:
+        """Return the last events of an app, also one that is gone; AppNotFound if it has none."""
+        events = await self._store.events_of(name)
+        if not events:
+            self.get(name)
+        return events
+
+    async def adopt(self, apps: list[App]) -> None:
+        """Put apps that were read from their containers."""
+        adopted = [revise(None, app, None, image=None) for app in apps]
+        await self._store.adopt(
+            [each.app for each in adopted],
+            [each.revision for each in adopted if isinstance(each.revision, Revision)],
+        )
+        self.adopted = True
+        for each in adopted:
+            self._keep(each.app.name, each)
+
+    def _keep(self, name: str, revised: Revised | None, *, ended: str | None = None) -> None:
+        """Keep an app as it was written; ``ended`` is the id of the operation that this ended."""
+        if revised is None:
+            self._apps.pop(name, None)
+            self._ended.pop(name, None)
+            self.revisions.drop(name)
+            return
+        self._apps[name] = revised.app
+        self.revisions.keep(revised.revision)
+        if ended is not None:
+            self._ended[name] = ended
+
+    async def history(self, name: str) -> list[Revision]:
+        """Return the revisions of an app, the newest first; StoreError."""
+        return await self._store.revisions(name)
+
+    async def put_image(self, image: RevisionImage) -> None:
+        """Put the image of a revision that was written without it, or without its digest."""
+        await self._store.put_image(image)
+        self.revisions.fill(image)
+
+    def needed_images(self) -> set[str]:
+        """Return the images of all apps, and those that operations are about to use or go back to.
+
+        Revisions before the present one of an app are not among them.
+        """
+        needed = {app.image_id for app in self._apps.values()}
+        for entry in self._entries.values():
+            apps = (getattr(entry, "before", None), getattr(entry, "target", None))
+            needed |= {app.image_id for app in apps if app is not None}
+        return {each for each in needed if each is not None}
+
+    async def close(self) -> None:
+        """Close the store."""
+        await self._store.close()

@@ -1,0 +1,332 @@
+"""Queries about apps. The engine is asked each time; nothing is cached."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from agent.apps.containers.network import AppsNetwork
+from agent.apps.errors import AppNotRunning
+from agent.apps.health.findings import Findings
+from agent.apps.operations.runner import OperationRunner
+from agent.apps.ownership.labels import APP_LABEL
+from agent.apps.ownership.ownership import Ownership
+from agent.apps.repository.repository import AppRepository
+from agent.apps.views import apps as views
+from agent.apps.views.apps import AppView
+from agent.engine.errors import (
+    EngineConflict,
+    EngineError,
+    EngineRefused,
+    EngineTimeout,
+    ObjectNotFound,
+)
+from agent.engine.models import (
+    Container,
+    InspectedContainer,
+    Process,
+    Sample,
+)
+from agent.engine.protocol import Engine
+from agent.model import App, ForeignObject
+from agent.reporting.heartbeat import HostedApp, HostedApps
+
+# An average over a longer time says nothing about the present.
+MAX_SAMPLE_AGE_SECONDS = 300.0
+ANSWER_TIMEOUT_SECONDS = 5.0
+RETRY_SECONDS = 3.0
+
+
+ContainerT = TypeVar("ContainerT", bound=Container)
+
+
+class Stats(msgspec.Struct, frozen=True, kw_only=True):
+    """What a container uses.
+
+    ``cpu_percent`` is of one core, since the query before, None for the first one. Memory is None
+    where the host's kernel does not count it.
+    """
+
+    cpu_percent: float | None
+    memory_bytes: int | None
+    memory_limit_bytes: int | None
+    network_rx_bytes: int
+    network_tx_bytes: int
+    block_read_bytes: int
+    block_write_bytes: int
+    pids: int
+
+
+class RecordBuilder:
+    """Builds the record of an app from its container, its operation and its check."""
+
+    def __init__(
+        self, *, operations: OperationRunner, findings: Findings, network: AppsNetwork
+    ) -> None:
+        self._operations = operations
+        self._findings = findings
+        self._network = network
+
+    def checked(self, app: App, container: ContainerT) -> ContainerT:
+        """Return the container with what the check of its app has found."""
+        return self._findings.shown(app, container)
+
+    def summary(self, app: App, container: Container | None) -> AppView:
+        """Return the record as a list shows it."""
+        status = self._operations.status(app.name)
+        record = views.summary(app, container, status, note=self._note(container))
+        return views.with_check(record, self._findings.why_unhealthy(app, container))
+
+    def full(self, app: App, container: InspectedContainer | None) -> AppView:
+        """Return the whole record."""
+        status = self._operations.status(app.name)
+        record = views.full(app, container, status, note=self._note(container))
+        return views.with_check(record, self._findings.why_unhealthy(app, container))
+
+    def _note(self, container: Container | None) -> str | None:
+        return self._network.message(container) if container is not None else None
+
+
+class AppQueries:
+    """Answers queries about apps."""
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        repository: AppRepository,
+        ownership: Ownership,
+        records: RecordBuilder,
+    ) -> None:
+        self._engine = engine
+        self._ownership = ownership
+        self._repository = repository
+        self._records = records
+        self._samples: dict[str, tuple[float, Sample]] = {}
+
+    async def all(
+        self, *, labels: Collection[str] = (), states: Collection[str] = ()
+    ) -> list[AppView]:
+        """List apps by name: those with all of the labels, in any of the states."""
+        containers = await self.containers()
+        found = [
+            self._records.summary(app, containers.get(app.container_id or ""))
+            for app in self._repository.all()
+            if all(label in app.labels for label in labels)
+        ]
+        return [record for record in found if not states or record.state in states]
+
+    async def containers(self, *, seconds: float | None = None) -> dict[str, Container]:
+        """Return this agent's containers of apps by id, with what the checks of the apps found."""
+        listed = await self._engine.containers(label=APP_LABEL, seconds=seconds)
+        found = {each.id: each for each in listed if self._ownership.owns(each)}
+        for app in self._repository.existing():
+            if app.container_id in found:
+                found[app.container_id] = self._records.checked(app, found[app.container_id])
+        return found
+
+    def foreign(self) -> Sequence[ForeignObject]:
+        """Return the containers and volumes of apps that are not this agent's."""
+        return self._ownership.foreign
+
+    def on_foreign(self, listener: Callable[[], None]) -> None:
+        """Call the listener when ``foreign`` has changed."""
+        self._ownership.subscribe(listener)
+
+    async def one(self, name: str) -> AppView:
+        """Return one app; AppNotFound."""
+        app = self._repository.get(name)
+        try:
+            container = await self._engine.inspect(app.container_id) if app.container_id else None
+        except ObjectNotFound:
+            container = None
+        if container is not None and not self._ownership.owns(container):
+            container = None
+        if container is not None:
+            container = self._records.checked(app, container)
+        return self._records.full(app, container)
+
+    async def processes(self, name: str) -> list[Process]:
+        """List an app's processes, none when it does not run."""
+        app = self._repository.get(name)
+        if app.container_id is None:
+            return []
+        try:
+            return await self._engine.processes(app.container_id)
+        except (EngineConflict, ObjectNotFound):
+            return []
+
+    async def stats(self, name: str) -> Stats:
+        """Measure an app.
+
+        Raises:
+            AppNotRunning: it does not run.
+            EngineRefused: it runs, and the engine does not measure it.
+
+        """
+        app, idle = (
+            self._repository.get(name),
+            AppNotRunning(f"app `{name}` does not run; start it"),
+        )
+        if app.container_id is None:
+            raise idle
+        try:
+            sample = await self._engine.sample(app.container_id)
+            runs = sample is not None or await self._runs(app.container_id)
+        except (EngineConflict, ObjectNotFound) as error:
+            raise idle from error
+        if not runs:
+            raise idle
+        if sample is None:
+            raise EngineRefused(f"app `{name}` runs, but the container engine does not measure it")
+        return self._stats(app.container_id, sample)
+
+    async def _runs(self, container_id: str) -> bool:
+        return (await self._engine.inspect(container_id)).state == "running"
+
+    def _stats(self, container_id: str, sample: Sample) -> Stats:
+        now = time.monotonic()
+        self._samples = {
+            each: (taken, kept)
+            for each, (taken, kept) in self._samples.items()
+            if now - taken <= MAX_SAMPLE_AGE_SECONDS
+        }
+        _, previous = self._samples.get(container_id, (now, sample))
+        self._samples[container_id] = (now, sample)
+        return Stats(
+            cpu_percent=cpu_percent(previous, sample),
+            memory_bytes=sample.memory_bytes,
+            memory_limit_bytes=sample.memory_limit_bytes,
+            network_rx_bytes=sample.network_rx_bytes,
+            network_tx_bytes=sample.network_tx_bytes,
+            block_read_bytes=sample.block_read_bytes,
+            block_write_bytes=sample.block_write_bytes,
+            pids=sample.pids,
+        )
+
+    async def logs(
+        self, name: str, *, tail: int | None, since: float | None, follow: bool
+    ) -> AsyncGenerator[bytes]:
+        """Return what an app wrote, in its own bytes; AppNotFound, AppNotRunning."""
+        container_id = self._repository.get(name).container_id
+        try:
+            seen = await self._engine.inspect(container_id) if container_id is not None else None
+        except ObjectNotFound:
+            seen = None
+        if seen is None:
+            raise AppNotRunning(f"app `{name}` has no container, so there is no log; start it")
+        return self._engine.logs(seen.id, tail=tail, since=since, follow=follow)
+
+
+def cpu_percent(previous: Sample, sample: Sample) -> float | None:
+    """Return percent of one core between two samples, None where they are not consecutive."""
+    used, passed = sample.cpu_ns - previous.cpu_ns, sample.system_ns - previous.system_ns
+    if passed <= 0 or used < 0:
+        return None
+    return round(used / passed * sample.cpus * 100, 2)
+
+
+class ContainerLister(Protocol):
+    """Lists the containers of apps."""
+
+    def __call__(self, *, seconds: float | None = None) -> Awaitable[Mapping[str, Container]]:
+        """Return them by id; EngineError after ``seconds``, by default the engine's time limit."""
+
+
+class EngineStatus(Protocol):
+    """What is known of the engine without asking it."""
+
+    @property
+    def version(self) -> str | None:
+        """Its version, None until it has answered."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why it cannot be asked, None if it can."""
+
+
+class HostedAppsQuery:
+    """The apps for the heartbeat, which never waits for the engine for long.
+
+    If the engine does not answer in time, it is asked in the background from then on, and
+    ``on_change`` is called when it answers.
+    """
+
+    def __init__(
+        self,
+        *,
+        repository: AppRepository,
+        containers: ContainerLister,
+        engine: EngineStatus,
+        on_change: Callable[[], None],
+        timeout_seconds: float = ANSWER_TIMEOUT_SECONDS,
+    ) -> None:
+        self._repository = repository
+        self._containers = containers
+        self._engine = engine
+        self._on_change = on_change
+        self._timeout_seconds = timeout_seconds
+        self._background_list: asyncio.Task[None] | None = None
+        self._late_answer: Mapping[str, Container] | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """Why the engine cannot be asked, None if it can."""
+        if self._background_list is not None:
+            return "the container engine does not answer in time"
+        return self._engine.problem
+
+    async def hosted_apps(self) -> HostedApps:
+        """Return the apps and the state of the engine; never fails, and takes 5 s at most."""
+        containers, self._late_answer = self._late_answer, None
+        if containers is None and self._background_list is None:
+            containers = await self._list_in_time()
+        known = containers or {}
+        apps = tuple(
+            _hosted(app, known.get(app.container_id or "")) for app in self._repository.existing()
+        )
+        state = "unreachable" if containers is None else "running"
+        return HostedApps(apps=apps, docker_state=state, docker_version=self._engine.version)
+
+    async def _list_in_time(self) -> Mapping[str, Container] | None:
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                return await self._containers(seconds=self._timeout_seconds)
+        except (TimeoutError, EngineTimeout):
+            if self._background_list is None:
+                self._background_list = asyncio.create_task(
+                    self._list_in_background(), name="engine does not answer"
+                )
+        except EngineError:
+            pass
+        return None
+
+    async def _list_in_background(self) -> None:
+        try:
+            while True:
+                with suppress(EngineError):
+                    self._late_answer = await self._containers()
+                    break
+                await asyncio.sleep(RETRY_SECONDS)
+        finally:
+            self._background_list = None
+        self._on_change()
+
+    async def close(self) -> None:
+        """Stop asking in the background."""
+        if self._background_list is not None:
+            self._background_list.cancel()
+            await asyncio.gather(self._background_list, return_exceptions=True)
+
+
+def _hosted(app: App, container: Container | None) -> HostedApp:
+    return HostedApp(
+        name=app.name,
+        http_port=app.http_port,
+        labels=app.labels,
+        running=container is not None and container.state == "running",
+        healthy=views.is_healthy(container),
+    )

@@ -1,0 +1,1 @@
+"""Apps and events as the API shows them."""

@@ -1,0 +1,232 @@
+"""The record of an app: its fields, and its state at the engine."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from agent.apps.containers.manager import UP_STATES
+from agent.apps.containers.spec import NOTE_LABEL
+from agent.apps.operations.job import OperationStatus
+from agent.engine.models import (
+    Container,
+    Health,
+    InspectedContainer,
+)
+from agent.model import App, AppSpec, rfc3339, spec_values
+
+AppSpecT = TypeVar("AppSpecT", bound=AppSpec)
+AppState = Literal[
+    "created",
+    "running",
+    "paused",
+    "restarting",
+    "removing",
+    "exited",
+    "dead",
+    "pulling",
+    "creating",
+    "rebuilding",
+    "updating",
+    "deleting",
+    "failed",
+    "missing",
+]
+CRASHES = "it ended by itself, and the engine starts it again; its logs may tell why"
+HEALTHY: Mapping[Health, bool] = {"healthy": True, "unhealthy": False}
+TRANSITIONAL_STATES = {
+    "create": "creating",
+    "rebuild": "rebuilding",
+    "update": "updating",
+    "rollback": "updating",
+    "delete": "deleting",
+}
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """An operation that has not ended; ``percent`` is of the pull, None where no size is known."""
+
+    operation: str
+    step: str | None
+    percent: int | None
+    by: str
+    since: str
+
+
+class AppView(AppSpec, frozen=True, kw_only=True):
+    """The record of an app.
+
+    A list leaves out what only an inspect tells: ``started_at`` to ``oom_killed``. Times are RFC
+    3339 in UTC. In the plan of an image that would be pulled, ``volumes`` is None.
+    """
+
+    labels: tuple[str, ...]
+    state: str
+    desired: str
+    healthy: bool | None
+    volumes: dict[str, str]
+    container_id: str | None
+    image_id: str | None
+    created_at: str
+    started_at: str | msgspec.UnsetType | None = msgspec.UNSET
+    finished_at: str | msgspec.UnsetType | None = msgspec.UNSET
+    exit_code: int | msgspec.UnsetType | None = msgspec.UNSET
+    restarts: int | msgspec.UnsetType | None = msgspec.UNSET
+    oom_killed: bool | msgspec.UnsetType | None = msgspec.UNSET
+    message: str | None
+    password: Literal["set", "pending"] | None
+    progress: Progress | None
+    revision: int | None
+
+
+def summary(
+    app: App,
+    container: Container | None,
+    operation: OperationStatus | None,
+    *,
+    note: str | None = None,
+) -> AppView:
+    """Return the record as a list shows it; ``note`` is added to its message."""
+    return _view(app, container, operation, note=note)
+
+
+def full(
+    app: App,
+    container: InspectedContainer | None,
+    operation: OperationStatus | None,
+    *,
+    note: str | None = None,
+) -> AppView:
+    """Return the whole record; ``note`` is added to its message."""
+    ran = container is not None and container.started_at is not None
+    return _view(
+        app,
+        container,
+        operation,
+        note=note,
+        started_at=container.started_at if container else None,
+        finished_at=container.finished_at if container else None,
+        exit_code=container.exit_code if container else None,
+        restarts=container.restarts if container else None,
+        oom_killed=container.oom_killed if container and ran else None,
+    )
+
+
+def without_env_values(record: AppSpecT) -> AppSpecT:
+    """Hide the values of the environment from those who may only read."""
+    return msgspec.structs.replace(record, env=dict.fromkeys(record.env))
+
+
+def with_check(record: AppView, why_unhealthy: str | None) -> AppView:
+    """Add to the message of a record why the check of the app fails, None if it does not."""
+    if why_unhealthy is None:
+        return record
+    unhealthy = f"unhealthy, and restarted again and again until it is healthy: {why_unhealthy}"
+    message = unhealthy if record.message is None else f"{unhealthy}; {record.message}"
+    return msgspec.structs.replace(record, message=message)
+
+
+def _view(
+    app: App,
+    container: Container | None,
+    operation: OperationStatus | None,
+    *,
+    note: str | None,
+    **inspected: Any,
+) -> AppView:
+    notes = "; ".join(filter(None, (_note(container), note))) or None
+    return AppView(
+        **spec_values(app),
+        labels=app.labels,
+        state=_state(app, container, operation),
+        desired=app.desired,
+        healthy=is_healthy(container),
+        volumes=app.volumes,
+        container_id=container.id if container else None,
+        image_id=container.image_id if container else None,
+        created_at=app.created_at,
+        message=_message(app, container, notes),
+        password=_password(app),
+        progress=_progress(operation) if operation else None,
+        revision=app.revision,
+        **inspected,
+    )
+
+
+def is_healthy(container: Container | None) -> bool | None:
+    """Return what its check has found; None if there is no check, or it has found nothing yet."""
+    return HEALTHY.get(container.health) if container and container.health else None
+
+
+def _state(app: App, container: Container | None, operation: OperationStatus | None) -> str:
+    """Return the agent's own state while an operation runs, else the engine's."""
+    if operation is not None and operation.header.operation in TRANSITIONAL_STATES:
+        state = TRANSITIONAL_STATES[operation.header.operation]
+        return "pulling" if (state, operation.step) == ("creating", "pulling") else state
+    if container is not None:
+        return container.state
+    return "failed" if app.failed else "missing"
+
+
+def _message(app: App, container: Container | None, notes: str | None) -> str | None:
+    """Return what is wrong now, else why the last operation failed, else the notes."""
+    return (
+        _unpublished_ports(app, container)
+        or _crashes(container)
+        or _why_down(app, container)
+        or app.message
+        or notes
+    )
+
+
+def _crashes(container: Container | None) -> str | None:
+    return CRASHES if container is not None and container.state == "restarting" else None
+
+
+def _why_down(app: App, container: Container | None) -> str | None:
+    down, is_up = app.down, container is not None and container.state in UP_STATES
+    if down is None or container is None or is_up or app.desired != "running":
+        return None
+    if down.cause == "stopped":
+        return (
+            "its container was stopped through the container engine, and not by the agent; it"
+            " stays down until it is started or rebuilt, or the engine restarts"
+        )
+    if down.cause == "found":
+        return (
+            "it was down when this version of the agent started first; it stays down until it is"
+            " started or rebuilt"
+        )
+    times = "once" if down.tries == 1 else f"{down.tries} times"
+    return f"{down.error}; tried {times}, and is tried again"
+
+
+def _note(container: Container | None) -> str | None:
+    return (container.labels.get(NOTE_LABEL) or None) if container else None
+
+
+def _unpublished_ports(app: App, container: Container | None) -> str | None:
+    """Return a message if a running app is not reachable, as after some restarts of the engine."""
+    if container is None or container.state != "running":
+        return None
+    missing = sorted({app.ssh_port, app.http_port} - container.ports.keys())
+    if not missing:
+        return None
+    ports = " and ".join(map(str, missing))
+    return f"the container engine does not publish port {ports}; stop the app and start it again"
+
+
+def _password(app: App) -> Literal["set", "pending"] | None:
+    if app.password is None:
+        return None
+    return "pending" if app.password_pending else "set"
+
+
+def _progress(operation: OperationStatus) -> Progress:
+    return Progress(
+        operation=operation.header.operation,
+        step=operation.step or None,
+        percent=operation.pull.percent if operation.pull else None,
+        by=operation.header.by,
+        since=rfc3339(operation.header.since),
+    )

@@ -1,0 +1,47 @@
+"""Events as the API shows them."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from agent.journal import Actor
+from agent.state.events import Event
+
+# The actors of events that hold none, by ``by``: no key was to have one of these names.
+FORMER_ACTORS: Mapping[str, Actor] = {"agent": "agent", "engine": "engine"}
+
+
+class EventView(msgspec.Struct, frozen=True, kw_only=True):
+    """An event of an app; ``time`` is RFC 3339 in UTC, with milliseconds.
+
+    It names the fields that an operation changed, and holds no values, such as those of ``env``.
+    """
+
+    id: str
+    time: str
+    app: str
+    by: str
+    actor: Actor
+    action: str
+    outcome: str | None
+    message: str | None
+    exit_code: int | None
+    changed: tuple[str, ...]
+    revision: int | None
+
+
+def event_view(event: Event) -> EventView:
+    """Return an event as the API shows it."""
+    return EventView(
+        id=event.id,
+        time=event.rfc3339,
+        app=event.app,
+        by=event.by,
+        actor=event.actor or FORMER_ACTORS.get(event.by, "key"),
+        action=event.action,
+        outcome=event.outcome,
+        message=event.message,
+        exit_code=event.exit_code,
+        changed=event.changed,
+        revision=event.revision,
+    )

@@ -1,0 +1,326 @@
+"""The responses of the Docker API as structs, with the fields that the agent reads."""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+NEVER = "0001-01-01T00:00:00Z"
+
+
+class Answer(msgspec.Struct, rename="pascal", gc=False):
+    """A JSON object of the engine, with its style of field names."""
+
+
+class Port(Answer):
+    """A port of a container, and that of the host while it is published."""
+
+    public_port: int = 0
+    type: str = "tcp"
+    address: str = msgspec.field(name="IP", default="")
+
+
+class ListedHostConfig(Answer):
+    """The part of a container's host configuration that a list shows."""
+
+    network_mode: str = "default"
+
+
+class Listed(Answer):
+    """An entry of the list of containers."""
+
+    id: str
+    image: str
+    state: str
+    image_id: str = msgspec.field(name="ImageID")
+    status: str = ""
+    names: list[str] | None = None
+    labels: dict[str, str] | None = None
+    ports: list[Port] | None = None
+    host_config: ListedHostConfig = msgspec.field(default_factory=ListedHostConfig)
+
+
+class Health(Answer):
+    """What the check of a container's image has found."""
+
+    status: str = ""
+
+
+class HealthCheck(Answer):
+    """The check of a container's image. Times are in nanoseconds; 0 is the engine's default."""
+
+    test: list[str] | None = None
+    interval: int = 0
+    timeout: int = 0
+    retries: int = 0
+    start_period: int = 0
+
+
+class State(Answer):
+    """The state of a container."""
+
+    status: str
+    exit_code: int
+    started_at: str
+    finished_at: str
+    oom_killed: bool = msgspec.field(name="OOMKilled")
+    error: str = ""
+    health: Health | None = None
+
+
+class Config(Answer):
+    """The configuration of a container or an image."""
+
+    image: str = ""
+    labels: dict[str, str] | None = None
+    env: list[str] | None = None
+    exposed_ports: dict[str, Any] | None = None
+    volumes: dict[str, Any] | None = None
+    healthcheck: HealthCheck | None = None
+
+
+class Binding(Answer):
+    """A port of the host that leads into a container."""
+
+    host_port: str = ""
+    address: str = msgspec.field(name="HostIp", default="")
+
+
+class HostConfig(Answer):
+    """The host's part of a container's configuration."""
+
+    cpu_quota: int = 0
+    memory: int = 0
+    network_mode: str = "default"
+
+
+class Mount(Answer):
+    """What is mounted in a container; only a volume has a name."""
+
+    destination: str
+    type: str = ""
+    name: str = ""
+
+
+class NetworkSettings(Answer):
+    """The network settings of a container."""
+
+    ports: dict[str, list[Binding] | None] | None = None
+
+
+class Inspected(Answer):
+    """The inspection of a container."""
+
+    id: str
+    name: str
+    image: str
+    created: str
+    restart_count: int
+    state: State
+    config: Config
+    host_config: HostConfig
+    network_settings: NetworkSettings
+    mounts: list[Mount] | None = None
+
+
+class Info(Answer):
+    """The engine's information on itself and its host."""
+
+    server_version: str
+    docker_root_dir: str
+    mem_total: int
+    cpus: int = msgspec.field(name="NCPU")
+    init_binary: str = ""
+    cpu_cfs_period: bool = False
+    cpu_cfs_quota: bool = False
+    memory_limit: bool = False
+    pids_limit: bool = False
+    swap_limit: bool = False
+    experimental_build: bool = False
+
+
+class Image(Answer):
+    """The inspection of an image."""
+
+    id: str
+    created: str = NEVER
+    repo_digests: list[str] | None = None
+    repo_tags: list[str] | None = None
+    config: Config | None = None
+
+
+class ListedImage(Answer):
+    """An entry of the list of images."""
+
+    id: str
+    repo_digests: list[str] | None = None
+    repo_tags: list[str] | None = None
+
+
+class Volume(Answer):
+    """The inspection of a volume."""
+
+    name: str = ""
+    labels: dict[str, str] | None = None
+
+
+class VolumeList(Answer):
+    """A list of volumes."""
+
+    volumes: list[Volume] | None = None
+
+
+class VolumeUsage(Answer):
+    """How large a volume is, -1 if that was not measured."""
+
+    size: int = -1
+
+
+class MeasuredVolume(Answer):
+    """A volume with its size."""
+
+    name: str
+    usage_data: VolumeUsage | None = None
+
+
+class MeasuredContainer(Answer):
+    """A container, and how much it has written."""
+
+    id: str
+    size_rw: int = 0
+
+
+class DiskUsage(Answer):
+    """What is on the engine's disk."""
+
+    volumes: list[MeasuredVolume] | None = None
+    containers: list[MeasuredContainer] | None = None
+
+
+class Top(Answer):
+    """The rows of the host's ps."""
+
+    processes: list[list[str]] | None
+
+
+class Actor(Answer):
+    """The object of an event."""
+
+    id: str = msgspec.field(name="ID")
+    attributes: dict[str, str]
+
+
+class Event(Answer):
+    """A line of the stream of events."""
+
+    action: str
+    actor: Actor
+    time_nano: int = msgspec.field(name="timeNano", default=0)
+
+
+class Network(Answer):
+    """The inspection of a network."""
+
+    id: str
+    created: datetime
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """Bytes of memory; of cgroup v1 or v2."""
+
+    usage: int | None = None
+    limit: int | None = None
+    stats: dict[str, int] | None = None
+
+
+class CpuUsage(msgspec.Struct):
+    """Nanoseconds of CPU."""
+
+    total_usage: int
+
+
+class Cpu(msgspec.Struct):
+    """CPU time used by a container and by the whole host."""
+
+    cpu_usage: CpuUsage
+    system_cpu_usage: int = 0
+    online_cpus: int = 0
+
+
+class Traffic(msgspec.Struct):
+    """Bytes received and sent by one network interface of a container."""
+
+    rx_bytes: int
+    tx_bytes: int
+
+
+class Block(msgspec.Struct):
+    """Bytes read from, or written to, one device."""
+
+    op: str
+    value: int
+
+
+class Blocks(msgspec.Struct, frozen=True):
+    """Input and output of a container on block devices."""
+
+    io_service_bytes_recursive: list[Block] | None = None
+
+
+class Pids(msgspec.Struct, frozen=True):
+    """The number of processes."""
+
+    current: int = 0
+
+
+class Read(msgspec.Struct):
+    """The time of a sample."""
+
+    read: str = NEVER
+
+
+class Stats(msgspec.Struct):
+    """A sample of a container's resource usage."""
+
+    cpu_stats: Cpu
+    memory_stats: Memory = Memory()
+    networks: dict[str, Traffic] | None = None
+    blkio_stats: Blocks = Blocks()
+    pids_stats: Pids = Pids()
+
+
+class PullDetail(msgspec.Struct):
+    """The progress of one layer of a pull, in bytes."""
+
+    current: int = 0
+    total: int = 0
+
+
+class PullError(msgspec.Struct):
+    """Why a pull failed."""
+
+    message: str = ""
+
+
+class PullLine(msgspec.Struct, rename="camel"):
+    """A line of the report of a pull."""
+
+    id: str = ""
+    status: str = ""
+    error: str = ""
+    error_detail: PullError | None = None
+    progress_detail: PullDetail | None = None
+
+
+class Refusal(msgspec.Struct):
+    """The body of a response with a status of an error."""
+
+    message: str
+
+
+class Version(Answer):
+    """The version of the engine, and the versions of its API."""
+
+    version: str
+    api_version: str
+    min_api_version: str = msgspec.field(name="MinAPIVersion", default="1.12")

@@ -1,0 +1,156 @@
+"""Translates the errors of docker-py, aiohttp and their transports to the agent's own."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from http.client import HTTPException
+
+import aiohttp
+import msgspec
+import requests
+import urllib3
+from docker.errors import APIError, DockerException
+
+from agent.engine.api.answers import Refusal
+from agent.engine.errors import (
+    DiskFull,
+    EngineConflict,
+    EngineError,
+    EngineRefused,
+    EngineTimeout,
+    EngineUnavailable,
+    HostPortInUse,
+    ImageNotFound,
+    ImageServerUnavailable,
+    ImageUnavailable,
+    InvalidParameter,
+    NameInUse,
+    ObjectNotFound,
+)
+
+PORT_TAKEN = re.compile(r"port is already allocated|address already in use", re.IGNORECASE)
+DISK_FULL = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
+NO_IMAGE = re.compile(r"no such image|manifest unknown|pull access denied", re.IGNORECASE)
+NO_SERVER_KNOWS = re.compile(
+    r"not found|manifest unknown|name unknown|denied|does not exist|no matching manifest",
+    re.IGNORECASE,
+)
+# The texts of Go for failed connections, and those of servers for their own failures.
+SERVER_FAILS = re.compile(
+    r"dial tcp|connection re(?:fused|set)|no such host|timeout|timed out|deadline exceeded"
+    r"|is unreachable|no route to host|server misbehaving|x509|certificate|\bEOF\b|\btls\b"
+    r"|server gave HTTP response|unexpected (?:HTTP )?status.* 5[0-9]{2}\b|too ?many ?requests",
+    re.IGNORECASE,
+)
+NAME_IN_USE = re.compile(r"the container name .* is already in use", re.IGNORECASE)
+BY_STATUS = {400: InvalidParameter, 404: ObjectNotFound, 409: EngineConflict}
+ODD = "the container engine sent an unexpected answer"
+LATE = "the container engine does not answer in time"
+LONGEST_TEXT = 2000
+# The errors of a connection that fails, in either library; what the engine did is unknown then.
+BROKEN = (
+    requests.RequestException,
+    urllib3.exceptions.HTTPError,
+    aiohttp.ClientError,
+    HTTPException,
+    OSError,
+)
+
+
+REFUSAL = msgspec.json.Decoder(Refusal)
+
+
+def from_text(text: str, status: int = 500) -> EngineError:
+    """Return the error for a text of the engine, or for its status if the text is not known."""
+    if DISK_FULL.search(text):
+        return DiskFull(text)
+    if PORT_TAKEN.search(text):
+        return HostPortInUse(text)
+    if NO_IMAGE.search(text):
+        return ImageUnavailable(text)
+    if NAME_IN_USE.search(text):
+        return NameInUse(text)
+    return BY_STATUS.get(status, EngineRefused)(text)
+
+
+def from_answer(status: int, body: bytes) -> EngineError:
+    """Return the error for a response with a status of an error."""
+    try:
+        text = REFUSAL.decode(body).message
+    except (ValueError, RecursionError):
+        text = body.decode("utf-8", "replace")
+    return _from_words(status, text)
+
+
+def _from_words(status: int, text: str) -> EngineError:
+    words = " ".join(text[:LONGEST_TEXT].split())
+    return from_text(
+        words or f"the container engine answered with {status} and does not say why", status
+    )
+
+
+def from_library(error: Exception) -> EngineError:
+    """Return our error for one of docker-py, of aiohttp, or of the transport under them."""
+    if isinstance(error, EngineError):
+        return error
+    if isinstance(error, APIError):
+        return _from_words(error.status_code or 500, str(error.explanation or ""))
+    if isinstance(error, TimeoutError | requests.Timeout | urllib3.exceptions.TimeoutError):
+        return EngineTimeout(LATE)
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return EngineUnavailable("the container engine's answer broke off")
+    return EngineUnavailable("the container engine cannot be reached")
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise our errors for those of the libraries."""
+    try:
+        yield
+    except (*BROKEN, DockerException) as error:
+        raise from_library(error) from error
+
+
+@contextmanager
+def understood() -> Iterator[None]:
+    """Raise EngineRefused where an answer is not of the shape that it should have.
+
+    Only decode an answer in this context: it reports any error as a mistake of the engine.
+    """
+    try:
+        yield
+    except msgspec.DecodeError as error:  # it names types and places, and no value
+        raise EngineRefused(f"{ODD}: {error}") from error
+    except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        raise EngineRefused(ODD) from error
+
+
+@asynccontextmanager
+async def within(seconds: float | None) -> AsyncIterator[None]:
+    """Raise EngineTimeout if the context takes longer than ``seconds``; None is no limit."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        raise EngineTimeout(LATE) from error
+
+
+def from_top(error: EngineError) -> EngineError:
+    """Translate an error of ``top``: one that is not explained is a failure of the host's ps."""
+    if type(error) is not EngineRefused:
+        return error
+    return EngineRefused(
+        "the processes cannot be listed: the engine asks the `ps` of its host (Debian: procps),"
+        f" which failed: {error}"
+    )
+
+
+def from_pull(text: str) -> EngineError:
+    """Return the error for an image that could not be pulled, with the engine's words."""
+    error = from_text(text)
+    if isinstance(error, DiskFull):
+        return error
+    if SERVER_FAILS.search(text):
+        return ImageServerUnavailable(text)
+    return (ImageNotFound if NO_SERVER_KNOWS.search(text) else ImageUnavailable)(text)

@@ -1,0 +1,1 @@
+"""The Docker Engine: the only folder that uses docker-py."""

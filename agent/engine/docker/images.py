@@ -1,0 +1,106 @@
+"""Finds and pulls images, with the configured logins and within time limits."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
+from urllib.parse import quote
+
+from agent.engine.api import decoding
+from agent.engine.api.client import EngineClient
+from agent.engine.api.streams import PullReport, lines
+from agent.engine.api.translation import from_pull
+from agent.engine.errors import (
+    EngineError,
+    EngineTimeout,
+    EngineUnavailable,
+    ImageServerUnavailable,
+    ImageUnavailable,
+    PullTimeout,
+)
+from agent.engine.logins import ImageRegistryLogin, login_header, pull_query
+from agent.engine.models import Image, PullProgress
+
+
+class EngineImages:
+    """Finds and pulls images. A pull has ``pull_seconds``, and ``idle_seconds`` without progress.
+
+    ``logins`` are those at registries of images; other ones may be set, and are used from the next
+    pull on.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: EngineClient,
+        logins: Sequence[ImageRegistryLogin],
+        pull_seconds: float,
+        idle_seconds: float,
+    ) -> None:
+        self._client = client
+        self.logins = tuple(logins)
+        self._pull_seconds = pull_seconds
+        self._idle_seconds = idle_seconds
+
+    async def get(self, reference: str) -> Image | None:
+        """Return an image of this host, None if it is not there."""
+        path = f"/images/{quote(reference, safe='/:@')}/json"
+        try:
+            return await self._client.get(path, partial(decoding.image, reference=reference))
+        except ImageUnavailable:
+            return None
+
+    async def pull(self, reference: str, progress: Callable[[PullProgress], None]) -> None:
+        """Pull an image; ``progress`` is called with the progress."""
+        headers = await asyncio.to_thread(login_header, reference, self.logins)
+        late = self._late(f"made no progress for {self._idle_seconds:g} s")
+        try:
+            async with self._understood(late):
+                async with asyncio.timeout(self._pull_seconds):
+                    await self._pull(reference, headers, PullReport(progress))
+        except TimeoutError as error:
+            raise self._late(f"took longer than {self._pull_seconds:g} s") from error
+
+    async def find_manifest(self, reference: str) -> None:
+        """Ask the server of an image for its manifest."""
+        headers = await asyncio.to_thread(login_header, reference, self.logins)
+        path = f"/distribution/{quote(reference, safe='/:@')}/json"
+        seconds = self._client.timeout_seconds
+        late = ImageServerUnavailable(f"its server did not answer in {seconds:g} s")
+        async with self._understood(late):
+            chunks = self._client.stream("GET", path, headers=headers, idle_seconds=seconds)
+            async with aclosing(chunks):
+                async for _ in chunks:
+                    pass
+
+    @asynccontextmanager
+    async def _understood(self, late: ImageServerUnavailable) -> AsyncIterator[None]:
+        """Raise our errors for what the engine answers about the server of an image."""
+        try:
+            yield
+        except EngineTimeout as error:
+            # If the engine hangs, and not that server, this raises EngineTimeout too.
+            await self._client.get("/info", decoding.info)
+            raise late from error
+        except EngineUnavailable:
+            raise
+        except EngineError as error:
+            raise from_pull(str(error)) from error
+
+    async def _pull(self, reference: str, headers: Mapping[str, str], pull: PullReport) -> None:
+        chunks = self._client.stream(
+            "POST",
+            "/images/create",
+            query=pull_query(reference),
+            headers=headers,
+            idle_seconds=self._idle_seconds,
+        )
+        async with aclosing(chunks), aclosing(lines(chunks)) as report:
+            async for line in report:
+                pull.take(line)
+
+    def _late(self, how: str) -> PullTimeout:
+        return PullTimeout(
+            f"its pull {how}; a pull has {self._pull_seconds:g} s in all (`apps.pull_seconds`), and"
+            f" {self._idle_seconds:g} s without progress"
+        )

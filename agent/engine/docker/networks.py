@@ -1,0 +1,85 @@
+"""Networks of the engine."""
+
+import msgspec
+
+from agent.engine.api.answers import Answer
+from agent.engine.api.client import EngineClient
+from agent.engine.api.translation import understood
+from agent.engine.docker.commands import Client, Commands
+from agent.engine.errors import ObjectNotFound
+from agent.engine.models import Network
+
+DRIVER = "bridge"
+INTERFACE = "com.docker.network.bridge.name"
+REACHABLE = "com.docker.network.bridge.enable_icc"
+MASQUERADE = "com.docker.network.bridge.enable_ip_masquerade"
+MTU = "com.docker.network.driver.mtu"
+
+
+class _Subnet(Answer):
+    subnet: str = ""
+
+
+class _Ipam(Answer):
+    config: list[_Subnet] | None = None
+
+
+class _Inspected(Answer):
+    name: str
+    driver: str
+    options: dict[str, str] | None = None
+    ipam: _Ipam = msgspec.field(name="IPAM", default_factory=_Ipam)
+    enable_ipv6: bool = msgspec.field(name="EnableIPv6", default=False)
+
+
+_NETWORK = msgspec.json.Decoder(_Inspected)
+
+
+class Networks:
+    """Reads and makes bridge networks."""
+
+    def __init__(self, *, client: EngineClient, commands: Commands) -> None:
+        self._client = client
+        self._commands = commands
+
+    async def get(self, name: str) -> Network | None:
+        """Return a network, None if there is none of that name."""
+        try:
+            return await self._client.get(f"/networks/{name}", network)
+        except ObjectNotFound:
+            return None
+
+    async def create(self, wanted: Network) -> None:
+        """Create a bridge network; EngineConflict if there is one of that name."""
+        options = {INTERFACE: wanted.interface, REACHABLE: str(wanted.reachable).lower()}
+        if wanted.mtu:
+            options[MTU] = str(wanted.mtu)
+        ipam = {"Driver": "default", "Config": [{"Subnet": each} for each in wanted.subnets]}
+
+        def work(client: Client) -> None:
+            client.create_network(
+                wanted.name,
+                driver=DRIVER,
+                options=options,
+                ipam=ipam if wanted.subnets else None,
+                enable_ipv6=wanted.ipv6,
+                check_duplicate=True,
+            )
+
+        await self._commands.call(work)
+
+
+def network(answer: bytes) -> Network:
+    """Return the network that was inspected."""
+    with understood():
+        entry = _NETWORK.decode(answer)
+        options = entry.options or {}
+        return Network(
+            name=entry.name,
+            interface=options.get(INTERFACE, ""),
+            reachable=entry.driver != DRIVER or options.get(REACHABLE, "true") != "false",
+            masquerade=options.get(MASQUERADE, "true") != "false",
+            mtu=int(options.get(MTU, 0)),
+            ipv6=entry.enable_ipv6,
+            subnets=tuple(each.subnet for each in entry.ipam.config or () if each.subnet),
+        )

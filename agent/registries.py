@@ -1,0 +1,155 @@
+"""The groups of registries in the settings: checked, and with their clients."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from urllib.parse import SplitResult, urlsplit
+
+from agent.reporting.connections import RegistryConnection, RegistryGroup
+from config import VERSION
+from config.address import DEFAULT_PORTS
+from config.agent import RegistryGroupSettings
+from config.load import ConfigError, InvalidSetting, raise_invalid
+from config.secrets import SecretReader
+from registry.client.client import BadFile, ClientTls, RegistryClient
+
+USER_AGENT = f"rollcall-agent/{VERSION}"
+
+
+def group_checks(
+    where: str, group: RegistryGroupSettings, secrets: SecretReader
+) -> Iterator[Callable[[], object]]:
+    """Yield functions that check the values and files of a group, and raise InvalidSetting."""
+    for setting, url in _named_urls(group):
+        yield partial(_check_registry_url, f"{where}.{setting}", url)
+    yield partial(_check_alternatives, where, group)
+    yield partial(secrets.read_file, f"{where}.key_file", group.key_file)
+    yield partial(_client_tls, where, group, secrets)
+
+
+def _named_urls(group: RegistryGroupSettings) -> list[tuple[str, str]]:
+    return [(setting, url.rstrip("/")) for setting, url in group.named_urls()]
+
+
+def check_distinct_urls(groups: Sequence[RegistryGroupSettings]) -> None:
+    """Raise InvalidSetting if two groups, or one group twice, name the same registry."""
+    named = [
+        (f"registries[{index}].{setting}", url)
+        for index, group in enumerate(groups)
+        for setting, url in _named_urls(group)
+    ]
+    endpoints = [_endpoint(url) for _, url in named]
+    raise_invalid(
+        f"{where}: `{url}` is set twice"
+        for index, (where, url) in enumerate(named)
+        if endpoints[index] in endpoints[:index]
+    )
+
+
+def _endpoint(url: str) -> object:
+    """Return what a URL names, however it is written; the URL itself if it is malformed."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or DEFAULT_PORTS.get(parts.scheme)
+    except ValueError:
+        return url
+    return parts.scheme, parts.hostname, port, parts.path
+
+
+def _check_alternatives(where: str, group: RegistryGroupSettings) -> None:
+    """Check that the URLs of a group differ in host and port alone; ignore malformed ones."""
+    parts = list[SplitResult]()
+    for _, url in _named_urls(group):
+        with suppress(ValueError):
+            parts.append(urlsplit(url))
+    if len({each.scheme for each in parts}) > 1:
+        raise InvalidSetting(
+            f"{where}.urls: http and https are mixed; with http the key would travel unencrypted "
+            "as soon as TLS fails"
+        )
+    paths = sorted({each.path for each in parts})
+    if len(paths) > 1:
+        shown = ", ".join(f"`{path}`" for path in paths)
+        raise InvalidSetting(f"{where}.urls: the paths {shown} differ; write the same for each")
+
+
+def _check_registry_url(where: str, url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        usable = bool(parts.hostname) and parts.port != 0
+    except ValueError as error:
+        raise InvalidSetting(f"{where}: `{url}`: {error}") from error
+    if not usable or parts.username is not None or parts.query or parts.fragment:
+        raise InvalidSetting(
+            f"{where}: is no address of a registry; write http://HOST:PORT or https://HOST:PORT, "
+            "and the key into `key_file`"
+        )
+
+
+def registry_groups(
+    groups: Sequence[RegistryGroupSettings], secrets: SecretReader, *, timeout_seconds: float
+) -> list[RegistryGroup]:
+    """Return the groups with clients, which are not open; ``timeout_seconds`` is of each request.
+
+    Raises:
+        InvalidSetting: the TLS files of a group cannot be used.
+
+    """
+    return [
+        _registry_group(f"registries[{index}]", group, secrets, timeout_seconds=timeout_seconds)
+        for index, group in enumerate(groups)
+    ]
+
+
+def _registry_group(
+    where: str,
+    group: RegistryGroupSettings,
+    secrets: SecretReader,
+    *,
+    timeout_seconds: float,
+) -> RegistryGroup:
+    def read_key() -> str:
+        return secrets.read_file(f"{where}.key_file", group.key_file)
+
+    def key() -> str:
+        try:
+            return read_key()
+        except ConfigError as error:
+            raise BadFile(str(error)) from error
+
+    client_tls = _client_tls(where, group, secrets)
+
+    def connection(url: str) -> RegistryConnection:
+        client = RegistryClient(
+            url=url,
+            key=key,
+            client_tls=client_tls,
+            timeout_seconds=timeout_seconds,
+            user_agent=USER_AGENT,
+        )
+        return RegistryConnection(url, client)
+
+    connections = [connection(url) for _, url in _named_urls(group)]
+    return RegistryGroup(connections=connections, key=key, client_tls=client_tls)
+
+
+def _client_tls(
+    where: str, group: RegistryGroupSettings, secrets: SecretReader
+) -> ClientTls | None:
+    """Return the TLS files of a group, which are read; None if it has no TLS and names none.
+
+    Without TLS, the system's CAs are not read: that takes some 30 ms.
+    """
+    is_plain = all(url.startswith("http:") for _, url in _named_urls(group))
+    if is_plain and group.ca is None and group.certificate is None:
+        return None
+    client_tls = ClientTls(
+        ca=secrets.path(group.ca) if group.ca else None,
+        certificate=secrets.path(group.certificate) if group.certificate else None,
+        key=secrets.path(group.certificate_key) if group.certificate_key else None,
+    )
+    try:
+        client_tls.context()
+    except BadFile as error:
+        raise InvalidSetting(f"{where}: {error}") from error
+    return client_tls

@@ -1,0 +1,123 @@
+"""Which registry of a group gets the heartbeats, and when the agent moves to another."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from agent.reporting.connections import RegistryConnection
+from agent.reporting.registration import Registration
+from agent.reporting.status import HeartbeatRecorder
+from registry.client.client import RegistryError, TooSlow
+from registry.message import Heartbeat
+
+MAX_RETRY_AFTER_SECONDS = 300.0
+
+
+class Failover:
+    """Sends each heartbeat to the registry that the agent stays with, or to one in its place.
+
+    It begins with the first of the group. When that one fails, the others are asked one after
+    another, in the order of the group, each within the time limit of its client. The agent moves to
+    the first that takes the heartbeat, and stays there, also when the former one is back. While all
+    fail it moves nowhere. An answer that each of them would give (``RegistryError.final``) ends the
+    attempt. A registry's Retry-After is honoured up to five minutes.
+    """
+
+    def __init__(self, *, registration: Registration, recorder: HeartbeatRecorder) -> None:
+        self._registration = registration
+        self._recorder = recorder
+        self._connections = registration.connections
+        self._current = self._connections[0]
+        # From when on each may be asked again, after a Retry-After; by the event loop's clock.
+        self._open_at = dict.fromkeys((each.url for each in self._connections), 0.0)
+
+    @property
+    def url(self) -> str:
+        """The URL of the registry that the agent stays with."""
+        return self._current.url
+
+    async def report(
+        self,
+        heartbeat: Callable[[], Awaitable[Heartbeat]],
+        *,
+        is_deregistered: Callable[[], bool],
+        within_seconds: float | None = None,
+    ) -> float | None:
+        """Send a heartbeat; return None if a registry took it, else the seconds to wait at least.
+
+        ``heartbeat`` builds it, again for each registry that is asked. If that fails, the failures
+        of the registries before are recorded. After a deregistration no further registry is asked,
+        since `deregister` waits only so long for the end of an attempt.
+
+        ``within_seconds`` is the time for the last report: each registry that is left to be asked
+        gets an equal share of what remains, and former names of the host are left to the next
+        start.
+        """
+        clock, failures = asyncio.get_running_loop(), dict[str, RegistryError]()
+        until = None if within_seconds is None else clock.time() + within_seconds
+        candidates = self._candidates(clock.time())
+        for number, connection in enumerate(candidates):
+            share = None if until is None else (until - clock.time()) / (len(candidates) - number)
+            try:
+                seconds = await self._attempt(connection, heartbeat, share)
+            except RegistryError as failure:
+                failures[connection.url] = failure
+                if failure.final:
+                    break
+                self._open_at[connection.url] = clock.time() + _pause(failure)
+                if is_deregistered():
+                    break
+            except Exception:
+                self._recorder.failed(failures)
+                raise
+            else:
+                self._current = connection
+                self._recorder.taken(connection.url, seconds, failures)
+                await self._disconnect_others()
+                if until is None:
+                    await self._registration.remove_former_names(connection)
+                return None
+        self._recorder.failed(failures)
+        await self._disconnect_others()
+        last = failures[connection.url]
+        return _pause(last) if last.final else self._seconds_closed(clock.time())
+
+    def _candidates(self, now: float) -> list[RegistryConnection]:
+        """Return which registries to ask, in order: those that may be asked, or the first to be."""
+        now = max(now, min(self._open_at.values()))
+        others = (each for each in self._connections if each is not self._current)
+        return [each for each in (self._current, *others) if self._open_at[each.url] <= now]
+
+    def _seconds_closed(self, now: float) -> float:
+        return max(0.0, min(self._open_at.values()) - now)
+
+    async def _attempt(
+        self,
+        connection: RegistryConnection,
+        heartbeat: Callable[[], Awaitable[Heartbeat]],
+        share: float | None,
+    ) -> float:
+        """Send a heartbeat to a registry; return the seconds that its answer took."""
+        if share is None:
+            return await self._send(connection, await heartbeat())
+        try:
+            async with asyncio.timeout(share):
+                return await self._send(connection, await heartbeat())
+        except TimeoutError as error:
+            raise TooSlow(f"no answer within {share:.2g} s when the agent ended") from error
+
+    async def _send(self, connection: RegistryConnection, heartbeat: Heartbeat) -> float:
+        clock = asyncio.get_running_loop()
+        self._registration.claim()
+        started = clock.time()
+        await self._registration.report(connection, heartbeat)
+        return clock.time() - started
+
+    async def _disconnect_others(self) -> None:
+        """Keep no connection to a registry that the agent does not stay with."""
+        for connection in self._connections:
+            if connection is not self._current:
+                await connection.client.disconnect()
+
+
+def _pause(failure: RegistryError) -> float:
+    return min(failure.retry_after_seconds or 0.0, MAX_RETRY_AFTER_SECONDS)

@@ -1,0 +1,1 @@
+"""The load of the benchmarks: heartbeats, readers, watchers, and simulated hosts."""

@@ -1,0 +1,1 @@
+"""Answers that do not end by themselves: server-sent events."""

@@ -1,0 +1,147 @@
+"""Server-sent events, sent to each client as far as it takes them."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from aiohttp import web
+from structlog.typing import FilteringBoundLogger
+
+from httpd.bodies import SERVER
+from httpd.middleware import MIDDLEWARE
+from httpd.process import PeriodicTask
+from httpd.server.write_buffers import bounded_buffers
+from httpd.streams.wakeups import Wakeups
+
+COMMENT_SECONDS = 15.0
+SWEEP_SECONDS = 1.0
+BUFFERED_BYTES = 32 * 1024
+HEADERS = {
+    "Content-Type": "text/event-stream",
+    "Cache-Control": "no-store",
+    "X-Accel-Buffering": "no",  # a proxy is to pass on each event at once
+    "Server": SERVER,
+}
+
+
+class StreamBroken(Exception):
+    """A stream cannot go on: what comes next is no longer kept, or cannot be had."""
+
+
+class Cursor(Protocol):
+    """The place that one client has reached in the events, and what it is sent next."""
+
+    @property
+    def id(self) -> bytes:
+        """The id of the place."""
+
+    def begin(self, last_id: str) -> bytes:
+        """Go to the place with the id; return what is sent first, nothing if it goes on there."""
+
+    async def advance(self) -> Iterable[bytes] | None:
+        """Return the next events in pieces, None if there are none for this client; StreamBroken.
+
+        They are events up to the place, which is a later one then.
+        """
+
+    def taken(self) -> None:
+        """Record that the client has taken all that was returned."""
+
+    def is_at_end(self) -> bool:
+        """Return whether there is nothing after the place."""
+
+    def is_kept(self) -> bool:
+        """Return whether all that the client has not taken yet is kept."""
+
+
+@dataclass(eq=False)
+class _Client:
+    request: web.Request
+    cursor: Cursor
+    task: asyncio.Task[object] | None
+
+
+class EventStreams:
+    """The clients that are sent events. Whoever adds events notifies ``wakeups``."""
+
+    def __init__(self, wakeups: Wakeups, log: FilteringBoundLogger) -> None:
+        self._wakeups = wakeups
+        self._sweeping = PeriodicTask(interval=SWEEP_SECONDS, action=self._sweep, log=log)
+        self._clients: set[_Client] = set()
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    async def run(self, _app: web.Application) -> AsyncIterator[None]:
+        """Serve while the application runs: a context for its ``cleanup_ctx``."""
+        async with self._wakeups, self._sweeping:
+            yield
+
+    async def close(self, _app: web.Application) -> None:
+        """End all streams, as a shutdown waits for the responses: a hook for ``on_shutdown``."""
+        self._wakeups.close()
+
+    async def _sweep(self) -> None:
+        """Cut off clients that fell behind, and forget those that left.
+
+        A client that waits for events does not notice that it was left. One that is being sent
+        what is no longer kept would keep it in memory, for as long as it likes.
+        """
+        for client in list(self._clients):
+            transport = client.request.transport
+            if transport is None:
+                if client.task is not None:
+                    client.task.cancel()
+            elif not client.cursor.is_kept():
+                transport.abort()
+
+    async def respond(self, request: web.Request, cursor: Cursor) -> web.StreamResponse:
+        """Answer 200 with events until the client leaves, the keys are reloaded or it breaks."""
+        response = web.StreamResponse(headers=HEADERS)
+        client = _Client(request, cursor, asyncio.current_task())
+        self._clients.add(client)
+        try:
+            with bounded_buffers(request, high=BUFFERED_BYTES):
+                await response.prepare(request)
+                if request.method != "HEAD":
+                    await self._send(request, response, cursor)
+                await response.write_eof()
+        except StreamBroken:
+            if request.transport is not None:
+                request.transport.abort()
+        finally:
+            self._clients.discard(client)
+        return response
+
+    async def _send(
+        self, request: web.Request, response: web.StreamResponse, cursor: Cursor
+    ) -> None:
+        keyring = request.app[MIDDLEWARE].keyring
+        version = keyring.version
+        first = cursor.begin(request.headers.get("Last-Event-ID", ""))
+        if first:
+            await response.write(first)
+        silent_since = time.monotonic()
+        while keyring.version == version and not self._wakeups.is_closed:
+            pieces = await cursor.advance()
+            was_last = cursor.is_at_end()
+            for piece in pieces or ():
+                await response.write(piece)
+            cursor.taken()
+            silent_seconds = time.monotonic() - silent_since
+            if pieces is not None:
+                silent_since = time.monotonic()
+            elif silent_seconds >= COMMENT_SECONDS:
+                # The id is that of now, though no event of it was for this client.
+                await response.write(b": \nid: %b\n\n" % cursor.id)
+                silent_since = time.monotonic()
+            if was_last:
+                await self._wait(cursor, COMMENT_SECONDS - (time.monotonic() - silent_since))
+
+    async def _wait(self, cursor: Cursor, seconds: float) -> None:
+        """Wait until it is time to send events, together with other clients."""
+        if not cursor.is_at_end():
+            self._wakeups.notify()
+        await self._wakeups.wait(seconds)

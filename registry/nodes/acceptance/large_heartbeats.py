@@ -1,0 +1,58 @@
+"""What large heartbeats may take: processor time of each host, and memory of all together."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from registry.errors import ChangesTooFast, TooManyHeartbeats
+from registry.message import MAX_BODY_BYTES
+from registry.nodes.acceptance.rate_limit import RateLimit
+
+# To decode a larger heartbeat, to encode it, or to check it, takes up to some milliseconds each.
+MAX_BYTES_AT_ONCE = 48 * 1024
+MAX_LARGE_BYTES = 32 * 1024 * 1024
+MIB = 1024 * 1024
+
+
+class LargeHeartbeats:
+    """Bounds what large heartbeats cost. It is asked before they are decoded.
+
+    A host may send as many bytes a minute as its changes may have. They count whatever becomes of
+    the heartbeat, so that one that is refused is not cheaper for its sender than one that is
+    accepted. A `changes_per_minute` of 0 is no limit.
+    """
+
+    def __init__(self, *, changes_per_minute: int, monotonic: Callable[[], float]) -> None:
+        self._bytes = 0
+        self._rate = RateLimit(per_minute=changes_per_minute * MAX_BODY_BYTES, monotonic=monotonic)
+
+    @contextmanager
+    def room_for(self, hostname: str, body: bytes) -> Iterator[None]:
+        """Have room for a body while the context is open. Small ones always have it.
+
+        Raises TooManyHeartbeats, and ChangesTooFast if the host has sent too many bytes.
+        """
+        size = len(body) if len(body) > MAX_BYTES_AT_ONCE else 0
+        if size:
+            self._check(hostname, size)
+        self._bytes += size
+        try:
+            yield
+        finally:
+            self._bytes -= size
+
+    def _check(self, hostname: str, size: int) -> None:
+        if self._bytes + size > MAX_LARGE_BYTES:
+            raise TooManyHeartbeats(
+                f"large heartbeats of {self._bytes // MIB} MiB are being taken at present; send it"
+                " again soon"
+            )
+        seconds = self._rate.take(hostname, size)
+        if seconds:
+            raise ChangesTooFast(
+                f"{hostname} sends more than {self._rate.per_minute // MIB} MiB a minute of"
+                f" different heartbeats over {MAX_BYTES_AT_ONCE // 1024} KiB"
+                " (nodes.changes_per_minute x 1 MiB); one with the bytes of the last one is"
+                " accepted",
+                retry_after_seconds=math.ceil(seconds),
+            )

@@ -1,0 +1,140 @@
+"""Changes that the store has taken, own ones and those of others, applied to what is in memory."""
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from registry.nodes.acceptance.capacity import Reservation
+from registry.nodes.acceptance.rules import Acceptance
+from registry.nodes.directory.directory import Directory, Entry
+from registry.nodes.directory.events import REGISTRY, Change, ChangeKind, NodeEvents, Source
+from registry.store.deferred_writes import DeferredWrites
+from registry.store.protocol import Heard, HeardBefore, Row
+
+OTHER_REGISTRY = "another registry"
+# What is heard of takes some time to be known elsewhere: a smaller difference tells nothing.
+SAME_SECONDS = 5.0
+
+
+class AppliedChanges:
+    """Changes the directory, and publishes each change.
+
+    It is the SharedNodes of the store: changes by other registries are applied like own ones.
+    """
+
+    def __init__(
+        self,
+        *,
+        directory: Directory,
+        events: NodeEvents,
+        acceptance: Acceptance,
+        deferred: DeferredWrites,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._directory = directory
+        self._events = events
+        self._acceptance = acceptance
+        self._freshness = acceptance.freshness
+        self._deferred = deferred
+        self._monotonic = monotonic
+
+    def put(self, entry: Entry, source: Source, reservation: Reservation | None = None) -> bool:
+        """Add a node, or replace what is known of the host; return whether that changes it."""
+        known = self._directory.get(entry.hostname)
+        if known is not None and known.head == entry.head:
+            known.digest = entry.digest or known.digest
+            self.move(known, entry.address, source)
+            self.mark_heard(known, last_update=entry.last_update)
+            return False
+        was_stale = known is not None and known.is_stale
+        self._acceptance.note_stored(known, entry, reservation)
+        before = self._directory.put(entry, heard=self._monotonic())
+        kind = ChangeKind.ADDED if before is None else ChangeKind.CHANGED
+        node = known or entry
+        self._events.publish(Change(kind, node, source, before))
+        if was_stale:
+            self._events.publish(Change(ChangeKind.FRESH, node, REGISTRY))
+        return True
+
+    def forget(self, hostname: str, kind: ChangeKind, source: Source) -> None:
+        """Forget a node; nothing happens if it is unknown."""
+        entry = self._directory.remove(hostname)
+        self._deferred.discard_touch(hostname)
+        if entry is not None:
+            self._acceptance.note_forgotten(entry)
+            self._events.publish(Change(kind, entry, source))
+
+    def mark_heard(self, entry: Entry, *, last_update: int) -> None:
+        """Record that a node was heard of now."""
+        if self._directory.heard(entry, last_update=last_update, heard=self._monotonic()):
+            self._events.publish(Change(ChangeKind.FRESH, entry, REGISTRY))
+
+    def move(self, entry: Entry, address: str, source: Source) -> None:
+        """Record the address that a node posts from."""
+        if entry.address != address:
+            entry.address = address
+            self._events.publish(Change(ChangeKind.MOVED, entry, source))
+
+    def stored(self, row: Row) -> None:
+        """Take over a node that another registry stored."""
+        self._deferred.discard_expiry(row.hostname)
+        entry = Entry(row._replace(address=sys.intern(row.address)), heard=self._monotonic())
+        if self.put(entry, Source(OTHER_REGISTRY, row.address)):
+            self._acceptance.count_change(row.hostname)
+            self._deferred.discard_touch(row.hostname)  # what was heard of is not this node
+
+    def deleted(self, hostname: str, *, expired: bool) -> None:
+        """Forget a node that another registry deleted, unless it is alive here."""
+        entry = self._directory.get(hostname)
+        if entry is None:
+            return
+        if not expired:
+            self.forget(hostname, ChangeKind.DELETED, Source(OTHER_REGISTRY, "-"))
+        elif self._freshness.is_stale(entry.heard, self._monotonic()):
+            self.forget(hostname, ChangeKind.EXPIRED, REGISTRY)
+        else:
+            self._deferred.touch(hostname)
+
+    def heard(self, heard: Sequence[Heard], *, own: bool) -> None:
+        """Record which nodes were heard of.
+
+        Own reports come back, so that each registry shows the last one that the store took. A node
+        keeps its own later report while that is not written yet.
+        """
+        for hostname, last_update, address in heard:
+            entry = self._directory.get(hostname)
+            if entry is None or self._deferred.is_touched(hostname):
+                continue
+            self.move(entry, sys.intern(address), Source(OTHER_REGISTRY, address))
+            if own:
+                entry.last_update = last_update
+            else:
+                self.mark_heard(entry, last_update=last_update)
+
+    def heard_before(self, heard: Sequence[HeardBefore]) -> None:
+        """Record when nodes were last heard of elsewhere, where that is later than known here."""
+        now = self._monotonic()
+        times: list[tuple[Entry, float]] = []
+        for hostname, last_update, address, age in heard:
+            entry = self._directory.get(hostname)
+            if entry is None or self._deferred.is_touched(hostname):
+                continue
+            if now - age > entry.heard + SAME_SECONDS:
+                entry.last_update = last_update
+                self.move(entry, sys.intern(address), Source(OTHER_REGISTRY, address))
+                times.append((entry, now - age))
+        is_stale = partial(self._freshness.is_stale, now=now)
+        for entry in self._directory.heard_before(times, is_stale):
+            self._events.publish(Change(ChangeKind.FRESH, entry, REGISTRY))
+
+    def row(self, hostname: str) -> Row | None:
+        """Return a node as it is in memory, with its age; None if it is unknown."""
+        entry = self._directory.get(hostname)
+        return None if entry is None else self._row(entry)
+
+    def rows(self, after: str) -> list[Row]:
+        """Return the next nodes after a hostname, a few at a time; none at the end."""
+        return [self._row(entry) for entry in self._directory.following(after)]
+
+    def _row(self, entry: Entry) -> Row:
+        return entry.row()._replace(age=self._monotonic() - entry.heard)

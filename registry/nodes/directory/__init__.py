@@ -1,0 +1,1 @@
+"""All nodes in memory: sorted, listed, filtered; who is fresh; the stream of changes."""

@@ -1,0 +1,240 @@
+"""Every node in memory: by hostname, by the time it was last heard of, and as it is shown."""
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha256
+from operator import attrgetter
+
+import msgspec
+
+from registry.message import Heartbeat, Node
+from registry.nodes.directory.age_order import AgeOrder
+from registry.responses.sorted_blocks import BlockItem, SortedBlocks
+from registry.store.protocol import Row
+
+AGENT_ID = "agent.id"
+AGENT_INSTANCE = "agent.instance"
+MAX_BLOCK_NODES = 128
+HEAD_BYTES = len(b'{"hostname":"",')
+LABELS_OFFSET = HEAD_BYTES + len(b'"labels":')
+TAIL_BYTES = len(b',"last_update":')
+# No string can hold it. It is searched for from the end, since to pass over many labels takes
+# longer than over large kv.
+END_OF_LABELS = b'],"kv":{'
+
+BACKSLASH = ord("\\")
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+
+_decode = msgspec.json.Decoder(Node).decode
+_decode_text = msgspec.json.Decoder(str).decode
+_encode_sorted = msgspec.json.Encoder(order="deterministic").encode
+
+
+def encode_document(heartbeat: Heartbeat) -> bytes:
+    """Encode labels and kv. Equal content gives equal bytes, whatever the order of the kv."""
+    return b'{"labels":%b,"kv":%b}' % (
+        _encode_sorted(heartbeat.labels),
+        _encode_sorted(heartbeat.kv),
+    )
+
+
+def body_digest(body: bytes) -> bytes:
+    """Return what a body is compared by. Of small bodies, SHA-256 is the quickest digest."""
+    return sha256(body).digest()
+
+
+class Entry(BlockItem):
+    """A host as the registry knows it.
+
+    `heard` is the monotonic time of its last heartbeat, `digest` that of its last body. `head` is
+    the node as JSON, up to the number of `last_update`. `older` and `newer` are its neighbours by
+    `heard`, among those that are stale or those that are not.
+    """
+
+    __slots__ = (
+        "address",
+        "digest",
+        "head",
+        "heard",
+        "hostname",
+        "is_stale",
+        "last_update",
+        "newer",
+        "older",
+    )
+
+    def __init__(self, row: Row, *, heard: float, digest: bytes = b"") -> None:
+        super().__init__()
+        self.hostname = row.hostname
+        self.head = b'{"hostname":"%b",%b,"last_update":' % (
+            row.hostname.encode(),
+            row.document[1:-1],
+        )
+        self.last_update = row.last_update
+        self.heard = heard
+        self.address = row.address
+        self.digest = digest
+        self.is_stale = False
+        self.older: Entry | None = None
+        self.newer: Entry | None = None
+
+    def labels_start(self) -> int:
+        """Return where in `head` the array of labels begins."""
+        return labels_start(self.hostname)
+
+    def encoded(self) -> bytes:
+        """Return the node as JSON."""
+        return b"%b%d}" % (self.head, self.last_update)
+
+    def row(self) -> Row:
+        """Return the node as it is stored."""
+        document = b"{%b}" % self.head[len(self.hostname) + HEAD_BYTES : -TAIL_BYTES]
+        return Row(self.hostname, document, self.last_update, self.address)
+
+    def agent_id(self) -> str | None:
+        """Return the identity of the host's agent, or None if it sent none."""
+        return self._value(b'"agent.id":"')
+
+    def agent_instance(self) -> str | None:
+        """Return the instance of the host's agent, or None if it sent none."""
+        return self._value(b'"agent.instance":"')
+
+    def _value(self, mark: bytes) -> str | None:
+        """Return the text of a key in kv. The node itself is never decoded: it may be large.
+
+        `mark` is how the key and its text begin, encoded. Only the end of another key looks like
+        it, after a quotation mark of its own, which has a backslash.
+        """
+        head = self.head
+        found = head.find(mark, head.rindex(END_OF_LABELS))
+        while found >= 0 and head[found - 1] == BACKSLASH:
+            found = head.find(mark, found + 1)
+        if found < 0:
+            return None
+        start = found + len(mark)
+        text = head[start : head.index(b'"', start)]
+        if b"\\" not in text:
+            return text.decode()
+        string = _STRING.match(head, start - 1)
+        return None if string is None else _decode_text(string[0])
+
+    def node(self) -> Node:
+        """Return the node, decoded."""
+        return _decode(self.encoded())
+
+
+def labels_start(hostname: str) -> int:
+    """Return where in the `head` of a host the array of labels begins."""
+    return len(hostname) + LABELS_OFFSET
+
+
+def entries_from_rows(rows: Iterable[Row], now: float) -> list[Entry]:
+    """Return the entries of stored rows; `now` is the monotonic time."""
+    return [
+        Entry(row._replace(address=sys.intern(row.address)), heard=now - row.age) for row in rows
+    ]
+
+
+class Directory:
+    """All nodes: sorted by hostname, and in the order in which they were heard of.
+
+    Stale nodes are kept apart from fresh ones, so both are counted without looking at them.
+    """
+
+    def __init__(self) -> None:
+        self.replaced_bytes = 0  # of encoded nodes that were replaced or removed so far
+        self._entries: dict[str, Entry] = {}
+        self._fresh = AgeOrder[Entry]()
+        self._stale = AgeOrder[Entry]()
+        self._sorted = SortedBlocks[Entry](key=attrgetter("hostname"), max_items=MAX_BLOCK_NODES)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def fresh(self) -> AgeOrder[Entry]:
+        """Return the nodes that are not marked as stale, the one not heard of for longest first."""
+        return self._fresh
+
+    def stale(self) -> AgeOrder[Entry]:
+        """Return the nodes that are marked as stale, the one not heard of for longest first."""
+        return self._stale
+
+    def get(self, hostname: str) -> Entry | None:
+        """Return the entry of a host, or None if it is unknown."""
+        return self._entries.get(hostname)
+
+    def fill(self, entries: Iterable[Entry]) -> None:
+        """Add these entries, of which no two have the same hostname, to an empty directory.
+
+        It may run in a thread, as long as nobody else uses the directory.
+        """
+        self._sorted.fill(sorted(entries, key=attrgetter("hostname")))
+        for entry in sorted(self._sorted, key=attrgetter("heard")):
+            self._entries[entry.hostname] = entry
+            self._fresh.add(entry)
+
+    def put(self, entry: Entry, *, heard: float) -> bytes | None:
+        """Add a host, or replace what is known of it; return its `head` so far if it was known.
+
+        `heard` is the monotonic time, at or after that of all other nodes.
+        """
+        known = self._entries.get(entry.hostname)
+        if known is None:
+            entry.heard = heard
+            self._entries[entry.hostname] = entry
+            self._fresh.add(entry)
+            self._sorted.put(entry)
+            return None
+        before = known.head
+        self.replaced_bytes += len(before)
+        known.head, known.digest, known.address = entry.head, entry.digest, entry.address
+        self.heard(known, last_update=entry.last_update, heard=heard)
+        return before
+
+    def heard(self, entry: Entry, *, last_update: int, heard: float) -> bool:
+        """Record that a host was heard of now; return whether it was marked as stale.
+
+        `heard` is the monotonic time, at or after that of all other nodes.
+        """
+        was_stale = entry.is_stale
+        (self._stale if was_stale else self._fresh).remove(entry)
+        entry.is_stale = False
+        entry.heard = heard
+        entry.last_update = last_update
+        self._fresh.add(entry)
+        return was_stale
+
+    def heard_before(
+        self, times: Sequence[tuple[Entry, float]], is_stale: Callable[[float], bool]
+    ) -> list[Entry]:
+        """Record when hosts were heard of elsewhere; return those that are stale no more."""
+        revived: list[Entry] = []
+        for entry, heard in times:
+            (self._stale if entry.is_stale else self._fresh).remove(entry)
+            entry.heard = heard
+            if entry.is_stale and not is_stale(heard):
+                entry.is_stale = False
+                revived.append(entry)
+        self._fresh.insert(entry for entry, _ in times if not entry.is_stale)
+        self._stale.insert(entry for entry, _ in times if entry.is_stale)
+        return revived
+
+    def mark_stale(self, entry: Entry) -> None:
+        """Mark a host as stale; of all fresh hosts, it is the one that was last heard of first."""
+        self._fresh.remove(entry)
+        entry.is_stale = True
+        self._stale.add(entry)
+
+    def remove(self, hostname: str) -> Entry | None:
+        """Forget a host; return its entry, or None if it is unknown."""
+        entry = self._entries.pop(hostname, None)
+        if entry is not None:
+            self.replaced_bytes += len(entry.head)
+            (self._stale if entry.is_stale else self._fresh).remove(entry)
+            self._sorted.remove(hostname)
+        return entry
+
+    def following(self, hostname: str) -> list[Entry]:
+        """Return the next nodes after a hostname, a few at a time; none at the end."""
+        return self._sorted.following(hostname)

@@ -1,0 +1,83 @@
+"""The one stream of changes of nodes, with its subscribers."""
+
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from typing import NamedTuple
+
+from structlog.typing import FilteringBoundLogger
+
+from registry.nodes.directory.directory import Entry
+
+
+class ChangeKind(StrEnum):
+    """What became of a node."""
+
+    LOADED = "loaded"  # read from the store at the start
+    ADDED = "added"
+    CHANGED = "changed"  # other labels or kv
+    MOVED = "moved"  # the same labels and kv, posted from another address
+    STALE = "stale"  # not heard of for a while
+    FRESH = "fresh"  # heard of again, after it was stale
+    DELETED = "deleted"
+    EXPIRED = "expired"
+
+
+class Source(NamedTuple):
+    """Who caused a change: the name of the key, and the address that the request came from."""
+
+    caller: str
+    address: str
+
+
+class Change(NamedTuple):
+    """What happened to a node.
+
+    `node` is as it is now, or as it was if it is gone. `before` is the encoded node that it
+    replaced, up to `last_update`, where it was added or changed; None if there was none.
+    """
+
+    kind: ChangeKind
+    node: Entry
+    source: Source
+    before: bytes | None = None
+
+
+REGISTRY = Source("registry", "-")
+ALL_KINDS = frozenset(ChangeKind)
+Subscriber = Callable[[Change], None]
+
+
+class NodeEvents:
+    """Publishes each change of a node to the subscribers of its kind.
+
+    Order: `publish` calls the subscribers on the event loop, in the order in which they
+    subscribed, and returns when all have returned. Changes are published in the order in which
+    they take effect, each right after the directory has it and before the next one.
+
+    Delivery: each change is published once. Additions, changes and deletions are durable by then,
+    and the client has no answer yet; an expiry and a new address become durable soon after.
+    Nothing is kept for later subscribers. A heartbeat that changes nothing is not
+    published, so it costs nothing here.
+
+    A subscriber returns quickly and changes no node. If it raises an exception, that is logged as
+    a defect, and the other subscribers are called all the same.
+    """
+
+    def __init__(self, log: FilteringBoundLogger) -> None:
+        self._log = log
+        self._subscribers: dict[ChangeKind, list[Subscriber]] = {kind: [] for kind in ChangeKind}
+
+    def subscribe(self, subscriber: Subscriber, kinds: Iterable[ChangeKind] = ALL_KINDS) -> None:
+        """Call `subscriber` with each change of these kinds from now on."""
+        for kind in kinds:
+            self._subscribers[kind].append(subscriber)
+
+    def publish(self, change: Change) -> None:
+        """Call the subscribers of a change."""
+        for subscriber in self._subscribers[change.kind]:
+            try:
+                subscriber(change)
+            except Exception as error:
+                self._log.error(
+                    "defect", change=change.kind, node=change.node.hostname, exc_info=error
+                )

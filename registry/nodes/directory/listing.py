@@ -1,0 +1,144 @@
+"""The answer to GET /nodes: nodes as they were, encoded anew for each reader, piece by piece."""
+
+from array import array
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+from typing import NamedTuple
+
+from registry.nodes.directory.directory import Directory, Entry
+from registry.nodes.directory.filters import Filters
+from registry.responses.encoded_runs import DIGEST_BYTES
+from registry.responses.encoding import PIECE_BYTES, Pinned, array_parts, in_pieces
+
+# A reference to the encoded node, and its `last_update`.
+NODE_BYTES = 16
+# To look for values in so many bytes takes half a millisecond.
+MAX_SCANNED_BYTES = 1024 * 1024
+
+
+class Selection(NamedTuple):
+    """Which nodes are asked for: those behind `after` that pass the filters, at most `limit`."""
+
+    filters: Filters
+    after: str = ""
+    limit: int | None = None
+
+
+class Listing:
+    """Nodes sorted by hostname, each as it was when it was read.
+
+    It refers to the encoded nodes of the directory and copies none. So it is small beside the list
+    that it stands for, however many readers take their time. It keeps nodes that were replaced
+    since, as do the listings made after it.
+    """
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._replaced_bytes = directory.replaced_bytes
+        self._chunks: list[_Chunk] = []
+        self._hash = sha256()
+        self._held = 0
+        self.size = len(b"[]")
+        self.next_after: str | None = None  # where the next page goes on, if there is one
+
+    @property
+    def digest(self) -> bytes:
+        """Return what identifies the content."""
+        return self._hash.digest()[:DIGEST_BYTES]
+
+    def pieces(self) -> Iterator[bytes]:
+        """Return the JSON array in pieces."""
+        return in_pieces(array_parts(chunk.parts() for chunk in self._chunks))
+
+    def held_bytes(self) -> int:
+        """Return how much memory it takes: references and numbers."""
+        return self._held
+
+    def pinned(self) -> Pinned:
+        """Return the size of the encoded nodes that were replaced or removed since it was begun."""
+        return Pinned(self._directory, self._directory.replaced_bytes - self._replaced_bytes)
+
+    def read(self, selection: Selection, now: float) -> Iterator[None]:
+        """Read the nodes, in steps of less than a millisecond; nodes may change in between.
+
+        A node that is there throughout is listed once. `now` is the monotonic time.
+        """
+        chunk, left = _Chunk(), selection.limit
+        last = ""
+        for entry in _passing(self._directory, selection, now):
+            if entry is None:
+                yield
+                continue
+            if left == 0:
+                self.next_after = last
+                break
+            left = None if left is None else left - 1
+            last = entry.hostname
+            if chunk.size + len(entry.head) > PIECE_BYTES:
+                self._add(chunk)
+                chunk = _Chunk()
+            chunk.add(entry)
+            yield
+        self._add(chunk)
+
+    def _add(self, chunk: "_Chunk") -> None:
+        if not chunk.finish():
+            return
+        self.size += 1 if self._chunks else 0
+        for part in chunk.parts():
+            self._hash.update(part)
+            self.size += len(part)
+        self._held += NODE_BYTES * len(chunk.heads)
+        self._chunks.append(chunk)
+
+
+class _Chunk:
+    """Some neighbours: the encoded nodes that the directory has, and their `last_update`.
+
+    In the end they are a tuple, since the garbage collector passes over tuples of bytes. It would
+    look at lists each time, which takes a tenth of a second for a million nodes.
+    """
+
+    __slots__ = ("_added", "heads", "last_updates", "size")
+
+    def __init__(self) -> None:
+        self._added: list[bytes] = []
+        self.heads: tuple[bytes, ...] = ()
+        self.last_updates = array("q")
+        self.size = 0
+
+    def add(self, entry: Entry) -> None:
+        """Add a node as it is now."""
+        self._added.append(entry.head)
+        self.last_updates.append(entry.last_update)
+        self.size += len(entry.head)
+
+    def finish(self) -> int:
+        """Add no more; return the number of nodes."""
+        self.heads, self._added = tuple(self._added), []
+        return len(self.heads)
+
+    def parts(self) -> Iterable[bytes]:
+        """Return the values with commas between them, in parts; large ones are not copied."""
+        if len(self.heads) == 1:
+            return self.heads[0], b"%d}" % self.last_updates[0]
+        pairs = zip(self.heads, self.last_updates, strict=True)
+        return [b",".join([b"%b%d}" % pair for pair in pairs])]
+
+
+def _passing(directory: Directory, selection: Selection, now: float) -> Iterator[Entry | None]:
+    """Return the nodes that pass, and None now and then where none does for a while."""
+    passes = selection.filters.predicate(now)
+    after = selection.after
+    scanned = 0
+    while entries := directory.following(after):
+        after = entries[-1].hostname
+        for entry in entries:
+            if passes(entry):
+                yield entry
+                continue
+            scanned += len(entry.head) * len(selection.filters)
+            if scanned > MAX_SCANNED_BYTES:
+                scanned = 0
+                yield None
+        yield None

@@ -1,0 +1,87 @@
+"""Large bodies, JSON arrays among them, in pieces; several readers share what a body holds."""
+
+from collections.abc import Hashable, Iterable, Iterator
+from typing import NamedTuple, Protocol
+
+PIECE_BYTES = 32 * 1024
+
+
+class Pinned(NamedTuple):
+    """Bytes that are held for the readers of all bodies of the same owner, which share them.
+
+    Each body has its own figure for them, and the largest one is counted.
+    """
+
+    owner: Hashable
+    size: int
+
+
+NOTHING_PINNED = Pinned(None, 0)
+
+
+class LargeBody(Protocol):
+    """A body that several readers may be reading, each at its own speed.
+
+    `digest` identifies its content, `size` is its length in bytes.
+    """
+
+    @property
+    def digest(self) -> bytes:
+        """Return what identifies the content."""
+
+    @property
+    def size(self) -> int:
+        """Return the length in bytes."""
+
+    def pieces(self) -> Iterator[bytes]:
+        """Return the content in pieces, each made when it is asked for."""
+
+    def held_bytes(self) -> int:
+        """Return how much memory is held for the readers of this body alone."""
+
+    def pinned(self) -> Pinned:
+        """Return how much is held for the readers of this body and of others."""
+
+
+class WholeBody:
+    """A body that is in memory as a whole, for one reader."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self.digest = b""
+        self.size = len(content)
+
+    def pieces(self) -> Iterator[bytes]:
+        """Return the content in pieces."""
+        return in_pieces([self._content])
+
+    def held_bytes(self) -> int:
+        """Return its size."""
+        return self.size
+
+    def pinned(self) -> Pinned:
+        """Return nothing."""
+        return NOTHING_PINNED
+
+
+def array_parts(chunks: Iterable[Iterable[bytes]]) -> Iterator[bytes]:
+    """Return the parts of a JSON array; each chunk is values with commas between them, in parts."""
+    separator = b"["
+    for chunk in chunks:
+        yield separator
+        yield from chunk
+        separator = b","
+    yield b"]" if separator == b"," else b"[]"
+
+
+def in_pieces(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Return the same bytes in pieces of a good size to send. A large part is not copied whole."""
+    piece = bytearray()
+    for part in parts:
+        for start in range(0, len(part), PIECE_BYTES):
+            piece += memoryview(part)[start : start + PIECE_BYTES]
+            if len(piece) >= PIECE_BYTES:
+                yield bytes(piece)
+                piece.clear()
+    if piece:
+        yield bytes(piece)

@@ -1,0 +1,145 @@
+"""Bounds the memory that the readers of large answers hold together."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Hashable
+from contextlib import asynccontextmanager, suppress
+from typing import NamedTuple
+
+from registry.errors import TooManyReaders
+from registry.responses.encoding import LargeBody
+
+MAX_HELD_BYTES = 64 * 1024 * 1024
+# A piece that is being sent, what the transport has of it, and the objects of a request.
+READER_BYTES = 128 * 1024
+# A reader that takes longer than this may be cut off to make room for others.
+PATIENCE_SECONDS = 60.0
+SMALL_BYTES = 32 * 1024
+WAIT_SECONDS = 10.0
+LOOK_AGAIN_SECONDS = 1.0
+REFUSAL = "too many clients are reading large answers at present; ask again, or for pages"
+
+
+class Expected(NamedTuple):
+    """A body that is not made yet, and its size. Readers with the same key will share one body."""
+
+    key: Hashable
+    held_bytes: int
+
+
+NOTHING = Expected(None, 0)
+
+
+class Reader:
+    """A client that reads a large answer, or waits for it to be made.
+
+    `abort` ends its connection. `bodies` is what it reads: both forms of an answer while it
+    is being compressed.
+    """
+
+    def __init__(self, abort: Callable[[], None], since: float, expected: Expected) -> None:
+        self.abort = abort
+        self.since = since
+        self.expected = expected
+        self.bodies: tuple[LargeBody, ...] = ()
+        self.is_cut_off = False
+
+
+class Readers:
+    """The readers of large answers, in the order in which they began.
+
+    If there is no room for one more, it waits for its turn. To make room, the reader that began
+    first is cut off, but not before it has had a minute.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_held_bytes: int = MAX_HELD_BYTES,
+        wait_seconds: float = WAIT_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._max_held_bytes = max_held_bytes
+        self._reserve_bytes = max_held_bytes // 16
+        self._wait_seconds = wait_seconds
+        self._clock = clock
+        self._readers: dict[Reader, None] = {}
+        self._queue = asyncio.Lock()
+        self._changed = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._readers)
+
+    @asynccontextmanager
+    async def reading(
+        self, abort: Callable[[], None], *, expected: Expected = NOTHING
+    ) -> AsyncIterator[Reader]:
+        """Admit a reader, to which a body is attached later. Raises TooManyReaders."""
+        await self._wait_for_room(expected)
+        reader = Reader(abort, self._clock(), expected)
+        self._readers[reader] = None
+        try:
+            yield reader
+        finally:
+            self._readers.pop(reader, None)
+            self._changed.set()
+
+    def attach(self, reader: Reader, *bodies: LargeBody) -> None:
+        """Record what a reader reads from now on."""
+        reader.bodies = bodies
+        self._changed.set()
+
+    def has_room(self) -> bool:
+        """Return whether no more is held than allowed."""
+        return self.held_bytes() <= self._max_held_bytes
+
+    def held_bytes(self) -> int:
+        """Return the memory that all readers hold; a body that several read counts once."""
+        bodies = {id(body): body for reader in self._readers for body in reader.bodies}.values()
+        held = sum(body.held_bytes() for body in bodies)
+        pinned: Counter[Hashable] = Counter()
+        for body in bodies:
+            owner, size = body.pinned()
+            pinned[owner] = max(pinned[owner], size)
+        held += pinned.total()
+        return held + self._expected_bytes(NOTHING) + READER_BYTES * len(self._readers)
+
+    def _expected_bytes(self, newcomer: Expected) -> int:
+        """Return the size of the bodies to be made: two of each, the present and the next one."""
+        expected = {reader.expected for reader in self._readers if not reader.bodies}
+        return sum(2 * body.held_bytes for body in expected | {newcomer})
+
+    async def _wait_for_room(self, expected: Expected) -> None:
+        # Small answers do not wait behind large ones: some room is reserved for them.
+        if expected.held_bytes <= SMALL_BYTES and self._has_room(expected, reserve=0):
+            return
+        try:
+            async with asyncio.timeout(self._wait_seconds), self._queue:
+                while not self._has_room(expected, reserve=self._reserve_bytes):
+                    await self._wait_for_change()
+        except TimeoutError as error:
+            raise TooManyReaders(REFUSAL) from error
+
+    async def _wait_for_change(self) -> None:
+        self._cut_off_oldest()
+        self._changed.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_AGAIN_SECONDS):
+                await self._changed.wait()
+
+    def _cut_off_oldest(self) -> None:
+        """Cut off the reader that has been reading for longest, if that is too long."""
+        for reader in self._readers:
+            if self._clock() - reader.since < PATIENCE_SECONDS:
+                break
+            if not reader.is_cut_off:
+                reader.is_cut_off = True
+                reader.abort()
+                break
+
+    def _has_room(self, expected: Expected, *, reserve: int) -> bool:
+        if not self._readers:
+            return True
+        more = self._expected_bytes(expected) - self._expected_bytes(NOTHING) + READER_BYTES
+        return self.held_bytes() + more <= self._max_held_bytes - reserve

@@ -1,0 +1,148 @@
+"""One sorted structure: items by key, in blocks that keep what was encoded of them."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
+
+from registry.responses.encoded_runs import EncodedRun
+
+
+class BlockItem:
+    """An item of SortedBlocks. It knows its block, so that a change needs no search."""
+
+    __slots__ = ("block",)
+
+    def __init__(self) -> None:
+        self.block: Block[Any] | None = None
+
+    def invalidate_block(self) -> None:
+        """Record that this item is no longer what it was when its block was encoded."""
+        if self.block is not None:
+            self.block.invalidate()
+
+
+T = TypeVar("T", bound=BlockItem)
+
+
+class Block(Generic[T]):
+    """Neighbours in the order of their keys.
+
+    `runs` holds what was encoded of all `items`, by the name of its form, since the last change.
+    """
+
+    __slots__ = ("items", "runs")
+    runs: dict[str, EncodedRun]
+
+    def __init__(self, items: list[T]) -> None:
+        self.items = items
+        self.runs = {}
+        for item in items:
+            item.block = self
+
+    def invalidate(self) -> None:
+        """Drop what was encoded. What is being encoded at present goes into the old dict."""
+        if self.runs:
+            for run in self.runs.values():
+                run.drop()
+        self.runs = {}
+
+    def drop(self, form: str) -> None:
+        """Drop what was encoded of one form, to free its memory."""
+        run = self.runs.pop(form, None)
+        if run is not None:
+            run.drop()
+
+
+class SortedBlocks(Generic[T]):
+    """Items sorted by a text that each has as its key; no two have the same.
+
+    A change costs a binary search and invalidates one block. A block is split when it has more
+    than `max_items`, and is dropped with its last item; blocks are never empty.
+    """
+
+    def __init__(self, *, key: Callable[[T], str], max_items: int) -> None:
+        self._key = key
+        self._max_items = max_items
+        self._blocks: list[Block[T]] = []
+        self._firsts: list[str] = []
+        self.version = 0  # another one after each change
+
+    def __bool__(self) -> bool:
+        return bool(self._blocks)
+
+    def __iter__(self) -> Iterator[T]:
+        return (item for block in self._blocks for item in block.items)
+
+    def blocks(self) -> list[Block[T]]:
+        """Return the blocks of this moment, in order. One that is split later keeps its items."""
+        return self._blocks.copy()
+
+    def following(self, key: str) -> list[T]:
+        """Return the next items after a key, as many as one block has; none at the end.
+
+        A caller that goes on with the last one's key gets each item once, although others come and
+        go.
+        """
+        at = self._block_of(key)
+        for block in self._blocks[at : at + 2]:
+            found = block.items[bisect_right(block.items, key, key=self._key) :]
+            if found:
+                return found
+        return []
+
+    def fill(self, ordered: Sequence[T]) -> None:
+        """Replace everything by items that are sorted already; blocks are left half full."""
+        self.version += 1
+        size = max(self._max_items // 2, 1)
+        contents = [ordered[start : start + size] for start in range(0, len(ordered), size)]
+        self._replace(0, len(self._blocks), contents)
+
+    def put(self, item: T) -> T | None:
+        """Add an item, or replace the one with its key; return the replaced one, if any."""
+        self.version += 1
+        key = self._key(item)
+        if not self._blocks:
+            self._replace(0, 0, [[item]])
+            return None
+        at = self._block_of(key)
+        block = self._blocks[at]
+        block.invalidate()
+        items = block.items
+        item.block = block
+        place = bisect_left(items, key, key=self._key)
+        if place < len(items) and self._key(items[place]) == key:
+            replaced, items[place] = items[place], item
+            return replaced
+        items.insert(place, item)
+        self._firsts[at] = self._key(items[0])
+        if len(items) > self._max_items:
+            # Items often come in the order of their keys: then full blocks are left behind.
+            middle = len(items) // 2 if place < len(items) - 1 else len(items) - 1
+            self._replace(at, at + 1, [items[:middle], items[middle:]])
+        return None
+
+    def remove(self, key: str) -> T | None:
+        """Remove the item with this key; return it, or None if there is none."""
+        at = self._block_of(key)
+        items = self._blocks[at].items if self._blocks else []
+        place = bisect_left(items, key, key=self._key)
+        if place == len(items) or self._key(items[place]) != key:
+            return None
+        self.version += 1
+        self._blocks[at].invalidate()
+        removed = items.pop(place)
+        if items:
+            self._firsts[at] = self._key(items[0])
+        else:
+            self._replace(at, at + 1, [])
+        return removed
+
+    def _block_of(self, key: str) -> int:
+        """Return the index of the block that has, or would get, this key."""
+        return max(bisect_right(self._firsts, key) - 1, 0)
+
+    def _replace(self, start: int, end: int, contents: Sequence[Sequence[T]]) -> None:
+        for block in self._blocks[start:end]:
+            block.invalidate()
+        self._blocks[start:end] = [Block(list(items)) for items in contents]
+        self._firsts[start:end] = [self._key(items[0]) for items in contents]

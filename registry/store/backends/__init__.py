@@ -1,0 +1,1 @@
+"""The kinds of stores, and the URLs that name them."""

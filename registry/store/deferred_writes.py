@@ -1,0 +1,98 @@
+"""Writes that a store gets later, for many nodes at once."""
+
+import asyncio
+import itertools
+from collections.abc import Callable
+
+from registry.errors import StoreUnavailable
+from registry.store.protocol import DoneCallback, Heard, NodeStore
+
+MAX_DELETED_AT_ONCE = 200
+MAX_TOUCHED_AT_ONCE = 1000
+
+
+class DeferredWrites:
+    """Nodes that were heard of or have expired, and of which the store does not know that yet.
+
+    `heard` returns what is known of a host, or None if it is unknown; `done` is called with the
+    outcome of each write.
+    """
+
+    def __init__(
+        self,
+        store: NodeStore,
+        *,
+        heard: Callable[[str], Heard | None],
+        done: DoneCallback,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._heard = heard
+        self._done = done
+        self._monotonic = monotonic
+        self._last_flush = monotonic()
+        self._touched: dict[str, None] = {}
+        self._expired: dict[str, None] = {}
+
+    def touch(self, hostname: str) -> None:
+        """Record that a node was heard of, and nothing else of it changed."""
+        self._touched[hostname] = None
+
+    def is_touched(self, hostname: str) -> bool:
+        """Return whether it is still to be written that a node was heard of."""
+        return hostname in self._touched
+
+    def expire(self, hostname: str) -> None:
+        """Record that a node has expired."""
+        self._expired[hostname] = None
+
+    def discard_touch(self, hostname: str) -> None:
+        """Record that a node is gone."""
+        self._touched.pop(hostname, None)
+
+    def discard_expiry(self, hostname: str) -> None:
+        """Record that a node is written anew."""
+        self._expired.pop(hostname, None)
+
+    async def flush(self, *, max_interval: float, retry: bool) -> None:
+        """Write which nodes were heard of since the last call.
+
+        If there are none, write all the same with `retry`, or `max_interval` seconds after the
+        last write.
+        """
+        now = self._monotonic()
+        if not (self._touched or retry or now - self._last_flush >= max_interval):
+            return
+        self._last_flush = now
+        left = len(self._touched)
+        while await self._touch_some() and left > MAX_TOUCHED_AT_ONCE:
+            left -= MAX_TOUCHED_AT_ONCE
+
+    async def delete_expired(self) -> None:
+        """Delete expired nodes from the store, some at a time.
+
+        If this fails, the next start reads the node again, and it expires again.
+        """
+        while self._expired:
+            # From the end: to find the first of a million after deletions takes milliseconds.
+            count = min(len(self._expired), MAX_DELETED_AT_ONCE)
+            hostnames = [self._expired.popitem()[0] for _ in range(count)]
+            deletions = [
+                self._store.delete(hostname, self._done, expired=True) for hostname in hostnames
+            ]
+            await asyncio.wait(deletions)
+            for deletion in deletions:
+                deletion.exception()
+
+    async def _touch_some(self) -> bool:
+        """Write that some nodes were heard of; return whether the store accepted it."""
+        hostnames = list(itertools.islice(self._touched, MAX_TOUCHED_AT_ONCE))
+        for hostname in hostnames:
+            del self._touched[hostname]
+        rows = [row for hostname in hostnames if (row := self._heard(hostname)) is not None]
+        try:
+            await self._store.touch(rows, self._done)
+        except StoreUnavailable:
+            self._touched |= dict.fromkeys(hostnames)
+            return False
+        return True

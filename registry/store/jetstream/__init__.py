@@ -1,0 +1,1 @@
+"""Nodes in a bucket of NATS JetStream, which any number of registries share."""

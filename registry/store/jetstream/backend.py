@@ -1,0 +1,66 @@
+"""The place of a JetStream store, for the daemon and for the commands."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Self
+
+from registry.store.clock import AgeClock
+from registry.store.jetstream import offline
+from registry.store.jetstream.connection.bucket_address import BucketAddress
+from registry.store.jetstream.copying.source import bucket_source
+from registry.store.jetstream.copying.target import bucket_target
+from registry.store.jetstream.store import JetStreamStore
+from registry.store.options import NatsOptions
+from registry.store.protocol import CopySource, CopyTarget, NodeStore, Observe, Restored, StoreName
+
+
+class JetStreamBackend:
+    """A StoreBackend over one bucket, which `nats://HOST[:PORT][,HOST...]/BUCKET` names."""
+
+    def __init__(self, place: BucketAddress) -> None:
+        self._place = place
+
+    @classmethod
+    def from_url(cls, url: str, options: NatsOptions) -> Self | None:
+        """Return the backend that a URL names; None if it names no bucket."""
+        place = BucketAddress.from_url(url, options)
+        return None if place is None else cls(place)
+
+    def __str__(self) -> str:
+        return str(self._place)
+
+    def open(self, *, clock: AgeClock, observe: Observe) -> NodeStore:
+        """Return the store, not connected yet."""
+        return JetStreamStore(place=self._place, clock=clock, observe=observe)
+
+    def warning(self) -> str | None:
+        """Return nothing: whether the servers can be reached is seen at the start."""
+        return None
+
+    def check(self) -> int | None:
+        """Read and check each node; return how many, None if there is no bucket."""
+        return asyncio.run(offline.check(self._place))
+
+    def backup(self, file: Path) -> int:
+        """Write all nodes to a new file; return how many. Raises StoreOpenError."""
+        return asyncio.run(offline.backup(self._place, file))
+
+    def delete(self, hostnames: Sequence[str]) -> list[str]:
+        """Delete nodes, also while registries run. Raises StoreOpenError."""
+        return asyncio.run(offline.delete(self._place, hostnames))
+
+    def restore(self, file: Path) -> Restored:
+        """Replace all nodes by those of a backup. Raises StoreOpenError."""
+        return asyncio.run(offline.restore(self._place, file))
+
+    def copy_source(self) -> AbstractAsyncContextManager[CopySource]:
+        """Return the bucket as one to copy from. Raises StoreOpenError."""
+        return bucket_source(self._place)
+
+    def copy_target(
+        self, source: StoreName, *, resume: bool
+    ) -> AbstractAsyncContextManager[CopyTarget]:
+        """Return the bucket as one to copy into. Raises StoreOpenError."""
+        return bucket_target(self._place, source, resume=resume)

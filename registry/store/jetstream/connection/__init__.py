@@ -1,0 +1,1 @@
+"""Talking to NATS servers: connections, the API of JetStream, ordered delivery."""

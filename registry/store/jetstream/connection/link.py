@@ -1,0 +1,155 @@
+"""A connection to one of the servers, for as long as it works."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from random import SystemRandom
+from urllib.parse import urlsplit
+
+from nats import errors
+from nats.aio.client import Client, RawCredentials
+
+from registry.store.jetstream.connection.names import Names
+from registry.store.options import NatsLogin
+
+CONNECT_SECONDS = 3.0
+CLOSE_SECONDS = 1.0
+PING_SECONDS = 2
+# What the library says if a server does not accept the login, or has no good certificate.
+REFUSALS = ("Authorization Violation", "certificate verify failed", "CERTIFICATE_REQUIRED")
+
+DENIED = "permissions violation"
+TLS_HINT = "with `nats.tls`, a server needs `handshake_first: auto` in its `tls` section"
+
+
+class NoConnection(Exception):
+    """There is no connection to a server, or it ended; the text says why."""
+
+
+class LoginRefused(NoConnection):
+    """The servers do not accept the login, or the registry not their certificates."""
+
+
+class Link:
+    """A connection, and whether it is lost. It is not made again: that is up to the caller.
+
+    `denied` is what the server said last of a missing permission, if it did.
+    """
+
+    def __init__(self) -> None:
+        self.client = Client()
+        self.lost = asyncio.Event()
+        self.reason = "the server closed the connection"
+        self.denied = ""
+
+    async def note_error(self, error: Exception) -> None:
+        """Keep an error: the last one says why the connection is lost."""
+        self.reason = str(error) or type(error).__name__
+        if DENIED in self.reason.lower():
+            self.denied = self.reason
+
+    async def note_closed(self) -> None:
+        """Record that the connection is lost."""
+        self.lost.set()
+
+
+class Connector:
+    """Connects to one of the servers, time and again."""
+
+    def __init__(self, servers: Sequence[str], login: NatsLogin) -> None:
+        self._servers = servers
+        self._login = login
+        self._names = Names(len(servers))
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncIterator[Link]:
+        """Connect to one of the servers, drawn at random.
+
+        Raises NoConnection if none answers, LoginRefused if all refuse the login. If the caller
+        raises NoConnection, and the login lacked a permission, LoginRefused says so instead.
+        """
+        reasons: list[str] = []
+        refused = 0
+        for server in SystemRandom().sample(self._servers, len(self._servers)):
+            link = Link()
+            try:
+                try:
+                    await _connect(link, server, self._login, self._names)
+                except NoConnection as error:
+                    reasons.append(f"{server}: {error}")
+                    refused += isinstance(error, LoginRefused)
+                    continue
+                try:
+                    yield link
+                except NoConnection as error:
+                    if link.denied:
+                        raise LoginRefused(f"{error}: {link.denied}") from error
+                    raise
+                return
+            finally:
+                with suppress(Exception):
+                    async with asyncio.timeout(CLOSE_SECONDS):
+                        await link.client.close()
+        kind = LoginRefused if refused == len(self._servers) else NoConnection
+        raise kind("; ".join(reasons))
+
+
+@asynccontextmanager
+async def connected(servers: Sequence[str], login: NatsLogin) -> AsyncIterator[Link]:
+    """Connect once; see Connector."""
+    async with Connector(servers, login).connected() as link:
+        yield link
+
+
+async def _connect(link: Link, server: str, login: NatsLogin, names: Names) -> None:
+    credentials = None if login.credentials is None else RawCredentials(login.credentials)
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            await link.client.connect(
+                await _addresses(server, names),
+                dont_randomize=True,
+                tls_hostname=urlsplit(server).hostname,
+                name="rollcall-registry",
+                error_cb=link.note_error,
+                closed_cb=link.note_closed,
+                allow_reconnect=False,
+                max_reconnect_attempts=1,
+                reconnect_time_wait=0,
+                connect_timeout=int(CONNECT_SECONDS),
+                ping_interval=PING_SECONDS,
+                user=login.user,
+                password=login.password,
+                nkeys_seed_str=login.nkey,
+                user_credentials=credentials,
+                tls=login.tls,
+                # Else the server says in clear whether it wants TLS, and anybody between could say
+                # that it does not, and read the password.
+                tls_handshake_first=login.tls is not None,
+            )
+    except TimeoutError as error:
+        raise _failure(f"no answer within {CONNECT_SECONDS:.0f} s", login) from error
+    except errors.NoServersError as error:
+        raise _failure(link.reason, login) from error
+    except (OSError, errors.Error) as error:
+        raise _failure(str(error) or type(error).__name__, login) from error
+    except Exception as error:
+        what = f"{type(error).__name__} {error}".rstrip()
+        if login.nkey is None and credentials is None:
+            raise _failure(f"that is no NATS server: {what}", login) from error
+        raise LoginRefused(f"the nkey or the credentials cannot be used: {what}") from error
+
+
+def _failure(reason: str, login: NatsLogin) -> NoConnection:
+    if any(text in reason for text in REFUSALS):
+        return LoginRefused(reason)
+    return NoConnection(reason if login.tls is None else f"{reason} ({TLS_HINT})")
+
+
+async def _addresses(server: str, names: Names) -> list[str]:
+    """Return a server's URL for each of its addresses: the library looks up no name then."""
+    url = urlsplit(server)
+    found = await names.addresses(url.hostname or "")
+    return [
+        f"{url.scheme}://{f'[{address}]' if ':' in address else address}:{url.port}"
+        for address in found
+    ]

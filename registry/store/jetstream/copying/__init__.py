@@ -1,0 +1,1 @@
+"""Copies of all nodes out of a bucket and into one."""

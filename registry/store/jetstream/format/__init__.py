@@ -1,0 +1,1 @@
+"""What a bucket holds: its keys and values, nodes read from it, and ages."""

@@ -1,0 +1,167 @@
+"""When nodes were last heard of: small messages for what is new, and all of it now and then.
+
+A message with what was heard is one key of a ring for each run of a registry. Once all ages have
+been written, what was heard before is needed no more: the ring of the generation before is used
+again from its beginning. So the bucket holds a bounded number of messages, however long registries
+run. Each time, the ages are written under new keys, and the old ones are removed once all of the
+new ones are there. So no age is lost if a registry is killed while it writes: the old ones count.
+"""
+
+from collections.abc import Iterator, Sequence
+from secrets import randbelow
+from typing import TypeVar
+
+from registry.store.clock import AgeClock
+from registry.store.jetstream.connection.delivery import Message
+from registry.store.jetstream.format.messages import (
+    AGES,
+    BEGUN,
+    COMPLETE,
+    HEARD,
+    Age,
+    decode_written,
+    is_deletion,
+)
+from registry.store.protocol import Heard, Row
+
+# Registries that run together begin at different times, so that one of them writes all ages.
+AGES_SECONDS = 45
+AGES_JITTER_SECONDS = 20
+MAX_AGES_SECONDS = 30
+MAX_RING = 600
+CHUNK_NODES = 800
+# Of an entry beside its texts, and of what every value says: numbers and punctuation.
+ENTRY_BYTES = 80
+HeardOrAge = TypeVar("HeardOrAge", Heard, Age)
+
+
+class Uptime:
+    """The same count on each registry, as far as messages travel at once.
+
+    It counts while at least one registry runs and can write. Each says its count in what it
+    writes, and one that is behind goes on from there. Only for the time that its clock was held
+    does the clock move ahead, too: a count that began elsewhere makes no node older.
+    """
+
+    def __init__(self, clock: AgeClock) -> None:
+        self._clock = clock
+        self._offset = 0.0
+
+    def __call__(self) -> float:
+        """Return the seconds."""
+        return self._clock() + self._offset
+
+    def begin(self, uptime: float) -> None:
+        """Go on from what the bucket says, at the start."""
+        self._offset = uptime - self._clock()
+
+    def saw(self, uptime: float) -> None:
+        """Record the count of another registry."""
+        behind = uptime - self()
+        if behind > 0:
+            self._offset += behind - self._clock.make_up(behind)
+
+
+class Rings:
+    """The keys of what was heard, of all runs, and when all ages are to be written."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._generation = 0
+        self._number = 0
+        # Of each run, with the uptime and the sequence of each.
+        self._keys: dict[str, dict[str, tuple[float, int]]] = {}
+        self._chunks: dict[str, int] = {}  # sequences of the keys of ages
+        self.complete_sequence = 0
+        self._begun = 0.0  # uptimes
+        self._complete = 0.0
+        self._is_complete = True
+        self._jitter = randbelow(AGES_JITTER_SECONDS)
+
+    def next_key(self) -> str:
+        """Return the key of the next message with what was heard."""
+        self._number += 1
+        return f"{HEARD}.{self._run}.{self._generation}.{self._number}"
+
+    def delivered(self, message: Message, uptime: float) -> None:
+        """Record a message with what was heard."""
+        run = message.key.removeprefix(HEARD).removeprefix(".").partition(".")[0]
+        if is_deletion(message.headers):
+            keys = self._keys.get(run, {})
+            keys.pop(message.key, None)
+            if not keys:
+                self._keys.pop(run, None)
+        else:
+            self._keys.setdefault(run, {})[message.key] = uptime, message.sequence
+
+    def delivered_ages(self, message: Message) -> None:
+        """Record some ages, or that all were begun, or are complete."""
+        if message.key == BEGUN:
+            self._begun = decode_written(message.data).uptime
+            if self._is_complete:
+                self._generation = 1 - self._generation
+                self._number = 0
+            self._is_complete = False
+        elif message.key == COMPLETE:
+            self._complete = decode_written(message.data).uptime
+            self.complete_sequence = message.sequence
+            self._is_complete = True
+        elif is_deletion(message.headers):
+            self._chunks.pop(message.key, None)
+        else:
+            self._chunks[message.key] = message.sequence
+
+    def are_ages_due(self, uptime: float) -> bool:
+        """Return whether all ages are to be written, and nobody does so."""
+        if not self._is_complete and uptime - self._begun < MAX_AGES_SECONDS:
+            return False
+        due = self._complete + AGES_SECONDS + self._jitter
+        return uptime >= due or self._number > MAX_RING
+
+    def unneeded(self, written: str) -> list[tuple[str, int]]:
+        """Return the keys that the ages of this name make unneeded, with their sequences.
+
+        These are other ages, and keys of other runs.
+        """
+        prefix = chunk_key(written, "")
+        chunks = [one for one in self._chunks.items() if not one[0].startswith(prefix)]
+        return chunks + [
+            (key, sequence)
+            for run, keys in self._keys.items()
+            if run != self._run
+            for key, (uptime, sequence) in keys.items()
+            if uptime < self._begun - AGES_SECONDS
+        ]
+
+    def lose(self) -> None:
+        """Forget all keys: the bucket is another one."""
+        self._keys.clear()
+        self._chunks.clear()
+        self.complete_sequence = 0
+        self._complete = self._begun = 0.0
+        self._is_complete = True
+
+
+def chunk_key(name: str, number: object) -> str:
+    """Return the key of a part of the ages of a name."""
+    return f"{AGES}.{name}.{number}"
+
+
+def age_of(row: Row, uptime: float) -> Age:
+    """Return when a node was last heard of, at an uptime."""
+    return Age(row.hostname, round(uptime - row.age, 3), row.last_update, row.address)
+
+
+def in_batches(entries: Sequence[HeardOrAge], max_bytes: int) -> Iterator[list[HeardOrAge]]:
+    """Yield entries in lists whose JSON takes at most so many bytes, or that have one entry."""
+    batch: list[HeardOrAge] = []
+    size = 0
+    for entry in entries:
+        added = len(entry.hostname) + len(entry.address) + ENTRY_BYTES
+        if batch and size + added > max_bytes - ENTRY_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(entry)
+        size += added
+    if batch:
+        yield batch

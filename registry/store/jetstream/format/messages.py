@@ -1,0 +1,229 @@
+"""What the bucket holds: keys, and values in JSON.
+
+`node.HOSTNAME` is a node. `heard.RUN.GENERATION.NUMBER` are the nodes that a run of a registry has
+heard of without a change. `ages.RUN-BEGUN.NUMBER` say when each node was last heard of,
+`ages.begun` and `ages.complete` when all of these were begun and complete. `registry.current` says
+that what is stored is current. `registry.format` says how all of this is written, if it is not
+format 1, and whether registries may use it.
+
+Within a format, values may get more fields, and the bucket more kinds of keys: what a release does
+not know it ignores, and does not keep when it writes the value anew. The document of a node has no
+other fields than those of the format. Whatever an earlier release would read wrongly is another
+format, which that release refuses.
+
+Each value says by whom it was written (`by`: the run of the registry, and a number), and at which
+uptime: for how many seconds registries have run on the bucket.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from registry.message import HostnameInvalid, normalise_hostname
+from registry.store.protocol import Heard, Row
+
+NODE, HEARD, AGES = "node", "heard", "ages"
+BEGUN, COMPLETE, CURRENT = "ages.begun", "ages.complete", "registry.current"
+FORMAT = "registry.format"
+KNOWN_FORMAT, ANOTHER_FORMAT = 1, 0
+OPERATION = "KV-Operation"
+EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+TTL = "Nats-TTL"
+# Of a message: its value, and beside it the headers.
+MAX_VALUE_BYTES = 512 * 1024
+HEADERS_BYTES = 512
+# For so long a registry that is cut off may be told of a deletion by its marker.
+MARKER_SECONDS = 7 * 86_400
+
+
+class Written(msgspec.Struct, frozen=True):
+    """What every value says. A value written by hand may say nothing."""
+
+    by: str = ""
+    uptime: float = 0.0
+
+
+class StoredNode(Written, frozen=True, kw_only=True):
+    """A node; `node` is its document."""
+
+    last_update: int
+    address: str
+    node: msgspec.Raw
+
+
+class HeardNodes(Written, frozen=True, kw_only=True):
+    """Nodes that were heard of: hostname, `last_update` and address of each.
+
+    They were heard of as the bucket had them at the sequence `seen`; 0 if that is unknown, as with
+    versions that did not write it.
+    """
+
+    heard: list[Heard]
+    seen: int = 0
+
+    def unchanged(self, sequence_of: Callable[[str], int]) -> list[Heard]:
+        """Return those that nobody had changed since; given the last sequence of each host."""
+        if not self.seen:
+            return self.heard
+        return [one for one in self.heard if sequence_of(one.hostname) <= self.seen]
+
+
+class Age(NamedTuple):
+    """When a node was last heard of, with what was known then."""
+
+    hostname: str
+    uptime: float
+    last_update: int
+    address: str
+
+
+class Ages(Written, frozen=True, kw_only=True):
+    """When some nodes were last heard of."""
+
+    ages: list[Age]
+
+
+class Deletion(Written, frozen=True, kw_only=True):
+    """Beside a deletion: whether the node had expired."""
+
+    expired: bool = False
+
+
+class Current(Written, frozen=True, kw_only=True):
+    """What is stored is current, in the bucket that was made at this time."""
+
+    created: str
+
+
+class Format(Written, frozen=True, kw_only=True):
+    """How the bucket is written; ANOTHER_FORMAT if even that cannot be read.
+
+    `copied_from` is set while a copy fills the bucket, `moved_to` once another store is to take its
+    place. No registry uses it then. `identity` tells that other store from any other one.
+    """
+
+    format: int = KNOWN_FORMAT
+    copied_from: str = ""
+    moved_to: str = ""
+    identity: str = ""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether this release can read what is in the bucket."""
+        return self.format == KNOWN_FORMAT
+
+    def refusal(self) -> str:
+        """Return why no registry of this release may use the bucket; empty if it may."""
+        if not self.is_known:
+            shown = "another format" if self.format == ANOTHER_FORMAT else f"format {self.format}"
+            return (
+                f"is written in {shown}, this release knows format {KNOWN_FORMAT}: run the release"
+                " that wrote it, or a later one"
+            )
+        if self.copied_from:
+            return (
+                f"is an unfinished copy of {self.copied_from}: wait until `rollcall-registry copy`"
+                " has ended, or run it again if it broke off"
+            )
+        if self.moved_to:
+            return (
+                f"was moved, or is being moved, to {self.moved_to}: name that one as `store`, or"
+                " copy it back"
+            )
+        return ""
+
+
+encode = msgspec.json.Encoder().encode
+decode_node = msgspec.json.Decoder(StoredNode).decode
+decode_heard = msgspec.json.Decoder(HeardNodes).decode
+decode_ages = msgspec.json.Decoder(Ages).decode
+decode_current = msgspec.json.Decoder(Current).decode
+_decode_deletion = msgspec.json.Decoder(Deletion).decode
+_decode_format = msgspec.json.Decoder(Format).decode
+_decode_written = msgspec.json.Decoder(Written).decode
+
+
+def decode_written(data: bytes) -> Written:
+    """Return by whom a value was written; nobody if it does not say."""
+    return _decode_written(data) if data else Written()
+
+
+def decode_format(data: bytes, headers: Mapping[str, str]) -> Format:
+    """Return what the message of the format says; without its key, the bucket has the first."""
+    if is_deletion(headers):
+        return Format()
+    try:
+        return _decode_format(data)
+    except msgspec.MsgspecError:
+        return Format(format=ANOTHER_FORMAT)
+
+
+def decode_deletion(data: bytes) -> Deletion:
+    """Return what a deletion says; one by hand says nothing."""
+    return _decode_deletion(data) if data else Deletion()
+
+
+def is_deletion(headers: Mapping[str, str]) -> bool:
+    """Return whether a message deletes its key."""
+    return OPERATION in headers
+
+
+def deletion_headers(seconds: int = MARKER_SECONDS) -> dict[str, str]:
+    """Return the headers of a message that deletes its key, and is removed itself after a while."""
+    return {OPERATION: "DEL", TTL: f"{seconds}s"}
+
+
+def node_key(hostname: str) -> str:
+    """Return the key of a node.
+
+    A hostname is a legal end of a key: lower-case letters, digits, `-`, `_`, and single dots
+    between others.
+    """
+    return f"{NODE}.{hostname}"
+
+
+def hostname_of(key: str) -> str:
+    """Return the hostname of a node's key."""
+    return key[len(NODE) + 1 :]
+
+
+class _Document(msgspec.Struct, forbid_unknown_fields=True):
+    labels: list[str]
+    kv: dict[str, str]
+
+
+_decode_document = msgspec.json.Decoder(_Document).decode
+
+
+def row_of(hostname: str, node: StoredNode) -> Row:
+    """Return a node as the registry stores it.
+
+    Raises msgspec.ValidationError if it was not written by a registry.
+    """
+    document = bytes(node.node)
+    _decode_document(document)
+    plain = document.startswith(b'{"labels":[') and b'],"kv":{' in document
+    if not (plain and document.endswith(b"}}") and _is_hostname(hostname)):
+        raise msgspec.ValidationError("no registry writes a node like this")
+    return Row(hostname, document, node.last_update, node.address)
+
+
+def _is_hostname(text: str) -> bool:
+    try:
+        return normalise_hostname(text) == text
+    except HostnameInvalid:
+        return False
+
+
+def node_value(row: Row, *, by: str, uptime: float) -> bytes:
+    """Return the value of a node."""
+    return encode(
+        StoredNode(
+            by=by,
+            uptime=uptime,
+            last_update=row.last_update,
+            address=row.address,
+            node=msgspec.Raw(row.document),
+        )
+    )

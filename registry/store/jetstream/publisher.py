@@ -1,0 +1,385 @@
+"""Writes to the bucket: sent without waiting for one another, and again until they are delivered.
+
+A write is done when the registry's own consumer delivers it: then a quorum of the servers has
+synced it, and the registry has taken all that comes before. (A server tells its consumers of a
+message after it was synced: a server alone holds the lock of the stream until then, one in a
+cluster applies what a quorum has in its log. So the acknowledgement need not be awaited as well.)
+One that was replaced before it was delivered is done when the consumer delivers what is behind its
+acknowledged sequence. To send a write again does no harm: a node's is bound to the sequence that it
+replaces.
+"""
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Mapping
+from secrets import token_hex
+from typing import NamedTuple, Protocol
+
+from nats.aio.msg import Msg
+
+from registry.errors import NodeTooLarge, StoreFull, StoreUnreachable, TooManyConflicts
+from registry.store.jetstream.connection.answers import (
+    Acknowledged,
+    Again,
+    Conflict,
+    Refusal,
+    answer_of,
+)
+from registry.store.jetstream.connection.link import Link
+from registry.store.jetstream.format.ages import Uptime
+from registry.store.jetstream.format.messages import EXPECTED, HEADERS_BYTES, MAX_VALUE_BYTES
+
+MAX_IN_FLIGHT = 128
+MAX_BYTES_IN_FLIGHT = 4 * 1024 * 1024
+# Shorter than the time after which an agent gives up. An election takes five to seven seconds.
+WRITE_SECONDS = 8.0
+# Those that have not been sent may wait for longer, as long as others are done.
+PROGRESS_SECONDS = 2.0
+RESEND_SECONDS = 2.0
+# Each of them accepts a heartbeat then.
+MAX_CONFIRMED_AT_ONCE = 50
+FULL = "the NATS servers have no room"
+
+
+class Stamp(NamedTuple):
+    """The number of a write, and what its value says: by whom, and at which uptime."""
+
+    number: int
+    by: str
+    uptime: float
+
+
+class Outcome(Protocol):
+    """What becomes of a write. Exactly one of `delivered` and `failed` is called, once."""
+
+    def delivered(self, sequence: int) -> None:
+        """Take note that the bucket has it, under this sequence."""
+
+    def failed(self, error: Exception) -> None:
+        """Take note that it has failed, or that its outcome is unknown."""
+
+    def conflicted(self, write: "Write", actual: int) -> None:
+        """Take note that the key has another last sequence; the write waits for `resend`."""
+
+
+class Write:
+    """A message to the bucket; with `expected`, only if that is the last sequence of its key.
+
+    `unanswered` is how often it was sent without an answer that it had no effect. `sequence` is
+    the one of its acknowledgement, 0 without any.
+    """
+
+    __slots__ = (
+        "began",
+        "expected",
+        "first_sent",
+        "headers",
+        "key",
+        "number",
+        "outcome",
+        "sent",
+        "sequence",
+        "unanswered",
+        "value",
+    )
+
+    def __init__(
+        self,
+        key: str,
+        value: bytes,
+        outcome: Outcome,
+        *,
+        number: int,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.key = key
+        self.value = value
+        self.outcome = outcome
+        self.number = number
+        self.expected: int | None = None
+        self.headers = dict(headers or {})
+        self.began = asyncio.get_running_loop().time()
+        self.first_sent = self.sent = 0.0
+        self.sequence = 0
+        self.unanswered = 0
+
+
+class Publisher:
+    """The writes of one registry, over whatever connection there is.
+
+    `full` is what the servers said of the room that they lack, empty once they took a write since.
+    """
+
+    def __init__(self, bucket: str, uptime: Uptime) -> None:
+        self._run = token_hex(6)
+        self.uptime = uptime
+        self._prefix = f"$KV.{bucket}."
+        self._loop = asyncio.get_running_loop()
+        self._queue: deque[Write] = deque()
+        self._sent: dict[int, Write] = {}  # the oldest first
+        self._sent_bytes = 0
+        self._held: dict[int, Write] = {}  # after a conflict
+        self._acknowledged: list[tuple[int, int]] = []  # sequences, and numbers of writes
+        self._position = 0
+        self._wake = asyncio.Event()
+        self._finished = asyncio.Event()
+        self._numbers = 0
+        self._progress = 0.0
+        # When the latest write that was delivered was sent. All that was acknowledged to others
+        # before that was delivered before it.
+        self.confirmed_until = 0.0
+        self._confirmations: deque[tuple[float, asyncio.Future[None]]] = deque()
+        self.full = ""
+        self.max_value = MAX_VALUE_BYTES  # as the server that was connected last says
+
+    async def idle(self) -> None:
+        """Return once no write is unfinished."""
+        while self._queue or self._sent or self._held:
+            self._finished.clear()
+            await self._finished.wait()
+
+    @property
+    def run(self) -> str:
+        """The name of this run of the registry."""
+        return self._run
+
+    async def confirmed(self) -> None:
+        """Return once a write is delivered that is sent after this call.
+
+        Raises the error of `fail_all`.
+        """
+        confirmation = self._loop.create_future()
+        self._confirmations.append((self._loop.time(), confirmation))
+        await confirmation
+
+    def next_stamp(self) -> Stamp:
+        """Return what the value of the next write says of it."""
+        self._numbers += 1
+        return Stamp(self._numbers, f"{self._run}-{self._numbers}", round(self.uptime(), 3))
+
+    def is_own(self, by: str) -> bool:
+        """Return whether a value was written by this registry."""
+        run, _, number = by.rpartition("-")
+        return run == self._run and number.isdecimal()
+
+    def submit(self, write: Write) -> None:
+        """Send a write as soon as there is room."""
+        self._queue.append(write)
+        self._wake.set()
+
+    def resend(self, write: Write, expected: int) -> None:
+        """Send a write that waits after a conflict, unless its time is over.
+
+        It could replace what others have acknowledged: this process may have been suspended.
+        """
+        if self._loop.time() - write.first_sent > WRITE_SECONDS and self.is_held(write):
+            self._fail(write, _unconfirmed())
+        elif self._held.pop(write.number, None) is not None:
+            write.expected = expected
+            write.unanswered = 0
+            self.submit(write)
+
+    def is_held(self, write: Write) -> bool:
+        """Return whether a write waits after a conflict."""
+        return write.number in self._held
+
+    def drop(self, write: Write) -> None:
+        """Forget a write that waits after a conflict; its outcome is told of no more."""
+        self._held.pop(write.number, None)
+        self._finished.set()
+
+    def delivered(self, by: str, sequence: int) -> bool:
+        """Note that a value was delivered; return whether it is of a write that is waited for."""
+        if not self.is_own(by):
+            return False
+        write = self._take(int(by.rpartition("-")[2]))
+        if write is None:
+            return False
+        self._progress = self._loop.time()
+        self.confirmed_until = max(self.confirmed_until, write.first_sent)
+        self.full = ""
+        self._finished.set()
+        write.outcome.delivered(sequence)
+        self._confirm()
+        return True
+
+    def reached(self, position: int) -> None:
+        """Finish what is acknowledged, and was replaced before it could be delivered.
+
+        Called before the message with this sequence is taken, so that all is taken in order.
+        """
+        self._position = position
+        while self._acknowledged and self._acknowledged[0][0] < position:
+            sequence, number = heapq.heappop(self._acknowledged)
+            write = self._take(number)
+            if write is not None:
+                self._finished.set()
+                write.outcome.delivered(sequence)
+
+    def lose(self) -> None:
+        """Forget all acknowledgements: they are of a bucket that was lost."""
+        self._acknowledged.clear()
+        self._position = 0
+        for write in self._unfinished():
+            write.sequence = write.unanswered = 0
+
+    def fail_all(self, error: Exception) -> None:
+        """Give up all writes, also those that follow from it."""
+        while writes := self._unfinished():
+            for write in writes:
+                self._fail(write, error)
+        while self._confirmations:
+            _, confirmation = self._confirmations.popleft()
+            if not confirmation.done():
+                confirmation.set_exception(error)
+
+    def check(self) -> None:
+        """Give up the writes whose time is over; send again those that seem to be lost."""
+        now = self._loop.time()
+        has_progress = now - self._progress <= PROGRESS_SECONDS
+        for write in self._unfinished():
+            began = write.first_sent or (now if has_progress else write.began)
+            if now - began > WRITE_SECONDS:
+                self._fail(write, _unconfirmed())
+        lost = [write for write in self._sent.values() if write.sent < now - RESEND_SECONDS]
+        for write in reversed(lost):
+            self._requeue(write)
+
+    async def send_over(self, link: Link) -> None:
+        """Send over a connection until it is lost; first what was sent before and is unfinished."""
+        client = link.client
+        inbox = client.new_inbox()
+        self.max_value = min(MAX_VALUE_BYTES, client.max_payload - HEADERS_BYTES)
+        await client.subscribe(f"{inbox}.*", cb=self._on_reply)
+        for unfinished in reversed(list(self._sent.values())):
+            self._requeue(unfinished)
+        while not link.lost.is_set():
+            write = self._next()
+            if write is None:
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            if len(write.value) + HEADERS_BYTES > client.max_payload:
+                self._fail(write, _too_large(len(write.value), client.max_payload))
+                continue
+            headers = write.headers
+            if write.expected is not None:
+                headers = headers | {EXPECTED: str(write.expected)}
+            write.unanswered += 1
+            await client.publish(
+                self._prefix + write.key,
+                write.value,
+                reply=f"{inbox}.{write.number}",
+                headers=headers or None,
+            )
+
+    def _confirm(self) -> None:
+        """Let go on those that waited for the last delivery, not all of them at once."""
+        for _ in range(MAX_CONFIRMED_AT_ONCE):
+            if not self._confirmations or self._confirmations[0][0] >= self.confirmed_until:
+                return
+            _, confirmation = self._confirmations.popleft()
+            if not confirmation.done():
+                confirmation.set_result(None)
+        self._loop.call_soon(self._confirm)
+
+    def _unfinished(self) -> list[Write]:
+        return [*self._held.values(), *self._sent.values(), *self._queue]
+
+    def _next(self) -> Write | None:
+        """Return the write to be sent next, None if there is none or no room for it."""
+        if not self._queue or len(self._sent) >= MAX_IN_FLIGHT:
+            return None
+        if self._sent and self._sent_bytes + len(self._queue[0].value) > MAX_BYTES_IN_FLIGHT:
+            return None
+        write = self._queue.popleft()
+        write.sent = self._loop.time()
+        write.first_sent = write.first_sent or write.sent
+        self._sent[write.number] = write
+        self._sent_bytes += len(write.value)
+        return write
+
+    def _take(self, number: int) -> Write | None:
+        """Return a write that was sent, which is no longer kept here."""
+        write = self._held.pop(number, None)
+        if write is not None:
+            return write
+        write = self._sent.pop(number, None)
+        if write is not None:
+            self._sent_bytes -= len(write.value)
+            if self._queue:
+                self._wake.set()
+            return write
+        for write in self._queue:  # one that is to be sent again
+            if write.number == number:
+                self._queue.remove(write)
+                return write
+        return None
+
+    def _fail(self, write: Write, error: Exception) -> None:
+        self._take(write.number)
+        self._finished.set()
+        write.outcome.failed(error)
+
+    def _requeue(self, write: Write) -> None:
+        """Send a write again, unless it is finished, or known to be in the bucket."""
+        if not write.sequence and self._sent.pop(write.number, None) is not None:
+            self._sent_bytes -= len(write.value)
+            self._queue.appendleft(write)
+            self._wake.set()
+
+    async def _on_reply(self, message: Msg) -> None:
+        """Take the answer to a write."""
+        write = self._sent.get(int(message.subject.rpartition(".")[2]))
+        if write is None or write.sequence:
+            return
+        match answer_of(message):
+            case Acknowledged(sequence):
+                self._acknowledge(write, sequence)
+            case Conflict(actual):
+                write.unanswered -= 1
+                self._hold(write, actual)
+            case Again(seconds, is_without_effect):
+                write.unanswered -= is_without_effect
+                self._loop.call_later(seconds, self._requeue, write)
+            case Refusal(reason, is_full=True):
+                self.full = f"{FULL}: {reason}"
+                self._fail(write, StoreFull(self.full))
+            case Refusal(reason):
+                self._fail(write, StoreUnreachable(f"the NATS servers refuse the change: {reason}"))
+
+    def _acknowledge(self, write: Write, sequence: int) -> None:
+        write.sequence = sequence
+        if sequence > self._position:
+            heapq.heappush(self._acknowledged, (sequence, write.number))
+        elif sequence:
+            # It was replaced, and by now memory may have what replaced it.
+            self._fail(write, overtaken(write.key))
+
+    def _hold(self, write: Write, actual: int) -> None:
+        self._take(write.number)
+        self._held[write.number] = write
+        write.outcome.conflicted(write, actual)
+
+
+def overtaken(key: str) -> TooManyConflicts:
+    """Return the error of a write that may have taken effect before others changed the key."""
+    return TooManyConflicts(
+        f"another registry has changed {key} at the same time; it is unknown whether this change"
+        " took effect before that one, so look at it, or send it again"
+    )
+
+
+def _unconfirmed() -> StoreUnreachable:
+    return StoreUnreachable(
+        "the NATS servers did not confirm the change in time; it may take effect yet, so send it"
+        " again"
+    )
+
+
+def _too_large(size: int, limit: int) -> NodeTooLarge:
+    return NodeTooLarge(
+        f"the node takes {size} bytes, the NATS servers accept {limit - HEADERS_BYTES}"
+        " (max_payload in their settings)"
+    )

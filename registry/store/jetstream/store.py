@@ -1,0 +1,388 @@
+"""Nodes in a bucket of JetStream: one total order for all registries that share it."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from hashlib import sha256
+
+from registry.errors import StoreFull, StoreOpenError, StoreUnavailable, StoreUnreachable
+from registry.store.clock import AgeClock
+from registry.store.finishing import Finishing
+from registry.store.jetstream.connection.api import JetStreamApi
+from registry.store.jetstream.connection.bucket import BucketState, open_bucket
+from registry.store.jetstream.connection.bucket_address import BucketAddress
+from registry.store.jetstream.connection.link import (
+    Connector,
+    Link,
+    LoginRefused,
+    NoConnection,
+)
+from registry.store.jetstream.connection.servers import ServerChecks, check_servers
+from registry.store.jetstream.format.ages import Rings, Uptime
+from registry.store.jetstream.format.loading import NO_PROGRESS_SECONDS, is_ready
+from registry.store.jetstream.format.messages import CURRENT, Current, encode
+from registry.store.jetstream.operations import NodeOperations, Operation, Revisions
+from registry.store.jetstream.publisher import FULL, WRITE_SECONDS, Publisher
+from registry.store.jetstream.receiver import Receiver
+from registry.store.jetstream.reports import Reports
+from registry.store.jetstream.session import Session, end
+from registry.store.protocol import (
+    DoneCallback,
+    Guard,
+    Heard,
+    Observe,
+    Row,
+    SharedNodes,
+    StorePosition,
+)
+
+NO_QUORUM = "the NATS servers have no quorum"
+CLOSE_SECONDS = 10.0
+# A registry writes every half second at least. After so long without its own message, changes by
+# others may be missing, and time counts against no node.
+CONFIRMED_WITHIN_SECONDS = 3.0
+# What others have changed longer ago is in memory where a heartbeat is answered from it.
+UP_TO_DATE_SECONDS = 1.0
+# An election takes some seconds. Only after that are operations refused at once.
+REFUSE_AFTER_SECONDS = 6.0
+MAX_PAUSE_SECONDS = 3.0
+FIRST_PAUSE_SECONDS = 0.1
+# A server that was cut off may tell of an earlier state for a while.
+BELIEVE_LOSS_AFTER_SECONDS = 5.0
+
+
+class JetStreamStore:
+    """A NodeStore in a bucket, over one connection at a time. Memory goes on without any.
+
+    One whose followers do not have all nodes in memory must not write all ages (`writes_ages`).
+    """
+
+    def __init__(
+        self, *, place: BucketAddress, clock: AgeClock, observe: Observe, writes_ages: bool = True
+    ) -> None:
+        self._place = place
+        self._connector = Connector(place.servers, place.options.login)
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._publisher = Publisher(place.bucket, Uptime(clock))
+        self._revisions = Revisions()
+        self._operations = NodeOperations(self._publisher, self._revisions)
+        self._rings = Rings(self._publisher.run)
+        self._receiver = Receiver(
+            publisher=self._publisher,
+            revisions=self._revisions,
+            operations=self._operations,
+            rings=self._rings,
+            on_own=self._confirm,
+        )
+        self._reports = Reports(self._publisher, self._rings)
+        self._observe = observe
+        self._writes_ages = writes_ages
+        self._checks = ServerChecks(place.servers, place.options)
+        self._work: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._order = ""
+        self._is_caught_up = self._was_read = False
+        self._confirmed = self._loop.time()
+        self._went_back_at: float | None = None
+        self._losses = 0  # after one, sequences have another meaning
+        self._closing = False
+
+    async def load(self) -> list[Row]:
+        """Read the bucket, which is made if there is none. Raises StoreOpenError."""
+        self._work = asyncio.create_task(self._run())
+        if not await is_ready(self._ready, self._progress):
+            raise StoreOpenError(
+                f"{self._place} cannot be read, for {NO_PROGRESS_SECONDS:.0f} s nothing has come:"
+                f" {self._reason()}"
+            )
+        self._ready.result()
+        return self._receiver.take_rows()
+
+    def follow(self, nodes: SharedNodes) -> None:
+        """Report the changes by other registries to `nodes`."""
+        self._receiver.follow(nodes)
+
+    def put(self, row: Row, done: DoneCallback, guard: Guard | None = None) -> asyncio.Future[None]:
+        """Keep a node that was heard of `age` seconds ago."""
+        return self._submit(Operation(row.hostname, row, self._observed(done), guard))
+
+    def delete(
+        self,
+        hostname: str,
+        done: DoneCallback,
+        guard: Guard | None = None,
+        *,
+        expired: bool = False,
+    ) -> asyncio.Future[None]:
+        """Forget a host."""
+        operation = Operation(hostname, None, self._observed(done), guard)
+        operation.expired = operation.gives_way = expired
+        return self._submit(operation)
+
+    def touch(self, heard: Sequence[Heard], done: DoneCallback) -> asyncio.Future[None]:
+        """Keep when nodes were heard of; put back those that the bucket has lost."""
+        finishing = Finishing(self._observed(done))
+        refusal = self._refusal()
+        if refusal is not None:
+            self._loop.call_soon(finishing.finish, refusal)
+            return finishing.future
+        for hostname, _, _ in heard:
+            if hostname not in self._operations and not self._revisions.is_stored(hostname):
+                self._put_back(hostname)
+        self._operations.after(
+            heard,
+            lambda counted: self._reports.write_heard(
+                counted, finishing, seen=self._revisions.position
+            ),
+        )
+        return finishing.future
+
+    @property
+    def age(self) -> float:
+        """Seconds for which changes by other registries may be missing."""
+        seconds = self._loop.time() - self._confirmed
+        if self._is_caught_up and seconds <= CONFIRMED_WITHIN_SECONDS:
+            return 0.0
+        return seconds
+
+    @property
+    def is_up_to_date(self) -> bool:
+        """Whether all changes are in memory that were durable a second ago."""
+        seconds = self._loop.time() - self._publisher.confirmed_until
+        return self._is_caught_up and seconds <= UP_TO_DATE_SECONDS
+
+    async def catch_up(self) -> None:
+        """Wait for a message of this registry's own that is sent from now on."""
+        refusal = self._refusal()
+        if refusal is not None:
+            raise refusal
+        try:
+            async with asyncio.timeout(WRITE_SECONDS):
+                await self._publisher.confirmed()
+                while not self._is_caught_up:
+                    await self._publisher.confirmed()
+        except TimeoutError as error:
+            missing = "changes by other registries may be missing"
+            raise StoreUnreachable(f"{missing}: {self._reason()}") from error
+
+    @property
+    def problem(self) -> str:
+        """Why changes by other registries may be missing; empty if none is."""
+        return self._reason() if self.age else ""
+
+    @property
+    def risk(self) -> str:
+        """Why a loss of power may lose what the servers have acknowledged."""
+        return self._checks.risk
+
+    @property
+    def position(self) -> StorePosition | None:
+        """Up to which sequence of which bucket changes are in memory."""
+        return StorePosition(self._order, self._revisions.position)
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory of the last sequences of all hosts, also of those that were deleted."""
+        return self._revisions.memory_bytes
+
+    @property
+    def continues(self) -> bool:
+        """Whether a registry has confirmed that this bucket is current."""
+        return bool(self._receiver.current) and self._receiver.current == self._receiver.created
+
+    async def confirm(self) -> None:
+        """Keep in the bucket that it is current."""
+        stamp = self._publisher.next_stamp()
+        created = self._receiver.created
+        value = encode(Current(by=stamp.by, uptime=stamp.uptime, created=created))
+        await self._reports.write(CURRENT, value, stamp)
+
+    async def withdraw(self) -> None:
+        """Keep in the bucket that it is not current, since it is put back from a backup."""
+        await self._reports.remove(CURRENT)
+
+    async def close(self) -> None:
+        """Finish all operations; keep for how long registries have run; disconnect."""
+        if self._work is None:
+            return
+        self._closing = True
+        deadline = self._loop.time() + CLOSE_SECONDS
+        for unfinished in (self._operations.idle, self._publisher.idle):
+            if not self._work.done():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(deadline):
+                        await unfinished()
+        if self.age == 0.0:
+            finishing = Finishing(lambda _error: None)
+            self._reports.write_heard([], finishing)
+            with suppress(StoreUnavailable, TimeoutError):
+                async with asyncio.timeout(CONFIRMED_WITHIN_SECONDS):
+                    await finishing.future
+        await self._reports.close()
+        await end([self._work])
+        self._publisher.fail_all(StoreUnavailable("the registry is stopping"))
+
+    def _refusal(self) -> Exception | None:
+        """Return why an operation cannot be begun, or None if it can."""
+        if self._closing:
+            return StoreUnavailable("the registry is stopping")
+        seconds = self._loop.time() - self._confirmed
+        if seconds > REFUSE_AFTER_SECONDS:
+            reason = self._reason()
+            is_full = self._checks.is_full or reason.startswith(FULL)
+            kind = StoreFull if is_full else StoreUnreachable
+            return kind(f"the NATS servers have confirmed nothing for {seconds:.0f} s: {reason}")
+        return None
+
+    def _reason(self) -> str:
+        """Return why nothing is confirmed: what is known of it, and what the servers say."""
+        why = self._reports.problem or self._publisher.full or NO_QUORUM
+        return "; ".join([why, *self._checks.complaints])
+
+    def _submit(self, operation: Operation) -> asyncio.Future[None]:
+        refusal = self._refusal()
+        if refusal is None:
+            self._operations.submit(operation)
+        else:
+            self._loop.call_soon(operation.finish, refusal)
+        return operation.future
+
+    def _observed(self, done: DoneCallback) -> DoneCallback:
+        began = self._loop.time()
+
+        def finished(error: Exception | None) -> None:
+            if error is None:
+                self._observe(1, self._loop.time() - began)
+            done(error)
+
+        return finished
+
+    def _put_back(self, hostname: str) -> None:
+        """Store a node that is in memory, and that the bucket has lost."""
+        row = self._receiver.nodes.row(hostname) if self._receiver.nodes else None
+        if row is not None:
+            heard_now = row._replace(age=0.0)
+            operation = Operation(hostname, heard_now, lambda _error: None, None)
+            operation.gives_way = True
+            operation.future.add_done_callback(lambda future: future.exception())
+            self._operations.submit(operation)
+
+    async def _run(self) -> None:
+        """Work over one connection after the other; look at the servers meanwhile."""
+        checks = asyncio.create_task(self._checks.run())
+        try:
+            await self._work_on()
+        finally:
+            checks.cancel()
+            await asyncio.gather(checks, return_exceptions=True)
+
+    async def _work_on(self) -> None:
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            began = self._loop.time()
+            if await self._work_once():
+                return
+            self._is_caught_up = False
+            self._check()
+            if self._loop.time() - began > MAX_PAUSE_SECONDS * 2:
+                pause = FIRST_PAUSE_SECONDS
+            await self._pause(pause)
+            pause = min(2 * pause, MAX_PAUSE_SECONDS)
+
+    async def _work_once(self) -> bool:
+        """Work over one connection until it ends; return whether to give up."""
+        try:
+            async with self._connector.connected() as link:
+                await self._work_over(link)
+        except LoginRefused as error:
+            return self._give_up(StoreOpenError(f"{self._place} cannot be read: {error}"))
+        except NoConnection as error:
+            self._reports.problem = str(error)
+        except StoreOpenError as error:
+            return self._give_up(error)
+        except Exception as defect:
+            self._reports.problem = f"defect of the store: {type(defect).__name__}"
+            context = {"message": "defect of the store", "exception": defect}
+            self._loop.call_exception_handler(context)
+        return False
+
+    def _give_up(self, error: StoreOpenError) -> bool:
+        """Return whether to stop, since the store has never been open and never will."""
+        self._reports.problem = str(error)
+        if self._ready.done():
+            return False
+        self._ready.set_exception(error)
+        return True
+
+    async def _pause(self, seconds: float) -> None:
+        over = self._loop.time() + seconds
+        while self._loop.time() < over:
+            await asyncio.sleep(min(seconds, FIRST_PAUSE_SECONDS))
+            self._check()
+
+    async def _work_over(self, link: Link) -> None:
+        place = self._place
+        state = await open_bucket(JetStreamApi(link), place)
+        if not self._ready.done():
+            await check_servers(state.servers, place.servers, place.options, link)
+        self._resume(state)
+        session = Session(link, place.bucket, self._receiver, self._publisher)
+        await session.run(caught_up=self._caught_up, tick=self._tick)
+
+    def _resume(self, state: BucketState) -> None:
+        """Go on from where the bucket was left; from its beginning if it is another one."""
+        is_new = state.created != self._receiver.created
+        if state.last < self._revisions.position and not is_new:
+            if self._went_back_at is None:
+                self._went_back_at = self._loop.time()
+            if self._loop.time() - self._went_back_at < BELIEVE_LOSS_AFTER_SECONDS:
+                raise NoConnection("the server lacks what the bucket had; it may be cut off")
+            is_new = True
+        # If the end is there again, others may have written it anew.
+        is_new = is_new or self._went_back_at is not None or bool(self._receiver.missed)
+        self._went_back_at = None
+        if is_new and self._receiver.created:
+            self._receiver.lose()
+            self._losses += 1
+        self._receiver.created = state.created
+        order = f"{self._place.bucket} {state.created} {self._losses or ''}".rstrip()
+        self._order = sha256(order.encode()).hexdigest()[:8]
+
+    def _progress(self) -> object:
+        """Return how far the bucket is read. What comes later is no progress of the start."""
+        return "all" if self._was_read else self._revisions.position
+
+    def _caught_up(self) -> None:
+        self._require_format()
+        self._is_caught_up = self._was_read = True
+        self._receiver.found_again()
+        if not self._ready.done():
+            self._receiver.begin_uptime()
+        self._reports.report_soon()
+
+    def _confirm(self) -> None:
+        """Record an own message: all that was written before it is in memory."""
+        if not self._is_caught_up:
+            return
+        self._confirmed = self._loop.time()
+        self._reports.problem = ""
+        self._clock.resume()
+        if not self._ready.done():
+            self._ready.set_result(None)
+
+    def _check(self) -> None:
+        self._publisher.check()
+        if self.age:
+            self._clock.hold()
+
+    def _require_format(self) -> None:
+        """Raise StoreOpenError if the bucket is none for registries of this release."""
+        refusal = self._receiver.format.refusal()
+        if refusal:
+            raise StoreOpenError(f"{self._place} {refusal}")
+
+    def _tick(self) -> None:
+        self._require_format()
+        self._check()
+        self._reports.tick(self._receiver.nodes if self._writes_ages else None)

@@ -1,0 +1,105 @@
+"""Many who read the same at once share one answer, so that they do not slow changes."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import structlog
+from aiohttp import ClientSession, TCPConnector
+from structlog.testing import LogCapture
+
+from agent.engine.models import Container, InspectedContainer, Process, Sample
+from agent.model import NewApp
+from httpd.metrics import new_metrics
+from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
+from tests.support.agent.engines.wrapped_engine import WrappedEngine
+from tests.support.agent.in_process import OPERATOR, READER, served
+from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+
+READERS = 200
+
+
+class CountingEngine(WrappedEngine):
+    """Counts what is asked of it about containers, and takes a while to answer."""
+
+    def __init__(self) -> None:
+        super().__init__(FakeEngine())
+        self.asked = 0
+
+    async def containers(
+        self, *, label: str | None = None, seconds: float | None = None
+    ) -> list[Container]:
+        self.asked += 1
+        await asyncio.sleep(0.01)
+        return await super().containers(label=label, seconds=seconds)
+
+    async def inspect(self, container_id: str) -> InspectedContainer:
+        self.asked += 1
+        await asyncio.sleep(0.01)
+        return await super().inspect(container_id)
+
+    async def processes(self, container_id: str) -> list[Process]:
+        self.asked += 1
+        await asyncio.sleep(0.01)
+        return await super().processes(container_id)
+
+    async def sample(self, container_id: str, *, priority: bool = False) -> Sample | None:
+        self.asked += 1
+        await asyncio.sleep(0.01)
+        return await super().sample(container_id, priority=priority)
+
+
+@pytest.mark.slow
+async def test_those_who_ask_the_same_at_the_same_time_share_an_answer(tmp_path: Path) -> None:
+    engine, log = CountingEngine(), LogCapture()
+    async with (
+        running_apps(tmp_path, engine, log, defaults=AT_ONCE) as apps,
+        served(apps, new_metrics(), structlog.wrap_logger(None, processors=[log])) as base_url,
+        ClientSession(connector=TCPConnector(limit=0)) as session,
+    ):
+        await apps.create(NewApp(name="web", image=IMAGE, env={"A": "secret"}), ASKER)
+
+        async def read(path: str, key: str) -> str:
+            headers = {"Authorization": f"Bearer {key}"}
+            async with session.get(f"{base_url}/v1/apps{path}", headers=headers) as answer:
+                assert answer.status == 200
+                return await answer.text()
+
+        for path in ("", "/web"):
+            before = engine.asked
+            keys = [OPERATOR, READER] * (READERS // 2)
+            answers = await asyncio.gather(*(read(path, key) for key in keys))
+            assert engine.asked - before < READERS / 4
+            # A key that may only read shares nothing with one that may write.
+            assert [("secret" in each) for each in answers] == [True, False] * (READERS // 2)
+
+        for path in ("/web/processes", "/web/stats"):
+            before = engine.asked
+            assert (
+                len(await asyncio.gather(*(read(path, READER) for _ in range(READERS)))) == READERS
+            )
+            assert engine.asked - before < READERS / 4
+
+
+@pytest.mark.slow
+async def test_an_answer_is_never_of_before_the_change_that_the_reader_made(
+    tmp_path: Path,
+) -> None:
+    engine, log = CountingEngine(), LogCapture()
+    async with (
+        running_apps(tmp_path, engine, log, defaults=AT_ONCE) as apps,
+        served(apps, new_metrics(), structlog.wrap_logger(None, processors=[log])) as base_url,
+        ClientSession(connector=TCPConnector(limit=0)) as session,
+    ):
+        await apps.create(NewApp(name="web", image=IMAGE), ASKER)
+        headers = {"Authorization": f"Bearer {OPERATOR}"}
+
+        async def state() -> str:
+            async with session.get(f"{base_url}/v1/apps/web", headers=headers) as answer:
+                return str((await answer.json())["state"])
+
+        reading = [asyncio.create_task(state()) for _ in range(READERS)]
+        for change, then in ((apps.stop, "exited"), (apps.start, "running")) * 3:
+            await change("web", ASKER)
+            assert await state() == then
+        await asyncio.gather(*reading)

@@ -1,0 +1,77 @@
+"""Which port the agent picks where none is asked for."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import structlog
+from structlog.testing import LogCapture
+
+from agent.apps.admission.ports import Ports
+from agent.apps.errors import NoFreePort
+from agent.apps.repository.repository import AppRepository
+from agent.engine.api import decoding
+from agent.engine.docker.engine import DockerEngine
+from agent.engine.models import Container
+from agent.state.store import Store
+from tests.support.daemons import NO_ENGINE
+
+OTHER = Container(
+    id="1",
+    name="other",
+    image="i",
+    image_id="2",
+    state="running",
+    labels={},
+    ports={103: "0.0.0.0"},
+)
+
+
+@dataclass(frozen=True)
+class OneBusyPort:
+    """A kernel that lends some ports to outgoing connections, and has one that is busy."""
+
+    ephemeral: range
+    busy: int
+
+    def can_listen(self, port: int) -> bool:
+        return port != self.busy
+
+
+def ports(folder: Path, *, ephemeral: range, busy: int) -> Ports:
+    return Ports(
+        engine=DockerEngine(url=NO_ENGINE, timeout_seconds=1),
+        repository=AppRepository(Store(folder / "agent.db")),
+        probe=OneBusyPort(ephemeral, busy),
+        pick_from=range(100, 105),
+        log=structlog.wrap_logger(None, processors=[LogCapture()]),
+    )
+
+
+async def test_a_port_is_picked_that_nobody_holds_or_may_get_for_an_outgoing_connection(
+    tmp_path: Path,
+) -> None:
+    picking = ports(tmp_path, ephemeral=range(90, 102), busy=104)
+
+    assert {picking.pick("app", [OTHER], []) for _ in range(50)} == {102}
+    with pytest.raises(NoFreePort, match=r"102-104.*apps\.ports"):
+        picking.pick("app", [OTHER], [102])
+
+
+async def test_where_all_may_be_lent_any_that_is_free_is_picked(tmp_path: Path) -> None:
+    picking = ports(tmp_path, ephemeral=range(90, 200), busy=104)
+
+    assert {picking.pick("app", [OTHER], []) for _ in range(50)} == {100, 101, 102}
+
+
+def test_a_port_of_udp_is_not_held_for_tcp() -> None:
+    answer = (
+        b'[{"Id": "a", "Image": "i", "ImageID": "i", "State": "running", "Ports": ['
+        b'{"PrivatePort": 53, "PublicPort": 53, "Type": "udp"},'
+        b'{"IP": "0.0.0.0", "PrivatePort": 80, "PublicPort": 8080, "Type": "tcp"},'
+        b'{"IP": "::", "PrivatePort": 80, "PublicPort": 8080, "Type": "tcp"}]}]'
+    )
+
+    (container,) = decoding.containers(answer)
+
+    assert container.ports == {8080: "0.0.0.0"}

@@ -1,0 +1,98 @@
+"""Which events of a container come from what the agent asked the engine to do to it."""
+
+import asyncio
+
+import pytest
+
+from agent.apps.containers.commands import (
+    GRACE_SECONDS,
+    UNANSWERED_SECONDS,
+    ContainerCommands,
+)
+from agent.engine.errors import EngineRefused, EngineUnavailable
+from tests.support.agent.engines.fake_engine import FakeContainer, FakeEngine, FakeEngineState
+
+
+class Clock:
+    """A clock that stands still until a test sets it."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def running_container() -> FakeContainer:
+    return FakeContainer(
+        id="c1",
+        name="web",
+        image="app:1",
+        labels={},
+        env={},
+        ports=[],
+        volumes={},
+        cpu=100,
+        memory=64,
+        image_id="i1",
+        state="running",
+    )
+
+
+async def test_only_events_of_the_call_from_its_beginning_to_just_after_its_end_are_caused() -> (
+    None
+):
+    clock, engine = Clock(), FakeEngine(FakeEngineState(containers={"c1": running_container()}))
+    commands = ContainerCommands(engine=engine, clock=clock)
+
+    async def take_a_while(step: str) -> None:
+        if step == "after stop":
+            assert commands.caused("c1", "kill", clock.now)
+            clock.now = 1010.0
+
+    engine.at_step = take_a_while
+    await commands.stop("c1", 20)
+
+    assert commands.caused("c1", "die", 1000)
+    assert commands.caused("c1", "die", 1010 + GRACE_SECONDS)
+    assert not commands.caused("c1", "die", 999.9)
+    assert not commands.caused("c1", "die", 1010.1 + GRACE_SECONDS)
+    assert not commands.caused("c1", "start", 1005)
+    assert not commands.caused("c2", "die", 1005)
+
+
+async def test_a_crash_and_a_restart_just_after_a_start_are_not_caused_by_it() -> None:
+    clock, engine = Clock(), FakeEngine(FakeEngineState(containers={"c1": running_container()}))
+    commands = ContainerCommands(engine=engine, clock=clock)
+
+    await commands.start("c1")
+
+    assert commands.caused("c1", "start", clock.now)
+    assert not commands.caused("c1", "die", clock.now)
+    assert not commands.caused("c1", "start", clock.now + 0.1)
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds"),
+    [
+        (EngineUnavailable("away"), UNANSWERED_SECONDS),
+        (asyncio.CancelledError(), UNANSWERED_SECONDS),
+        (EngineRefused("no"), GRACE_SECONDS),
+    ],
+)
+async def test_what_a_call_without_an_answer_may_still_cause_is_caused(
+    error: BaseException, seconds: float
+) -> None:
+    clock, engine = Clock(), FakeEngine(FakeEngineState(containers={"c1": running_container()}))
+    commands = ContainerCommands(engine=engine, clock=clock)
+
+    async def fail(step: str) -> None:
+        if step == "before stop":
+            raise error
+
+    engine.at_step = fail
+    with pytest.raises(type(error)):
+        await commands.stop("c1", 20)
+
+    assert commands.caused("c1", "die", 1000 + seconds)
+    assert not commands.caused("c1", "die", 1000.1 + seconds)

@@ -1,0 +1,295 @@
+"""Isolated apps, on engines of the tests' own: who reaches whom, and what stays as it was."""
+
+import shlex
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import docker
+import pytest
+import structlog
+from structlog.testing import LogCapture
+
+from agent.apps.containers.network import FILTERS_IPV6, AppsNetwork
+from agent.apps.defaults import AppDefaults
+from agent.engine.docker.engine import DockerEngine
+from dev.waiting import until
+from tests.support.agent.containers import run_in_container
+from tests.support.agent.engines.dockerd import IMAGE, Dockerd
+from tests.support.agent.engines.neighbour import fetch, neighbour
+from tests.support.agent.in_process import InProcessAgent, in_process_agent
+from tests.support.pages import Page
+from tests.support.waiting import async_until
+
+pytestmark = pytest.mark.real("dockerd", "iptables")
+
+ClientOf: TypeAlias = Callable[[Dockerd], docker.APIClient]
+METADATA = "169.254.169.254"
+IPV6 = ("--ipv6", "--fixed-cidr-v6=fd00:5ca1:e::/64", "--ip6tables", "--experimental")
+
+
+@pytest.fixture
+def client_of() -> Iterator[ClientOf]:
+    """Return a function that makes a client of an engine; all are closed after the test."""
+    with ExitStack() as stack:
+
+        def make(engine: Dockerd) -> docker.APIClient:
+            client = engine.client()
+            stack.callback(client.close)
+            return client
+
+        yield make
+
+
+@asynccontextmanager
+async def isolated(folder: Path, engine: Dockerd, **settings: Any) -> AsyncIterator[InProcessAgent]:
+    """Run an agent whose apps are isolated; they are bound on all addresses, as hosts have them."""
+    chosen: Any = {"isolated": True, "bind": "0.0.0.0"} | settings
+    async with in_process_agent(folder, engine.url, keep=True, **chosen) as agent:
+        yield agent
+
+
+def address(client: docker.APIClient, record: dict[str, Any], field: str = "IPAddress") -> str:
+    """Return the address of an app in its network."""
+    networks = client.inspect_container(record["container_id"])["NetworkSettings"]["Networks"]
+    (network,) = networks.values()
+    return str(network[field])
+
+
+def page(client: docker.APIClient, record: dict[str, Any], where: str) -> str:
+    """Return the page that an app gets from there, "" if it gets none."""
+    pid = client.inspect_container(record["container_id"])["State"]["Pid"]
+    return fetch(["nsenter", f"--net=/proc/{pid}/ns/net"], where)
+
+
+@contextmanager
+def serving(engine: Dockerd, where: str, port: int, folder: Path) -> Iterator[None]:
+    """Serve the folder on the engine's host, at an address that it has from now on."""
+    if where == METADATA:
+        on_host(engine, f"ip address add {METADATA}/32 dev lo")
+    command = [*engine.inside(), sys.executable, "-m", "http.server", "-b", where, str(port)]
+    with subprocess.Popen([*command, "-d", str(folder)], stderr=subprocess.DEVNULL) as server:
+        try:
+            until(lambda: page_on_host(engine, f"{where}:{port}"), "the page", within=30)
+            yield
+        finally:
+            server.kill()
+
+
+def on_host(engine: Dockerd, command: str) -> str:
+    """Run a command in the network of the engine's host; return its output."""
+    words = [*engine.inside(), *shlex.split(command)]
+    return subprocess.check_output(words, text=True, timeout=30)
+
+
+def page_on_host(engine: Dockerd, where: str) -> str:
+    return fetch(engine.inside(), where)
+
+
+async def has_ipv6(client: docker.APIClient, *, filters: bool) -> bool:
+    """Return whether the network of apps is there, with IPv6 or without it as is said."""
+    return [each["EnableIPv6"] for each in client.networks(names=["rollcall"])] == [filters]
+
+
+async def warned(agent: InProcessAgent, words: str) -> None:
+    """Wait until the agent has warned of something that holds these words."""
+
+    async def is_logged() -> bool:
+        return any(words in each.get("reason", "") for each in agent.log.entries)
+
+    await async_until(is_logged)
+
+
+@pytest.mark.engines
+async def test_an_app_reaches_what_another_publishes_and_nothing_else_of_it(
+    tmp_path: Path, dockerd: Dockerd, client_of: ClientOf
+) -> None:
+    dockerd.start()
+    dockerd.build()
+    client = client_of(dockerd)
+    async with isolated(tmp_path, dockerd, subnets=("10.213.7.0/24",)) as agent:
+        one, other = [await agent.create(IMAGE) for _ in range(2)]
+        where = address(client, other)
+        assert where.startswith("10.213.7.")
+        host = f"10.213.7.1:{other['http_port']}"
+
+        assert "Hello" in page(client, one, host)
+        assert page(client, one, f"{where}:8000") == ""
+        assert "Hello" in page(client, one, "127.0.0.1:8000")
+        # The host reaches all, and so does whoever reaches the host.
+        assert "Hello" in page_on_host(dockerd, f"{where}:8000")
+        assert "Hello" in page_on_host(dockerd, host)
+        assert "Hello" in page_on_host(dockerd, f"127.0.0.1:{other['http_port']}")
+        assert one["message"] is None
+        warnings = [each for each in agent.log.entries if each["log_level"] == "warning"]
+        assert [each for each in warnings if "isolated" in each["event"]] == []
+
+
+async def test_without_it_apps_reach_one_another_and_move_at_their_next_replacement(
+    tmp_path: Path, dockerd: Dockerd, client_of: ClientOf
+) -> None:
+    dockerd.start()
+    dockerd.build()
+    client = client_of(dockerd)
+    async with isolated(tmp_path, dockerd, isolated=False) as agent:
+        one, other = [await agent.create(IMAGE) for _ in range(2)]
+        assert "Hello" in page(client, one, f"{address(client, other)}:8000")
+        assert client.networks(names=["rollcall"]) == []
+
+    async with isolated(tmp_path, dockerd) as agent:
+        assert "is not isolated" in (await agent.get(one["name"]))["message"]
+        restarted = await agent.ask("PUT", f"/{one['name']}/stop")
+        assert "is not isolated" in restarted.json["message"]
+        for record in (one, other):
+            moved = (await agent.ask("PUT", f"/{record['name']}/rebuild")).json
+            assert moved["message"] is None
+        await agent.ask("PUT", f"/{one['name']}/start")
+        one, other = [await agent.get(each["name"]) for each in (one, other)]
+        assert page(client, one, f"{address(client, other)}:8000") == ""
+
+    async with isolated(tmp_path, dockerd, isolated=False) as agent:
+        (listed, _) = (await agent.ask("GET", "")).json
+        assert "still isolated" in listed["message"]
+
+
+async def test_the_outside_and_whoever_comes_from_there_are_reached_as_before(
+    tmp_path: Path, dockerd: Dockerd, client_of: ClientOf
+) -> None:
+    dockerd.start()
+    dockerd.build()
+    client = client_of(dockerd)
+    async with isolated(tmp_path / "agent", dockerd) as agent:
+        record = await agent.create(IMAGE)
+        with neighbour(dockerd, tmp_path) as beside:
+            assert "Hello" in fetch(beside.command(), f"{beside.host}:{record['http_port']}")
+            assert page(client, record, beside.page) == "outside"
+
+
+@pytest.mark.engines
+async def test_ipv6_and_the_size_of_packets_are_those_of_the_default_bridge(
+    tmp_path: Path, dockerd: Dockerd, client_of: ClientOf
+) -> None:
+    dockerd.start(options=[*IPV6, "--mtu=1280"])
+    dockerd.build()
+    client = client_of(dockerd)
+    async with isolated(tmp_path, dockerd) as agent:
+        one, other = [await agent.create(IMAGE) for _ in range(2)]
+        where = address(client, other, "GlobalIPv6Address")
+
+        assert run_in_container(client, one, "cat /sys/class/net/eth0/mtu").strip() == "1280"
+        assert "Hello" in page_on_host(dockerd, f"[{where}]:8000")
+        assert page(client, one, f"[{where}]:8000") == ""
+        assert page(client, one, f"{address(client, other)}:8000") == ""
+        host = f"{address(client, one, 'Gateway')}:{other['http_port']}"
+        assert "Hello" in page(client, one, host)
+
+
+async def test_two_agents_share_the_network(
+    tmp_path: Path, dockerd: Dockerd, client_of: ClientOf
+) -> None:
+    dockerd.start()
+    dockerd.build()
+    client = client_of(dockerd)
+    async with (
+        isolated(tmp_path / "first", dockerd) as first,
+        isolated(tmp_path / "second", dockerd, identity="another") as second,
+    ):
+        one, other = await first.create(IMAGE), await second.create(IMAGE)
+        assert len(client.networks(names=["rollcall"])) == 1
+        assert page(client, one, f"{address(client, other)}:8000") == ""
+        host = f"{address(client, one, 'Gateway')}:{other['http_port']}"
+        assert "Hello" in page(client, one, host)
+
+
+async def test_an_engine_that_cannot_isolate_is_told_of_at_the_start(
+    tmp_path: Path, dockerd: Dockerd
+) -> None:
+    dockerd.start(options=["--iptables=false"])
+    async with isolated(tmp_path, dockerd) as agent:
+        await warned(agent, "`iptables` or `ip-masq` is off")
+
+
+@pytest.mark.engines
+async def test_apps_have_no_ipv6_where_the_engine_does_not_filter_it_and_that_is_told(
+    tmp_path: Path, dockerd: Dockerd, client_of: ClientOf
+) -> None:
+    dockerd.start(options=IPV6[:2])
+    client = client_of(dockerd)
+    filters = int(client.version()["Version"].partition(".")[0]) >= FILTERS_IPV6
+    async with isolated(tmp_path, dockerd) as agent:
+        if not filters:
+            await warned(agent, "apps have no IPv6")
+
+        await async_until(lambda: has_ipv6(client, filters=filters))
+        told = [each.get("reason", "") for each in agent.log.entries]
+        assert any("apps have no IPv6" in reason for reason in told) != filters
+
+
+async def test_the_firewall_lines_of_the_page_keep_apps_from_the_host_and_from_metadata(
+    tmp_path: Path, dockerd: Dockerd, client_of: ClientOf
+) -> None:
+    dockerd.start()
+    dockerd.build()
+    client = client_of(dockerd)
+    block = next(each for each in Page("docs/apps.md").blocks("text") if "iptables" in each.text)
+    async with isolated(tmp_path / "agent", dockerd) as agent:
+        one, other = [await agent.create(IMAGE) for _ in range(2)]
+        host = address(client, one, "Gateway")
+        with (
+            neighbour(dockerd, tmp_path) as beside,
+            serving(dockerd, "0.0.0.0", 7656, tmp_path),
+            serving(dockerd, METADATA, 80, tmp_path),
+        ):
+            assert page(client, one, f"{host}:7656") == "outside"
+            for line in block.text.strip().splitlines():
+                on_host(dockerd, line)
+            assert page(client, one, f"{host}:7656") == ""
+            assert page(client, one, METADATA) == ""
+            assert page(client, one, beside.page) == "outside"
+            assert "Hello" in page(client, one, f"{host}:{other['http_port']}")
+            assert "Hello" in page_on_host(dockerd, f"{address(client, one)}:8000")
+            assert "Hello" in fetch(beside.command(), f"{beside.host}:{one['http_port']}")
+
+
+async def test_an_engine_without_its_userland_proxy_is_told_of(
+    tmp_path: Path, dockerd: Dockerd
+) -> None:
+    dockerd.start(options=["--userland-proxy=false"])
+    log = LogCapture()
+    engine = DockerEngine(url=dockerd.url, timeout_seconds=30)
+    network = AppsNetwork(
+        engine=engine,
+        defaults=AppDefaults(isolated=True),
+        log=structlog.wrap_logger(None, processors=[log]),
+        kernel_settings=tmp_path,
+    )
+    await network.prepare()
+    # The agent of this test is not in the network namespace of its engine.
+    setting = "ipv4/conf/rollcall0/route_localnet"
+    shown = on_host(dockerd, f"cat /proc/sys/net/{setting}")
+    (tmp_path / setting).parent.mkdir(parents=True)
+    (tmp_path / setting).write_text(shown)
+
+    await network.check()
+    await engine.close()
+
+    assert "`userland-proxy` is off" in log.entries[-1]["reason"]
+
+
+async def test_a_network_of_that_name_that_does_not_isolate_is_not_used(
+    tmp_path: Path, dockerd: Dockerd, client_of: ClientOf
+) -> None:
+    dockerd.start()
+    dockerd.build()
+    client = client_of(dockerd)
+    client.create_network("rollcall")
+    async with isolated(tmp_path, dockerd) as agent:
+        refused = await agent.ask("POST", "", {"name": "web", "image": IMAGE})
+        assert refused.status == 409
+        assert "remove it" in refused.json["message"]
+        assert client.volumes()["Volumes"] in (None, [])
+        client.remove_network("rollcall")
+        assert (await agent.ask("POST", "", {"name": "web", "image": IMAGE})).status == 201

@@ -1,0 +1,115 @@
+"""The checks of records over a real engine: by HTTP at the published port, and by a command."""
+
+from typing import Any
+
+import docker
+import pytest
+
+from tests.support.agent.containers import containers_of, derived_image, run_in_container
+from tests.support.agent.in_process import InProcessAgent
+from tests.support.waiting import async_until
+
+pytestmark = pytest.mark.real
+
+PAGE = {"path": "/index.html", "interval_seconds": 1, "timeout_seconds": 5, "retries": 2}
+AS_USER = {"command": ["/bin/sh", "-c", 'test "$(busybox id -u)" = 65534'], "interval_seconds": 1}
+
+
+def page_away(client: docker.APIClient, record: dict[str, Any]) -> None:
+    run_in_container(client, record, "busybox mv /www/index.html /www/away")
+
+
+def page_back(client: docker.APIClient, record: dict[str, Any]) -> None:
+    run_in_container(client, record, "busybox mv /www/away /www/index.html")
+
+
+async def test_an_app_without_its_page_is_unhealthy_and_restarted_until_it_has_it_again(
+    agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    record = await agent.create(busybox_image, health=PAGE)
+    name = record["name"]
+    await agent.until(name, healthy=True)
+
+    page_away(docker_client, record)
+    unhealthy = await agent.until(name, healthy=False)
+    assert "GET /index.html was answered with 404" in unhealthy["message"]
+
+    async def restarted() -> bool:
+        now = await agent.get(name)
+        runs = (now["state"], now["progress"]) == ("running", None)
+        return runs and bool(now["started_at"] > record["started_at"])
+
+    await async_until(restarted)
+    page_back(docker_client, record)
+    well = await agent.until(name, healthy=True, progress=None)
+    assert (well["container_id"], well["message"]) == (record["container_id"], None)
+
+
+async def test_a_check_works_on_a_running_app_from_the_moment_that_it_is_given(
+    agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    record = await agent.create(busybox_image)
+    page_away(docker_client, record)
+
+    answer = await agent.ask(
+        "PUT", f"/{record['name']}", {"health": {**PAGE, "start_seconds": 3600}}
+    )
+    assert answer.status == 200
+    assert answer.json["container_id"] == record["container_id"]
+    assert answer.json["health"] == {**PAGE, "command": None, "start_seconds": 3600}
+    assert answer.json["healthy"] is None
+    page_back(docker_client, record)
+    well = await agent.until(record["name"], healthy=True)
+
+    assert well["started_at"] == record["started_at"]
+    gone = await agent.ask("PUT", f"/{record['name']}", {"health": None})
+    assert (gone.json["health"], gone.json["healthy"]) == (None, None)
+
+
+async def test_a_command_is_run_as_the_user_of_the_container(
+    agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    with derived_image(docker_client, busybox_image, "USER 65534") as image:
+        record = await agent.create(image, health=AS_USER)
+
+        await agent.until(record["name"], healthy=True)
+
+        await agent.ask("DELETE", f"/{record['name']}")
+
+
+async def test_an_update_without_its_page_goes_back_and_one_with_it_is_healthy_at_once(
+    agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    record = await agent.create(busybox_image, health={**PAGE, "retries": 1, "timeout_seconds": 1})
+    path = f"/{record['name']}"
+    with derived_image(docker_client, busybox_image, "RUN busybox rm /www/index.html") as image:
+        refused = await agent.ask("PUT", path, {"image": image})
+    updated = await agent.ask("PUT", path, {"env": {"A": "1"}})
+
+    assert refused.status == 409
+    assert "GET /index.html was answered with 404" in refused.json["message"]
+    assert (updated.status, updated.json["healthy"]) == (200, True)
+    assert len(containers_of(docker_client, record["name"])) == 1
+
+
+@pytest.mark.parametrize(
+    ("health", "field"),
+    [
+        ({}, "health"),
+        ({"path": "/", "intervals": 1}, "intervals"),
+        ({"path": "/", "interval_seconds": 0}, "interval_seconds"),
+        ({"path": "/", "timeout_seconds": "5"}, "timeout_seconds"),
+        ({"path": "/", "retries": True}, "retries"),
+        ({"path": "/", "start_seconds": -1}, "start_seconds"),
+        ("/", "health"),
+    ],
+)
+async def test_a_check_of_the_wrong_shape_is_400_and_names_the_field(
+    agent: InProcessAgent, busybox_image: str, health: Any, field: str
+) -> None:
+    body = {"name": agent.name(), "image": busybox_image, "health": health}
+
+    answer = await agent.ask("POST", "", body)
+
+    assert answer.status == 400
+    assert field in answer.json["message"]

@@ -1,0 +1,79 @@
+"""What is logged of an operation that fails: once, and at the level that it is worth."""
+
+from pathlib import Path
+
+import pytest
+import structlog
+from structlog.testing import LogCapture
+
+from agent.apps.errors import AppError, AppExists
+from agent.apps.operations.job import Job
+from agent.apps.operations.runner import OperationRunner
+from agent.apps.repository.repository import AppRepository
+from agent.engine.errors import EngineRefused, EngineUnavailable
+from agent.journal import EntryHeader, StopEntry
+from agent.model import App
+from agent.state.store import Store, StoreError
+from tests.support.agent.running_apps import ASKER
+
+APP = App(name="web", image="i", ssh_port=1, http_port=2, cpu=1, memory=6, created_at="")
+HEADER = EntryHeader(id="1", operation="stop", app="web", by="ops", since=0)
+
+
+class FailingOperation:
+    """An operation that fails, before or after it is in the journal, and whenever recovered."""
+
+    def __init__(self, error: Exception, *, commits: bool) -> None:
+        self._error = error
+        self._commits = commits
+
+    async def run(self, job: Job) -> None:
+        if self._commits:
+            await job.commit(StopEntry(header=job.header, target=APP))
+        raise self._error
+
+    async def recover(self, _job: Job, _entry: StopEntry) -> None:
+        raise self._error
+
+
+async def level(
+    folder: Path, error: Exception, *, commits: bool = True, repeated: bool = False
+) -> str:
+    """Return the level at which the failure of an operation, or of its recovery, is logged."""
+    store, log = Store(folder / "agent.db"), LogCapture()
+    repository, operation = AppRepository(store), FailingOperation(error, commits=commits)
+    repository.load(await store.open())
+    runner = OperationRunner(
+        repository=repository,
+        recover={StopEntry: operation.recover},
+        clock=lambda: 0.0,
+        log=structlog.wrap_logger(None, processors=[log]),
+    )
+    entry = StopEntry(header=HEADER, target=APP)
+    failing = (
+        runner.recover(entry, repeated=True)
+        if repeated
+        else runner.perform("web", "stop", ASKER, operation.run)
+    )
+    with pytest.raises(type(error)):
+        await failing
+    await repository.close()
+    return str(log.entries[-1]["log_level"])
+
+
+@pytest.mark.parametrize(
+    "error", [AppError("no"), EngineRefused("no"), EngineUnavailable("no"), StoreError("disk")]
+)
+async def test_a_change_that_fails_after_it_was_begun_is_a_warning_the_first_time(
+    tmp_path: Path, error: Exception
+) -> None:
+    assert await level(tmp_path, error) == "warning"
+    assert await level(tmp_path, error, repeated=True) == "debug"
+
+
+async def test_a_clients_mistake_is_left_to_the_log_of_requests(tmp_path: Path) -> None:
+    assert await level(tmp_path, AppExists("no"), commits=False) == "debug"
+
+
+async def test_what_nobody_thought_of_is_an_error_with_its_trace(tmp_path: Path) -> None:
+    assert await level(tmp_path, KeyError("no")) == "error"

@@ -1,0 +1,95 @@
+"""An adoption that breaks off at any of its calls to the engine is completed by another one."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import docker
+import pytest
+
+from agent.apps.ownership.adopt import Adopter, AdoptionResult
+from agent.apps.ownership.claims import ADOPTED_LABEL, CLAIM_LABEL
+from agent.engine.docker.engine import DockerEngine
+from agent.engine.errors import EngineError
+from agent.state.identity import Identities
+from tests.support.agent.in_process import identities_of
+from tests.support.agent.kills.engine_proxy import (
+    ANSWERS,
+    KILLS,
+    Call,
+    EngineProxy,
+    Fault,
+    Moment,
+)
+
+pytestmark = pytest.mark.real
+# Each of the two volumes, that of the claim and the mark, is removed if it is there, and made.
+CALLS = [Call(name, n) for n in (1, 2) for name in ("DELETE /volumes/ID", "POST /volumes/create")]
+TIMEOUT_SECONDS = 4
+CLAIM_SECONDS = 0.5
+
+
+@pytest.fixture
+def former(docker_client: docker.APIClient) -> Iterator[str]:
+    """Yield the identity of an agent that is gone; remove what an adoption has left."""
+    identity = secrets.token_hex(8)
+    yield identity
+    for label in (CLAIM_LABEL, ADOPTED_LABEL):
+        for name in volumes(docker_client, label, identity):
+            docker_client.remove_volume(name)
+
+
+@pytest.fixture
+def proxy(tmp_path: Path, engine_url: str) -> Iterator[EngineProxy]:
+    with EngineProxy(path=tmp_path / "engine", engine_url=engine_url) as proxy:
+        yield proxy
+
+
+def volumes(client: docker.APIClient, label: str, identity: str) -> list[str]:
+    """Return the names of the volumes with this label for an identity."""
+    found = client.volumes(filters={"label": [f"{label}={identity}"]})["Volumes"] or ()
+    return [each["Name"] for each in found]
+
+
+@asynccontextmanager
+async def adopter(url: str, identities: Identities) -> AsyncIterator[Adopter]:
+    engine = DockerEngine(url=url, timeout_seconds=TIMEOUT_SECONDS)
+    try:
+        yield Adopter(engine=engine, identities=identities, claim_seconds=CLAIM_SECONDS)
+    finally:
+        await engine.close()
+
+
+@pytest.mark.parametrize("moment", [*KILLS, *ANSWERS])
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: f"{call.name} {call.number}")
+async def test_an_adoption_that_breaks_off_is_completed_by_the_next(
+    tmp_path: Path,
+    proxy: EngineProxy,
+    docker_client: docker.APIClient,
+    former: str,
+    call: Call,
+    moment: Moment,
+) -> None:
+    identities, loop = identities_of(tmp_path, "heir"), asyncio.get_running_loop()
+    async with adopter(proxy.url, identities) as first:
+        adopting = asyncio.create_task(first.adopt([former]))
+
+        def strike() -> None:
+            loop.call_soon_threadsafe(adopting.cancel)
+
+        watch = proxy.watch(Fault(call, moment), strike)
+        with suppress(EngineError, asyncio.CancelledError):
+            await adopting
+        assert await asyncio.to_thread(watch.struck.wait, 30)
+    assert former not in identities_of(tmp_path, "heir").all
+    proxy.watch()
+
+    async with adopter(proxy.url, identities_of(tmp_path, "heir")) as second:
+        results = await second.adopt([former])
+
+    assert results == [AdoptionResult(identity=former, apps=(), done=True)]
+    assert former in identities_of(tmp_path, "heir").all
+    assert volumes(docker_client, CLAIM_LABEL, former) == []
+    assert len(volumes(docker_client, ADOPTED_LABEL, former)) == 1

@@ -1,0 +1,287 @@
+"""Which containers and volumes are an agent's own, and how others are taken over."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import pytest
+from structlog.testing import LogCapture
+
+from agent.apps.errors import AppOfAnother, NameTaken
+from agent.apps.ownership.adopt import Adopter
+from agent.apps.service.apps import Apps
+from agent.model import NewApp
+from agent.state.identity import Identities
+from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
+from tests.support.agent.in_process import delete_database, identities_of
+from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.waiting import async_until
+
+FIRST, SECOND = "first-identity", "second-identity"
+VOLUME = "rollcall-web"
+
+
+@asynccontextmanager
+async def agent(
+    folder: Path, engine: FakeEngine, identity: str = FIRST, *, log: LogCapture | None = None
+) -> AsyncIterator[Apps]:
+    """Run an agent whose database, if it is new, is filled from its own containers."""
+    async with running_apps(
+        folder, engine, log or LogCapture(), adopt=True, defaults=AT_ONCE, identity=identity
+    ) as apps:
+        yield apps
+
+
+async def create(apps: Apps, name: str = "web") -> None:
+    await apps.create(NewApp(name=name, image=IMAGE), ASKER)
+
+
+async def names(apps: Apps) -> list[str]:
+    return [each.name for each in await apps.all()]
+
+
+async def adopt(
+    folder: Path, engine: FakeEngine, identity: str, *, seconds: float = 0
+) -> dict[str, bool]:
+    """Adopt all that is foreign; return by identity whether it was taken over."""
+    adopter = Adopter(
+        engine=engine, identities=identities_of(folder, identity), claim_seconds=seconds
+    )
+    foreign = await adopter.foreign()
+    return {each.identity: each.done for each in await adopter.adopt(list(foreign))}
+
+
+@pytest.mark.slow
+async def test_an_upgraded_agent_knows_the_containers_that_carry_its_databases_identity(
+    tmp_path: Path,
+) -> None:
+    engine = FakeEngine()
+    async with agent(tmp_path, engine) as apps:
+        await create(apps)
+    with closing(sqlite3.connect(tmp_path / "agent.db")) as database:
+        ((written,),) = database.execute("SELECT value FROM facts WHERE name = 'agent'")
+    (container,) = engine.state.containers.values()
+    container.labels["rollcall.agent"] = written  # as versions before did
+
+    async with agent(tmp_path, engine) as apps:
+        assert (await names(apps), apps.foreign()) == (["web"], ())
+    delete_database(tmp_path)
+
+    async with agent(tmp_path, engine) as apps:
+        assert await names(apps) == ["web"]
+
+
+@pytest.mark.slow
+async def test_a_host_with_another_machine_id_keeps_what_its_copied_state_made(
+    tmp_path: Path,
+) -> None:
+    engine = FakeEngine()
+    async with agent(tmp_path, engine) as apps:
+        await create(apps)
+
+    async with agent(tmp_path, engine, SECOND) as apps:
+        await apps.delete("web", ASKER)
+
+    assert (engine.state.containers, engine.state.volumes) == ({}, {})
+
+
+@pytest.mark.slow
+async def test_what_is_foreign_is_told_once_and_left_alone(tmp_path: Path) -> None:
+    engine, log = FakeEngine(), LogCapture()
+    async with agent(tmp_path / "first", engine) as apps:
+        await create(apps)
+
+    for _ in range(2):
+        async with agent(tmp_path / "second", engine, SECOND, log=log) as apps:
+            assert await names(apps) == []
+            told = {(each.kind, each.name, each.agent) for each in apps.foreign()}
+            assert told == {("container", "web", FIRST), ("volume", VOLUME, FIRST)}
+            with pytest.raises(NameTaken, match="rollcall-agent adopt"):
+                await create(apps)
+
+    (container,) = engine.state.containers.values()
+    assert (container.state, set(engine.state.volumes)) == ("running", {VOLUME})
+    events = [each["event"] for each in log.entries]
+    assert events.count("container of another agent left alone") == 2  # once at each start
+
+
+@pytest.mark.slow
+async def test_a_volume_without_identity_belongs_to_whose_container_uses_it(
+    tmp_path: Path,
+) -> None:
+    engine = FakeEngine()
+    async with agent(tmp_path / "first", engine) as apps:
+        await create(apps)
+        del engine.state.volumes[VOLUME]["rollcall.agent"]
+        await apps.delete("web", ASKER, keep_data=True)
+        await create(apps, "shop")
+    (container,) = engine.state.containers.values()
+    container.volumes["/srv"] = VOLUME
+
+    async with agent(tmp_path / "second", engine, SECOND) as apps:
+        with pytest.raises(NameTaken, match="volume"):
+            await create(apps)
+
+    assert VOLUME in engine.state.volumes
+
+
+@pytest.mark.slow
+async def test_a_volume_without_identity_that_nobody_uses_is_not_that_of_a_new_agent(
+    tmp_path: Path,
+) -> None:
+    engine = FakeEngine()
+    engine.state.volumes[VOLUME] = {"rollcall.app": "web"}
+    Identities(directory=tmp_path, current=FIRST, upgraded=False)
+    async with agent(tmp_path, engine) as apps:
+        with pytest.raises(NameTaken, match="volume"):
+            await create(apps)
+        assert [each.name for each in apps.foreign()] == [VOLUME]
+
+    assert await adopt(tmp_path, engine, FIRST) == {}
+    async with agent(tmp_path, engine) as apps:
+        await create(apps)
+        await apps.delete("web", ASKER)
+    assert engine.state.volumes == {}
+
+
+@pytest.mark.slow
+async def test_adoption_is_refused_while_the_other_agent_lives_and_granted_once_it_is_gone(
+    tmp_path: Path,
+) -> None:
+    engine = FakeEngine()
+    async with agent(tmp_path / "first", engine) as apps:
+        await create(apps)
+        assert await adopt(tmp_path, engine, SECOND, seconds=60) == {FIRST: False}
+        assert set(engine.state.volumes) == {VOLUME}
+    assert await adopt(tmp_path, engine, SECOND) == {FIRST: True}
+
+    async with agent(tmp_path, engine, SECOND) as apps:
+        assert (await names(apps), apps.foreign()) == (["web"], ())
+        await apps.rebuild("web", ASKER)
+        (container,) = engine.state.containers.values()
+        assert container.labels["rollcall.agent"] == SECOND
+        assert container.volumes == {"/srv": VOLUME}
+        await apps.delete("web", ASKER)
+
+    assert (engine.state.containers, VOLUME in engine.state.volumes) == ({}, False)
+
+
+@pytest.mark.slow
+async def test_without_the_list_of_identities_apps_go_on_and_volumes_of_another_are_left_alone(
+    tmp_path: Path,
+) -> None:
+    engine = FakeEngine()
+    async with agent(tmp_path / "first", engine) as apps:
+        await create(apps, "adopted")
+    assert await adopt(tmp_path, engine, SECOND) == {FIRST: True}
+    async with agent(tmp_path, engine, SECOND) as apps:
+        await create(apps, "own")
+    (tmp_path / "identities.json").write_text("{")
+
+    async with agent(tmp_path, engine, SECOND) as apps:
+        assert await names(apps) == ["adopted", "own"]
+        assert {(each.kind, each.name) for each in apps.foreign()} == {
+            ("volume", "rollcall-adopted")
+        }
+        for name in ("adopted", "own"):
+            await apps.rebuild(name, ASKER)
+            await apps.delete(name, ASKER)
+    left = dict(engine.state.volumes)
+    assert await adopt(tmp_path, engine, SECOND) == {FIRST: True}
+    async with agent(tmp_path, engine, SECOND) as apps:
+        await create(apps, "adopted")
+        await apps.delete("adopted", ASKER)
+
+    assert "rollcall-adopted" in left
+    assert "rollcall-own" not in left
+    assert "rollcall-adopted" not in engine.state.volumes
+
+
+@pytest.mark.slow
+async def test_a_running_agent_goes_on_with_what_was_adopted_also_where_a_change_broke_off(
+    tmp_path: Path,
+) -> None:
+    engine = FakeEngine()
+    async with agent(tmp_path / "first", engine) as apps:
+        await create(apps)
+        await apps.stop("web", ASKER)
+    engine.state.containers["c1"].name = "web.NEXT-12345678"
+
+    async with agent(tmp_path / "second", engine, SECOND) as apps:
+        assert await adopt(tmp_path / "second", engine, SECOND) == {FIRST: True}
+
+        async def adopted() -> bool:
+            return await names(apps) == ["web"]
+
+        await async_until(adopted)
+        await apps.start("web", ASKER)
+
+    (container,) = engine.state.containers.values()
+    assert container.state == "running"
+
+
+@pytest.mark.slow
+async def test_an_agent_that_comes_back_after_its_apps_were_adopted_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    engine, log = FakeEngine(), LogCapture()
+    async with agent(tmp_path / "first", engine) as apps:
+        await create(apps)
+    assert await adopt(tmp_path / "second", engine, SECOND) == {FIRST: True}
+
+    async with (
+        agent(tmp_path / "second", engine, SECOND) as second,
+        agent(tmp_path / "first", engine, log=log) as first,
+    ):
+        assert await names(second) == ["web"]
+        assert (await first.get("web")).state == "missing"
+        for change in (first.stop, first.start, first.rebuild):
+            with pytest.raises(AppOfAnother, match=SECOND):
+                await change("web", ASKER)
+        await first.delete("web", ASKER, keep_data=True)
+        assert await names(second) == ["web"]
+        with pytest.raises(AppOfAnother, match=SECOND):
+            await create(first, "shop")
+        assert await adopt(tmp_path / "first", engine, FIRST, seconds=60) == {FIRST: False}
+
+    assert (set(engine.state.volumes) & {VOLUME}, len(engine.state.containers)) == ({VOLUME}, 1)
+    assert "another agent has adopted the apps of this one" in [e["event"] for e in log.entries]
+
+
+@pytest.mark.slow
+async def test_what_was_adopted_can_be_taken_back(tmp_path: Path) -> None:
+    engine = FakeEngine()
+    async with agent(tmp_path / "first", engine) as apps:
+        await create(apps)
+    assert await adopt(tmp_path / "second", engine, SECOND) == {FIRST: True}
+
+    assert await adopt(tmp_path / "first", engine, FIRST) == {FIRST: True}
+
+    async with (
+        agent(tmp_path / "second", engine, SECOND) as second,
+        agent(tmp_path / "first", engine) as first,
+    ):
+        assert (await names(second), await names(first)) == ([], ["web"])
+        await first.delete("web", ASKER)
+
+    # Also an identity that nothing carries any more.
+    assert await adopt(tmp_path / "second", engine, SECOND) == {FIRST: True}
+    assert await adopt(tmp_path / "first", engine, FIRST) == {FIRST: True}
+    async with agent(tmp_path / "first", engine) as first:
+        await create(first)
+    assert await adopt(tmp_path / "first", engine, FIRST) == {}
+
+
+@pytest.mark.slow
+async def test_a_claim_that_broke_off_does_not_count_for_the_next_one(tmp_path: Path) -> None:
+    engine = FakeEngine()
+    async with agent(tmp_path / "first", engine) as apps:
+        await create(apps)
+        slow = asyncio.create_task(adopt(tmp_path / "second", engine, SECOND, seconds=60))
+        await asyncio.sleep(0)
+        slow.cancel()
+        assert await adopt(tmp_path / "second", engine, SECOND, seconds=60) == {FIRST: False}
+
+    assert set(engine.state.volumes) == {VOLUME}

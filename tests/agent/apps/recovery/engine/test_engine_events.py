@@ -1,0 +1,85 @@
+"""What a real engine does to an app by itself, or by hand, is told once."""
+
+import time
+from typing import Any
+
+import docker
+import pytest
+
+from tests.support.agent.in_process import InProcessAgent
+from tests.support.waiting import async_until
+
+pytestmark = pytest.mark.real
+
+
+async def events(agent: InProcessAgent, name: str) -> list[dict[str, Any]]:
+    answer = await agent.ask("GET", f"/{name}/events")
+    assert answer.status == 200, answer.json
+    found: list[dict[str, Any]] = answer.json
+    return found
+
+
+async def test_what_is_done_by_hand_and_what_the_agent_does_are_told_once(
+    agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    record = await agent.create(busybox_image)
+    name, container = record["name"], record["container_id"]
+    await agent.ask("PUT", f"/{name}/stop")
+    await agent.ask("PUT", f"/{name}/start")
+    await agent.ask("PUT", f"/{name}", {"env": {"A": "b"}})
+    container = (await agent.get(name))["container_id"]
+    docker_client.pause(container)
+    docker_client.unpause(container)
+    docker_client.kill(container, signal="KILL")
+
+    async def is_up_again() -> bool:
+        return ("agent", "start", "done") in [
+            (each["by"], each["action"], each["outcome"]) for each in await events(agent, name)
+        ]
+
+    await async_until(is_up_again)
+    await agent.ask("DELETE", f"/{name}")
+
+    told = await events(agent, name)
+    pauses = engine_events(docker_client, container, "pause", "unpause")
+    assert {"pause", "unpause"} == set(pauses)
+    assert [(each["by"], each["action"], each["outcome"]) for each in told] == [
+        ("operator", "create", "done"),
+        ("operator", "stop", "done"),
+        ("operator", "start", "done"),
+        ("operator", "update", "done"),
+        *(("engine", action, None) for action in pauses),
+        ("engine", "kill", None),
+        ("engine", "die", None),
+        ("agent", "start", "done"),
+        ("operator", "delete", "done"),
+    ]
+    kill, die = told[-4:-2]
+    assert (kill["message"], die["exit_code"]) == ("signal 9", 137)
+    assert [each["time"] for each in told] == sorted(each["time"] for each in told)
+
+
+def engine_events(client: docker.APIClient, container: str, *actions: str) -> list[str]:
+    """Return these actions as the engine told of them: twice where one follows another quickly."""
+    filters = {"container": container, "event": list(actions)}
+    told = client.events(since=0, until=int(time.time()) + 1, filters=filters, decode=True)
+    return [each["Action"] for each in told]
+
+
+async def test_an_app_that_crashes_and_is_started_by_the_engine_is_told_with_its_exit_code(
+    agent: InProcessAgent, busybox_image: str
+) -> None:
+    once = "test -e /srv/ran || { touch /srv/ran; sleep 1; exit 7; }; sleep 999"
+    record = await agent.create(busybox_image, command=["/bin/sh", "-c", once])
+
+    async def is_told() -> bool:
+        return len(await events(agent, record["name"])) >= 3
+
+    await async_until(is_told)
+
+    told = await events(agent, record["name"])
+    assert [(each["by"], each["action"], each["exit_code"]) for each in told[:3]] == [
+        ("operator", "create", None),
+        ("engine", "die", 7),
+        ("engine", "start", None),
+    ]

@@ -1,0 +1,129 @@
+"""What the roll call is told while the engine does not answer."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from agent.apps.repository.repository import AppRepository
+from agent.apps.service.queries import HostedAppsQuery
+from agent.engine.errors import EngineTimeout, EngineUnavailable
+from agent.engine.models import Container
+from agent.state.store import Store
+from tests.support.waiting import async_until
+
+
+class EngineNotFound:
+    """What is known of an engine that was not found yet."""
+
+    version: str | None = None
+    problem: str | None = None
+
+
+class FrozenEngine:
+    """An engine that takes each question, and answers those that wait once it goes on."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.goes_on = asyncio.Event()
+
+    async def __call__(self, *, seconds: float | None = None) -> Mapping[str, Container]:
+        self.asked += 1
+        async with asyncio.timeout(seconds):
+            await self.goes_on.wait()
+        return {}
+
+
+class UnavailableEngine:
+    """An engine that is not there for a while, and then too slow for a while."""
+
+    def __init__(self) -> None:
+        self.errors: list[Exception] = [EngineUnavailable("away"), EngineTimeout("too slow")]
+
+    async def __call__(self, *, seconds: float | None = None) -> Mapping[str, Container]:
+        assert seconds is None or seconds > 0
+        if self.errors:
+            raise self.errors.pop(0)
+        return {}
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> AppRepository:
+    return AppRepository(Store(tmp_path / "agent.db"))
+
+
+async def test_a_frozen_engine_is_waited_for_once_and_its_answer_is_a_change(
+    repository: AppRepository,
+) -> None:
+    engine, changed = FrozenEngine(), asyncio.Event()
+    query = HostedAppsQuery(
+        repository=repository,
+        containers=engine,
+        engine=EngineNotFound(),
+        on_change=changed.set,
+        timeout_seconds=0.05,
+    )
+
+    told = [(await query.hosted_apps()).docker_state for _ in range(20)]
+    await asyncio.sleep(0)
+    assert told == ["unreachable"] * 20
+    assert engine.asked == 2  # the one that was waited for, and the one in the background
+
+    engine.goes_on.set()
+    await changed.wait()
+    assert (await query.hosted_apps()).docker_state == "running"
+    assert engine.asked == 2  # its answer is new enough, once
+    assert (await query.hosted_apps()).docker_state == "running"
+    assert engine.asked == 3
+    await query.close()
+
+
+async def test_an_engine_that_refuses_at_once_is_asked_each_time(repository: AppRepository) -> None:
+    changed = asyncio.Event()
+    query = HostedAppsQuery(
+        repository=repository,
+        containers=UnavailableEngine(),
+        engine=EngineNotFound(),
+        on_change=changed.set,
+    )
+
+    assert (await query.hosted_apps()).docker_state == "unreachable"
+    assert (await query.hosted_apps()).docker_state == "unreachable"
+    await changed.wait()
+    assert (await query.hosted_apps()).docker_state == "running"
+    await query.close()
+
+
+async def test_a_defect_does_not_end_the_asking(repository: AppRepository) -> None:
+    engine = UnavailableEngine()
+    engine.errors = [EngineTimeout("too slow"), KeyError("a defect")]
+    query = HostedAppsQuery(
+        repository=repository, containers=engine, engine=EngineNotFound(), on_change=lambda: None
+    )
+
+    assert (await query.hosted_apps()).docker_state == "unreachable"
+
+    async def running() -> bool:
+        return (await query.hosted_apps()).docker_state == "running"
+
+    await async_until(running)
+    await query.close()
+
+
+async def test_nothing_is_asked_after_the_end(repository: AppRepository) -> None:
+    engine = FrozenEngine()
+    query = HostedAppsQuery(
+        repository=repository,
+        containers=engine,
+        engine=EngineNotFound(),
+        on_change=lambda: None,
+        timeout_seconds=0.05,
+    )
+    await query.hosted_apps()
+
+    await query.close()
+
+    assert [
+        task.get_name() for task in asyncio.all_tasks() if "does not answer" in task.get_name()
+    ] == []

@@ -1,0 +1,334 @@
+"""What the present state forbids is refused with 409, and the message says what one can do."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from pathlib import Path
+
+import msgspec
+import pytest
+import structlog
+from structlog.testing import LogCapture
+
+from agent.api.errors import STATUS_BY_ERROR
+from agent.apps import errors
+from agent.apps.defaults import AppDefaults
+from agent.apps.errors import AppError
+from agent.apps.ownership.adopt import Adopter
+from agent.apps.service.apps import Apps
+from agent.engine.errors import EngineConflict, EngineError
+from agent.engine.models import MIB, EngineInfo, ExecResult, PullProgress, Sample
+from agent.model import AppChanges, NewApp
+from httpd.errors import ErrorTable
+from tests.support.agent.engines.fake_engine import BROKEN_IMAGE, IMAGE, FakeEngine, fake_image
+from tests.support.agent.in_process import identities_of
+from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.waiting import async_until
+
+pytestmark = pytest.mark.slow
+
+
+REMOTE = "app:remote"
+LIMITED = replace(AT_ONCE, overcommit_percent=50)
+
+
+class HardEngine(FakeEngine):
+    """An engine whose apps use 20 MiB, have no `chpasswd`, and can neither pause nor go on.
+
+    A pull of REMOTE does not end. The host has ``cores``.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cores = 4
+        self.pulling = asyncio.Event()
+
+    async def info(self) -> EngineInfo:
+        return replace(await super().info(), cpus=self.cores)
+
+    async def pull(self, reference: str, progress: Callable[[PullProgress], None]) -> None:
+        if reference == REMOTE:
+            progress(PullProgress(done_bytes=0, total_bytes=1))
+            self.pulling.set()
+            await asyncio.Event().wait()
+        await super().pull(reference, progress)
+
+    async def sample(self, container_id: str, *, priority: bool = False) -> Sample | None:
+        sample = await super().sample(container_id, priority=priority)
+        return sample and replace(sample, memory_bytes=20 * MIB)
+
+    async def execute(
+        self,
+        container_id: str,
+        command: list[str],
+        *,
+        stdin: bytes = b"",
+        as_root: bool = True,
+        seconds: float | None = None,
+    ) -> ExecResult:
+        del container_id, command, stdin, as_root, seconds
+        return ExecResult(exit_code=127, output="")
+
+    async def pause(self, container_id: str) -> None:
+        raise EngineConflict(f"{container_id} cannot be paused")
+
+    async def unpause(self, container_id: str) -> None:
+        raise EngineConflict(f"{container_id} is not paused")
+
+
+@dataclass(kw_only=True)
+class Scene:
+    """What a refusal happens on."""
+
+    apps: Apps
+    engine: HardEngine
+    folder: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """What is refused, by which error, and which way out its message names."""
+
+    attempt: Callable[[Scene], Awaitable[object]]
+    error: type[Exception]
+    way_out: str
+    defaults: AppDefaults = LIMITED
+
+
+async def nothing() -> AsyncIterator[bytes]:
+    yield b""
+
+
+async def export(scene: Scene) -> None:
+    async with scene.apps.export("web", ASKER, pause=True):
+        pass
+
+
+async def export_without_volume(scene: Scene) -> None:
+    del scene.engine.state.volumes["rollcall-off"]
+    async with scene.apps.export("off", ASKER, pause=False):
+        pass
+
+
+async def roll_back_to_more_cores(scene: Scene) -> None:
+    for cpu in (400, 100):
+        await scene.apps.update("web", AppChanges(cpu=cpu), ASKER)
+    scene.engine.cores = 1
+    await scene.apps.rollback("web", 2, ASKER)
+
+
+async def cancel_a_creation(scene: Scene) -> None:
+    creation = asyncio.ensure_future(scene.apps.create(NewApp(name="new", image=REMOTE), ASKER))
+    await scene.engine.pulling.wait()
+    await scene.apps.delete("new", ASKER)
+    await creation
+
+
+async def change_while_it_stops(scene: Scene) -> None:
+    stopping, may_end = asyncio.Event(), asyncio.Event()
+
+    async def take_long(step: str) -> None:
+        if step == "before stop":
+            stopping.set()
+            await may_end.wait()
+
+    scene.engine.at_step = take_long
+    stop = asyncio.ensure_future(scene.apps.stop("web", ASKER))
+    await stopping.wait()
+    try:
+        await scene.apps.start("web", replace(ASKER, wait_seconds=0))
+    finally:
+        may_end.set()
+        await stop
+
+
+async def change_what_another_agent_adopted(scene: Scene) -> None:
+    identities = identities_of(scene.folder / "another", "another-identity")
+    adopter = Adopter(engine=scene.engine, identities=identities, claim_seconds=0)
+    await adopter.adopt(list(await adopter.foreign()))
+    scene.engine.go_away()  # so that the agent looks at all containers again
+
+    async def noticed() -> bool:
+        return (await scene.apps.get("web")).state == "missing"
+
+    await async_until(noticed)
+    await scene.apps.stop("web", ASKER)
+
+
+async def create_in_a_network_that_does_not_isolate(scene: Scene) -> None:
+    known = scene.engine.networks["rollcall"]
+    scene.engine.networks["rollcall"] = replace(known, reachable=True)
+    await scene.apps.create(NewApp(name="new", image=IMAGE), ASKER)
+
+
+async def create_of_an_image_with_long_labels(scene: Scene) -> None:
+    scene.engine.tag("app:long", replace(fake_image("i9"), labels={"a": "x" * 70_000}))
+    await scene.apps.create(NewApp(name="new", image="app:long"), ASKER)
+
+
+REFUSED = {
+    "a name in use": Refusal(
+        attempt=lambda at: at.apps.create(NewApp(name="web", image=IMAGE), ASKER),
+        error=errors.AppExists,
+        way_out="choose another name",
+    ),
+    "the name of a foreign container": Refusal(
+        attempt=lambda at: at.apps.create(NewApp(name="theirs", image=IMAGE), ASKER),
+        error=errors.NameTaken,
+        way_out="choose another name, or rename that container",
+    ),
+    "the name of a foreign volume": Refusal(
+        attempt=lambda at: at.apps.create(NewApp(name="other", image=IMAGE), ASKER),
+        error=errors.NameTaken,
+        way_out="choose another name for the app",
+    ),
+    "a port in use": Refusal(
+        attempt=lambda at: at.apps.create(NewApp(name="new", image=IMAGE, http_port=21001), ASKER),
+        error=errors.PortInUse,
+        way_out="name another, or 0 for a free one",
+    ),
+    "any port where none is free": Refusal(
+        attempt=lambda at: at.apps.create(NewApp(name="new", image=IMAGE), ASKER),
+        error=errors.NoFreePort,
+        way_out="widen `apps.ports`",
+        defaults=replace(AT_ONCE, ports=range(21000, 21002)),
+    ),
+    "more memory than may be promised": Refusal(
+        attempt=lambda at: at.apps.create(NewApp(name="new", image=IMAGE, memory=4000), ASKER),
+        error=errors.MemoryPromised,
+        way_out="give this app less memory, or delete or limit others",
+    ),
+    "a program that does not start": Refusal(
+        attempt=lambda at: at.apps.create(NewApp(name="new", image=BROKEN_IMAGE), ASKER),
+        error=errors.StartFailed,
+        way_out="change its `image` or `command`",
+    ),
+    "an image that cannot be used": Refusal(
+        attempt=create_of_an_image_with_long_labels,
+        error=errors.UnfitImage,
+        way_out="build it with fewer",
+    ),
+    "a network that does not isolate": Refusal(
+        attempt=create_in_a_network_that_does_not_isolate,
+        error=errors.NetworkUnfit,
+        way_out="remove it, and the agent makes its own, or set `apps.isolated: false`",
+        defaults=replace(AT_ONCE, isolated=True),
+    ),
+    "figures of what does not run": Refusal(
+        attempt=lambda at: at.apps.stats("off"),
+        error=errors.AppNotRunning,
+        way_out="start it",
+    ),
+    "the log of what has no container": Refusal(
+        attempt=lambda at: at.apps.logs("lost", tail=1, since=None, follow=False),
+        error=errors.AppNotRunning,
+        way_out="start it",
+    ),
+    "new data for what runs": Refusal(
+        attempt=lambda at: at.apps.restore("web", nothing(), ASKER),
+        error=errors.AppNotStopped,
+        way_out="stop it before its data is replaced",
+    ),
+    "data of which a volume is gone": Refusal(
+        attempt=export_without_volume,
+        error=errors.DataMissing,
+        way_out="rebuild app `off` to have it made again",
+    ),
+    "less memory than is used": Refusal(
+        attempt=lambda at: at.apps.update("web", AppChanges(memory=10), ASKER),
+        error=errors.MemoryInUse,
+        way_out="stop it first, or leave it more",
+    ),
+    "a password where none can be set": Refusal(
+        attempt=lambda at: at.apps.set_password("web", "correct horse", ASKER),
+        error=errors.NoSuchUser,
+        way_out="change to an image that has it",
+    ),
+    "data that is used": Refusal(
+        attempt=lambda at: at.apps.delete("web", ASKER),
+        error=errors.DataInUse,
+        way_out="remove that first, or delete the app with ?keep_data=true",
+    ),
+    "a revision before the first": Refusal(
+        attempt=lambda at: at.apps.rollback("web", None, ASKER),
+        error=errors.NoRevisionBefore,
+        way_out="GET /v1/apps/web/history lists those that are kept",
+    ),
+    "a revision that does not fit the host any more": Refusal(
+        attempt=roll_back_to_more_cores,
+        error=errors.RollbackRefused,
+        way_out="update the app to the other fields of that revision",
+    ),
+    "a change whose pull somebody ended": Refusal(
+        attempt=cancel_a_creation,
+        error=errors.OperationCancelled,
+        way_out="ask again if it is still wanted",
+    ),
+    "a change during another one": Refusal(
+        attempt=change_while_it_stops,
+        error=errors.AppBusy,
+        way_out="try again later, or wait longer with `Prefer: wait=SECONDS`",
+    ),
+    "a change of what another agent adopted": Refusal(
+        attempt=change_what_another_agent_adopted,
+        error=errors.AppOfAnother,
+        way_out="ask that one, or end it and run `rollcall-agent adopt` here",
+    ),
+    "a pause that fails": Refusal(
+        attempt=export,
+        error=errors.AppNotRunning,
+        way_out="read its data without `pause`, or ask again",
+    ),
+    "what the engine refuses": Refusal(
+        attempt=lambda at: at.apps.start("paused", ASKER),
+        error=EngineConflict,
+        way_out="look at the app as it is now, and ask again",
+    ),
+}
+
+
+def refusals() -> set[type[AppError]]:
+    """Return the errors of apps that are answered with 409."""
+    found, todo = set[type[AppError]](), [*AppError.__subclasses__()]
+    while todo:
+        each = todo.pop()
+        todo += each.__subclasses__()
+        status = next(STATUS_BY_ERROR[of] for of in each.__mro__ if of in STATUS_BY_ERROR)
+        if status == HTTPStatus.CONFLICT:
+            found.add(each)
+    return found
+
+
+async def prepare(apps: Apps, engine: FakeEngine) -> None:
+    for number, name in enumerate(("web", "off", "lost", "paused")):
+        ports = {"ssh_port": 21000 + 2 * number, "http_port": 21001 + 2 * number}
+        await apps.create(NewApp(name=name, image=IMAGE, **ports), ASKER)
+    await apps.stop("off", ASKER)
+    by_name = {each.name: each for each in engine.state.containers.values()}
+    by_name["paused"].state = "paused"
+    del engine.state.containers[by_name["lost"].id]
+    theirs = msgspec.structs.replace(by_name["web"], id="theirs", name="theirs", ports=[])
+    theirs.labels = {}
+    engine.state.containers["theirs"] = theirs
+    engine.state.volumes["rollcall-other"] = {"rollcall.app": "other", "rollcall.agent": "another"}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+async def test_the_message_names_the_way_out(tmp_path: Path, name: str) -> None:
+    refused, engine = REFUSED[name], HardEngine()
+    log = structlog.wrap_logger(None, processors=[LogCapture()])
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=refused.defaults) as apps:
+        await prepare(apps, engine)
+
+        with pytest.raises((AppError, EngineError)) as caught:
+            await refused.attempt(Scene(apps=apps, engine=engine, folder=tmp_path))
+
+    problem = ErrorTable(STATUS_BY_ERROR, log=log).problem(caught.value, path="/")
+    assert problem.status == HTTPStatus.CONFLICT
+    assert refused.way_out in problem.text
+    assert type(caught.value) is refused.error
+
+
+def test_each_error_of_409_is_tried() -> None:
+    assert refusals() <= {refused.error for refused in REFUSED.values()}

@@ -1,0 +1,120 @@
+"""Failover over HTTP: registries that say 503 while they load, and what becomes of connections."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from tests.support.agent.fleet import Fleet, SimulatedHost
+from tests.support.registry.fake_servers import http_server
+from tests.support.waiting import async_until
+
+KEY = "k" * 20
+
+
+class LoadingRegistry:
+    """Takes heartbeats, or answers 503 while ``loading``; knows its clients' connections."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.loading = False
+        self.taken = 0
+        self.refused = 0
+        self.transports: set[asyncio.Transport] = set()
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """Answer a heartbeat."""
+        assert isinstance(request.transport, asyncio.Transport)
+        self.transports.add(request.transport)
+        if self.loading:
+            self.refused += 1
+            return web.json_response({"message": "loading"}, status=503)
+        self.taken += 1
+        name = request.path.rpartition("/")[2]
+        return web.json_response([{"hostname": name, **await request.json(), "last_update": 1}])
+
+    @property
+    def open_connections(self) -> int:
+        """How many connections are open."""
+        return sum(not transport.is_closing() for transport in self.transports)
+
+
+class Group:
+    """Three registries, and a host that uses one of them."""
+
+    def __init__(self, folder: Path, registries: list[LoadingRegistry]) -> None:
+        urls = [registry.url for registry in registries]
+        self.fleet = Fleet(folder, urls, count=1, key=KEY, seconds=0.05)
+        self.registries = {registry.url: registry for registry in registries}
+
+    @property
+    def host(self) -> SimulatedHost:
+        """The host."""
+        return self.fleet.hosts[0]
+
+    @property
+    def used(self) -> LoadingRegistry:
+        """The registry that the host uses."""
+        return self.registries[self.host.failover.url]
+
+
+@pytest.fixture
+async def group(tmp_path: Path) -> AsyncIterator[Group]:
+    """Return a group that has taken a first heartbeat."""
+    registries = [LoadingRegistry() for _ in range(3)]
+    async with AsyncExitStack() as stack:
+        for registry in registries:
+            registry.url = await stack.enter_async_context(http_server(registry.answer))
+        group = Group(tmp_path, registries)
+        await stack.enter_async_context(group.fleet.running())
+        await group.fleet.until_taken(1)
+        yield group
+
+
+@pytest.mark.slow
+async def test_heartbeats_share_a_connection_and_a_move_closes_it(group: Group) -> None:
+    first = group.used
+    await group.fleet.until_taken(5)
+    assert len(first.transports) == 1
+
+    first.loading = True
+    await group.fleet.until_taken(5)
+
+    assert group.used is not first
+    assert len(group.used.transports) == 1
+
+    async def closed() -> bool:
+        return first.open_connections == 0
+
+    await async_until(closed)
+    first.loading = False
+    refused, taken = first.refused, first.taken
+    await group.fleet.until_taken(20)
+    assert (first.refused, first.taken) == (refused, taken)
+    assert group.host.moves == 1
+
+
+@pytest.mark.slow
+async def test_while_all_are_loading_the_host_stays_and_keeps_one_connection(group: Group) -> None:
+    used = group.used
+    for registry in group.registries.values():
+        registry.loading = True
+
+    async def refused() -> bool:
+        return all(registry.refused >= 5 for registry in group.registries.values())
+
+    await async_until(refused)
+    assert group.used is used
+    used.loading = False
+    await group.fleet.until_taken(1)
+
+    async def one_is_kept() -> bool:
+        return [each.open_connections for each in group.registries.values()].count(0) == 2
+
+    await async_until(one_is_kept)
+    assert group.used is used
+    assert used.open_connections == 1
+    assert group.host.moves == 0

@@ -1,0 +1,166 @@
+"""Events in the agent's database: written with the change that they tell of, and bounded."""
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.apps.views.events import event_view
+from agent.journal import EntryHeader, StopEntry
+from agent.state.events import MAX_EVENTS_OF_AN_APP, MAX_FORMER_APPS, MAX_LATEST, Event
+from agent.state.store import Store
+from tests.support.agent.stored_app import APP, ENTRY
+from tests.support.agent.transactions import finished, stored
+
+
+def event(app: str = "web", action: str = "stop", *, time: float = 1.5) -> Event:
+    return Event(time=time, app=app, by="ops", action=action, outcome="done")
+
+
+def numbers(events: list[Event]) -> list[int]:
+    return [each.number for each in events]
+
+
+async def test_the_outcome_is_written_with_the_app_and_published_once_it_is_on_the_disk(
+    tmp_path: Path,
+) -> None:
+    store, published = Store(tmp_path / "agent.db"), list[Event]()
+    await store.open()
+    store.subscribe(published.extend)
+    await store.begin(ENTRY)
+    await store.write(finished(ENTRY, APP, event=event()))
+    with closing(sqlite3.connect(tmp_path / "agent.db")) as other:
+        assert other.execute("SELECT count(*) FROM events").fetchone() == (1,)
+
+    assert [(each.number, each.action) for each in published] == [(1, "stop")]
+    assert await store.events_of("web") == published
+    await store.close()
+
+    again = Store(tmp_path / "agent.db")
+    assert (await again.open()).latest_events == published
+    await again.close()
+
+
+async def test_a_change_that_cannot_be_written_has_no_event(tmp_path: Path) -> None:
+    store, published = Store(tmp_path / "agent.db"), list[Event]()
+    await store.open()
+    store.subscribe(published.extend)
+    with closing(sqlite3.connect(tmp_path / "agent.db", isolation_level=None)) as other:
+        other.execute("CREATE TRIGGER no BEFORE INSERT ON apps BEGIN SELECT RAISE(FAIL, 'no'); END")
+
+        with pytest.raises(Exception, match="no"):
+            await store.write(stored(APP, event=event()))
+
+    assert await store.events_of("web") == []
+    assert published == []
+    await store.close()
+
+
+@pytest.mark.slow
+async def test_of_an_app_the_last_events_are_kept_and_of_others_none_is_lost(
+    tmp_path: Path,
+) -> None:
+    store = Store(tmp_path / "agent.db")
+    await store.open()
+    await store.write(stored(APP))
+    await store.record([event("other")])
+    await store.record([event() for _ in range(MAX_EVENTS_OF_AN_APP + 5)])
+
+    assert numbers(await store.events_of("web")) == [*range(7, MAX_EVENTS_OF_AN_APP + 7)]
+    assert numbers(await store.events_of("other")) == [1]
+    await store.close()
+    again = Store(tmp_path / "agent.db")
+    assert numbers((await again.open()).latest_events)[0] == MAX_EVENTS_OF_AN_APP + 7 - MAX_LATEST
+    await again.close()
+
+
+@pytest.mark.slow
+async def test_the_events_of_an_app_that_is_gone_stay_until_many_others_have_gone(
+    tmp_path: Path,
+) -> None:
+    store = Store(tmp_path / "agent.db")
+    await store.open()
+    await store.write(stored(APP, event=event("web", "create")))
+    await store.write(finished(ENTRY, None, event=event("web", "delete")))
+    for number in range(MAX_FORMER_APPS - 1):
+        await _create_and_delete(store, f"app-{number}")
+    assert [each.action for each in await store.events_of("web")] == ["create", "delete"]
+
+    await _create_and_delete(store, "one-more")
+
+    assert await store.events_of("web") == []
+    assert len(await store.events_of("app-0")) == 1
+    await store.close()
+
+
+async def _create_and_delete(store: Store, name: str) -> None:
+    header = EntryHeader(id=name, operation="stop", app=name, by="ops", since=1.0)
+    await store.write(finished(StopEntry(header=header, target=APP), None, event=event(name)))
+
+
+@pytest.mark.slow
+async def test_an_app_that_is_created_again_keeps_the_events_of_its_name(tmp_path: Path) -> None:
+    store = Store(tmp_path / "agent.db")
+    await store.open()
+    await store.write(finished(ENTRY, None, event=event("web", "delete")))
+    await store.write(stored(APP, event=event("web", "create")))
+    for number in range(MAX_FORMER_APPS + 1):
+        await _create_and_delete(store, f"app-{number}")
+
+    assert [each.action for each in await store.events_of("web")] == ["delete", "create"]
+    await store.close()
+
+
+async def test_events_are_published_in_their_order_whoever_waits_for_them(tmp_path: Path) -> None:
+    store, published = Store(tmp_path / "agent.db"), list[Event]()
+    await store.open()
+    store.subscribe(published.extend)
+    writes = [asyncio.create_task(store.record([event(), event()])) for _ in range(20)]
+    await asyncio.sleep(0)
+    writes[3].cancel()
+
+    await asyncio.gather(*writes, return_exceptions=True)
+    await store.record([event()])
+
+    assert numbers(published) == [*range(1, 42)]
+    await store.close()
+
+
+async def test_a_long_message_is_cut_off(tmp_path: Path) -> None:
+    store = Store(tmp_path / "agent.db")
+    await store.open()
+    await store.record([Event(time=1, app="web", by="ops", action="create", message="x" * 5000)])
+
+    assert [len(each.message or "") for each in await store.events_of("web")] == [1000]
+    await store.close()
+
+
+def test_an_event_is_known_by_its_number_and_its_time() -> None:
+    first = Event(number=7, time=1.0025, app="web", by="ops", action="stop")
+
+    assert first.id == f"7-{1002:x}"
+    assert first.rfc3339 == "1970-01-01T00:00:01.002Z"
+
+
+@pytest.mark.slow
+@settings(max_examples=20, deadline=None)
+@given(st.text(max_size=50), st.text(max_size=2000), st.floats(0, 4e9))
+async def test_any_text_comes_back_and_is_one_line_of_a_stream(
+    by: str, message: str, time: float
+) -> None:
+    with TemporaryDirectory() as folder:
+        store = Store(Path(folder) / "agent.db")
+        await store.open()
+        written = Event(time=time, app="web", by=by, action="update", message=message)
+        await store.record([written])
+        (read,) = await store.events_of("web")
+        await store.close()
+
+    assert (read.by, read.message or "", read.time) == (by, message[:1000], time)
+    assert b"\n" not in msgspec.json.encode(event_view(read))

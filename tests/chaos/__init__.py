@@ -1,0 +1,1 @@
+"""Random faults of NATS servers and registries under load."""

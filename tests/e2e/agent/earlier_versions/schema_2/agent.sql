@@ -1,0 +1,15 @@
+CREATE TABLE apps (name TEXT PRIMARY KEY, app BLOB NOT NULL) WITHOUT ROWID;
+INSERT INTO apps VALUES('by-hand',CAST('{"name":"by-hand","image":"shop","ssh_port":21004,"http_port":22004,"cpu":50,"memory":32,"created_at":"2026-11-22T11:20:54Z","env":{},"labels":[],"desired":"running","container_id":"afabad6516eb6b715682df56c8fbb485e8f4c9b8034d69a4c76bea6295573106","password":null,"password_pending":false,"failed":false,"message":null}' AS BLOB));
+INSERT INTO apps VALUES('failed',CAST('{"name":"failed","image":"no/such:image","ssh_port":21005,"http_port":22005,"cpu":50,"memory":32,"created_at":"2026-11-22T11:20:56Z","env":{},"labels":[],"desired":"running","container_id":null,"password":null,"password_pending":false,"failed":true,"message":"the image `no/such:image` cannot be had: no such image"}' AS BLOB));
+INSERT INTO apps VALUES('plain',CAST('{"name":"plain","image":"rollcall-test-busybox","ssh_port":21002,"http_port":22002,"cpu":50,"memory":32,"created_at":"2026-11-22T11:20:49Z","env":{},"labels":[],"desired":"running","container_id":"02753eae05a5d2ffa560f4b3ae848fe826e451ab68c308f4497b9ad9e1d07e2f","password":null,"password_pending":false,"failed":false,"message":null}' AS BLOB));
+INSERT INTO apps VALUES('stopped',CAST('{"name":"stopped","image":"shop","ssh_port":21003,"http_port":22003,"cpu":50,"memory":32,"created_at":"2026-11-22T11:20:52Z","env":{},"labels":[],"desired":"stopped","container_id":"5b44ff4ef44ce712f0f823957adbdbac51cc0ee4a4538f90792d7f6660298904","password":null,"password_pending":false,"failed":false,"message":null}' AS BLOB));
+INSERT INTO apps VALUES('web',CAST('{"name":"web","image":"shop","ssh_port":21001,"http_port":22001,"cpu":50,"memory":32,"created_at":"2026-11-22T11:20:47Z","env":{"TOKEN":"s3cret"},"labels":["service:web"],"desired":"running","container_id":"a5b8cb91b7eb1d461a60a442dce1a3ead2ab330b8baf5fd283ab1a290c9fdf40","password":"$6$rounds=100000$swrYdfdwR.VIhjz0$A5BpDAu9mk7IX0Uj5WdGN7qZX4K56uu/bPC3yM2Ef88fYZvq3b3DHyt6JZZpFr109bxbNdgRdvemfsXCkpRJl/","password_pending":false,"failed":false,"message":null}' AS BLOB));
+CREATE TABLE changes (app TEXT PRIMARY KEY, change BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+INSERT INTO facts VALUES('adopted','yes');
+INSERT INTO facts VALUES('agent','c942e2887bc259b5');
+CREATE TABLE reserve (room BLOB);
+CREATE TABLE undone (change TEXT PRIMARY KEY);
+INSERT INTO undone VALUES('d8706df7a6af4889');
+PRAGMA application_id = 1383025729;
+PRAGMA user_version = 2;

@@ -1,0 +1,15 @@
+CREATE TABLE apps (name TEXT PRIMARY KEY, app BLOB NOT NULL) WITHOUT ROWID;
+INSERT INTO apps VALUES('by-hand',CAST('{"name":"by-hand","image":"shop","ssh_port":21004,"http_port":22004,"cpu":50,"memory":32,"env":{},"description":"","created_at":"2026-11-22T11:20:28Z","labels":[],"desired":"running","container_id":"6b4e603bbcdbb9f61fa81d78a210fdd3e7c36af2d873d99821b49d8177de470f","password":null,"password_pending":false,"failed":false,"message":null}' AS BLOB));
+INSERT INTO apps VALUES('failed',CAST('{"name":"failed","image":"no/such:image","ssh_port":21005,"http_port":22005,"cpu":50,"memory":32,"env":{},"description":"","created_at":"2026-11-22T11:20:30Z","labels":[],"desired":"running","container_id":null,"password":null,"password_pending":false,"failed":true,"message":"the image `no/such:image` cannot be had: no such image"}' AS BLOB));
+INSERT INTO apps VALUES('plain',CAST('{"name":"plain","image":"rollcall-test-busybox","ssh_port":21002,"http_port":22002,"cpu":50,"memory":32,"env":{},"description":"","created_at":"2026-11-22T11:20:24Z","labels":[],"desired":"running","container_id":"6d450b0dc5ebfbb8eec9c43d48990900dd836909a64174f7c13b3c5397bb709c","password":null,"password_pending":false,"failed":false,"message":null}' AS BLOB));
+INSERT INTO apps VALUES('stopped',CAST('{"name":"stopped","image":"shop","ssh_port":21003,"http_port":22003,"cpu":50,"memory":32,"env":{},"description":"","created_at":"2026-11-22T11:20:26Z","labels":[],"desired":"stopped","container_id":"24e5ea3452f893e44283b3a736fd9da7129e227d60c7c3aa51d61a2fa72e909c","password":null,"password_pending":false,"failed":false,"message":null}' AS BLOB));
+INSERT INTO apps VALUES('web',CAST('{"name":"web","image":"shop","ssh_port":21001,"http_port":22001,"cpu":50,"memory":32,"env":{"TOKEN":"s3cret"},"description":"Shop","created_at":"2026-11-22T11:20:21Z","labels":["service:web"],"desired":"running","container_id":"6bc551cc7a7671e1f4f7b0172b3b8bce10f6246dbcaf4325a13450fbc99fc533","password":"$6$rounds=100000$lHVdG0tzu.fCYEkQ$JAFEkkKavDgR/nsVXQSgcJEAfWKqoYFltgh9hcIQUl8CzIqT/SO33prOxfzcMTC5B4cus.4Ak4XT5KtuRgOmH1","password_pending":false,"failed":false,"message":null}' AS BLOB));
+CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+INSERT INTO facts VALUES('adopted','yes');
+INSERT INTO facts VALUES('agent','9d1c53fa6e5ce9bc');
+CREATE TABLE journal (app TEXT PRIMARY KEY, entry BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE reserve (room BLOB);
+CREATE TABLE undone (change TEXT PRIMARY KEY);
+INSERT INTO undone VALUES('ad39fa28ed988da3');
+PRAGMA application_id = 1383025729;
+PRAGMA user_version = 3;

@@ -1,0 +1,35 @@
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import docker
+import docker.errors
+import pytest
+
+from tests.support.agent.kills.operations import ISOLATED_CREATIONS
+from tests.support.agent.kills.runs import Check
+
+pytestmark = [pytest.mark.real("docker-registry"), pytest.mark.long, pytest.mark.timeout(1800)]
+
+
+@pytest.fixture
+def host_count() -> int:
+    """Return 1: the network, which each creation finds missing, is that of all agents."""
+    return 1
+
+
+@pytest.fixture
+def app_settings() -> dict[str, Any]:
+    return {"isolated": True}
+
+
+@pytest.fixture(autouse=True)
+def _network(docker_client: docker.APIClient) -> Iterator[None]:
+    """Remove the network in the end."""
+    yield
+    with suppress(docker.errors.NotFound):
+        docker_client.remove_network("rollcall")
+
+
+def test_an_isolated_creation_with_a_fault_at_any_call_is_done_or_undone(check: Check) -> None:
+    check(ISOLATED_CREATIONS)

@@ -1,0 +1,15 @@
+import pytest
+
+from tests.support.agent.kills.operations import REBUILDS
+from tests.support.agent.kills.runs import Check
+
+pytestmark = [
+    pytest.mark.real("docker-registry"),
+    pytest.mark.long,
+    pytest.mark.timeout(1800),
+    pytest.mark.engines,
+]
+
+
+def test_a_rebuild_with_a_fault_at_any_call_is_done_or_undone(check: Check) -> None:
+    check(REBUILDS)

@@ -1,0 +1,91 @@
+"""`rollcall-agent adopt`: the apps of an agent that is gone go on under another, and no others."""
+
+import secrets
+from collections.abc import Iterator
+
+import docker
+import pytest
+
+from dev.waiting import until
+from tests.support.daemons import Daemon, Daemons
+from tests.support.e2e.commands import SOON_SECONDS, run_command, status
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture
+def app(docker_client: docker.APIClient) -> Iterator[str]:
+    """Return the name of an app, and remove what is left of it."""
+    name = f"adopted-{secrets.token_hex(4)}"
+    yield name
+    for container in docker_client.containers(all=True, filters={"label": f"rollcall.app={name}"}):
+        docker_client.remove_container(container["Id"], force=True)
+    labels = {"label": [f"rollcall.app={name}"]}
+    for volume in docker_client.volumes(filters=labels)["Volumes"] or ():
+        docker_client.remove_volume(volume["Name"], force=True)
+
+
+def identity(agent: Daemon) -> str:
+    found: str = status(agent)["agent_id"]
+    return found
+
+
+def state(agent: Daemon, app: str) -> str | None:
+    answer = agent.ask("GET", f"/v1/apps/{app}")
+    return answer.json()["state"] if answer.ok else None
+
+
+def test_the_apps_of_an_agent_that_is_gone_are_taken_over_by_an_operators_word(
+    daemons: Daemons, engine_url: str, busybox_image: str, app: str, docker_client: docker.APIClient
+) -> None:
+    first = daemons.agent(engine=engine_url)
+    record = first.ask("POST", "/v1/apps", json={"name": app, "image": busybox_image}).json()
+    second = daemons.agent(engine=engine_url)
+    whose = identity(first)
+
+    shown = run_command("rollcall-agent", second, "status").stdout
+    assert f"  container {app} of app {app}, agent {whose}" in shown
+    refused = run_command("rollcall-agent", second, "adopt", whose)
+    assert refused.returncode == 1
+    assert f"{whose}: NOT adopted: its agent lives, with {app}" in refused.stdout
+    assert (state(first, app), state(second, app)) == ("running", None)
+
+    first.kill()
+    adopted = run_command("rollcall-agent", second, "adopt", whose)
+    assert (adopted.returncode, adopted.stderr) == (0, "")
+    assert f"{whose}: adopted: {app}" in adopted.stdout
+    until(lambda: state(second, app) == "running", "the app is adopted", within=SOON_SECONDS)
+
+    first.start()
+    assert state(first, app) == "missing"
+    stopped = first.ask("PUT", f"/v1/apps/{app}/stop")
+    assert stopped.status_code == 409
+    assert identity(second) in stopped.json()["message"]
+    assert docker_client.inspect_container(record["container_id"])["State"]["Running"]
+    assert second.ask("DELETE", f"/v1/apps/{app}").ok
+    (mark,) = docker_client.volumes(filters={"label": [f"rollcall.adopted={whose}"]})["Volumes"]
+    docker_client.remove_volume(mark["Name"])
+
+
+def test_an_agent_that_has_lost_all_its_state_gets_its_apps_back(
+    daemons: Daemons, engine_url: str, busybox_image: str, app: str, docker_client: docker.APIClient
+) -> None:
+    agent = daemons.agent(engine=engine_url)
+    record = agent.ask("POST", "/v1/apps", json={"name": app, "image": busybox_image}).json()
+    whose = identity(agent)
+    agent.terminate()
+    for pattern in ("identit*.json", "store.db*"):
+        for file in agent.config_path.parent.glob(pattern):
+            file.unlink()
+
+    nobody = run_command("rollcall-agent", agent, "adopt", "nobody")
+    assert (nobody.returncode, "no container or volume" in nobody.stdout) == (1, True)
+    assert run_command("rollcall-agent", agent, "adopt", whose).returncode == 0
+    agent.start()
+
+    until(lambda: state(agent, app) == "running", "the app is adopted", within=SOON_SECONDS)
+    found = agent.ask("GET", f"/v1/apps/{app}").json()
+    assert (found["container_id"], found["volumes"]) == (record["container_id"], record["volumes"])
+    assert agent.ask("DELETE", f"/v1/apps/{app}").ok
+    (mark,) = docker_client.volumes(filters={"label": [f"rollcall.adopted={whose}"]})["Volumes"]
+    docker_client.remove_volume(mark["Name"])

@@ -1,0 +1,1 @@
+"""Registries that share a bucket, on NATS servers that fail."""

@@ -1,0 +1,28 @@
+"""Faults of servers under load: what was acknowledged is kept, all registries show the same."""
+
+import pytest
+
+from tests.support.daemons import Daemon
+from tests.support.registry.cut_off import ServerCables
+from tests.support.registry.load.fault_runs import FaultRun
+from tests.support.registry.nats.faults import OF_FEW_SERVERS, OF_MOST_SERVERS, Fault
+from tests.support.registry.nats.servers import NatsCluster
+
+pytestmark = [pytest.mark.real, pytest.mark.long]
+SECONDS = 2.0
+
+
+@pytest.mark.parametrize("fault", OF_FEW_SERVERS, ids=lambda fault: fault.__name__)
+async def test_changes_go_on_and_nothing_is_lost_over(
+    fault: Fault, servers: NatsCluster, registries: list[Daemon], cables: list[ServerCables]
+) -> None:
+    run = FaultRun(servers, registries, cables)
+    await run.over(fault, seconds=SECONDS, is_felt=FaultRun.goes_on)
+
+
+@pytest.mark.parametrize("fault", OF_MOST_SERVERS, ids=lambda fault: fault.__name__)
+async def test_changes_are_refused_and_nothing_is_lost_over(
+    fault: Fault, servers: NatsCluster, registries: list[Daemon], cables: list[ServerCables]
+) -> None:
+    run = FaultRun(servers, registries, cables)
+    await run.over(fault, seconds=SECONDS, is_felt=FaultRun.is_refused)

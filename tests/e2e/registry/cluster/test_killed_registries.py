@@ -1,0 +1,21 @@
+"""Faults of registries under load: the others go on, and nothing acknowledged is lost."""
+
+import pytest
+
+from tests.support.daemons import Daemon
+from tests.support.registry.cut_off import ServerCables
+from tests.support.registry.load.fault_runs import FaultRun
+from tests.support.registry.nats.faults import OF_REGISTRIES, Fault
+from tests.support.registry.nats.servers import NatsCluster
+
+pytestmark = [pytest.mark.real, pytest.mark.long]
+# A registry that is frozen for so long begins a new connection.
+SECONDS = 7.0
+
+
+@pytest.mark.parametrize("fault", OF_REGISTRIES, ids=lambda fault: fault.__name__)
+async def test_the_others_go_on_and_nothing_is_lost_over(
+    fault: Fault, servers: NatsCluster, registries: list[Daemon], cables: list[ServerCables]
+) -> None:
+    run = FaultRun(servers, registries, cables)
+    await run.over(fault, seconds=SECONDS, is_felt=FaultRun.goes_on)

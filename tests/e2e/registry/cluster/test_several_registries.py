@@ -1,0 +1,148 @@
+"""Several registries on one bucket: any agent to any of them, any reader to any of them."""
+
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import count
+
+import pytest
+
+from dev.waiting import until
+from tests.support.daemons import Daemon
+
+pytestmark = pytest.mark.real
+SOON_SECONDS = 180.0
+CHANGES = 50
+CLONES = re.compile(r'heartbeats_refused_total\{reason="clone"\} (.*)')
+
+
+def post(registry: Daemon, hostname: str, agent: str = "a", label: str = "x") -> int:
+    body = {"labels": [label, "prometheus:web"], "kv": {"agent.id": agent}}
+    return registry.ask("POST", f"/nodes/{hostname}", json=body).status_code
+
+
+def post_as(hostname: str, registry: Daemon, agent: str) -> int:
+    return post(registry, hostname, agent)
+
+
+def accept(registry: Daemon, hostname: str, agent: str = "a", label: str = "x") -> None:
+    """Send a heartbeat until it is accepted."""
+    wanted = f"{hostname} accepted"
+    until(lambda: post(registry, hostname, agent, label) == 200, wanted, within=SOON_SECONDS)
+
+
+def hostnames(registry: Daemon) -> list[str]:
+    return [node["hostname"] for node in registry.ask("GET", "/nodes").json()]
+
+
+def clones(registry: Daemon) -> float:
+    """Return how many heartbeats of clones a registry has refused."""
+    found = CLONES.search(registry.ask("GET", "/metrics").text)
+    return 0.0 if found is None else float(found[1])
+
+
+def shows(registry: Daemon, names: list[str]) -> bool:
+    return hostnames(registry) == names
+
+
+def has_label(registry: Daemon, label: str) -> bool:
+    return f'"{label}"' in registry.ask("GET", "/nodes/one").text
+
+
+def same_everywhere(registries: list[Daemon]) -> bool:
+    """Return whether all answer with the same bytes and entity tags."""
+    answers = {
+        (answer.content, answer.headers["ETag"], targets.content, targets.headers["ETag"])
+        for registry in registries
+        for answer in [registry.ask("GET", "/nodes")]
+        for targets in [registry.ask("GET", "/prometheus/web?format=http_sd")]
+    }
+    return len(answers) == 1
+
+
+def test_each_registry_shows_what_was_posted_to_any_of_them(registries: list[Daemon]) -> None:
+    first, second, third = registries
+    accept(first, "one")
+    accept(second, "two")
+    accept(third, "three")
+
+    for registry in registries:
+        until(partial(shows, registry, ["one", "three", "two"]), "all", within=SOON_SECONDS)
+    until(lambda: same_everywhere(registries), "the same bytes", within=SOON_SECONDS)
+
+    assert second.ask("DELETE", "/nodes/one").status_code == 200
+    until(partial(shows, third, ["three", "two"]), "the deletion", within=SOON_SECONDS)
+    until(lambda: same_everywhere(registries), "the same bytes", within=SOON_SECONDS)
+
+
+def test_a_change_is_visible_everywhere(registries: list[Daemon]) -> None:
+    for number in range(CHANGES):
+        accept(registries[number % 3], "one", label=f"v{number}")
+        for registry in registries:
+            until(partial(has_label, registry, f"v{number}"), "the change", within=SOON_SECONDS)
+
+
+def test_most_changes_are_visible_elsewhere_before_the_next_one_is_accepted(
+    registries: list[Daemon],
+) -> None:
+    """A change takes milliseconds, or longer on a slow machine: that is what to compare with."""
+    visible = 0
+    for number in range(CHANGES):
+        writer, reader = registries[number % 3], registries[(number + 1) % 3]
+        accept(writer, "one", label=f"v{number}")
+        accept(writer, "next", label=f"v{number}")
+        visible += has_label(reader, f"v{number}")
+    assert visible > CHANGES / 2
+
+
+def test_a_clone_is_refused_whichever_registry_it_reports_to(registries: list[Daemon]) -> None:
+    accept(registries[0], "one", agent="a")
+    until(lambda: hostnames(registries[2]) == ["one"], "the node", within=SOON_SECONDS)
+
+    before = clones(registries[2])
+    assert post(registries[2], "one", agent="b") == 409
+    assert clones(registries[2]) == before + 1
+
+
+def test_of_two_hosts_that_take_a_name_at_once_one_is_refused(registries: list[Daemon]) -> None:
+    numbers, decided = count(), 0
+    with ThreadPoolExecutor(3) as threads:
+        while decided < CHANGES:
+            name = f"h{next(numbers)}"
+            agents = [f"agent-{number}" for number in range(3)]
+            statuses = sorted(threads.map(partial(post_as, name), registries, agents))
+            if 503 in statuses:  # the servers were too slow for one of them
+                continue
+            assert statuses == [200, 409, 409], statuses
+            decided += 1
+
+
+def test_a_host_that_reports_elsewhere_does_not_get_stale(
+    start_registry: Callable[..., Daemon],
+) -> None:
+    quick = {"nodes": {"stale_after_seconds": 4}}
+    here, elsewhere = start_registry(**quick), start_registry(**quick)
+    accept(here, "silent")
+    accept(here, "alive")
+
+    def one_is_stale_here() -> bool:
+        accept(elsewhere, "alive")
+        text = here.ask("GET", "/metrics").text
+        states = [f'rollcall_registry_nodes{{state="{state}"}} 1.0' for state in ("fresh", "stale")]
+        return all(state in text for state in states)
+
+    until(one_is_stale_here, "one is stale", within=SOON_SECONDS)
+    until(lambda: same_everywhere([here, elsewhere]), "the same bytes", within=SOON_SECONDS)
+
+
+def test_a_registry_that_starts_has_all_nodes_and_their_ages(
+    start_registry: Callable[..., Daemon],
+) -> None:
+    first = start_registry()
+    accept(first, "one")
+    first.terminate()
+
+    second = start_registry()
+    assert hostnames(second) == ["one"]
+    assert second.ask("GET", "/nodes?max_age=60").json() != []

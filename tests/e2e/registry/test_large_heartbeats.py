@@ -1,0 +1,62 @@
+"""A host that sends large heartbeats one after another: beyond its limit they cost little."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.support.daemons import Daemon, Daemons
+
+pytestmark = pytest.mark.real
+
+CHANGES_PER_MINUTE = 10
+REFUSED = 80
+# To receive a body and to compare it with the last one is what is left.
+MAX_SHARE = 0.5
+LABELS = [f"prometheus:s{number}:l{number}:{'v' * 170}" for number in range(4000)]
+
+
+@pytest.fixture
+def registry(daemons: Daemons) -> Daemon:
+    """Return a registry in which each node may change a few times a minute."""
+    return daemons.registry(nodes={"changes_per_minute": CHANGES_PER_MINUTE})
+
+
+def changed_body(number: int) -> bytes:
+    """Return a heartbeat that differs from those with other numbers."""
+    return msgspec.json.encode({"labels": LABELS, "kv": {"number": f"{number:06}"}})
+
+
+def refused_body(number: int) -> bytes:
+    """Return a body that is decoded to its end before a mistake is found: a key stands twice."""
+    return changed_body(number).replace(b'"kv":{', b'"kv":{"number":"",')
+
+
+def cpu_seconds(daemon: Daemon) -> float:
+    """Return the processor time that a daemon has taken."""
+    fields = Path(f"/proc/{daemon.pid}/stat").read_text("ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def send(registry: Daemon, bodies: list[bytes]) -> tuple[list[int], float]:
+    """Send heartbeats of one host; return the statuses, and the mean processor time."""
+    before = cpu_seconds(registry)
+    statuses = [registry.ask("POST", "/nodes/large", data=body).status_code for body in bodies]
+    return statuses, (cpu_seconds(registry) - before) / len(bodies)
+
+
+@pytest.mark.console_script
+@pytest.mark.parametrize(("body", "status"), [(changed_body, 200), (refused_body, 400)])
+def test_large_heartbeats_beyond_the_limit_take_no_time_of_other_hosts(
+    registry: Daemon, body: Callable[[int], bytes], status: int
+) -> None:
+    statuses, decoded = send(registry, [body(number) for number in range(CHANGES_PER_MINUTE)])
+    assert statuses == [status] * CHANGES_PER_MINUTE
+
+    send(registry, [body(number) for number in range(100, 120)])  # of which some fit
+    statuses, refused = send(registry, [body(number) for number in range(200, 200 + REFUSED)])
+
+    assert statuses.count(429) > REFUSED * 0.8
+    assert refused < decoded * MAX_SHARE

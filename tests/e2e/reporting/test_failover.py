@@ -1,0 +1,181 @@
+"""Real registries of which agents use one each: killed, frozen, loading, and back again."""
+
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from dev.waiting import until
+from tests.support.agent.fleet import Fleet
+from tests.support.daemons import Daemon, Daemons
+from tests.support.e2e.commands import (
+    SOON_SECONDS,
+    change_settings,
+    metric_value,
+    nodes,
+    registry_statuses,
+    run_command,
+)
+from tests.support.e2e.reporting import log_lines
+from tests.support.registry.load.spread import is_even
+
+pytestmark = pytest.mark.real
+
+KEY = "the-key-of-the-group-of-registries"
+KEYS = [
+    {"name": "ops", "file": "ops.key", "allow": ["read", "write"]},
+    {"name": "hosts", "value": KEY, "allow": ["register"]},
+]
+HOSTS = 300
+MOVED = "moved to another registry"
+
+
+def three_registries(daemons: Daemons) -> list[Daemon]:
+    """Start three registries that accept one key, each with a store of its own."""
+    return [daemons.registry(keys=KEYS) for _ in range(3)]
+
+
+class OneAgent:
+    """An agent with three registries. ``label`` is what it was last told to report."""
+
+    def __init__(self, daemons: Daemons) -> None:
+        self.registries = {each.base_url: each for each in three_registries(daemons)}
+        self.agent = daemons.agent(node={"hostname": "web-1"}, heartbeat_seconds=3)
+        self.agent.terminate()
+        self.folder = self.agent.config_path.parent
+        (self.folder / "group.key").write_text(KEY)
+        group = {"urls": list(self.registries), "key_file": "group.key"}
+        change_settings(self.agent, registries=[group])
+        self.agent.start()
+        self.until_told("site:first", *self.registries.values())
+
+    @property
+    def used(self) -> Daemon:
+        """The registry that the agent uses."""
+        (url,) = [url for url, each in registry_statuses(self.agent).items() if each["current"]]
+        return self.registries[url]
+
+    def until_told(self, label: str, *registries: Daemon) -> Daemon:
+        """Change the host's label; return which of the registries knows it, once one does."""
+        (self.folder / "labels.d").mkdir(exist_ok=True)
+        (self.folder / "labels.d" / "site").write_text(f"{label}\n")
+
+        def look() -> Daemon | None:
+            for registry in registries:
+                if label in nodes(registry).get("web-1", {"labels": []})["labels"]:
+                    return registry
+            return None
+
+        return until(look, f"a registry knows {label}", within=SOON_SECONDS)
+
+    def moves(self) -> list[str]:
+        """Return the lines of the log about moves."""
+        return log_lines(self.agent, MOVED)
+
+
+def test_an_agent_moves_when_its_registry_is_killed_and_when_the_next_one_is_frozen(
+    daemons: Daemons,
+) -> None:
+    host = OneAgent(daemons)
+    first = host.used
+    others = [each for each in host.registries.values() if each is not first]
+
+    first.kill()
+    second = host.until_told("site:second", *others)
+    assert host.used is second
+    (line,) = host.moves()
+    assert f"from={first.base_url}" in line
+    assert f"to={second.base_url}" in line
+    assert "Connection refused" in line or "cut the connection" in line
+    first.start()
+    (third,) = [each for each in others if each is not second]
+    os.kill(second.pid, signal.SIGSTOP)
+    try:
+        latest = host.until_told("site:third", first, third)
+        assert host.used is latest
+    finally:
+        os.kill(second.pid, signal.SIGCONT)
+
+    assert len(host.moves()) == 2
+    shown = run_command("rollcall-agent", host.agent, "status")
+    assert shown.returncode == 0
+    assert f"{latest.base_url} (in use)\n    taken" in shown.stdout
+    assert f"{second.base_url} (alternative)\n    NOT TAKEN (slow)" in shown.stdout
+    moves = "rollcall_agent_registry_moves_total"
+    counted = [
+        metric_value(host.agent, f'{moves}{{registry="{each.base_url}"}}')
+        for each in (first, second)
+    ]
+    assert counted == [1, 1]
+    assert log_lines(host.agent, "heartbeat not taken") == []
+
+
+def test_while_no_registry_is_there_the_agent_stays_and_it_goes_on_where_it_was(
+    daemons: Daemons,
+) -> None:
+    host = OneAgent(daemons)
+    first = host.used
+
+    for registry in host.registries.values():
+        registry.kill()
+    until(
+        lambda: len(log_lines(host.agent, "heartbeat not taken")) == 3,
+        "all are away",
+        within=SOON_SECONDS,
+    )
+    assert run_command("rollcall-agent", host.agent, "status").returncode == 1
+    assert host.used is first
+    first.start()
+
+    assert host.until_told("site:again", first) is first
+    assert host.moves() == []
+    assert len(log_lines(host.agent, "registry back")) == 1
+
+
+def test_a_host_is_taken_out_by_those_of_the_group_that_answer(daemons: Daemons) -> None:
+    host = OneAgent(daemons)
+    used = host.used
+    dead = next(each for each in host.registries.values() if each is not used)
+    dead.kill()
+
+    left = run_command("rollcall-agent", host.agent, "deregister")
+
+    assert left.returncode == 0, left.stdout
+    assert f"{used.base_url}: web-1: taken out" in left.stdout
+    assert f"{dead.base_url}: web-1: NOT taken out: no connection" in left.stdout
+    assert nodes(used) == {}
+    assert run_command("rollcall-agent", host.agent, "deregister").returncode == 0
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGSTOP])
+async def test_a_fleet_leaves_a_registry_evenly_and_does_not_return_in_a_herd(
+    daemons: Daemons, tmp_path: Path, ending: signal.Signals
+) -> None:
+    registries = three_registries(daemons)
+    urls = [registry.base_url for registry in registries]
+    lost, *others = registries
+    fleet = Fleet(tmp_path / "fleet", urls, count=HOSTS, key=KEY, seconds=3)
+    async with fleet.running():
+        await fleet.until_taken(1)
+        assert is_even(fleet.spread(), among=3)
+        assert fleet.moves().total() == 0
+        left = [host for host in fleet.hosts if host.failover.url == lost.base_url]
+
+        os.kill(lost.pid, ending)
+        await fleet.until_taken(2)
+        assert is_even(Counter(host.failover.url for host in left), among=2)
+        assert {host.name for host in fleet.hosts} == {
+            name for registry in others for name in nodes(registry)
+        }
+        assert fleet.moves() == {host.name: int(host in left) for host in fleet.hosts}
+
+        if ending is signal.SIGSTOP:
+            os.kill(lost.pid, signal.SIGCONT)
+        else:
+            lost.kill()
+            lost.start()
+        await fleet.until_taken(3)
+        assert fleet.moves().total() == len(left)
+        assert fleet.spread()[lost.base_url] == 0

@@ -1,0 +1,131 @@
+"""A heartbeat is answered from memory only while the memory is known to be up to date."""
+
+import asyncio
+
+import pytest
+
+from config.registry import NodesSettings
+from registry.errors import StoreUnreachable
+from registry.store.protocol import Row
+from tests.support.registry.in_process import InProcessRegistry, in_process_registry
+
+FIRST = {"agent.id": "first"}
+
+
+def of_another_registry(agent: str) -> Row:
+    document = b'{"labels":["theirs"],"kv":{"agent.id":"%b"}}' % agent.encode()
+    return Row("a", document, 1_700_000_100, "192.0.2.7")
+
+
+async def catches_up(registry: InProcessRegistry) -> bool:
+    """Send the last heartbeat of the host again; return whether the store had to catch up."""
+    before = registry.store.catch_ups
+    registry.store.guard = None
+    answer = await registry.post("a", ["ours"], FIRST)
+    assert answer.status == 200
+    assert registry.store.guard is None, "the node was put"
+    return registry.store.catch_ups > before
+
+
+@pytest.mark.parametrize("lane", [True, False])
+async def test_an_unchanged_heartbeat_waits_for_a_store_that_is_not_up_to_date(
+    *, lane: bool
+) -> None:
+    async with in_process_registry(lane=lane) as registry:
+        await registry.post("a", ["ours"], FIRST)
+        assert not await catches_up(registry)
+        registry.store.is_up_to_date = False
+        assert await catches_up(registry)
+
+        registry.store.failure = StoreUnreachable("the servers are away")
+        assert (await registry.post("a", ["ours"], FIRST)).status == 503
+        registry.store.failure = None
+        assert await catches_up(registry)
+        registry.store.is_up_to_date = True
+        assert not await catches_up(registry)
+
+
+async def test_an_unchanged_heartbeat_that_waited_changes_nothing() -> None:
+    async with in_process_registry() as registry:
+        await registry.post("a", ["ours"], FIRST)
+        registry.store.is_up_to_date = False
+        registry.clock.pass_seconds(30)
+        answer = await registry.post("a", ["ours"], FIRST)
+
+        assert answer.json()[0]["last_update"] == registry.clock.wall
+        assert [kind for kind, _, _ in registry.audit] == ["added"]
+        counts = await registry.counts()
+        assert (counts["added"], counts["changed"], counts["unchanged"]) == (1, 0, 1)
+
+
+@pytest.mark.parametrize("lane", [True, False])
+async def test_a_heartbeat_that_waited_is_refused_if_another_host_took_over_meanwhile(
+    *, lane: bool
+) -> None:
+    async with in_process_registry(lane=lane) as registry:
+        await registry.post("a", ["ours"], FIRST)
+        registry.store.is_up_to_date = False
+        registry.store.missed = [of_another_registry("second")]
+
+        assert (await registry.post("a", ["ours"], FIRST)).status == 409
+        assert (await registry.counts())["clone"] == 1
+
+
+@pytest.mark.parametrize("lane", [True, False])
+async def test_a_heartbeat_that_waited_is_put_if_the_node_was_changed_meanwhile(
+    *, lane: bool
+) -> None:
+    async with in_process_registry(lane=lane) as registry:
+        await registry.post("a", ["ours"], FIRST)
+        registry.store.is_up_to_date = False
+        registry.store.missed = [of_another_registry("first")]
+
+        assert (await registry.post("a", ["ours"], FIRST)).status == 200
+        assert b"ours" in registry.store.rows["a"].document
+        assert (await registry.ask("GET", "/nodes/a")).json()[0]["labels"] == ["ours"]
+
+
+async def test_a_host_that_cannot_be_put_is_alive_all_the_same() -> None:
+    async with in_process_registry() as registry:
+        await registry.post("a", ["ours"], FIRST)
+        registry.store.is_up_to_date = False
+        registry.store.failure = StoreUnreachable("the servers are away")
+        registry.clock.pass_seconds(60)
+        assert (await registry.post("a", ["ours"], FIRST)).status == 503
+        registry.clock.pass_seconds(60)
+
+        assert registry.components.nodes.state_counts() == (1, 0)
+
+
+async def test_what_was_heard_of_is_not_written_of_a_node_that_another_registry_changed() -> None:
+    async with in_process_registry() as registry:
+        await registry.post("a", ["ours"], FIRST)
+        await registry.post("a", ["ours"], FIRST)
+        registry.store.shared.stored(of_another_registry("first"))
+        await registry.components.nodes.flush()
+        assert registry.store.touches == 0
+
+        await registry.post("a", ["theirs"], FIRST)
+        registry.store.shared.stored(of_another_registry("first"))  # as it is here
+        await registry.components.nodes.flush()
+        assert registry.store.touches == 1
+
+
+async def test_a_heartbeat_that_changes_nothing_is_not_limited_either_way() -> None:
+    limits = NodesSettings(warm_up_seconds=0, max_mib=0, changes_per_minute=2)
+    async with in_process_registry(limits=limits) as registry:
+        await registry.post("a", ["ours"], FIRST)
+        registry.store.is_up_to_date = False
+        assert all([await catches_up(registry) for _ in range(5)])
+
+
+async def test_a_node_that_is_deleted_and_added_at_the_same_time_is_limited_as_any_other() -> None:
+    limits = NodesSettings(warm_up_seconds=0, max_mib=0, changes_per_minute=2)
+    async with in_process_registry(limits=limits) as registry:
+        statuses = set[int]()
+        for _ in range(20):
+            _, added = await asyncio.gather(
+                registry.ask("DELETE", "/nodes/a"), registry.post("a", ["ours"], FIRST)
+            )
+            statuses.add(added.status)
+        assert 429 in statuses

@@ -1,0 +1,78 @@
+"""Whether the servers keep what they acknowledge, as they tell themselves."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+
+import pytest
+
+from registry.errors import StoreOpenError
+from registry.store.jetstream.connection.link import Link, connected
+from registry.store.jetstream.connection.servers import check_servers
+from registry.store.options import NatsLogin, NatsOptions
+from tests.support.daemons import FreePort
+
+INFO = b'INFO {"server_id":"n1","version":"2.12.0","proto":1,"max_payload":1048576}\r\n'
+
+
+@asynccontextmanager
+async def server(port: int, answer: bytes) -> AsyncIterator[Link]:
+    """Connect to a server that gives this answer, or closes the connection."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(INFO)
+        while line := await reader.readline():
+            if line == b"PING\r\n":
+                writer.write(b"PONG\r\n")
+            elif line.startswith(b"PUB ") and answer:
+                inbox = line.split()[2]
+                writer.write(b"MSG %b 1 %d\r\n%b\r\n" % (inbox, len(answer), answer))
+            elif line.startswith(b"PUB "):
+                break
+        writer.close()
+
+    async with (
+        await asyncio.start_server(serve, "127.0.0.1", port),
+        connected([f"nats://127.0.0.1:{port}"], NatsLogin()) as link,
+    ):
+        yield link
+
+
+@pytest.mark.parametrize("answer", [b"", b"no JSON"])
+async def test_a_server_that_fails_while_it_is_asked_is_one_that_does_not_answer(
+    answer: bytes, free_port: FreePort
+) -> None:
+    port = free_port()
+    options = NatsOptions(system=NatsLogin())
+    async with server(port, answer) as link:
+        with pytest.raises(StoreOpenError, match="the system account cannot be reached"):
+            await check_servers([], [f"nats://127.0.0.1:{port}"], options, link)
+
+
+@pytest.mark.slow
+async def test_half_of_the_servers_are_no_majority(free_port: FreePort) -> None:
+    port = free_port()
+    options = NatsOptions(system=NatsLogin())
+    answer = b'{"data":{"server_name":"n1","version":"2.12.0"}}'
+    async with server(port, answer) as link:
+        for names, missing in ((["n1", "n2"], "n2"), (["n1", "n2", "n3", "n4"], "n2, n3, n4")):
+            with pytest.raises(StoreOpenError, match=f"no answer from {missing}"):
+                await check_servers(names, [f"nats://127.0.0.1:{port}"], options, link)
+
+
+async def test_the_monitoring_is_asked_while_all_threads_of_the_loop_wait(
+    free_port: FreePort,
+) -> None:
+    options = NatsOptions(monitoring=(f"http://127.0.0.1:{free_port()}",))
+    loop, release = asyncio.get_running_loop(), threading.Event()
+    loop.set_default_executor(ThreadPoolExecutor(max_workers=1))
+    waiting = loop.run_in_executor(None, release.wait)
+    try:
+        async with server(free_port(), b"") as link:
+            with pytest.raises(StoreOpenError, match="Connection refused"):
+                await check_servers([], [], options, link)
+    finally:
+        release.set()
+        await waiting

@@ -1,0 +1,127 @@
+"""Ages outlive registries, in a bounded number of keys, however long they run."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from registry.store.clock import AgeClock
+from registry.store.conformance import Clock, Followed
+from registry.store.jetstream.connection.api import JetStreamApi
+from registry.store.jetstream.connection.bucket import find_bucket
+from registry.store.jetstream.connection.link import connected
+from registry.store.options import NatsLogin
+from registry.store.protocol import Heard, NodeStore, Row
+from tests.support.registry.nats.buckets import backend_at
+from tests.support.registry.nats.servers import NatsCluster
+from tests.support.registry.sqlite_store import Batches, ignore, row
+from tests.support.waiting import async_until
+
+pytestmark = pytest.mark.real
+LONG_SECONDS = 100.0
+
+
+class Aged(Followed):
+    """Nodes in memory, with their ages."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__()
+        self._clock = clock
+        self._heard: dict[str, float] = {}
+
+    def note(self, hostname: str) -> None:
+        """Hear of a node, which is added if it is new."""
+        self.nodes.setdefault(hostname, row(hostname))
+        self._heard[hostname] = self._clock()
+
+    def stored(self, row: Row) -> None:
+        self.note(row.hostname)
+
+    def rows(self, after: str) -> list[Row]:
+        return [
+            one._replace(age=self._clock() - self._heard[one.hostname])
+            for one in super().rows(after)
+        ]
+
+
+@asynccontextmanager
+async def opened(
+    servers: NatsCluster, bucket: str, clock: Clock
+) -> AsyncIterator[tuple[NodeStore, Aged, dict[str, float]]]:
+    """Open a store; yield it with the nodes in memory, and the ages that it read."""
+    backend = backend_at(servers.url(bucket), servers.options())
+    store = backend.open(clock=AgeClock(clock), observe=Batches().observe)
+    memory = Aged(clock)
+    try:
+        rows = await store.load()
+        store.follow(memory)
+        yield store, memory, {one.hostname: round(one.age) for one in rows}
+    finally:
+        await store.close()
+
+
+async def ages_in(servers: NatsCluster, bucket: str) -> dict[str, float]:
+    """Return the ages that a registry which starts now reads."""
+    async with opened(servers, bucket, Clock()) as (_, _, ages):
+        return ages
+
+
+async def subjects(servers: NatsCluster, bucket: str) -> int:
+    """Return how many keys a bucket has."""
+    async with connected([f"nats://{servers.servers[0].address}"], NatsLogin()) as link:
+        state = await find_bucket(JetStreamApi(link), bucket)
+        assert state is not None
+        return state.subjects
+
+
+async def test_ages_are_known_after_all_of_them_were_written_again_and_again(
+    server: NatsCluster,
+) -> None:
+    clock = Clock()
+    async with opened(server, "again", clock) as (store, memory, _):
+        for name in ("silent", "alive"):
+            memory.note(name)
+            await store.put(row(name), ignore)
+        for number in range(1, 5):
+            clock.now += LONG_SECONDS
+            memory.note("alive")
+            await store.touch([Heard("alive", number, "x")], ignore)
+            began = await subjects(server, "again")
+            await asyncio.sleep(1)  # some reports, and all ages
+            expected = {"silent": number * LONG_SECONDS, "alive": 0}
+            assert await ages_in(server, "again") == expected
+            assert began < 40
+
+
+async def test_a_long_silence_is_known_after_a_kill_of_all(server: NatsCluster) -> None:
+    clock = Clock()
+    async with opened(server, "killed", clock) as (store, memory, _):
+        memory.note("silent")
+        await store.put(row("silent"), ignore)
+        clock.now += 20 * LONG_SECONDS
+
+        async def is_known() -> bool:
+            return await ages_in(server, "killed") == {"silent": 20 * LONG_SECONDS}
+
+        await async_until(is_known)
+
+
+@pytest.mark.slow
+async def test_what_is_heard_takes_a_bounded_number_of_keys(server: NatsCluster) -> None:
+    clock = Clock()
+    async with opened(server, "bounded", clock) as (store, memory, _):
+        memory.note("a")
+        await store.put(row("a"), ignore)
+        for number in range(40):
+            await asyncio.gather(
+                *[store.touch([Heard("a", 100 * number + n, "x")], ignore) for n in range(100)]
+            )
+            await asyncio.sleep(0.05)
+        assert await subjects(server, "bounded") < 2000
+        clock.now += LONG_SECONDS
+
+        async def is_known() -> bool:
+            return await ages_in(server, "bounded") == {"a": LONG_SECONDS}
+
+        await async_until(is_known)

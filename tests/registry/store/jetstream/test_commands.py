@@ -1,0 +1,216 @@
+"""What the commands do with a bucket, beside registries that run and without any."""
+
+import asyncio
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from dev.waiting import until
+from registry.errors import StoreOpenError
+from registry.store.jetstream.backend import JetStreamBackend
+from registry.store.jetstream.connection.api import JetStreamApi
+from registry.store.jetstream.connection.bucket import find_bucket
+from registry.store.jetstream.connection.link import connected
+from registry.store.jetstream.format.messages import HeardNodes, encode
+from registry.store.jetstream.offline import write_backup
+from registry.store.options import NatsLogin
+from registry.store.protocol import Heard, Restored, Row
+from registry.store.sqlite.backend import SqliteBackend
+from tests.support.registry.copies import Copy
+from tests.support.registry.nats.buckets import backend_at, open_bucket
+from tests.support.registry.nats.servers import NatsCluster
+from tests.support.registry.sqlite_store import hostnames_of, ignore, row
+from tests.support.waiting import async_until
+
+pytestmark = pytest.mark.real
+MANY = [f"h{number}" for number in range(1500)]
+
+
+@pytest.fixture
+def url(server: NatsCluster, request: pytest.FixtureRequest) -> str:
+    """Return the URL of a bucket of the test's own."""
+    return server.url(re.sub(r"\W", "_", request.node.name)[:60])
+
+
+@pytest.fixture
+def backend(server: NatsCluster, url: str) -> JetStreamBackend:
+    return backend_at(url, server.options())
+
+
+def fill(server: NatsCluster, url: str, *hostnames: str) -> None:
+    async def put_all() -> None:
+        async with open_bucket(url, server.options()) as (store, _):
+            await asyncio.gather(*[store.put(row(name), ignore) for name in hostnames])
+
+    asyncio.run(put_all())
+
+
+async def hear(server: NatsCluster, url: str, hostname: str, *, uptime: float, now: float) -> None:
+    """Report as another registry that a node was heard of then, and the uptime of now."""
+    prefix = f"$KV.{url.rpartition('/')[2]}.heard.other.0"
+    reports = {uptime: [Heard(hostname, 1_700_000_000, "192.0.2.1")], now: []}
+    async with connected([f"nats://{server.servers[0].address}"], NatsLogin()) as link:
+        for number, (time, heard) in enumerate(reports.items()):
+            value = HeardNodes(by=f"other-{number}", uptime=time, heard=heard)
+            await link.client.request(f"{prefix}.{number}", encode(value))
+
+
+def rows_in(server: NatsCluster, url: str) -> list[Row]:
+    async def load() -> list[Row]:
+        async with open_bucket(url, server.options()) as (_, rows):
+            return list(rows)
+
+    return asyncio.run(load())
+
+
+def restore(backend: JetStreamBackend, file: Path) -> Restored:
+    """Restore a backup once the servers know that nobody uses the bucket any more."""
+
+    def restored() -> Restored | None:
+        try:
+            return backend.restore(file)
+        except StoreOpenError as error:
+            if "was some seconds ago" not in str(error):
+                raise
+            return None
+
+    return until(restored, "restored", within=60)
+
+
+def test_a_bucket_that_does_not_exist_is_not_made_by_looking(
+    backend: JetStreamBackend, tmp_path: Path
+) -> None:
+    assert backend.check() is None
+    with pytest.raises(StoreOpenError, match="does not exist"):
+        backend.backup(tmp_path / "backup")
+    with pytest.raises(StoreOpenError, match="does not exist"):
+        backend.delete(["a"])
+    assert backend.check() is None
+
+
+def test_nodes_are_counted_and_deleted(
+    server: NatsCluster, url: str, backend: JetStreamBackend
+) -> None:
+    fill(server, url, "a", "b", "c")
+
+    assert backend.check() == 3
+    assert backend.delete(["b", "x"]) == ["b"]
+    assert backend.check() == 2
+    assert hostnames_of(rows_in(server, url)) == ["a", "c"]
+
+
+def test_a_command_leaves_the_ages_of_the_other_nodes(
+    server: NatsCluster, url: str, backend: JetStreamBackend
+) -> None:
+    fill(server, url, "a", *MANY)  # to delete them takes longer than to begin to write ages
+    asyncio.run(hear(server, url, "a", uptime=900.0, now=1000.0))
+
+    assert backend.delete(MANY) == MANY
+
+    [left] = rows_in(server, url)
+    assert left.hostname == "a"
+    assert left.age == pytest.approx(100, abs=60)
+
+
+def test_a_registry_that_runs_sees_what_a_command_deletes(
+    server: NatsCluster, url: str, backend: JetStreamBackend, tmp_path: Path
+) -> None:
+    async def run() -> None:
+        async with open_bucket(url, server.options()) as (store, _):
+            await store.put(row("a"), ignore)
+            assert await asyncio.to_thread(backend.backup, tmp_path / "backup") == 1
+            assert await asyncio.to_thread(backend.delete, ["a"]) == ["a"]
+            with pytest.raises(StoreOpenError, match="in use"):
+                await asyncio.to_thread(backend.restore, tmp_path / "backup")
+
+    asyncio.run(run())
+
+
+def test_a_backup_brings_back_what_was_there(server: NatsCluster, url: str, tmp_path: Path) -> None:
+    backend = backend_at(url, server.options())
+    fill(server, url, "a", "b")
+    before = rows_in(server, url)
+    assert backend.backup(tmp_path / "backup") == 2
+    other = f"{url}-other"
+    fill(server, other, "b", "c")
+
+    restored = restore(backend_at(other, server.options()), tmp_path / "backup")
+
+    assert restored.nodes == 2
+    assert restored.kept == str(tmp_path / "backup.before-restore")
+    after = rows_in(server, other)
+    assert [one._replace(age=0) for one in after] == [one._replace(age=0) for one in before]
+    third = backend_at(f"{url}-third", server.options())
+    assert restore(third, Path(restored.kept)).nodes == 2
+    assert hostnames_of(rows_in(server, f"{url}-third")) == ["b", "c"]
+
+
+def test_a_node_of_a_backup_is_as_old_as_it_was(
+    server: NatsCluster, url: str, backend: JetStreamBackend, tmp_path: Path
+) -> None:
+    write_backup([row("a")._replace(age=80_000.0), row("b")], tmp_path / "backup")
+
+    restore(backend, tmp_path / "backup")
+
+    assert [one.age for one in rows_in(server, url)] == pytest.approx([80_000, 0], abs=60)
+
+
+@pytest.mark.parametrize("cut", [1, 40])
+def test_a_backup_that_is_cut_off_is_refused(
+    cut: int, server: NatsCluster, url: str, backend: JetStreamBackend, tmp_path: Path
+) -> None:
+    fill(server, url, "a", "b")
+    backend.backup(tmp_path / "backup")
+    content = (tmp_path / "backup").read_bytes()
+    (tmp_path / "cut").write_bytes(content[: -len(content.splitlines()[-1]) - cut])
+
+    with pytest.raises(StoreOpenError, match=r"complete|no backup"):
+        backend.restore(tmp_path / "cut")
+
+    assert hostnames_of(rows_in(server, url)) == ["a", "b"]
+
+
+def test_a_bucket_that_was_moved_stays_refused_if_what_it_holds_cannot_be_kept(
+    server: NatsCluster, url: str, backend: JetStreamBackend, tmp_path: Path
+) -> None:
+    fill(server, url, "a")
+    asyncio.run(Copy.of(backend, SqliteBackend(tmp_path / "to.db")))
+    backend.backup(tmp_path / "backup")
+    in_the_way = tmp_path / f"backup.before-restore.{os.getpid()}.new"
+    in_the_way.touch()
+
+    with pytest.raises(StoreOpenError, match=r"before-restore cannot be written"):
+        restore(backend, tmp_path / "backup")
+
+    with pytest.raises(StoreOpenError, match="was moved"):
+        backend.check()
+    assert restore(backend, tmp_path / "backup").nodes == 1
+    assert backend.check() == 1
+
+
+def test_a_bucket_whose_last_message_has_expired_is_backed_up(
+    server: NatsCluster, url: str, backend: JetStreamBackend, tmp_path: Path
+) -> None:
+    """As after a copy: it removes its mark by a message that expires, and may be the last."""
+    fill(server, url, "a")
+    address, _, bucket = url.rpartition("/")
+
+    async def write_and_expire() -> None:
+        async with connected([address], NatsLogin()) as link:
+            subject, expiring = f"$KV.{bucket}.later.a", {"Nats-TTL": "1s"}
+            await link.client.request(subject, b"", timeout=5, headers=expiring)
+            before = await find_bucket(JetStreamApi(link), bucket)
+
+            async def is_gone() -> bool:
+                state = await find_bucket(JetStreamApi(link), bucket)
+                assert state is not None
+                assert before is not None
+                return state.subjects < before.subjects
+
+            await async_until(is_gone)
+
+    asyncio.run(write_and_expire())
+
+    assert backend.backup(tmp_path / "backup") == 1

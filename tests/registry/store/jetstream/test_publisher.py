@@ -1,0 +1,127 @@
+"""Writes end, whatever the servers do."""
+
+import asyncio
+import time
+from typing import Any
+
+import msgspec
+import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from registry.errors import StoreUnreachable
+from registry.store.clock import AgeClock
+from registry.store.conformance import Outcomes, node
+from registry.store.jetstream.connection.link import Link
+from registry.store.jetstream.format.ages import Uptime
+from registry.store.jetstream.operations import NodeOperations, Operation, Revisions
+from registry.store.jetstream.publisher import RESEND_SECONDS, Publisher, Write
+from tests.support.clocks import in_virtual_time
+
+SECONDS = 30
+
+
+class SilentClient(Client):
+    """A connection to servers that answer nothing but what the test says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[str] = []
+        self.answer: Any = None
+
+    async def subscribe(self, *_: object, cb: Any = None, **__: object) -> Any:
+        """Subscribe to nothing."""
+        self.answer = cb
+
+    async def publish(self, *_: object, reply: str = "", **__: object) -> None:
+        """Send nothing."""
+        self.sent.append(reply)
+
+    @property
+    def max_payload(self) -> int:
+        return 1_000_000
+
+
+class Reported:
+    """What becomes of a report."""
+
+    def delivered(self, _sequence: int) -> None:
+        pass
+
+    def failed(self, error: Exception) -> None:
+        raise error
+
+    def conflicted(self, _write: Write, _actual: int) -> None:
+        raise AssertionError
+
+
+@in_virtual_time
+async def test_what_is_delivered_confirms_all_up_to_when_it_was_sent_first() -> None:
+    publisher = Publisher("b", Uptime(AgeClock(time.monotonic)))
+    link, client = Link(), SilentClient()
+    link.client = client
+    sending = asyncio.create_task(publisher.send_over(link))
+    sent: list[float] = []
+    stamps = [publisher.next_stamp() for _ in range(2)]
+    for stamp in stamps:
+        await asyncio.sleep(1)
+        sent.append(asyncio.get_running_loop().time())
+        publisher.submit(Write("heard.a.0.1", b"{}", Reported(), number=stamp.number))
+    await asyncio.sleep(RESEND_SECONDS + 1)
+    publisher.check()
+    await asyncio.sleep(1)
+    assert len(client.sent) == 2 * len(stamps)
+    assert publisher.confirmed_until == 0.0
+
+    publisher.delivered("other-1", 1)
+    assert publisher.confirmed_until == 0.0
+    publisher.delivered(stamps[1].by, 2)
+    assert publisher.confirmed_until == sent[1]
+    publisher.delivered(stamps[0].by, 3)
+    assert publisher.confirmed_until == sent[1]
+    sending.cancel()
+
+
+@in_virtual_time
+async def test_a_change_that_is_never_confirmed_ends_though_reports_are() -> None:
+    publisher = Publisher("b", Uptime(AgeClock(time.monotonic)))
+    link = Link()
+    link.client = SilentClient()
+    sending = asyncio.create_task(publisher.send_over(link))
+    operation = Operation("a", node("a"), Outcomes(), None)
+    NodeOperations(publisher, Revisions()).submit(operation)
+    for sequence in range(SECONDS):
+        stamp = publisher.next_stamp()
+        publisher.submit(Write("heard.a.0.1", b"{}", Reported(), number=stamp.number))
+        await asyncio.sleep(1)
+        publisher.delivered(stamp.by, sequence)
+        publisher.check()
+    sending.cancel()
+
+    assert operation.future.done()
+    with pytest.raises(StoreUnreachable, match="did not confirm the change in time"):
+        await operation.future
+
+
+@in_virtual_time
+async def test_a_change_whose_time_is_over_is_not_sent_over_what_came_meanwhile() -> None:
+    publisher = Publisher("b", Uptime(AgeClock(time.monotonic)))
+    link, client = Link(), SilentClient()
+    link.client = client
+    sending = asyncio.create_task(publisher.send_over(link))
+    revisions = Revisions()
+    operation = Operation("a", node("a"), Outcomes(), None)
+    NodeOperations(publisher, revisions).submit(operation)
+    await asyncio.sleep(1)
+
+    await asyncio.sleep(SECONDS)  # this registry was frozen, and another one changed the node
+    revisions.position = 7
+    error = {"err_code": 10071, "description": "wrong last sequence: 7"}
+    data = msgspec.json.encode({"error": error})
+    await client.answer(Msg(client, subject=client.sent[0], data=data))
+    await asyncio.sleep(1)
+    sending.cancel()
+
+    assert len(client.sent) == 1
+    with pytest.raises(StoreUnreachable, match="did not confirm the change in time"):
+        await operation.future

@@ -1,0 +1,78 @@
+"""Whether record, container and volumes of an app agree, however an operation ended."""
+
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import replace
+from itertools import pairwise
+
+from agent.apps.errors import AppError
+from agent.apps.ownership.labels import APP_LABEL
+from agent.apps.service.apps import Apps
+from agent.apps.views.apps import AppView
+from agent.engine.errors import EngineUnavailable
+from agent.model import NewApp, spec_values
+from tests.support.agent.engines.fake_engine import (
+    IMAGE,
+    FakeContainer,
+    FakeEngine,
+)
+from tests.support.agent.running_apps import ASKER
+from tests.support.waiting import async_until
+
+NEW = NewApp(name="web", image=IMAGE)
+BACKGROUND = replace(ASKER, respond_async=True)
+Action = Callable[[Apps], Awaitable[object]]
+
+
+async def until_idle(apps: Apps) -> None:
+    async def idle() -> bool:
+        return all(record.progress is None for record in await apps.all())
+
+    await async_until(idle)
+
+
+async def check(
+    apps: Apps, engine: FakeEngine, before: Collection[str] = (), *, volumes_go: bool = False
+) -> None:
+    """Assert that record, container and volumes agree, and that no volume is lost or left.
+
+    ``before`` are the volumes before the operation, which go with it if there is no app any more.
+    """
+    await until_idle(apps)
+    records = await apps.all()
+    containers = [each for each in engine.state.containers.values() if APP_LABEL in each.labels]
+    volumes = set(engine.state.volumes)
+    named = {name for record in records for name in record.volumes.values()}
+    stay: set[str] = set() if volumes_go and not records else set(before)
+    assert volumes == stay | named
+    made = [record for record in records if record.state != "failed"]
+    for record, container in zip(made, containers, strict=True):
+        assert container.volumes
+        assert container.volumes.items() <= record.volumes.items()
+        assert (record.container_id, record.name) == (container.id, container.name)
+        assert record.state == ("running" if record.desired == "running" else container.state)
+        assert (record.image, record.cpu) == (container.image, container.cpu)
+        assert sorted(container.ports) == sorted((record.ssh_port, record.http_port))
+        has_password = bool(container.shadow)
+        assert has_password or record.password != "set"
+        await check_history(apps, record, container)
+
+
+async def check_history(apps: Apps, record: AppView, container: FakeContainer) -> None:
+    """Assert that the newest revision is the app as it is, and that none was written twice."""
+    revisions = (await apps.history(record.name))[::-1]
+    assert [each.revision for each in revisions] == list(range(1, len(revisions) + 1))
+    newest = revisions[-1]
+    assert record.revision == newest.revision
+    assert spec_values(newest) == spec_values(record)
+    assert newest.image_id == container.image_id
+    for before, after in pairwise(revisions):
+        assert (spec_values(before), before.image_id) != (spec_values(after), after.image_id)
+
+
+async def run_to_its_end(run: Action, apps: Apps) -> None:
+    try:
+        await run(apps)
+    except (AppError, EngineUnavailable):
+        return
+    finally:
+        await until_idle(apps)

@@ -1,0 +1,109 @@
+"""Runs of operations with a fault at each of their calls that change something at the engine.
+
+Each operation is run twice without a fault, then once for each fault at a call that both runs made.
+A test run takes the kills after the last call and after every second one before it, and at each
+call an answer that is lost or comes after the time limit, in turns. ``ROLLCALL_FAULTS=all`` takes
+all four faults at each call. ``ROLLCALL_OPERATION=rebuild`` takes only the operations with that in
+their names; if no test has any, each of them fails. ``ROLLCALL_HOSTS=2`` runs them on two agents at
+the same time.
+"""
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+
+from tests.support.agent.kills.engine_proxy import ANSWERS, KILLS, Call, Fault
+from tests.support.agent.kills.host import KilledHost, KilledHosts
+from tests.support.agent.kills.operations import EVERY_OPERATION, Operation
+
+LOG = logging.getLogger(__name__)
+Check = Callable[[Sequence[Operation]], None]
+ALL = os.environ.get("ROLLCALL_FAULTS") == "all"
+ONLY = os.environ.get("ROLLCALL_OPERATION", "")
+# They have limits of their own, and may take long.
+PATIENT = ("POST /images/create", "PUT /containers/ID/archive")
+TABLE_HEAD = (
+    "| operation | changing calls | kills | answers lost or late | done | as before |",
+    "| --- " * 6 + "|",
+)
+
+
+@dataclass(frozen=True)
+class OperationRuns:
+    """The runs of one operation: the calls of those without a fault, and a run for each fault."""
+
+    name: str
+    calls: list[Call]
+    faulty: dict[Fault, Future[str]]
+
+    def failures(self) -> list[str]:
+        """Return a description of each run that failed."""
+        return [
+            f"{self.name}, {fault.moment} {fault.call}: {error!r}"
+            for fault, run in self.faulty.items()
+            if (error := run.exception()) is not None
+        ]
+
+    def row(self) -> str:
+        """Return the operation's row of the table."""
+        outcomes = Counter(run.result() for run in self.faulty.values() if run.exception() is None)
+        kills = sum(fault.moment in KILLS for fault in self.faulty)
+        cells = (
+            self.name,
+            len(self.calls),
+            kills,
+            len(self.faulty) - kills,
+            outcomes["done"],
+            outcomes["as before"],
+        )
+        return f"| {' | '.join(map(str, cells))} |"
+
+
+def failures_of(hosts: KilledHosts, operations: Sequence[Operation]) -> list[str]:
+    """Run the operations with their faults, log the table, and describe each run that failed."""
+    wanted = named(operations, ONLY)
+    whole = [
+        [hosts.submit(partial(KilledHost.run_whole, operation=each)) for _ in range(2)]
+        for each in wanted
+    ]
+    runs = [
+        OperationRuns(
+            operation.name,
+            # The engine's answers decide on a few calls, such as a command in an app that crashes.
+            calls := [call for call in first.result() if call in second.result()],
+            {
+                fault: hosts.submit(
+                    partial(KilledHost.run_with_fault, operation=operation, fault=fault)
+                )
+                for fault in _faults_at(calls)
+            },
+        )
+        for operation, (first, second) in zip(wanted, whole, strict=True)
+    ]
+    failures = [failure for each in runs for failure in each.failures()]
+    LOG.warning("\n%s", "\n".join([*TABLE_HEAD, *(each.row() for each in runs)]))
+    return failures
+
+
+def named(operations: Sequence[Operation], part: str) -> list[Operation]:
+    """Return the operations with this part in their names; ValueError if no test has any."""
+    if not any(part in each.name for each in EVERY_OPERATION):
+        names = ", ".join(each.name for each in EVERY_OPERATION)
+        raise ValueError(f"ROLLCALL_OPERATION={part} is in the name of no operation: {names}")
+    return [each for each in operations if part in each.name]
+
+
+def _faults_at(calls: list[Call]) -> list[Fault]:
+    answers = [
+        Fault(call, moment)
+        for number, call in enumerate(calls)
+        for moment in (ANSWERS if ALL else ANSWERS[number % 2 :][:1])
+        if moment != "late" or call.name not in PATIENT
+    ]
+    if not ALL:
+        return [*(Fault(call, "after") for call in calls[::-2]), *answers]
+    return [*(Fault(call, moment) for call in calls for moment in KILLS), *answers]

@@ -1,0 +1,142 @@
+"""The console scripts in processes that are forked from one that has imported them.
+
+Most of the processor time of a start goes to imports, and tests start the daemons hundreds of
+times. `multiprocessing` runs the server that forks: one for each worker of pytest, begun at the
+first start, with neither threads nor an event loop. What a test says about the start of a program
+itself, or about its memory, needs the console script instead (mark `console_script`).
+"""
+
+import gc
+import importlib
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TypeAlias
+
+MODULES = {"rollcall-agent": "agent.main", "rollcall-registry": "registry.main"}
+
+
+class ForkedProgram:
+    """A running console script, with the methods of ``subprocess.Popen`` that tests use.
+
+    It has the environment and the working directory of this process, and no standard input.
+    """
+
+    def __init__(self, command: Sequence[str | Path], *, stdout: Path, stderr: Path) -> None:
+        """Start it; its output is appended to the files.
+
+        Args:
+            command: the name of the console script or its path, and its arguments.
+            stdout: the file for its standard output.
+            stderr: the file for its standard error; both may be the same.
+
+        """
+        self._command = [str(part) for part in command]
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([__name__, *MODULES.values()])
+        # A daemon in the sense of multiprocessing: it is ended with this process.
+        self._process = context.Process(
+            target=_run,
+            args=(self._command, (stdout, stderr), dict(os.environ), Path.cwd()),
+            daemon=True,
+        )
+        self._process.start()
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        """Return the exit status, negative for a signal, or None while it runs."""
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end and return the exit status.
+
+        Raises:
+            subprocess.TimeoutExpired: it still runs after ``timeout`` seconds.
+
+        """
+        self._process.join(timeout)
+        status = self._process.exitcode
+        if status is None:
+            raise subprocess.TimeoutExpired(self._command, timeout or 0)
+        return status
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Send SIGTERM, unless it has ended."""
+        self._process.terminate()
+
+    def kill(self) -> None:
+        """Send SIGKILL, unless it has ended."""
+        self._process.kill()
+
+
+Program: TypeAlias = ForkedProgram | subprocess.Popen[bytes]
+
+
+def start_program(
+    command: Sequence[str | Path], *, stdout: Path, stderr: Path, forked: bool = True
+) -> Program:
+    """Start a command whose output is appended to the files; fork it, if ``forked`` says so.
+
+    Libraries of LD_PRELOAD are loaded where a program begins, so nothing is forked with them.
+    """
+    if forked and "LD_PRELOAD" not in os.environ:
+        return ForkedProgram(command, stdout=stdout, stderr=stderr)
+    with stdout.open("ab") as output, stderr.open("ab") as errors:
+        return subprocess.Popen(command, stdout=output, stderr=errors)
+
+
+def run_program(
+    command: Sequence[str | Path], *, timeout: float
+) -> subprocess.CompletedProcess[str]:
+    """Run a console script to its end, forked; return its exit status and its output.
+
+    Raises:
+        subprocess.TimeoutExpired: it did not end within ``timeout`` seconds, and was killed.
+
+    """
+    with TemporaryDirectory() as folder:
+        stdout, stderr = Path(folder, "stdout"), Path(folder, "stderr")
+        program = start_program(command, stdout=stdout, stderr=stderr)
+        try:
+            status = program.wait(timeout)
+        except subprocess.TimeoutExpired:
+            program.kill()
+            program.wait()
+            raise
+        return subprocess.CompletedProcess(
+            command, status, stdout=stdout.read_text(), stderr=stderr.read_text()
+        )
+
+
+def _run(
+    command: Sequence[str],
+    outputs: tuple[Path, Path],
+    environment: Mapping[str, str],
+    folder: Path,
+) -> None:
+    """Become the program, in the forked process."""
+    gc.freeze()  # what was imported is shared with the server; the collector would copy its pages
+    for descriptor, file in enumerate(outputs, start=1):
+        opened = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        os.dup2(opened, descriptor)
+        os.close(opened)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    sys.argv = list(command)
+    main = importlib.import_module(MODULES[Path(command[0]).name]).main
+    sys.exit(main())

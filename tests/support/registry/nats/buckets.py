@@ -1,0 +1,62 @@
+"""Stores in a bucket, within the test."""
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from registry.store.clock import AgeClock
+from registry.store.conformance import Followed
+from registry.store.jetstream.backend import JetStreamBackend
+from registry.store.jetstream.format.ages import Rings, Uptime
+from registry.store.jetstream.operations import NodeOperations, Revisions
+from registry.store.jetstream.publisher import Publisher
+from registry.store.jetstream.receiver import Receiver
+from registry.store.options import NatsOptions
+from registry.store.protocol import NodeStore, Row
+from tests.support.registry.sqlite_store import Batches
+
+
+def backend_at(url: str, options: NatsOptions) -> JetStreamBackend:
+    """Return the backend of a URL."""
+    backend = JetStreamBackend.from_url(url, options)
+    assert backend is not None
+    return backend
+
+
+class Parts:
+    """The parts of a store without any connection; the test says what is delivered.
+
+    Without `follow`, the nodes are still being read.
+    """
+
+    def __init__(self, bucket: str, *, follow: bool = True) -> None:
+        self.memory = Followed()
+        self.publisher = Publisher(bucket, Uptime(AgeClock(time.monotonic)))
+        self.revisions = Revisions()
+        self.operations = NodeOperations(self.publisher, self.revisions)
+        self.rings = Rings(self.publisher.run)
+        self.confirmed: list[float] = []
+        self.receiver = Receiver(
+            publisher=self.publisher,
+            revisions=self.revisions,
+            operations=self.operations,
+            rings=self.rings,
+            on_own=lambda: self.confirmed.append(time.monotonic()),
+        )
+        if follow:
+            self.receiver.take_rows()
+            self.receiver.follow(self.memory)
+
+
+@asynccontextmanager
+async def open_bucket(
+    url: str, options: NatsOptions
+) -> AsyncIterator[tuple[NodeStore, Sequence[Row]]]:
+    """Open a store, and yield it with its nodes."""
+    store = backend_at(url, options).open(clock=AgeClock(time.monotonic), observe=Batches().observe)
+    try:
+        rows = await store.load()
+        store.follow(Followed())
+        yield store, rows
+    finally:
+        await store.close()

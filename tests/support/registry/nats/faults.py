@@ -1,0 +1,161 @@
+"""Faults of NATS servers and registries: each begins, and ends again."""
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+from tests.support.daemons import Daemon
+from tests.support.machine.disks import fill_disk
+from tests.support.registry.cut_off import ServerCables
+from tests.support.registry.nats.disks import Power
+from tests.support.registry.nats.servers import NatsCluster, NatsServer
+
+Undo = Callable[[], None]
+
+
+class Faults:
+    """What can happen to a cluster. Each method begins a fault and returns what ends it.
+
+    `cables` are the ways of each registry to the servers. Without `power`, the servers store on the
+    machine's own disk, and faults of disks are not possible.
+    """
+
+    def __init__(
+        self,
+        servers: NatsCluster,
+        registries: Sequence[Daemon],
+        cables: Sequence[ServerCables],
+        random: Random,
+        power: Power | None = None,
+    ) -> None:
+        self._servers = servers
+        self._registries = registries
+        self._cables = cables
+        self._random = random
+        self._power = power
+
+    @property
+    def possible(self) -> Sequence["Fault"]:
+        """All faults that can happen to these servers."""
+        return ALL if self._power is None else (*ALL, *OF_DISKS)
+
+    def kill_leader(self) -> Undo:
+        """Kill the server that leads the stream."""
+        return _killed([self._leader()])
+
+    def kill_follower(self) -> Undo:
+        """Kill a server that does not lead."""
+        return _killed([self._follower()])
+
+    def kill_two_servers(self) -> Undo:
+        """Take the quorum away."""
+        return _killed(self._random.sample(self._servers.servers, 2))
+
+    def kill_all_servers(self) -> Undo:
+        """Kill them all."""
+        return _killed(self._servers.servers)
+
+    def freeze_leader(self) -> Undo:
+        """Freeze the server that leads the stream."""
+        return _frozen(self._leader())
+
+    def freeze_follower(self) -> Undo:
+        """Freeze a server that does not lead."""
+        return _frozen(self._follower())
+
+    def kill_registry(self) -> Undo:
+        """Kill a registry."""
+        registry = self._random.choice(self._registries)
+        registry.kill()
+        return registry.start
+
+    def kill_two_registries(self) -> Undo:
+        """Kill two registries."""
+        killed = self._random.sample(self._registries, 2)
+        for registry in killed:
+            registry.kill()
+
+        def start() -> None:
+            for registry in killed:
+                registry.start()
+
+        return start
+
+    def freeze_registry(self) -> Undo:
+        """Freeze a registry."""
+        registry = self._random.choice(self._registries)
+        registry.freeze()
+        return registry.resume
+
+    def cut_registry(self) -> Undo:
+        """Cut a registry off from the servers, and not from its clients."""
+        cables = self._random.choice(self._cables)
+        cables.cut()
+        return cables.mend
+
+    def cut_power(self) -> Undo:
+        """Cut the power of all servers and their disks."""
+        assert self._power is not None
+        self._power.cut()
+        return self._power.restore
+
+    def fill_disk(self) -> Undo:
+        """Fill the disk of a server, which needs a restart then."""
+        assert self._power is not None
+        server = self._random.choice(self._servers.servers)
+        ballast = fill_disk(server.store)
+
+        def restart() -> None:
+            ballast.unlink()
+            _killed([server])()
+
+        return restart
+
+    def _follower(self) -> NatsServer:
+        leader = self._leader()
+        return self._random.choice([s for s in self._servers.servers if s is not leader])
+
+    def _leader(self) -> NatsServer:
+        return self._servers.leader() or self._random.choice(self._servers.servers)
+
+
+Fault = Callable[[Faults], Undo]
+# Those with which the others go on, and those with which no change is accepted.
+OF_FEW_SERVERS: Sequence[Fault] = (
+    Faults.kill_leader,
+    Faults.kill_follower,
+    Faults.freeze_leader,
+    Faults.freeze_follower,
+)
+OF_MOST_SERVERS: Sequence[Fault] = (Faults.kill_two_servers, Faults.kill_all_servers)
+OF_REGISTRIES: Sequence[Fault] = (
+    Faults.kill_registry,
+    Faults.kill_two_registries,
+    Faults.freeze_registry,
+    Faults.cut_registry,
+)
+OF_DISKS: Sequence[Fault] = (Faults.cut_power, Faults.fill_disk)
+ALL: Sequence[Fault] = (*OF_FEW_SERVERS, *OF_MOST_SERVERS, *OF_REGISTRIES)
+
+
+def agree(registries: Sequence[Daemon]) -> bool:
+    """Return whether all registries accept heartbeats, and show the same nodes."""
+    healthy = all(one.ask("GET", "/healthz").status_code == 200 for one in registries)
+    return healthy and len({one.ask("GET", "/nodes").content for one in registries}) == 1
+
+
+def _frozen(server: NatsServer) -> Undo:
+    server.stop()
+    return server.resume
+
+
+def _killed(servers: Sequence[NatsServer]) -> Undo:
+    for server in servers:
+        server.kill()
+
+    def start() -> None:
+        for server in servers:
+            server.begin()
+        for server in servers:
+            server.wait()
+
+    return start

@@ -1,0 +1,79 @@
+"""A forked program behaves as the console script does."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.daemons import Daemon, Daemons
+from tests.support.forks import run_program
+
+pytestmark = pytest.mark.real
+
+PROGRAM = Path(sys.executable).with_name("rollcall-registry")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(["--version"], id="success"),
+        pytest.param(["--config", "registry.yml", "--check"], id="wrong-settings"),
+        pytest.param(["--nonsense"], id="wrong-arguments"),
+    ],
+)
+def test_output_and_exit_status_are_those_of_the_console_script(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("registry.yml").write_text("nonsense: 1\n")
+
+    forked = run_program([PROGRAM, *arguments], timeout=60)
+
+    script = subprocess.run(
+        [PROGRAM, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert vars(forked) == vars(script)
+    assert forked.stdout + forked.stderr != ""
+
+
+def test_each_start_has_the_environment_of_its_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    def help_lines() -> int:
+        return run_program(["rollcall-agent", "--help"], timeout=60).stdout.count("\n")
+
+    monkeypatch.setenv("COLUMNS", "200")
+    wide = help_lines()
+    monkeypatch.setenv("COLUMNS", "40")
+
+    assert help_lines() > wide
+
+
+def test_it_ends_by_signals_and_none_is_left(daemons: Daemons) -> None:
+    registry = daemons.registry()
+    pid = registry.pid
+    os.kill(pid, signal.SIGSTOP)
+    os.kill(pid, signal.SIGTERM)
+
+    with pytest.raises(subprocess.TimeoutExpired):
+        registry.wait(0.1)
+    os.kill(pid, signal.SIGCONT)
+
+    assert registry.wait() == 0
+    registry.start()
+    killed = registry.pid
+    os.kill(killed, signal.SIGKILL)
+    assert registry.wait() == -signal.SIGKILL
+    assert [Path(f"/proc/{each}").exists() for each in (pid, killed)] == [False, False]
+
+
+def test_nothing_of_one_start_is_seen_in_the_next(daemons: Daemons) -> None:
+    def requests_counted(registry: Daemon) -> int:
+        return registry.ask("GET", "/metrics").text.count('route="/nodes"')
+
+    first = daemons.registry()
+    first.ask("GET", "/nodes")
+    assert requests_counted(first) > 0
+
+    assert requests_counted(daemons.registry()) == 0
