@@ -178,7 +178,7 @@ REBUILDS = (
 )
 
 # Newer engines are tried with the rebuilds alone (the mark `engines`), so more is not among them.
-STARTS_AND_ENDS = (
+ROLLBACKS = (
     Operation(
         name="rebuild, image pulled",
         prepare=Subject.running_as_pulled,
@@ -204,6 +204,8 @@ STARTS_AND_ENDS = (
         expected=lambda _, before: before,
         succeeds=False,
     ),
+)
+STARTS = (
     Operation(
         name="start",
         prepare=Subject.stopped,
@@ -243,6 +245,8 @@ STARTS_AND_ENDS = (
         expected=lambda _, before: before,
         settle=Subject.until_up,
     ),
+)
+ENDS = (
     Operation(
         name="stop",
         prepare=Subject.running,
@@ -316,5 +320,5 @@ DATA_AND_PASSWORDS = (
 
 EVERY_OPERATION = (
     *(*CREATIONS, *ISOLATED_CREATIONS, *UPDATES, *REBUILDS),
-    *(*STARTS_AND_ENDS, *DATA_AND_PASSWORDS),
+    *(*ROLLBACKS, *STARTS, *ENDS, *DATA_AND_PASSWORDS),
 )
