@@ -9,7 +9,7 @@ import pytest
 
 from dev.waiting import until
 from tests.support.agent.containers import run_in_container
-from tests.support.agent.earlier_host import EarlierHost
+from tests.support.agent.earlier_host import RECORDED, EarlierHost
 from tests.support.agent.engines.dockerd import Dockerd
 from tests.support.daemons import Daemon, Daemons
 
@@ -43,7 +43,7 @@ def client(dockerd: Dockerd) -> Iterator[docker.APIClient]:
 @pytest.fixture(params=["schema_2", "schema_3"])
 def host(request: pytest.FixtureRequest, client: docker.APIClient, tmp_path: Path) -> EarlierHost:
     """Return a host with an app that runs, one that a person stopped, others that are down."""
-    host = EarlierHost(request.param, client, tmp_path / "state")
+    host = EarlierHost(RECORDED / request.param, client, tmp_path / "state")
     host.make()
     for container in host.containers.values():
         client.start(container)
