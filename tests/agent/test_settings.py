@@ -316,10 +316,41 @@ def test_what_is_sound_in_a_faulty_section_is_checked_too(
         "node.hostname",
         "node.labels",
         "registries[0].key_file",
+        "registries[1]",
         "registries[1].key_file",
         "tls.certificate",
         "tls.key",
     ]
+
+
+def test_all_mistakes_of_registries_without_a_key_file_are_told_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    registries = [
+        {"url": "ftp://a", "certificate": "a.crt"},
+        {"urls": ["http://b:0", "https://c", "ftp://d"], "ca": "none.ca"},
+        {"url": "https://c:443/", "certificate": "a.crt", "certificate_key": "a.key"},
+    ]
+
+    assert main(["--config", str(written(tmp_path, registries=registries)), "--check"]) == 2
+
+    told = [line.partition(": registries")[2] for line in capsys.readouterr().err.splitlines()]
+    begin = [
+        "[0]: Object missing required field `key_file`",
+        "[0]: `certificate` and `certificate_key` go together",
+        "[0]: `url` is `ftp://a`",
+        "[1]: Object missing required field `key_file`",
+        "[1]: `urls[2]` is `ftp://d`",
+        f"[1]: {tmp_path}/none.ca: ",
+        "[1].urls: http and https are mixed",
+        "[1].urls[0]: is no address",
+        "[2]: Object missing required field `key_file`",
+        f"[2]: {tmp_path}/a.crt, {tmp_path}/a.key: ",
+        "[2].url: `https://c:443` is set twice",
+    ]
+    assert len(told) == len(begin)
+    for line, beginning in zip(sorted(told), sorted(begin), strict=True):
+        assert line.startswith(beginning)
 
 
 def test_an_unknown_command_is_status_2(capsys: pytest.CaptureFixture[str]) -> None:
