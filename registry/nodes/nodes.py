@@ -198,7 +198,9 @@ class Nodes:
                 self._mark_heard(known)
                 return HeartbeatResult(b"[%b]" % known.encoded())
             self._note_heard(known)  # it is alive, also if the store is out of reach
-            accepted = self._accept_later(entry, heartbeat, source, operator=operator)
+            accepted = self._accept_later(
+                entry, heartbeat, source, operator=operator, targets=targets
+            )
             return HeartbeatResult(b"[%b]" % entry.encoded(), asyncio.ensure_future(accepted))
         reservation = self._reserve(entry, targets)
         self._pending[hostname] = entry
@@ -211,7 +213,13 @@ class Nodes:
         return HeartbeatResult(b"[%b]" % entry.encoded(), durable)
 
     async def _accept_later(
-        self, entry: Entry, heartbeat: Heartbeat, source: Source, *, operator: bool
+        self,
+        entry: Entry,
+        heartbeat: Heartbeat,
+        source: Source,
+        *,
+        operator: bool,
+        targets: Targets | None,
     ) -> None:
         """Accept a heartbeat that changes nothing here, once all changes by others are known."""
         try:
@@ -222,7 +230,14 @@ class Nodes:
             raise
         self._update_availability(None)
         try:
-            result = self._accept(entry, heartbeat, source, operator=operator, is_up_to_date=True)
+            result = self._accept(
+                entry,
+                heartbeat,
+                source,
+                operator=operator,
+                targets=targets,
+                is_up_to_date=True,
+            )
         except (CloneRefused, ChangesTooFast, CapacityReached) as error:
             self.counts.refused[type(error)] += 1
             raise
