@@ -98,13 +98,13 @@ class NodesApi:
         hostname, source = _hostname(request), _source(request)
         request[QUIET] = True  # the audit log tells what it changes
         body = request_body(request)
-        unchanged = self._nodes.accept_unchanged(hostname, body, source)
+        unchanged = self._nodes.heartbeats.accept_unchanged(hostname, body, source)
         if unchanged is not None:
             return await self._answers.confirm(request, unchanged)
         operator = "write" in caller(request).allow
         with self._large.room_for(hostname, body):
             heartbeat = await self._decoded(body)
-            response = await self._nodes.accept_durably(
+            response = await self._nodes.heartbeats.accept_durably(
                 hostname, heartbeat, body, source, operator=operator
             )
         return await self._answers.confirm(request, response)

@@ -145,7 +145,9 @@ def heartbeat_of(body: bytes) -> Heartbeat:
 
 async def accept(nodes: Nodes, hostname: str, body: bytes) -> bytes:
     """Accept a heartbeat as the ordinary way does."""
-    return await nodes.accept_durably(hostname, heartbeat_of(body), body, SOURCE, operator=True)
+    return await nodes.heartbeats.accept_durably(
+        hostname, heartbeat_of(body), body, SOURCE, operator=True
+    )
 
 
 def seconds_of_targets(registry: InProcessRegistry, hostname: str) -> float:
@@ -217,7 +219,7 @@ def test_a_large_node_that_another_registry_changes_while_its_heartbeat_waits(
         registry.store.missed = [Row("large", USUAL, 1_700_000_000, "192.0.2.7")]
 
     async def work(_: int) -> None:
-        await registry.components.nodes.accept_durably(
+        await registry.components.nodes.heartbeats.accept_durably(
             "large", heartbeat, same, SOURCE, operator=True
         )
 
