@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -89,17 +89,55 @@ class Heartbeats:
         Raises StoreUnavailable, NotLoaded.
         """
         self._writes.require_loaded()
-        entry = self._directory.get(hostname)
-        if (
-            entry is None
-            or entry.address != source.address
-            or hostname in self._writes.pending
-            or not self._writes.is_up_to_date
-            or entry.digest != body_digest(body)
-        ):
+        if not self._writes.is_up_to_date:
             return None
-        self._mark_heard(entry)
-        return b"[%b]" % entry.encoded()
+        known = self._known_at(hostname, source)
+        if known is None or known.digest != body_digest(body):
+            return None
+        return self._confirmation(known)
+
+    async def accept_unchanged_later(
+        self, hostname: str, body: bytes, source: Source
+    ) -> bytes | None:
+        """Accept an unchanged heartbeat while changes by other registries may be missing.
+
+        Return the answer once these are known. Return None at once if the heartbeat is a different
+        one, and later if another registry has changed the node: then it is for `accept_durably`.
+
+        Raises StoreUnavailable, NotLoaded.
+        """
+        self._writes.require_loaded()
+        known = self._known_at(hostname, source)
+        if self._writes.is_up_to_date or known is None:
+            return None
+        digest = body_digest(body)
+        if known.digest != digest:
+            return None
+        self._note_heard(known)  # it is alive, also if the store is out of reach
+        await self._catch_up()
+        known = self._known_at(hostname, source)
+        return None if known is None or known.digest != digest else self._confirmation(known)
+
+    def _known_at(self, hostname: str, source: Source) -> Entry | None:
+        """Return a node that posts from the same address, and that nobody is changing; or None."""
+        known = self._directory.get(hostname)
+        if known is None or known.address != source.address or hostname in self._writes.pending:
+            return None
+        return known
+
+    def _confirmation(self, known: Entry) -> bytes:
+        """Record that a node was heard of; return the answer."""
+        self._mark_heard(known)
+        return b"[%b]" % known.encoded()
+
+    def room_for(self, body: bytes) -> AbstractContextManager[None]:
+        """Have memory for a body while the context is open. Raises TooManyHeartbeats."""
+        return self._acceptance.large.room_for(body)
+
+    def take_bytes(self, hostname: str, body: bytes) -> None:
+        """Count a large body before it is decoded. Raises ChangesTooFast, which is counted."""
+        with self._counted():
+            self._acceptance.large.take(hostname, body)
 
     async def accept_durably(
         self, hostname: str, heartbeat: Heartbeat, body: bytes, source: Source, *, operator: bool
@@ -171,8 +209,7 @@ class Heartbeats:
         if known is not None and known.head == entry.head and hostname not in writes.pending:
             if is_up_to_date or writes.is_up_to_date:
                 self._update_address(known, received)
-                self._mark_heard(known)
-                return HeartbeatResult(b"[%b]" % known.encoded())
+                return HeartbeatResult(self._confirmation(known))
             self._note_heard(known)  # it is alive, also if the store is out of reach
             accepted = asyncio.ensure_future(self._accept_later(received))
             return HeartbeatResult(b"[%b]" % entry.encoded(), accepted)
@@ -186,15 +223,19 @@ class Heartbeats:
 
     async def _accept_later(self, received: _Received) -> None:
         """Accept a heartbeat that changes nothing here, once all changes by others are known."""
+        await self._catch_up()
+        with self._counted():
+            result = self._accept(received, is_up_to_date=True)
+        if result.durable is not None:
+            await result.durable
+
+    async def _catch_up(self) -> None:
+        """Return once all changes by others are known. Raises StoreUnavailable, counted."""
         try:
             await self._writes.catch_up()
         except StoreUnavailable:
             self.counts.store_failures += 1
             raise
-        with self._counted():
-            result = self._accept(received, is_up_to_date=True)
-        if result.durable is not None:
-            await result.durable
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
