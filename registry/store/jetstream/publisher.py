@@ -37,8 +37,9 @@ WRITE_SECONDS = 8.0
 # Those that have not been sent may wait for longer, as long as others are done.
 PROGRESS_SECONDS = 2.0
 RESEND_SECONDS = 2.0
-# Each of them accepts a heartbeat then.
+# Each of them accepts a heartbeat then, or answers one with an error.
 MAX_CONFIRMED_AT_ONCE = 50
+MAX_GIVEN_UP_AT_ONCE = 50
 FULL = "the NATS servers have no room"
 
 
@@ -120,6 +121,7 @@ class Publisher:
         self._sent: dict[int, Write] = {}  # the oldest first
         self._sent_bytes = 0
         self._held: dict[int, Write] = {}  # after a conflict
+        self._overdue: deque[Write] = deque()
         self._acknowledged: list[tuple[int, int]] = []  # sequences, and numbers of writes
         self._position = 0
         self._wake = asyncio.Event()
@@ -235,13 +237,18 @@ class Publisher:
                 confirmation.set_exception(error)
 
     def check(self) -> None:
-        """Give up the writes whose time is over; send again those that seem to be lost."""
+        """Give up the writes whose time is over; send again those that seem to be lost.
+
+        Of many, only some are given up at once, the others in later iterations of the loop.
+        """
         now = self._loop.time()
         has_progress = now - self._progress <= PROGRESS_SECONDS
-        for write in self._unfinished():
-            began = write.first_sent or (now if has_progress else write.began)
-            if now - began > WRITE_SECONDS:
-                self._fail(write, _unconfirmed())
+        if not self._overdue:
+            for write in self._unfinished():
+                began = write.first_sent or (now if has_progress else write.began)
+                if now - began > WRITE_SECONDS:
+                    self._overdue.append(write)
+            self._give_up_some()
         lost = [write for write in self._sent.values() if write.sent < now - RESEND_SECONDS]
         for write in reversed(lost):
             self._requeue(write)
@@ -273,6 +280,12 @@ class Publisher:
                 reply=f"{inbox}.{write.number}",
                 headers=headers or None,
             )
+
+    def _give_up_some(self) -> None:
+        for _ in range(min(len(self._overdue), MAX_GIVEN_UP_AT_ONCE)):
+            self._fail(self._overdue.popleft(), _unconfirmed())
+        if self._overdue:
+            self._loop.call_soon(self._give_up_some)
 
     def _confirm(self) -> None:
         """Let go on those that waited for the last delivery, not all of them at once."""
@@ -318,9 +331,10 @@ class Publisher:
         return None
 
     def _fail(self, write: Write, error: Exception) -> None:
-        self._take(write.number)
-        self._finished.set()
-        write.outcome.failed(error)
+        """Give up a write, unless it is finished."""
+        if self._take(write.number) is not None:
+            self._finished.set()
+            write.outcome.failed(error)
 
     def _requeue(self, write: Write) -> None:
         """Send a write again, unless it is finished, or known to be in the bucket."""
