@@ -59,7 +59,7 @@ class Connector:
     def __init__(self, servers: Sequence[str], login: NatsLogin) -> None:
         self._servers = servers
         self._login = login
-        self._names = Names(len(servers))
+        self._names = Names()
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[Link]:
