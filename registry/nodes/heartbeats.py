@@ -257,7 +257,7 @@ class Heartbeats:
         try:
             if known is not None:
                 self._check_identity(known, received)
-            self._acceptance.check_capacity(received.entry, known, reservation)
+            self._acceptance.renew(received.entry, known, reservation)
         except (CloneRefused, CapacityReached) as error:
             return error
         return None

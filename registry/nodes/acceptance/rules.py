@@ -59,10 +59,13 @@ class Acceptance:
             raise
         return reservation
 
-    def check_capacity(self, entry: Entry, stored: Entry | None, reservation: Reservation) -> None:
-        """Raise CapacityReached if the room that is reserved is not enough for a node any more."""
+    def renew(self, entry: Entry, stored: Entry | None, reservation: Reservation) -> None:
+        """Reserve memory anew, since another registry has changed what a node replaces.
+
+        Raises CapacityReached if there is not enough any more.
+        """
         before = stored.head if stored else None
-        self._capacity.check(entry.hostname, entry.head, before, reservation)
+        self._capacity.renew(entry.hostname, entry.head, before, reservation)
 
     def release(self, reservation: Reservation) -> None:
         """Release what was reserved, since the node was stored, or could not be."""
