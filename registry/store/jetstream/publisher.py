@@ -12,13 +12,14 @@ replaces.
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from secrets import token_hex
 from typing import NamedTuple, Protocol
 
 from nats.aio.msg import Msg
 
 from registry.errors import NodeTooLarge, StoreFull, StoreUnreachable, TooManyConflicts
+from registry.store.clock import suspended_seconds
 from registry.store.jetstream.connection.answers import (
     Acknowledged,
     Again,
@@ -100,8 +101,7 @@ class Write:
         self.number = number
         self.expected: int | None = None
         self.headers = dict(headers or {})
-        self.began = asyncio.get_running_loop().time()
-        self.first_sent = self.sent = 0.0
+        self.began = self.first_sent = self.sent = 0.0
         self.sequence = 0
         self.unanswered = 0
 
@@ -112,11 +112,19 @@ class Publisher:
     `full` is what the servers said of the room that they lack, empty once they took a write since.
     """
 
-    def __init__(self, bucket: str, uptime: Uptime) -> None:
+    def __init__(
+        self,
+        bucket: str,
+        uptime: Uptime,
+        *,
+        suspended: Callable[[], float] = suspended_seconds,
+    ) -> None:
+        """`suspended` returns for how many seconds the machine was suspended so far."""
         self._run = token_hex(6)
         self.uptime = uptime
         self._prefix = f"$KV.{bucket}."
         self._loop = asyncio.get_running_loop()
+        self._suspended = suspended
         self._queue: deque[Write] = deque()
         self._sent: dict[int, Write] = {}  # the oldest first
         self._sent_bytes = 0
@@ -128,9 +136,7 @@ class Publisher:
         self._finished = asyncio.Event()
         self._numbers = 0
         self._progress = 0.0
-        # When the latest write that was delivered was sent. All that was acknowledged to others
-        # before that was delivered before it.
-        self.confirmed_until = 0.0
+        self._confirmed_until = 0.0
         self._confirmations: deque[tuple[float, asyncio.Future[None]]] = deque()
         self.full = ""
         self.max_value = MAX_VALUE_BYTES  # as the server that was connected last says
@@ -146,14 +152,29 @@ class Publisher:
         """The name of this run of the registry."""
         return self._run
 
+    @property
+    def unconfirmed_seconds(self) -> float:
+        """Seconds since the latest of the writes was sent that were delivered.
+
+        All that was acknowledged to others before that was delivered before it.
+        """
+        return self._now() - self._confirmed_until
+
     async def confirmed(self) -> None:
         """Return once a write is delivered that is sent after this call.
 
         Raises the error of `fail_all`.
         """
         confirmation = self._loop.create_future()
-        self._confirmations.append((self._loop.time(), confirmation))
+        self._confirmations.append((self._now(), confirmation))
         await confirmation
+
+    def _now(self) -> float:
+        """Return the time of the loop's clock, which also counts while the machine is suspended.
+
+        What was confirmed before that is not up to date, and what was sent may be outdated.
+        """
+        return self._loop.time() + self._suspended()
 
     def next_stamp(self) -> Stamp:
         """Return what the value of the next write says of it."""
@@ -167,6 +188,7 @@ class Publisher:
 
     def submit(self, write: Write) -> None:
         """Send a write as soon as there is room."""
+        write.began = write.began or self._now()
         self._queue.append(write)
         self._wake.set()
 
@@ -175,7 +197,7 @@ class Publisher:
 
         It could replace what others have acknowledged: this process may have been suspended.
         """
-        if self._loop.time() - write.first_sent > WRITE_SECONDS and self.is_held(write):
+        if self._now() - write.first_sent > WRITE_SECONDS and self.is_held(write):
             self._fail(write, _unconfirmed())
         elif self._held.pop(write.number, None) is not None:
             write.expected = expected
@@ -198,8 +220,8 @@ class Publisher:
         write = self._take(int(by.rpartition("-")[2]))
         if write is None:
             return False
-        self._progress = self._loop.time()
-        self.confirmed_until = max(self.confirmed_until, write.first_sent)
+        self._progress = self._now()
+        self._confirmed_until = max(self._confirmed_until, write.first_sent)
         self.full = ""
         self._finished.set()
         write.outcome.delivered(sequence)
@@ -241,7 +263,7 @@ class Publisher:
 
         Of many, only some are given up at once, the others in later iterations of the loop.
         """
-        now = self._loop.time()
+        now = self._now()
         has_progress = now - self._progress <= PROGRESS_SECONDS
         if not self._overdue:
             for write in self._unfinished():
@@ -290,7 +312,7 @@ class Publisher:
     def _confirm(self) -> None:
         """Let go on those that waited for the last delivery, not all of them at once."""
         for _ in range(MAX_CONFIRMED_AT_ONCE):
-            if not self._confirmations or self._confirmations[0][0] >= self.confirmed_until:
+            if not self._confirmations or self._confirmations[0][0] >= self._confirmed_until:
                 return
             _, confirmation = self._confirmations.popleft()
             if not confirmation.done():
@@ -307,7 +329,7 @@ class Publisher:
         if self._sent and self._sent_bytes + len(self._queue[0].value) > MAX_BYTES_IN_FLIGHT:
             return None
         write = self._queue.popleft()
-        write.sent = self._loop.time()
+        write.sent = self._now()
         write.first_sent = write.first_sent or write.sent
         self._sent[write.number] = write
         self._sent_bytes += len(write.value)

@@ -149,8 +149,7 @@ class JetStreamStore:
     @property
     def is_up_to_date(self) -> bool:
         """Whether all changes are in memory that were durable a second ago."""
-        seconds = self._loop.time() - self._publisher.confirmed_until
-        return self._is_caught_up and seconds <= UP_TO_DATE_SECONDS
+        return self._is_caught_up and self._publisher.unconfirmed_seconds <= UP_TO_DATE_SECONDS
 
     async def catch_up(self) -> None:
         """Wait for a message of this registry's own that is sent from now on."""

@@ -69,7 +69,8 @@ class Reported:
 
 @in_virtual_time
 async def test_what_is_delivered_confirms_all_up_to_when_it_was_sent_first() -> None:
-    publisher = Publisher("b", Uptime(AgeClock(time.monotonic)))
+    uptime = Uptime(AgeClock(time.monotonic))
+    publisher = Publisher("b", uptime, suspended=lambda: 0.0)
     link, client = Link(), SilentClient()
     link.client = client
     sending = asyncio.create_task(publisher.send_over(link))
@@ -83,14 +84,44 @@ async def test_what_is_delivered_confirms_all_up_to_when_it_was_sent_first() -> 
     publisher.check()
     await asyncio.sleep(1)
     assert len(client.sent) == 2 * len(stamps)
-    assert publisher.confirmed_until == 0.0
+    now = asyncio.get_running_loop().time()
+    assert publisher.unconfirmed_seconds == now
 
     publisher.delivered("other-1", 1)
-    assert publisher.confirmed_until == 0.0
+    assert publisher.unconfirmed_seconds == now
     publisher.delivered(stamps[1].by, 2)
-    assert publisher.confirmed_until == sent[1]
+    assert publisher.unconfirmed_seconds == now - sent[1]
     publisher.delivered(stamps[0].by, 3)
-    assert publisher.confirmed_until == sent[1]
+    assert publisher.unconfirmed_seconds == now - sent[1]
+    sending.cancel()
+
+
+@in_virtual_time
+async def test_a_machine_that_was_suspended_is_not_up_to_date_until_it_has_written() -> None:
+    suspended = [0.0]
+    uptime = Uptime(AgeClock(time.monotonic))
+    publisher = Publisher("b", uptime, suspended=lambda: suspended[0])
+    link = Link()
+    link.client = SilentClient()
+    sending = asyncio.create_task(publisher.send_over(link))
+    stamps = [publisher.next_stamp() for _ in range(3)]
+
+    async def send(number: int) -> None:
+        stamp = stamps[number].number
+        publisher.submit(Write("heard.a.0.1", b"{}", Reported(), number=stamp))
+        await asyncio.sleep(0.5)
+
+    await send(0)
+    publisher.delivered(stamps[0].by, 1)
+    assert publisher.unconfirmed_seconds == 0.5
+    await send(1)
+    suspended[0] = 3600.0
+    assert publisher.unconfirmed_seconds == 3601.0
+    publisher.delivered(stamps[1].by, 2)  # it was sent before
+    assert publisher.unconfirmed_seconds == 3600.5
+    await send(2)
+    publisher.delivered(stamps[2].by, 3)
+    assert publisher.unconfirmed_seconds == 0.5
     sending.cancel()
 
 
