@@ -12,9 +12,8 @@ replaces.
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from secrets import token_hex
-from typing import NamedTuple, Protocol
 
 from nats.aio.msg import Msg
 
@@ -30,6 +29,7 @@ from registry.store.jetstream.connection.answers import (
 from registry.store.jetstream.connection.link import Link
 from registry.store.jetstream.format.ages import Uptime
 from registry.store.jetstream.format.messages import EXPECTED, HEADERS_BYTES, MAX_VALUE_BYTES
+from registry.store.jetstream.write import Stamp, Write
 
 MAX_IN_FLIGHT = 128
 MAX_BYTES_IN_FLIGHT = 4 * 1024 * 1024
@@ -42,68 +42,6 @@ RESEND_SECONDS = 2.0
 MAX_CONFIRMED_AT_ONCE = 50
 MAX_GIVEN_UP_AT_ONCE = 50
 FULL = "the NATS servers have no room"
-
-
-class Stamp(NamedTuple):
-    """The number of a write, and what its value says: by whom, and at which uptime."""
-
-    number: int
-    by: str
-    uptime: float
-
-
-class Outcome(Protocol):
-    """What becomes of a write. Exactly one of `delivered` and `failed` is called, once."""
-
-    def delivered(self, sequence: int) -> None:
-        """Take note that the bucket has it, under this sequence."""
-
-    def failed(self, error: Exception) -> None:
-        """Take note that it has failed, or that its outcome is unknown."""
-
-    def conflicted(self, write: "Write", actual: int) -> None:
-        """Take note that the key has another last sequence; the write waits for `resend`."""
-
-
-class Write:
-    """A message to the bucket; with `expected`, only if that is the last sequence of its key.
-
-    `unanswered` is how often it was sent without an answer that it had no effect. `sequence` is
-    the one of its acknowledgement, 0 without any.
-    """
-
-    __slots__ = (
-        "began",
-        "expected",
-        "first_sent",
-        "headers",
-        "key",
-        "number",
-        "outcome",
-        "sent",
-        "sequence",
-        "unanswered",
-        "value",
-    )
-
-    def __init__(
-        self,
-        key: str,
-        value: bytes,
-        outcome: Outcome,
-        *,
-        number: int,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        self.key = key
-        self.value = value
-        self.outcome = outcome
-        self.number = number
-        self.expected: int | None = None
-        self.headers = dict(headers or {})
-        self.began = self.first_sent = self.sent = 0.0
-        self.sequence = 0
-        self.unanswered = 0
 
 
 class Publisher:
@@ -209,12 +147,12 @@ class Publisher:
         return write.number in self._held
 
     def drop(self, write: Write) -> None:
-        """Forget a write that waits after a conflict; its outcome is told of no more."""
+        """Forget a write that waits after a conflict; its outcome is not reported any more."""
         self._held.pop(write.number, None)
         self._finished.set()
 
     def delivered(self, by: str, sequence: int) -> bool:
-        """Note that a value was delivered; return whether it is of a write that is waited for."""
+        """Record that a value was delivered; return whether it is of a write that is waited for."""
         if not self.is_own(by):
             return False
         write = self._take(int(by.rpartition("-")[2]))
@@ -310,7 +248,7 @@ class Publisher:
             self._loop.call_soon(self._give_up_some)
 
     def _confirm(self) -> None:
-        """Let go on those that waited for the last delivery, not all of them at once."""
+        """Confirm the last delivery to those that wait for it, some at a time."""
         for _ in range(MAX_CONFIRMED_AT_ONCE):
             if not self._confirmations or self._confirmations[0][0] >= self._confirmed_until:
                 return

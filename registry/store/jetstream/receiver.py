@@ -119,11 +119,11 @@ class Receiver:
         self.format = Format()
 
     def forget_current(self) -> None:
-        """Note that the bucket does not say any more that it is current."""
+        """Record that the bucket does not say any more that it is current."""
         self.current = ""
 
     def found_again(self) -> None:
-        """Note that all of the bucket was delivered."""
+        """Record that all of the bucket was delivered."""
         self._lost_at = None
         self._recovered = frozenset()
 
@@ -148,7 +148,7 @@ class Receiver:
         except msgspec.MsgspecError:
             # It was written by something else. A node in memory is put back when it is heard of.
             if kind == NODE:
-                self.revisions.note(hostname_of(message.key), message.sequence, stored=False)
+                self.revisions.record(hostname_of(message.key), message.sequence, stored=False)
         self._operations.reached(message.sequence)
 
     def _reach(self, sequence: int) -> None:
@@ -157,7 +157,7 @@ class Receiver:
         self.revisions.position = sequence
 
     def _delivered(self, written: Written, sequence: int) -> bool:
-        """Take note of the author of a message; return whether a write of this run is confirmed."""
+        """Record who wrote a message; return whether a write of this run is confirmed."""
         self._seen = max(self._seen, written.uptime)
         if self._loaded is not None:
             self._loaded.uptime = max(self._loaded.uptime, written.uptime)
@@ -175,7 +175,7 @@ class Receiver:
         if self._delivered(deletion, message.sequence):
             return
         self._note_change(message)
-        self.revisions.note(hostname, message.sequence, stored=False)
+        self.revisions.record(hostname, message.sequence, stored=False)
         if self._loaded is not None:
             self._loaded.deleted(hostname)
         elif self._nodes is not None and not self._is_old(message, deletion.uptime):
@@ -192,7 +192,7 @@ class Receiver:
             return
         self._note_change(message)
         stored = not self._is_outdated(message, row, node.uptime)
-        self.revisions.note(hostname, sequence, stored=stored)
+        self.revisions.record(hostname, sequence, stored=stored)
         if self._loaded is not None:
             self._loaded.stored(row, node.uptime)
         elif self._nodes is not None and stored:

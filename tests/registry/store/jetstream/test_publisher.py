@@ -21,8 +21,8 @@ from registry.store.jetstream.publisher import (
     RESEND_SECONDS,
     WRITE_SECONDS,
     Publisher,
-    Write,
 )
+from registry.store.jetstream.write import Write
 from tests.support.clocks import in_virtual_time
 from tests.support.registry.load.large_fleet import MeasuredLoop
 
