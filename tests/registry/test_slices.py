@@ -339,7 +339,9 @@ def report(registry: InProcessRegistry, entries: Sequence[Entry]) -> None:
         node = entry.node()
         heartbeat = Heartbeat(labels=node.labels, kv=node.kv)
         source = Source("test", entry.address)
-        registry.components.nodes.accept(entry.hostname, heartbeat, b"", source, operator=True)
+        registry.components.nodes.heartbeats.accept(
+            entry.hostname, heartbeat, b"", source, operator=True
+        )
 
 
 def hear(registry: InProcessRegistry, entries: Sequence[Entry]) -> None:
