@@ -6,6 +6,7 @@ itself copies them when the unit starts, and before version 259 at no other time
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,6 @@ from typing import Any
 CREDENTIALS = Path("/run/credentials")
 SYSTEMD = "org.freedesktop.systemd1"
 MANAGER = "/org/freedesktop/systemd1"
-CREDENTIAL_MODE = 0o400
 
 
 class NotRefreshed(Exception):
@@ -45,13 +45,16 @@ def sources(unit: str) -> dict[str, Path]:
 def refresh(folder: Path, files: dict[str, Path]) -> None:
     """Replace the credentials in a folder by what the files hold now.
 
+    One that the unit did not have at its start comes with the next one.
+
     Raises:
         NotRefreshed: a file cannot be read, or the folder cannot be written. If it is the former,
             nothing has changed.
 
     """
     try:
-        texts = {name: file.read_bytes() for name, file in files.items()}
+        held = {name: file for name, file in files.items() if (folder / name).exists()}
+        texts = {name: file.read_bytes() for name, file in held.items()}
         with _writable(folder):
             for name, text in texts.items():
                 _replace(folder / name, text)
@@ -62,12 +65,14 @@ def refresh(folder: Path, files: dict[str, Path]) -> None:
 
 
 def _replace(credential: Path, text: bytes) -> None:
-    owner = credential.parent.stat()
     new = credential.with_name(f".{credential.name}.new")
     new.unlink(missing_ok=True)
-    new.touch(CREDENTIAL_MODE, exist_ok=False)
+    new.touch(0o600, exist_ok=False)
     new.write_bytes(text)
+    owner = credential.stat()
     os.chown(new, owner.st_uid, owner.st_gid)
+    # Some versions of systemd let the unit's user read by an access control list.
+    shutil.copystat(credential, new)
     new.rename(credential)
 
 

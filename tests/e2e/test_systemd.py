@@ -12,6 +12,7 @@ import pytest
 from dev.waiting import until
 from tests.support.e2e import heartbeat_load
 from tests.support.e2e.systemd_host import SystemdHost, booted_host, systemd_image
+from tests.support.pages import FENCED, Page
 from tests.support.requirements import need_root
 
 pytestmark = pytest.mark.real("make", "debootstrap")
@@ -64,6 +65,7 @@ def _install(host: SystemdHost) -> None:
         host.run(f"umask 077; echo {secrets.token_hex(32)} >/etc/rollcall/{key}")
     make_key = f"{BIN}/rollcall-registry --config /etc/rollcall/registry.yml node-key $(hostname)"
     host.run(f"umask 077; {make_key} >/etc/rollcall/node.key")
+    host.run(f"{BIN}/rollcall-agent --version")  # compiles it once, instead of at each start
     host.run("systemctl start rollcall-registry rollcall-agent")
 
 
@@ -84,6 +86,19 @@ def test_the_host_is_taken_with_the_key_that_is_its_own(host: SystemdHost) -> No
     until(lambda: f'"hostname":"{name}"' in host.run(NODES), "the host's node", within=SOON_SECONDS)
 
 
+def test_the_fields_of_a_log_line_are_fields_of_the_journal(host: SystemdHost) -> None:
+    name = host.run("hostname").strip()
+    added = host.run(
+        f"journalctl --output json --unit rollcall-registry ROLLCALL_NODE={name} | head -n 1"
+    )
+    line = json.loads(added)
+    assert (line["ROLLCALL_EVENT"], line["PRIORITY"]) == ("node added", "6")
+    assert line["SYSLOG_IDENTIFIER"] == "rollcall-registry"
+    assert json.loads(line["MESSAGE"])["node"] == name
+    warnings = "journalctl --output cat --priority warning --unit rollcall-agent"
+    assert "container engine unreachable" in host.run(warnings)
+
+
 def test_a_restart_of_the_registry_loses_no_heartbeat_of_a_thousand_a_second(
     host: SystemdHost, tmp_path: Path
 ) -> None:
@@ -102,7 +117,7 @@ def test_a_restart_of_the_registry_loses_no_heartbeat_of_a_thousand_a_second(
 
     assert host.pid("rollcall-registry") != before
     host.run("touch /load/stop")
-    until(lambda: host.state("load") != "active", "the last answers", within=SOON_SECONDS)
+    until(lambda: host.state("load") != "active", "the last answers", within=4 * SOON_SECONDS)
     result = json.loads(host.run("cat /load/result.json"))
     assert result["sent"] > 1000
     assert set(result["outcomes"]) <= {"200", "repeated"}, result
@@ -201,6 +216,35 @@ def test_an_instance_of_the_template_reloads_its_own_settings(host: SystemdHost)
     assert host.try_to("systemctl reload rollcall-registry@1")[0] != 0
     assert host.state("rollcall-registry@1") == "active"
     host.run("systemctl stop rollcall-registry@1; rm /etc/rollcall/registry1.yml")
+
+
+def test_both_work_under_the_documented_address_list_and_it_is_enforced(host: SystemdHost) -> None:
+    section = Page("systemd/README.md").section("Address allow-list")
+    ((_, documented),) = FENCED.findall(section)
+    narrow = "[Service]\nIPAddressAllow=\nIPAddressAllow=192.0.2.0/24\n"
+
+    _use_address_list(host, documented)
+    host.run(NODES)
+    until(
+        lambda: host.try_to(f"{BIN}/rollcall-agent status")[0] == 0,
+        "a heartbeat",
+        within=SOON_SECONDS,
+    )
+
+    _use_address_list(host, documented + narrow)
+    assert "timed out" in host.try_to(NODES.replace("timeout=10", "timeout=1"))[1]
+
+    _use_address_list(host, "")
+    host.run(NODES)
+
+
+def _use_address_list(host: SystemdHost, text: str) -> None:
+    """Use a drop-in for both daemons."""
+    for unit in UNITS:
+        folder = f"/run/systemd/system/{unit}.service.d"
+        host.run(f"mkdir -p {folder}; printf '{text}' >{folder}/addresses.conf")
+    host.run("systemctl daemon-reload")
+    host.run(f"systemctl stop {' '.join(UNITS)}; systemctl start {' '.join(UNITS)}")
 
 
 def test_root_takes_the_host_out_and_the_agent_goes_on_with_its_state(host: SystemdHost) -> None:

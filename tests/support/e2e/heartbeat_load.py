@@ -15,6 +15,8 @@ from typing import TypeAlias
 PER_SECOND = 1000
 HOSTS = 1000
 TICK_SECONDS = 0.01
+# A busy machine may take long for a restart. More would not find room in the backlog of the socket.
+MAX_WAITING = 3000
 # Of ten heartbeats, so many have a connection of their own; the others share kept ones.
 FRESH_OF_TEN = 2
 Connection: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -88,6 +90,7 @@ async def send_until_stopped(load: Load, folder: Path) -> None:
     began, tasks = loop.time(), set[asyncio.Task[None]]()
     while not (folder / "stop").exists():
         due = int((loop.time() - began) * PER_SECOND) - load.sent
+        due = min(due, MAX_WAITING - len(tasks))
         for _ in range(due):
             task = asyncio.create_task(load.beat())
             tasks.add(task)
