@@ -12,6 +12,7 @@ from agent.state.files import StateError
 from agent.state.store import StoreTooNew, StoreUnusable
 from config import logs
 from config.command_line import argument_parsers
+from config.lines import lines_in_mistakes
 from config.load import ConfigError
 from httpd.process import exit_without_threads, run_to_end
 from httpd.server.listener import ListenError
@@ -30,8 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     try:
-        configuration = AgentConfiguration(options.config)
-        return 0 if options.check else _run(options, configuration)
+        with lines_in_mistakes(options.config):
+            configuration = AgentConfiguration(options.config)
+            return 0 if options.check else _run(options, configuration)
     except ConfigError as error:
         sys.stderr.writelines(f"rollcall-agent: {mistake}\n" for mistake in error.mistakes)
         return PERMANENT

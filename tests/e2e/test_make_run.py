@@ -101,7 +101,8 @@ def test_what_prevents_a_start_is_said_and_the_rest_is_ended(
     settings.write_text(settings.read_text() + "heartbeat: 30\n")
     with make_run() as run:
         text = run.screen.wait_for("Error 1", within=READY_SECONDS)
-        assert f"{settings}: heartbeat: unknown setting" in text
+        line = len(settings.read_text().splitlines())
+        assert f"{settings}:{line}: heartbeat: unknown setting" in text
     _assert_nobody_listens(_port(var / "registry.yml"))
 
 
