@@ -17,11 +17,7 @@ from tests.support.agent.engines.dockerd import Dockerd
 from tests.support.agent.host_recorder import record_host
 from tests.support.daemons import Daemon, Daemons
 
-pytestmark = [
-    pytest.mark.real("dockerd", "unshare", "ip"),
-    pytest.mark.engines,
-    pytest.mark.long,
-]
+pytestmark = [pytest.mark.real("dockerd", "unshare", "ip"), pytest.mark.long]
 
 SETTINGS = {"bind": "127.0.0.1", "stop_seconds": 1}
 RUNNING, DOWN = ("shop", "web"), ("by-hand", "stopped")
@@ -44,7 +40,7 @@ def client(dockerd: Dockerd) -> Iterator[docker.APIClient]:
         yield client
 
 
-@pytest.fixture(params=["committed", "recorded now"])
+@pytest.fixture(params=[pytest.param("committed", marks=pytest.mark.engines), "recorded now"])
 def recorded(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """Return the folder of a recorded host."""
     if request.param == "committed":

@@ -49,6 +49,7 @@ async def record_host(folder: Path) -> None:
         dockerd.start()
         dockerd.build()
         async with engine_proxy(dockerd.url) as proxy:
+            proxy.recording = True
             await asyncio.to_thread(_make, dockerd, proxy.url, Path(place))
             sent = [bytes(each) for each in proxy.sent]
         with closing(dockerd.client()) as client:

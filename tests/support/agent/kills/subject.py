@@ -10,13 +10,13 @@ from typing import Any
 import docker
 import docker.errors
 import requests
-import yaml
 
 from dev.waiting import until
 from tests.support.agent.containers import run_in_container
 from tests.support.agent.kills.observed_app import ObservedApp
 from tests.support.agent.kills.snapshot import Snapshot, take_snapshot
-from tests.support.daemons import Daemon, merged
+from tests.support.daemons import Daemon
+from tests.support.e2e.commands import change_settings
 
 LIMITS = ((50, 32), (60, 40))  # percent of a core, MiB
 # The page by which an app is healthy; a restart puts it back.
@@ -238,13 +238,8 @@ class Subject:
 
     def _restart(self, *, isolated: bool) -> None:
         """Restart the agent with another value of `apps.isolated`."""
-        agent = self.app.agent
-        agent.terminate()
-        settings = yaml.safe_load(agent.config_path.read_text())
-        agent.config_path.write_text(
-            yaml.safe_dump(merged(settings, {"apps": {"isolated": isolated}}))
-        )
-        agent.start()
+        change_settings(self.app.agent, apps={"isolated": isolated})
+        self.app.agent.restart()
 
     def running_as_pulled(self) -> None:
         """Make an app run whose image the agent has pulled, with new content in its volumes."""
