@@ -76,7 +76,6 @@ class Heartbeats:
         self._directory = directory
         self._acceptance = acceptance
         self._applied = applied
-        self._clocks = clocks
         self._wall, self._monotonic = clocks
         self.counts = HeartbeatCounts()
 
@@ -113,7 +112,7 @@ class Heartbeats:
         digest = body_digest(body)
         if known.digest != digest:
             return None
-        self._note_heard(known)  # it is alive, also if the store is out of reach
+        self._touch(known)  # it is alive, also if the store is out of reach
         await self._catch_up()
         known = self._known_at(hostname, source)
         return None if known is None or known.digest != digest else self._confirmation(known)
@@ -210,7 +209,7 @@ class Heartbeats:
             if is_up_to_date or writes.is_up_to_date:
                 self._update_address(known, received)
                 return HeartbeatResult(self._confirmation(known))
-            self._note_heard(known)  # it is alive, also if the store is out of reach
+            self._touch(known)  # it is alive, also if the store is out of reach
             accepted = asyncio.ensure_future(self._accept_later(received))
             return HeartbeatResult(b"[%b]" % entry.encoded(), accepted)
         reservation = self._reserve(received)
@@ -268,19 +267,20 @@ class Heartbeats:
             return self._acceptance.reserve(received.entry, stored, received.targets)
         except (ChangesTooFast, CapacityReached):
             if stored is not None:  # it is alive, and must not be forgotten
-                self._note_heard(stored)
+                self._touch(stored)
             raise
 
     def _update_address(self, known: Entry, received: _Received) -> None:
         known.digest = received.entry.digest
         self._applied.move(known, received.entry.address, received.source)
 
-    def _note_heard(self, entry: Entry) -> None:
+    def _touch(self, entry: Entry) -> None:
+        """Record that a node was heard of, also if the store does not accept that now."""
         self._writes.deferred.touch(entry.hostname)
         self._applied.mark_heard(entry, last_update=int(self._wall()))
 
     def _mark_heard(self, entry: Entry) -> None:
-        self._note_heard(entry)
+        self._touch(entry)
         if self._writes.unavailable_error is not None:
             # The host is alive and counts as heard, but that cannot be made durable.
             self.counts.store_failures += 1

@@ -104,15 +104,19 @@ class Connector:
 
     async def _connect(self, server: str) -> Link:
         """Return a connection to one of a server's addresses. Raises NoConnection."""
+        running: set[asyncio.Task[Link]] = set()
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 host = urlsplit(server).hostname or ""
                 urls = _urls(server, await self._names.addresses(host))
-                return await _first([partial(_connect, url, host, self._login) for url in urls])
+                attempts = [partial(_connect, url, host, self._login) for url in urls]
+                return await _first(attempts, running)
         except TimeoutError as error:
             raise _failure(f"no answer within {CONNECT_SECONDS:.0f} s", self._login) from error
         except OSError as error:  # of the name
             raise _failure(str(error) or type(error).__name__, self._login) from error
+        finally:
+            await _discard(running)
 
 
 @asynccontextmanager
@@ -122,32 +126,31 @@ async def connected(servers: Sequence[str], login: NatsLogin) -> AsyncIterator[L
         yield link
 
 
-async def _first(attempts: Sequence[Callable[[], Coroutine[Any, Any, Link]]]) -> Link:
-    """Return the connection that is made first.
+async def _first(
+    attempts: Sequence[Callable[[], Coroutine[Any, Any, Link]]],
+    running: set["asyncio.Task[Link]"],
+) -> Link:
+    """Return the connection that is made first; the other attempts stay in `running`.
 
     Each attempt begins when the one before it has failed, or has taken some time. Raises
     NoConnection if all fail, LoginRefused if that is why.
     """
     left = deque(attempts)
-    running: set[asyncio.Task[Link]] = set()
     failures: list[NoConnection] = []
-    try:
-        while left or running:
-            if left:
-                running.add(asyncio.create_task(left.popleft()()))
-            done, _ = await asyncio.wait(
-                running,
-                timeout=STAGGER_SECONDS if left else None,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-            for task in done:
-                running.discard(task)
-                try:
-                    return task.result()
-                except NoConnection as error:
-                    failures.append(error)
-    finally:
-        await _discard(running)
+    while left or running:
+        if left:
+            running.add(asyncio.create_task(left.popleft()()))
+        done, _ = await asyncio.wait(
+            running,
+            timeout=STAGGER_SECONDS if left else None,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        for task in done:
+            running.discard(task)
+            try:
+                return task.result()
+            except NoConnection as error:
+                failures.append(error)
     is_refused = all(isinstance(error, LoginRefused) for error in failures)
     kind = LoginRefused if is_refused else NoConnection
     raise kind("; ".join(dict.fromkeys(map(str, failures))))
