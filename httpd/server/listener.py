@@ -124,7 +124,10 @@ class Listener:
         return [await self._server(host=host, port=port, reuse_port=True)]
 
     async def _own(self, address: tuple[str, int]) -> list[asyncio.Server]:
-        """Return a server for each address that is meant, on a socket of systemd if it has one."""
+        """Return a server for each address that is meant, on a socket of systemd if it has one.
+
+        A name such as localhost may mean more addresses than this machine has.
+        """
         found = await self._loop.getaddrinfo(
             *address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
@@ -134,10 +137,19 @@ class Listener:
         except UnwantedSocket as error:
             raise ListenError(f"{error}, but `listen` is {address[0]}:{address[1]}") from error
         servers = [await self._server(sock=each) for each in sockets.values()]
+        lacking: list[OSError] = []
         for host, port in [each for each in addresses if each not in sockets]:
-            server = await self._server(host=host, port=port)
+            try:
+                server = await self._server(host=host, port=port)
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    raise
+                lacking.append(error)
+                continue
             servers.append(server)
             self._systemd.keep(_bound_address(server), server.sockets[0].fileno())
+        if not servers:
+            raise lacking[0]
         return servers
 
     async def _server(self, **where: Any) -> asyncio.Server:

@@ -135,6 +135,23 @@ def test_systemd_keeps_the_sockets_of_both_until_they_are_stopped(host: SystemdH
         host.run(f"systemctl start {unit}")
 
 
+def test_a_socket_is_not_kept_where_the_settings_no_longer_say(host: SystemdHost) -> None:
+    file = "/etc/rollcall/registry.yml"
+    kept = "systemctl show --property NFileDescriptorStore --value rollcall-registry"
+
+    # This name also means ::1, which the host does not have.
+    host.run(f"sed -i 's/^listen: 127.0.0.1:7655/listen: localhost:7755/' {file}")
+    host.run("systemctl restart rollcall-registry")
+
+    assert host.run(kept) == "1\n"
+    assert "Connection refused" in host.try_to(NODES)[1]
+    host.run(NODES.replace(":7655", ":7755"))
+    host.run(f"sed -i 's/^listen: localhost:7755/listen: 127.0.0.1:7655/' {file}")
+    host.run("systemctl restart rollcall-registry")
+    assert host.run(kept) == "1\n"
+    host.run(NODES)
+
+
 def test_a_socket_unit_may_listen_but_nowhere_else_than_the_settings_say(host: SystemdHost) -> None:
     unit = "/run/systemd/system/rollcall-registry.socket"
     host.run("systemctl stop rollcall-registry")
