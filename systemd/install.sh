@@ -61,13 +61,7 @@ if [ -z "$dest" ]; then
 fi
 for name in agent registry; do
     if [ ! -e "$etc/$name.yml" ]; then
-        # Each unit has a state directory of its own, so that neither user can touch the other's.
-        # A new host isolates its apps and promises them no more memory than it has. The defaults
-        # do neither, so that an upgrade of a host without these settings changes nothing.
-        sed -e "s|///var/lib/rollcall/|///var/lib/rollcall-$name/|" \
-            -e 's/^  isolated: false /  isolated: true  /' \
-            -e 's/^  overcommit_percent: 0  /  overcommit_percent: 100/' \
-            "config/$name.yml" >"$source/$name.yml"
+        sh systemd/settings.sh "$name" >"$source/$name.yml"
         install -m 640 "$source/$name.yml" "$etc/$name.yml"
     fi
     [ -n "$dest" ] || chgrp "rollcall-$name" "$etc/$name.yml"
