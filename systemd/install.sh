@@ -16,6 +16,18 @@ if [ -z "$dest" ] && [ "$(id -u)" != 0 ]; then
     exit 1
 fi
 
+# The package's files would be replaced behind dpkg's back. One that was removed has left settings.
+if [ -z "$dest" ] && command -v dpkg-query >/dev/null; then
+    status=$(dpkg-query --show --showformat '${db:Status-Status}' rollcall 2>/dev/null) || status=
+    case $status in
+    '' | not-installed | config-files) ;;
+    *)
+        echo "rollcall: this host has the package rollcall ($status): upgrade it, or remove it first" >&2
+        exit 1
+        ;;
+    esac
+fi
+
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
     echo "rollcall: needs Python 3.11 or newer; name one with PYTHON=/path/of/python3" >&2
     exit 1

@@ -54,7 +54,7 @@ def build_package(architecture: str, wheels: Path, *, source: Path = TOP, output
 
 
 def next_release(folder: Path) -> Path:
-    """Return a copy of the tree with a higher version, which accepts fewer settings."""
+    """Return a copy of the tree with a higher version, other settings, and fewer accepted."""
     source = folder / "next"
     source.mkdir()
     for name in ("agent", "config", "docs", "httpd", "registry", "systemd"):
@@ -64,6 +64,8 @@ def next_release(folder: Path) -> Path:
         shutil.copy(TOP / name, source)
     _replace(source / "pyproject.toml", '\nversion = "0.1.0"\n', f'\nversion = "{NEXT_VERSION}"\n')
     _replace(source / "config" / "agent.py", ACCEPTED, REFUSED)
+    with (source / "config" / "agent.yml").open("a") as file:
+        file.write("# a setting of the next release\n")
     return source
 
 
