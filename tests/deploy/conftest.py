@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.deb.wheels import ARCHITECTURES
 from tests.support.e2e.packages import (
     Packages,
     build_package,
@@ -32,6 +33,19 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Packages:
         (present,) = folder.glob("present/*.deb")
         (following,) = folder.glob("following/*.deb")
     return Packages(present, following)
+
+
+@pytest.fixture(scope="session")
+def foreign_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a package of this tree for the kind of machine that this one is not."""
+    need("dpkg-deb")
+    with _shared_folder(tmp_path_factory, "foreign") as (folder, is_new):
+        if is_new:
+            (architecture,) = ARCHITECTURES.keys() - {machine_architecture()}
+            wheels = download_wheels(architecture, folder)
+            build_package(architecture, wheels, output=folder)
+        (package,) = folder.glob("*.deb")
+    return package
 
 
 @contextmanager

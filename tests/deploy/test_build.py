@@ -119,6 +119,30 @@ def test_both_settings_are_conffiles_in_which_each_setting_is_commented(
         assert packaged["store"] == f"sqlite:///var/lib/rollcall-{name}/{name}.db"
 
 
+@pytest.mark.long
+@pytest.mark.real("dpkg-deb")
+def test_the_package_of_another_architecture_has_the_same_libraries_for_that_one(
+    packages: Packages, foreign_package: Path, tmp_path: Path
+) -> None:
+    architecture = _field(foreign_package, "Architecture")
+    assert {architecture, machine_architecture()} == {"amd64", "arm64"}
+    machines = {"amd64": 62, "arm64": 183}  # e_machine of ELF
+
+    here, there = _compiled(packages.present), _compiled(foreign_package)
+    assert here == there
+    subprocess.run(["dpkg-deb", "--extract", foreign_package, tmp_path], check=True)
+    files = [each for each in tmp_path.rglob("*.so*") if each.is_file()]
+    heads = {each.name: each.read_bytes()[:20] for each in files}
+    assert len(heads) > 30
+    assert {head[18] for head in heads.values()} == {machines[architecture]}
+
+
+def _compiled(package: Path) -> set[str]:
+    """Return the compiled modules in a package, without the names of architectures."""
+    names = {each for each in _names(package) if each.endswith(".so")}
+    return {re.sub(r"(cpython-3\d+)-.*\.so$", r"\1.so", each) for each in names}
+
+
 def _names(package: Path) -> set[str]:
     """Return the paths of all files in a package."""
     lines = _output(["dpkg-deb", "--contents", str(package)]).splitlines()

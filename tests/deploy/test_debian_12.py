@@ -126,6 +126,16 @@ def test_an_upgrade_leaves_a_daemon_that_was_stopped_or_never_enabled(
     host.run(f"systemctl start {AGENT}")
 
 
+def test_another_python_restarts_the_daemons(host: PackageHost) -> None:
+    pids = host.pids()
+
+    host.run("dpkg-trigger --by-package=python3-minimal --no-await /usr/bin/python3")
+    host.run("dpkg --triggers-only rollcall")
+
+    assert not set(pids) & set(host.pids())
+    assert host.states() == ("active", "active")
+
+
 def test_a_downgrade_is_refused_and_changes_nothing(host: PackageHost, packages: Packages) -> None:
     before = host.pids(), host.settings(), host.installed()
 

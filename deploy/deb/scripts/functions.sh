@@ -51,7 +51,10 @@ each_unit() { # ACTION, units on standard input
     done
 }
 
-compile() { "$environment/bin/python" -I -m compileall -q "$environment/lib/"; }
+compile() {
+    "$environment/bin/python" -I -m compileall -q "$environment/lib/python3.11/" ||
+        say "not all modules could be compiled, so the daemons start more slowly"
+}
 
 remove_compiled() { find "$environment" -name __pycache__ -type d -prune -exec rm -rf {} +; }
 

@@ -17,11 +17,14 @@ SOON_SECONDS = 30.0
 AGENT, REGISTRY = "rollcall-agent", "rollcall-registry"
 SETTINGS = "/etc/rollcall"
 STATE = "/var/lib/rollcall-agent /var/lib/rollcall-registry"
-USED = """\
+USED_SETTINGS = """\
 registry='{url: "http://127.0.0.1:7655", key_file: node.key}'
 sed -i "s|^registries: .*|registries: [$registry]|" agent.yml
 sed -i 's|^heartbeat_seconds: .*|heartbeat_seconds: 1|' agent.yml
 rollcall-registry node-key $(hostname) >node.key
+"""
+USED = f"""\
+{USED_SETTINGS}
 systemctl enable --now rollcall-registry rollcall-agent
 """
 # There is no curl. The request's body is on standard input.
