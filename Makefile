@@ -63,6 +63,7 @@ deb-%: var/wheels/%
 		$(PYTHON) -m deploy.deb build --architecture $* --wheels $< --output dist
 
 # The only step that downloads: all has the hash that the lock has.
+.PRECIOUS: var/wheels/%
 var/wheels/%: requirements-nats.txt | .venv/installed-run
 	@mkdir -p var/wheels
 	@$(PYTHON) -m deploy.deb download --architecture $* --wheels $@

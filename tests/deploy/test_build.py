@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import yaml
 from deploy.deb.environment import merge
 from deploy.deb.package import debian_version
 from deploy.deb.wheels import BuildError, pinned
-from tests.support.e2e.packages import Packages, machine_architecture
+from tests.support.e2e.packages import VERSION, Packages, machine_architecture
 
 TOP = Path(__file__).parents[2]
 MODULES = "/opt/rollcall/environment/lib/python3.11/site-packages"
@@ -70,8 +69,7 @@ def test_lintian_finds_no_error(packages: Packages) -> None:
 
 @pytest.mark.real("dpkg-deb")
 def test_the_version_is_that_of_the_project(packages: Packages) -> None:
-    project = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
-    assert _field(packages.present, "Version") == project["version"]
+    assert _field(packages.present, "Version") == debian_version(VERSION)
     assert _field(packages.present, "Architecture") == machine_architecture()
 
 

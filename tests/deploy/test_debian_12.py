@@ -6,6 +6,7 @@ from contextlib import ExitStack
 import docker
 import pytest
 
+from deploy.deb.package import debian_version
 from tests.support.e2e.package_host import (
     AGENT,
     REGISTRY,
@@ -14,7 +15,7 @@ from tests.support.e2e.package_host import (
     PackageHost,
     package_host,
 )
-from tests.support.e2e.packages import NEXT_VERSION, Packages
+from tests.support.e2e.packages import NEXT_VERSION, VERSION, Packages
 from tests.support.e2e.systemd_host import systemd_image
 from tests.support.requirements import need_root
 
@@ -90,7 +91,7 @@ def test_both_daemons_run_after_what_the_installation_said(host: PackageHost) ->
 
     assert host.states() == ("active", "active")
     for program in (AGENT, REGISTRY):
-        assert host.run(f"{program} --version") == f"{program} 0.1.0\n"
+        assert host.run(f"{program} --version") == f"{program} {VERSION}\n"
 
 
 def test_an_upgrade_restarts_the_daemons_and_keeps_settings_state_and_apps(
@@ -142,7 +143,8 @@ def test_a_downgrade_is_refused_and_changes_nothing(host: PackageHost, packages:
     status, said = host.try_to_install(packages.present)
 
     assert status != 0
-    assert f"version {NEXT_VERSION} is installed, and 0.1.0 may not read what it stored" in said
+    older = debian_version(VERSION)
+    assert f"version {NEXT_VERSION} is installed, and {older} may not read what it stored" in said
     assert (host.pids(), host.settings(), host.installed()) == before
     assert host.installed() == f"installed {NEXT_VERSION}"
 

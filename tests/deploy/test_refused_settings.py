@@ -8,8 +8,9 @@ from pathlib import Path
 import docker
 import pytest
 
+from deploy.deb.package import debian_version
 from tests.support.e2e.package_host import AGENT, REGISTRY, SETTINGS, PackageHost, package_host
-from tests.support.e2e.packages import NEXT_VERSION, Packages
+from tests.support.e2e.packages import NEXT_VERSION, VERSION, Packages
 from tests.support.e2e.systemd_host import systemd_image
 from tests.support.requirements import need_root
 
@@ -79,7 +80,7 @@ def test_an_upgrade_that_refuses_the_settings_leaves_the_version_before_as_it_is
     assert "heartbeat_seconds: " in said
     assert f"{SETTINGS}/agent.yml is refused by version {NEXT_VERSION}" in said
     assert (upgraded.pids(), upgraded.settings(), upgraded.run(FILES)) == before
-    assert upgraded.installed() == "installed 0.1.0"
+    assert upgraded.installed() == f"installed {debian_version(VERSION)}"
     assert upgraded.damage() == ""
     upgraded.run(f"systemctl restart {AGENT} {REGISTRY}")
     assert upgraded.states() == ("active", "active")
@@ -134,7 +135,7 @@ def test_a_package_that_refuses_the_settings_leaves_make_install_as_it_is(
     taken_over.run(f"systemctl restart {AGENT} {REGISTRY}")
     assert taken_over.states() == ("active", "active")
     version = taken_over.run("/opt/rollcall/venv/bin/rollcall-agent --version")
-    assert version == "rollcall-agent 0.1.0\n"
+    assert version == f"rollcall-agent {VERSION}\n"
 
 
 def test_a_package_takes_over_what_make_install_installed(taken_over: PackageHost) -> None:

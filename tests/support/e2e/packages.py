@@ -3,12 +3,14 @@
 import shutil
 import subprocess
 import sys
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
 from dev.processes import with_network
 
 TOP = Path(__file__).parents[3]
+VERSION: str = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["version"]
 NEXT_VERSION = "99.1.0"
 # The next release refuses what this one accepts.
 ACCEPTED = "heartbeat_seconds: Seconds = 30"
@@ -62,7 +64,8 @@ def next_release(folder: Path) -> Path:
         shutil.copytree(TOP / name, source / name, ignore=ignored, symlinks=True)
     for name in ("README.md", "CHANGELOG.md", "requirements-nats.txt", "pyproject.toml"):
         shutil.copy(TOP / name, source)
-    _replace(source / "pyproject.toml", '\nversion = "0.1.0"\n', f'\nversion = "{NEXT_VERSION}"\n')
+    old, new = (f'\nversion = "{each}"\n' for each in (VERSION, NEXT_VERSION))
+    _replace(source / "pyproject.toml", old, new)
     _replace(source / "config" / "agent.py", ACCEPTED, REFUSED)
     with (source / "config" / "agent.yml").open("a") as file:
         file.write("# a setting of the next release\n")
