@@ -53,7 +53,7 @@ lock: .venv/installed-dev ## Lock the dependencies anew, with their hashes and w
 	$(COMPILE) $(LOCK) --output-file dev/nats-oldest.txt dev/nats-oldest.in
 	$(COMPILE) $(LOCK) --only-build-deps --all-build-deps --output-file requirements-build.txt pyproject.toml
 
-install: ## Install both daemons and their units on this host (as root; DESTDIR for a package)
+install: ## Install both daemons and their units on this host (as root; DESTDIR for an image)
 	@sh systemd/install.sh
 
 deb: debian-deb $(DEB:%=deb-%) ## Build the Debian package for each architecture into dist/ (DEB="amd64 arm64")

@@ -118,12 +118,14 @@ def format_text(view: StatusView, *, now: float) -> Iterator[str]:
 
 
 def _status_view(configuration: AgentConfiguration, status: AgentStatus | None) -> StatusView:
-    agent_id, agent_instance = (status.agent_id, status.agent_instance) if status else (None, None)
+    agent_id = status.agent_id if status else None
+    pid = lock_holder_pid(configuration.state_directory)
     faults: list[str] = []
     host = configuration.host(
         configuration.settings.node,
         agent_id=agent_id,
-        agent_instance=agent_instance,
+        # The next start draws another one.
+        agent_instance=status.agent_instance if status and pid is not None else None,
         label_files=LabelFiles(warn=faults.append),
         warn=faults.append,
     )
@@ -136,7 +138,7 @@ def _status_view(configuration: AgentConfiguration, status: AgentStatus | None) 
     return StatusView(
         hostname=configuration.address.hostname,
         agent_id=agent_id,
-        pid=lock_holder_pid(configuration.state_directory),
+        pid=pid,
         started_at=status.started_at if status else None,
         left=Deregistration(directory=configuration.state_directory).is_deregistered(),
         heartbeat=host.heartbeat(hosting),

@@ -48,11 +48,14 @@ from agent.state.store import Store
 from config.address import listen_address
 from config.agent import NodeSettings
 from config.changes import log_pending_restarts
+from config.lines import lines_in_mistakes
 from httpd.app import build_app
 from httpd.auth import Keyring
 from httpd.metrics import RequestMetrics, new_metrics
-from httpd.process import SignalHandler, SystemdNotifier, map_large_blocks
+from httpd.process import SignalHandler, map_large_blocks
 from httpd.server.listener import serving
+from httpd.systemd.notifier import SystemdNotifier
+from httpd.systemd.sockets import SystemdSockets
 
 DRAIN_SECONDS = 10.0
 # The schedule requests each heartbeat. After the wall clock was set back it requests none until the
@@ -80,7 +83,8 @@ async def run(configuration: AgentConfiguration, log: FilteringBoundLogger) -> N
             directory=configuration.state_directory,
             database=configuration.database,
         )
-        signals = SignalHandler(notifier=SystemdNotifier(os.environ), log=log)
+        notifier = SystemdNotifier(os.environ)
+        signals = SignalHandler(notifier=notifier, log=log)
         metrics, keyring = new_metrics(), Keyring(configuration.callers)
         reporters = Reporters()
         engine = _engine(configuration)
@@ -98,7 +102,14 @@ async def run(configuration: AgentConfiguration, log: FilteringBoundLogger) -> N
         # It ends after the listener, so that the last report holds what the last requests change.
         stack.push_async_callback(reporters.stop)
         port = await stack.enter_async_context(
-            _listening(configuration, apps, keyring=keyring, metrics=metrics, log=log)
+            _listening(
+                configuration,
+                apps,
+                keyring=keyring,
+                metrics=metrics,
+                systemd=SystemdSockets(environ=os.environ, notifier=notifier),
+                log=log,
+            )
         )
         # The instance is that of this process: if a machine is cloned, the clone has another one.
         agent_run = AgentRun(agent_id=identity.id, agent_instance=uuid4().hex, started_at=time())
@@ -149,7 +160,8 @@ def _reload(
     Other settings that differ are logged, because they need a restart. Raises ConfigError if the
     settings cannot be used; then nothing has changed.
     """
-    fresh = AgentConfiguration(configuration.file)
+    with lines_in_mistakes(configuration.file):
+        fresh = AgentConfiguration(configuration.file)
     heartbeat_builder.host = host(fresh.settings.node)
     keyring.replace(fresh.callers)
     engine.use_logins(fresh.logins())
@@ -208,6 +220,7 @@ async def _listening(
     *,
     keyring: Keyring,
     metrics: CollectorRegistry,
+    systemd: SystemdSockets,
     log: FilteringBoundLogger,
 ) -> AsyncIterator[int]:
     """Serve the API while the context is open; yield the port."""
@@ -233,6 +246,7 @@ async def _listening(
         metrics=request_metrics,
         max_connections=settings.max_connections,
         drain_seconds=DRAIN_SECONDS,
+        systemd=systemd,
         log=log,
     ) as listener:
         _, port = await listener.start(listen_address(settings.listen))

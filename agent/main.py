@@ -9,30 +9,34 @@ from pathlib import Path
 from agent import commands, daemon
 from agent.settings import AgentConfiguration
 from agent.state.files import StateError
-from agent.state.store import StoreUnusable
+from agent.state.store import StoreTooNew, StoreUnusable
 from config import logs
 from config.command_line import argument_parsers
+from config.lines import lines_in_mistakes
 from config.load import ConfigError
 from httpd.process import exit_without_threads, run_to_end
 from httpd.server.listener import ListenError
 
 DEFAULT_SETTINGS_FILE = "/etc/rollcall/agent.yml"
-WRONG_SETTINGS = 2
+# After this exit status, systemd does not start the agent again.
+PERMANENT = 2
 STARTUP_ERRORS = (ListenError, StateError, StoreUnusable)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the daemon or a command and return the exit status.
 
-    0 is success, 1 a failure that standard error explains, 2 wrong settings or arguments.
+    0 is success, 1 a failure that standard error explains, 2 one that another try does not mend:
+    wrong settings or arguments, or the database of a newer agent.
     """
     options = _parser().parse_args(arguments)
     try:
-        configuration = AgentConfiguration(options.config)
-        return 0 if options.check else _run(options, configuration)
+        with lines_in_mistakes(options.config):
+            configuration = AgentConfiguration(options.config)
+            return 0 if options.check else _run(options, configuration)
     except ConfigError as error:
         sys.stderr.writelines(f"rollcall-agent: {mistake}\n" for mistake in error.mistakes)
-        return WRONG_SETTINGS
+        return PERMANENT
     except STARTUP_ERRORS as error:
         return _print_error(error)
     except PermissionError as error:
@@ -74,7 +78,7 @@ def _serve(configuration: AgentConfiguration) -> int:
 
 def _print_error(error: Exception) -> int:
     sys.stderr.write(f"rollcall-agent: {error}\n")
-    return 1
+    return PERMANENT if isinstance(error, StoreTooNew) else 1
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, urlsplit
 from agent.reporting.connections import RegistryConnection, RegistryGroup
 from config import VERSION
 from config.address import DEFAULT_PORTS
-from config.agent import RegistryGroupSettings
+from config.agent import HTTP_SCHEMES, RegistryGroupParts, RegistryGroupSettings
 from config.load import ConfigError, InvalidSetting, raise_invalid
 from config.secrets import SecretReader
 from registry.client.client import BadFile, ClientTls, RegistryClient
@@ -16,26 +16,34 @@ from registry.client.client import BadFile, ClientTls, RegistryClient
 USER_AGENT = f"rollcall-agent/{VERSION}"
 
 
-def group_checks(
-    where: str, group: RegistryGroupSettings, secrets: SecretReader
+def registry_checks(
+    groups: Sequence[tuple[str, RegistryGroupParts]], secrets: SecretReader
 ) -> Iterator[Callable[[], object]]:
-    """Yield functions that check the values and files of a group, and raise InvalidSetting."""
-    for setting, url in _named_urls(group):
-        yield partial(_check_registry_url, f"{where}.{setting}", url)
-    yield partial(_check_alternatives, where, group)
-    yield partial(secrets.read_file, f"{where}.key_file", group.key_file)
-    yield partial(_client_tls, where, group, secrets)
+    """Yield functions that check the values and files of groups, and raise InvalidSetting.
+
+    Each group has its path in the settings. What is not set, or has the wrong form, is left out.
+    """
+    yield partial(_check_distinct_urls, groups)
+    for where, group in groups:
+        for setting, url in _named_urls(group):
+            yield partial(_check_registry_url, f"{where}.{setting}", url)
+        yield partial(_check_alternatives, where, group)
+        if group.key_file is not None:
+            yield partial(secrets.read_file, f"{where}.key_file", group.key_file)
+        yield partial(_client_tls, where, group, secrets)
 
 
-def _named_urls(group: RegistryGroupSettings) -> list[tuple[str, str]]:
-    return [(setting, url.rstrip("/")) for setting, url in group.named_urls()]
+def _named_urls(group: RegistryGroupParts) -> list[tuple[str, str]]:
+    """Return the URLs of HTTP, without a slash at the end, with the names of their settings."""
+    named = group.named_urls()
+    return [(setting, url.rstrip("/")) for setting, url in named if url.startswith(HTTP_SCHEMES)]
 
 
-def check_distinct_urls(groups: Sequence[RegistryGroupSettings]) -> None:
+def _check_distinct_urls(groups: Sequence[tuple[str, RegistryGroupParts]]) -> None:
     """Raise InvalidSetting if two groups, or one group twice, name the same registry."""
     named = [
-        (f"registries[{index}].{setting}", url)
-        for index, group in enumerate(groups)
+        (f"{where}.{setting}", url)
+        for where, group in groups
         for setting, url in _named_urls(group)
     ]
     endpoints = [_endpoint(url) for _, url in named]
@@ -56,7 +64,7 @@ def _endpoint(url: str) -> object:
     return parts.scheme, parts.hostname, port, parts.path
 
 
-def _check_alternatives(where: str, group: RegistryGroupSettings) -> None:
+def _check_alternatives(where: str, group: RegistryGroupParts) -> None:
     """Check that the URLs of a group differ in host and port alone; ignore malformed ones."""
     parts = list[SplitResult]()
     for _, url in _named_urls(group):
@@ -133,20 +141,20 @@ def _registry_group(
     return RegistryGroup(connections=connections, key=key, client_tls=client_tls)
 
 
-def _client_tls(
-    where: str, group: RegistryGroupSettings, secrets: SecretReader
-) -> ClientTls | None:
+def _client_tls(where: str, group: RegistryGroupParts, secrets: SecretReader) -> ClientTls | None:
     """Return the TLS files of a group, which are read; None if it has no TLS and names none.
 
     Without TLS, the system's CAs are not read: that takes some 30 ms.
     """
     is_plain = all(url.startswith("http:") for _, url in _named_urls(group))
-    if is_plain and group.ca is None and group.certificate is None:
+    pair = group.certificate, group.certificate_key
+    certificate, key = pair if all(pair) else (None, None)
+    if is_plain and group.ca is None and certificate is None:
         return None
     client_tls = ClientTls(
         ca=secrets.path(group.ca) if group.ca else None,
-        certificate=secrets.path(group.certificate) if group.certificate else None,
-        key=secrets.path(group.certificate_key) if group.certificate_key else None,
+        certificate=secrets.path(certificate) if certificate else None,
+        key=secrets.path(key) if key else None,
     )
     try:
         client_tls.context()

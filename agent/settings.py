@@ -14,13 +14,13 @@ from agent.apps.containers.data import is_data_path
 from agent.apps.containers.spec import is_user_name
 from agent.apps.defaults import AppDefaults
 from agent.engine.logins import ImageRegistryLogin
-from agent.registries import check_distinct_urls, group_checks, registry_groups
+from agent.registries import registry_checks, registry_groups
 from agent.reporting.facts import host_facts, system_hostname
 from agent.reporting.heartbeat import AGENT_KV_KEYS, AgentAddress, Host
 from agent.reporting.label_files import LabelFiles
 from config import VERSION
 from config.address import DEFAULT_PORTS, listen_address
-from config.agent import AgentSettings, AppsSettings, NodeSettings, RegistryGroupSettings
+from config.agent import AgentSettings, AppsSettings, NodeSettings, RegistryGroupParts
 from config.changes import changed_settings
 from config.load import (
     InvalidSetting,
@@ -83,15 +83,14 @@ class AgentConfiguration:
             ("tls", self._load_tls),
             ("node", partial(_check_node, settings.node)),
             ("node", partial(_address, settings, system_hostname=system_hostname())),
-            ("registries", partial(check_distinct_urls, settings.registries)),
         ]
         found = [check for name, check in checks if name not in faulty - {"apps", "node", "tls"}]
         if "keys" in faulty:
             found += self._secrets.checks(loaded.sound_parts("keys", Secret))
         if "tls" in faulty:
             found += tls_checks(loaded, file=self.file, find=self._secrets.path)
-        for where, group in loaded.sound_parts("registries", RegistryGroupSettings):
-            found += group_checks(where, group, self._secrets)
+        groups = loaded.sound_parts("registries", RegistryGroupParts)
+        found += registry_checks(groups, self._secrets)
         return mistakes_of(self.file, found)
 
     def _load_tls(self) -> ServerTls | None:

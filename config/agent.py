@@ -8,6 +8,8 @@ import msgspec
 from config.address import MAX_PORT
 from config.server import PortNumber, Seconds, Secret, ServerSettings, Settings, default_store
 
+HTTP_SCHEMES = ("http://", "https://")
+
 
 class AgentKey(Secret, frozen=True, kw_only=True):
     """An API key and its permissions: ``read`` is GET, ``write`` is every other method."""
@@ -31,18 +33,29 @@ class NodeSettings(Settings, frozen=True, kw_only=True):
     kv: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class RegistryGroupSettings(Settings, frozen=True, kw_only=True):
+class RegistryGroupParts(Settings, frozen=True, kw_only=True):
+    """Those of the fields in RegistryGroupSettings that are sound, where others are not."""
+
+    url: str | None = None
+    urls: tuple[str, ...] | None = None
+    key_file: str | None = None
+    ca: str | None = None
+    certificate: str | None = None
+    certificate_key: str | None = None
+
+    def named_urls(self) -> list[tuple[str, str]]:
+        """Return each URL as it is written, with the name of its setting."""
+        named = [] if self.url is None else [("url", self.url)]
+        return named + [(f"urls[{index}]", url) for index, url in enumerate(self.urls or ())]
+
+
+class RegistryGroupSettings(RegistryGroupParts, frozen=True, kw_only=True):
     """A registry to report to (``url``), or several of which one at a time is used (``urls``).
 
     ``certificate`` and ``certificate_key`` are the client certificate of this host.
     """
 
-    url: str | None = None
-    urls: tuple[str, ...] | None = None
     key_file: str
-    ca: str | None = None
-    certificate: str | None = None
-    certificate_key: str | None = None
 
     def mistakes(self) -> Iterator[str]:
         """Require `url` or `urls` with http(s) URLs, and both files of a certificate or none."""
@@ -51,15 +64,10 @@ class RegistryGroupSettings(Settings, frozen=True, kw_only=True):
         elif self.urls == ():
             yield "`urls` is empty; name the registries of which one is to be used"
         for setting, url in self.named_urls():
-            if not url.startswith(("http://", "https://")):
+            if not url.startswith(HTTP_SCHEMES):
                 yield f"`{setting}` is `{url}`; write http://HOST:PORT or https://HOST:PORT"
         if (self.certificate is None) != (self.certificate_key is None):
             yield "`certificate` and `certificate_key` go together"
-
-    def named_urls(self) -> list[tuple[str, str]]:
-        """Return each URL as it is written, with the name of its setting."""
-        named = [] if self.url is None else [("url", self.url)]
-        return named + [(f"urls[{index}]", url) for index, url in enumerate(self.urls or ())]
 
 
 class ImageRegistrySettings(Settings, frozen=True, kw_only=True):

@@ -1,12 +1,19 @@
-"""Logging: readable lines on a terminal, one JSON object per line everywhere else."""
+"""Logging: readable lines on a terminal, one JSON object per line everywhere else.
+
+In systemd's journal, the fields of the object are fields of the journal, too.
+"""
 
 import io
 import logging
+import os
 import sys
+from collections.abc import Mapping
 from typing import TextIO
 
 import structlog
 from structlog.typing import FilteringBoundLogger, Processor
+
+from config.journal import JournalHandler, goes_to_journal
 
 LIBRARY_LEVELS = {
     "aiohttp.server": logging.ERROR,  # it logs each malformed request; the server counts them
@@ -16,7 +23,11 @@ LIBRARY_LEVELS = {
 
 
 def configure_logging(
-    *, level: str, style: str, stream: TextIO = sys.stderr
+    *,
+    level: str,
+    style: str,
+    stream: TextIO = sys.stderr,
+    environ: Mapping[str, str] = os.environ,
 ) -> FilteringBoundLogger:
     """Send the logs of this process and its libraries to the stream; return the daemon's logger.
 
@@ -31,7 +42,8 @@ def configure_logging(
         structlog.stdlib.ExtraAdder(),
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    handler = logging.StreamHandler(stream)
+    in_journal = style == "auto" and goes_to_journal(stream, environ)
+    handler = JournalHandler(stream) if in_journal else logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared, processors=_renderers(style, stream)

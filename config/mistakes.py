@@ -87,18 +87,32 @@ def _mistakes_in_fields(
             sound[name] = member
     for name in sorted(required - value.keys()):
         yield _located(where, f"Object missing required field `{name}`")
-    if required <= sound.keys():
-        faulty = set(hints) & value.keys() - sound.keys()
-        yield from _combination_mistakes(sound, kind, where, faulty)
+    faulty = (set(hints) & value.keys() | required) - sound.keys()
+    yield from _combination_mistakes(sound, kind, where, faulty)
 
 
 def _combination_mistakes(
     sound: Mapping[str, Any], kind: type[msgspec.Struct], where: str, faulty: set[str]
 ) -> Iterator[str]:
     """Check the sound fields together; a mistake that names a faulty field only follows from it."""
-    for mistake in _conversion_mistakes(sound, kind, where):
+    required = {field.name for field in msgspec.structs.fields(kind) if field.required}
+    for mistake in _conversion_mistakes(sound, _with_defaults(kind, required & faulty), where):
         if faulty.isdisjoint(FIELD_IN_MESSAGE.findall(mistake)):
             yield mistake
+
+
+def _with_defaults(kind: type[msgspec.Struct], names: set[str]) -> type[msgspec.Struct]:
+    """Return the type with an empty default for each of these fields, texts and arrays."""
+    if not names:
+        return kind
+    hints = get_type_hints(kind, include_extras=True)
+    fields = [(name, hints[name], _empty(hints[name])) for name in sorted(names)]
+    return msgspec.defstruct(kind.__name__, fields, bases=(kind,), frozen=True, kw_only=True)
+
+
+def _empty(annotation: Any) -> Any:
+    kind = _alternatives(annotation)[0]
+    return (get_origin(kind) or kind)()
 
 
 def _mistakes_in_mapping(value: Mapping[Any, Any], kind: Any, where: str) -> Iterator[str]:

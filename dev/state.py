@@ -9,8 +9,10 @@ from typing import Any
 import yaml
 
 from config.agent import AgentSettings
+from config.lines import lines_in_mistakes
 from config.load import load
 from config.registry import RegistrySettings
+from config.server import ServerSettings
 
 # The default needs more open files than a login session may have; each daemon would warn.
 MAX_CONNECTIONS = 500
@@ -54,9 +56,14 @@ def prepare(folder: Path, *, registry: str, agent: str, engine: str) -> DevState
     _write_once(folder / "agent.yml", _yaml(_agent(folder, agent, registry, engine)))
     return DevState(
         folder=folder,
-        registry=load(folder / "registry.yml", RegistrySettings).listen,
-        agent=load(folder / "agent.yml", AgentSettings).listen,
+        registry=_listen(folder / "registry.yml", RegistrySettings),
+        agent=_listen(folder / "agent.yml", AgentSettings),
     )
+
+
+def _listen(file: Path, settings: type[ServerSettings]) -> str:
+    with lines_in_mistakes(file):
+        return load(file, settings).listen
 
 
 def _write_once(path: Path, text: str) -> None:

@@ -1,19 +1,19 @@
-"""What a daemon does beside answering: signals, systemd, periodic work, memory."""
+"""What a daemon does beside answering: signals, periodic work, memory."""
 
 import asyncio
 import ctypes
 import os
 import signal
-import socket
 import sys
 import threading
-import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
 from structlog.typing import FilteringBoundLogger
+
+from httpd.systemd.notifier import SystemdNotifier
 
 M_MMAP_THRESHOLD = -3  # from malloc.h
 LARGE_BLOCK_BYTES = 32 * 1024
@@ -56,38 +56,6 @@ class _DetachedThreads(ThreadPoolExecutor):
     def shutdown(self, *_: object, **__: object) -> None:
         """Begin no further work; do not wait for what has begun."""
         super().shutdown(wait=False, cancel_futures=True)
-
-
-class SystemdNotifier:
-    """Sends the state to the socket in ``NOTIFY_SOCKET``, if it is set."""
-
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self._address = environ.get("NOTIFY_SOCKET", "")
-        self.watchdog_seconds = int(environ.get("WATCHDOG_USEC", "0")) / 1_000_000
-
-    def ready(self, status: str) -> None:
-        """Notify systemd that requests are answered."""
-        self._send(f"READY=1\nSTATUS={status}")
-
-    def reloading(self) -> None:
-        """Notify systemd that the settings are being reloaded; ``ready`` must follow."""
-        self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
-
-    def stopping(self) -> None:
-        """Notify systemd that the daemon is stopping."""
-        self._send("STOPPING=1")
-
-    def ping_watchdog(self) -> None:
-        """Notify systemd's watchdog."""
-        self._send("WATCHDOG=1")
-
-    def _send(self, state: str) -> None:
-        if not self._address:
-            return
-        # A leading @ stands for the abstract namespace.
-        address = self._address.replace("@", "\0", 1)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
-            sender.sendto(state.encode(), address)
 
 
 class SignalHandler:

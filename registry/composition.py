@@ -51,7 +51,6 @@ class RegistryComponents:
     events: NodeEvents
     index: TargetIndex
     nodes: Nodes
-    large_heartbeats: LargeHeartbeats
     queries: NodeQueries
     history: ChangeHistory
     wakeups: Wakeups
@@ -90,6 +89,9 @@ def build_components(
             change_limit=ChangeLimit(
                 per_minute=limits.changes_per_minute, monotonic=clocks.monotonic
             ),
+            large=LargeHeartbeats(
+                changes_per_minute=limits.changes_per_minute, monotonic=clocks.monotonic
+            ),
             monotonic=clocks.monotonic,
         ),
         clocks=clocks,
@@ -116,9 +118,6 @@ def build_components(
         events=events,
         index=index,
         nodes=nodes,
-        large_heartbeats=LargeHeartbeats(
-            changes_per_minute=limits.changes_per_minute, monotonic=clocks.monotonic
-        ),
         queries=queries,
         history=history,
         wakeups=wakeups,
@@ -164,7 +163,6 @@ def build_application(
         routes=[
             *NodesApi(
                 nodes=nodes,
-                large=registry.large_heartbeats,
                 queries=queries,
                 answers=answers,
                 watch=watch,

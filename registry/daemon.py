@@ -1,5 +1,6 @@
 """The composition root: build the registry from its settings, listen, load, run until a signal."""
 
+import asyncio
 import gc
 import os
 import sys
@@ -12,11 +13,14 @@ from structlog.typing import FilteringBoundLogger
 
 from config.address import listen_address
 from config.changes import changed_settings, log_pending_restarts
+from config.lines import lines_in_mistakes
 from httpd.auth import Keyring
 from httpd.metrics import RequestMetrics, new_metrics
-from httpd.process import PeriodicTask, SignalHandler, SystemdNotifier, map_large_blocks
+from httpd.process import PeriodicTask, SignalHandler, map_large_blocks
 from httpd.server.limits import Timeouts
-from httpd.server.listener import serving
+from httpd.server.listener import Listener, serving
+from httpd.systemd.notifier import SystemdNotifier
+from httpd.systemd.sockets import SystemdSockets
 from registry.api.lane import HeartbeatEndpoint
 from registry.composition import RegistryComponents, build_application, build_components
 from registry.metrics import StoreMetrics
@@ -36,6 +40,7 @@ INDEX_REFRESH_SECONDS = 2.0
 NODES_PER_FREEZE = 5000
 SWITCH_SECONDS = 0.0005
 DRAIN_SECONDS = 8.0
+QUIET_LOAD_SECONDS = 3.0
 
 
 async def run(
@@ -65,7 +70,8 @@ async def run(
             open_swagger=settings.open_swagger,
             log=log,
         )
-        signals = SignalHandler(notifier=SystemdNotifier(os.environ), log=log)
+        notifier = SystemdNotifier(os.environ)
+        signals = SignalHandler(notifier=notifier, log=log)
         listener = await stack.enter_async_context(
             serving(
                 app,
@@ -74,13 +80,14 @@ async def run(
                 max_connections=settings.max_connections,
                 drain_seconds=DRAIN_SECONDS,
                 log=log,
+                systemd=SystemdSockets(environ=os.environ, notifier=notifier),
                 timeouts=timeouts(stale_after_seconds=settings.nodes.stale_after_seconds),
                 lane=HeartbeatEndpoint(registry.nodes),
             )
         )
-        await listener.start(listen_address(settings.listen))
+        await listener.listen(listen_address(settings.listen))
         refresher = stack.enter_context(IndexRefresher(registry.index, registry.directory))
-        await registry.load()
+        await _load(registry, listener)
         log.info("loaded", nodes=len(registry.directory))
         if settings.shared_listen is not None:  # others answer there until now
             await listener.start(listen_address(settings.shared_listen), shared=True)
@@ -97,6 +104,17 @@ async def run(
         ):
             await stack.enter_async_context(PeriodicTask(interval=interval, action=action, log=log))
         await signals.run_until_stopped(KeyReloader(configuration, keyring, log))
+
+
+async def _load(registry: RegistryComponents, listener: Listener) -> None:
+    """Load the store, and accept connections once it is loaded, or takes long.
+
+    Hosts whose heartbeat is due wait meanwhile; a slow store is rather told by a 503.
+    """
+    loading = asyncio.create_task(registry.load())
+    await asyncio.wait([loading], timeout=QUIET_LOAD_SECONDS)
+    await listener.accept()
+    await loading
 
 
 def timeouts(*, stale_after_seconds: float) -> Timeouts:
@@ -182,8 +200,9 @@ class KeyReloader:
 
     def __call__(self) -> None:
         """Replace the keys by those that the settings file and the key files hold now."""
-        fresh = RegistryConfiguration(self._configuration.file)
-        self._keyring.replace(fresh.callers, derived=fresh.derived())
+        with lines_in_mistakes(self._configuration.file):
+            fresh = RegistryConfiguration(self._configuration.file)
+            self._keyring.replace(fresh.callers, derived=fresh.derived())
         log_pending_restarts(
             changed_settings(
                 self._configuration.settings, fresh.settings, except_for=("keys", "node_secret")

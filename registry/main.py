@@ -7,6 +7,7 @@ from pathlib import Path
 
 from config import logs
 from config.command_line import argument_parsers
+from config.lines import lines_in_mistakes
 from config.load import ConfigError
 from httpd.process import exit_without_threads, run_to_end
 from httpd.server.listener import ListenError
@@ -32,12 +33,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the daemon or a command; return the exit status."""
     options = _parser().parse_args(arguments)
     try:
-        configuration = RegistryConfiguration(options.config)
-        configuration.validate()
-        if options.check:
-            commands.warn(configuration)
-            return 0
-        return _run(options, configuration)
+        with lines_in_mistakes(options.config):
+            configuration = RegistryConfiguration(options.config)
+            configuration.validate()
+            if options.check:
+                commands.warn(configuration)
+                return 0
+            return _run(options, configuration)
     except ConfigError as error:
         sys.stderr.writelines(f"rollcall-registry: {mistake}\n" for mistake in error.mistakes)
         return WRONG_SETTINGS

@@ -134,7 +134,7 @@ class NodeMetrics(Collector):
         )
 
     def _heartbeats(self) -> Iterator[Metric]:
-        counts, changes = self._nodes.counts, self._changes
+        counts, changes = self._nodes.heartbeats.counts, self._changes
         yield _counter(
             "rollcall_registry_heartbeats",
             "Heartbeats accepted.",

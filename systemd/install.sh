@@ -88,9 +88,15 @@ done
 
 if [ -z "$dest" ] && [ -d /run/systemd/system ]; then
     systemctl daemon-reload
-    # One after the other: where several registries share an address, one always answers.
-    systemctl list-units --plain --no-legend 'rollcall-*.service' | while read -r unit _; do
-        systemctl try-restart "$unit"
-    done
+    # One after the other: where several registries share an address, one always answers. A reload
+    # lets the new program check the settings before the old process ends.
+    systemctl list-units --plain --no-legend --state active 'rollcall-*.service' |
+        while read -r unit _; do
+            if systemctl reload "$unit"; then
+                systemctl try-restart "$unit"
+            else
+                echo "rollcall: $unit runs on with the earlier program" >&2
+            fi
+        done
 fi
 echo "rollcall: installed in ${dest:-}$opt; next: $dest$opt/share/README.md"

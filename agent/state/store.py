@@ -96,6 +96,10 @@ class StoreUnusable(Exception):
     """The database cannot be used, and was left as it is. The text says what would help."""
 
 
+class StoreTooNew(StoreUnusable):
+    """A newer agent made or migrated the database."""
+
+
 class Store:
     """One database, with one connection in one thread.
 
@@ -122,8 +126,8 @@ class Store:
         """Open the database; create it if there is none, migrate it if it is of an older version.
 
         Raises:
-            StoreUnusable: it is another program's, of a newer version, corrupt, in use, or cannot
-                be read and written.
+            StoreTooNew: it is of a newer version.
+            StoreUnusable: it is another program's, corrupt, in use, or cannot be read and written.
 
         """
         self._loop = asyncio.get_running_loop()
@@ -163,7 +167,7 @@ class Store:
         if application != APPLICATION_ID and (application or version or tables):
             raise StoreUnusable(f"{self._path}: is some other program's database; name another")
         if version > SCHEMA_VERSION:
-            raise StoreUnusable(f"{self._path}: was made by a newer agent; use that one")
+            raise StoreTooNew(f"{self._path}: was made by a newer agent; use that one")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         if not tables:

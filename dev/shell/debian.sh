@@ -26,14 +26,12 @@ if [ "$1" != lint ] && [ "$1" != deb ]; then
     have ps || need procps # the engine asks it for the processes of an app
     static_busybox || need busybox-static
 fi
-if [ "$1" = bench ]; then
-    have wrk || need wrk
-    have etcd || need etcd-server
-fi
 if [ "$1" = test ]; then
     have lintian || need lintian
 fi
 if [ "$1" = test ] || [ "$1" = bench ]; then
+    have wrk || need wrk
+    have etcd || need etcd-server
     have prometheus || need prometheus
     have debootstrap || need debootstrap
     have docker-registry || need docker-registry

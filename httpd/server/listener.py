@@ -5,9 +5,10 @@ import errno
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
+from typing import Any
 
 from aiohttp import web
 from structlog.typing import FilteringBoundLogger
@@ -23,8 +24,11 @@ from httpd.server.open_files import raise_open_file_limit
 from httpd.server.responders import Responders
 from httpd.server.tls import ServerTls
 from httpd.server.tls_protocol import TlsProtocol, missing_names
+from httpd.systemd.notifier import SystemdNotifier
+from httpd.systemd.sockets import SystemdSockets, UnwantedSocket
 
-BACKLOG = 1024
+# They wait here while the daemon is restarted.
+BACKLOG = 4096
 # asyncio accepts up to its backlog of connections at once, before any can be refused. If it has no
 # descriptor left, it logs an error for each of the rest.
 ACCEPTED_AT_ONCE = 32
@@ -44,40 +48,70 @@ class Listener:
         limiter: ConnectionLimiter,
         responders: Responders,
         tls: ServerTls | None,
+        systemd: SystemdSockets,
         log: FilteringBoundLogger,
     ) -> None:
         self._limiter = limiter
         self._responders = responders
         self._tls = tls
+        self._systemd = systemd
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._handshakes = HandshakeScheduler(limiter, loop=self._loop)
         self._servers: list[asyncio.Server] = []
+        self._protocol: Callable[[], asyncio.BaseProtocol] = self._connection
+        self._tls_options: dict[str, Any] = {}
+        if tls is not None:
+            self._use_tls(tls)
+
+    def _use_tls(self, tls: ServerTls) -> None:
+        missing = missing_names(tls.ssl_protocol)
+        if not missing:
+            self._protocol = partial(self._tls_connection, tls.context)
+            return
+        self._log.warning("TLS handshakes take no turns: this Python is not known", missing=missing)
+        self._tls_options = {
+            "ssl": tls.context,
+            "ssl_handshake_timeout": self._limiter.timeouts.handshake,
+        }
 
     async def start(self, address: tuple[str, int], *, shared: bool = False) -> tuple[str, int]:
-        """Listen; return the address, with the port that was chosen if it was 0.
+        """Listen and accept; return the address, with the port that was chosen if it was 0.
 
         Other processes of the same user may listen on a ``shared`` address, too, if all of them
         share it: the system gives each new connection to one of them, whichever it is.
 
         Raises:
-            ListenError: the address is in use, or not one of this machine.
+            ListenError: the address is in use, or not one of this machine, or a .socket unit of
+                systemd listens on another one.
 
         """
+        bound = await self.listen(address, shared=shared)
+        await self.accept()
+        return bound
+
+    async def listen(self, address: tuple[str, int], *, shared: bool = False) -> tuple[str, int]:
+        """Do as ``start``, but let connections wait until ``accept`` is called.
+
+        Under systemd, connections to an address that is not shared wait from run to run.
+        """
         try:
-            server = await self._listen(address, shared=shared)
+            servers = await (self._share(address) if shared else self._own(address))
         except OSError as error:
             reason = os.strerror(error.errno or 0)
             if shared and error.errno == errno.EADDRINUSE:
                 reason += ", by a process that does not share it, or by another user's"
             raise ListenError(f"cannot listen on {address[0]}:{address[1]}: {reason}") from error
-        self._servers.append(server)
-        for listening in server.sockets:
-            with socket.fromfd(listening.fileno(), listening.family, listening.type) as same:
-                same.listen(BACKLOG)
-        host, port = server.sockets[0].getsockname()[:2]
+        host, port = _bound_address(servers[0])
         self._log.info("listening", host=host, port=port, tls=self._tls is not None)
         return host, port
+
+    async def accept(self) -> None:
+        """Accept connections wherever it listens."""
+        for server in self._servers:
+            if not server.is_serving():
+                await server.start_serving()
+                _widen_backlog(server)  # asyncio has made it smaller
 
     def close(self) -> None:
         """Stop listening, and abort the handshakes that are not done."""
@@ -85,20 +119,39 @@ class Listener:
             server.close()
         self._handshakes.close()
 
-    async def _listen(self, address: tuple[str, int], *, shared: bool) -> asyncio.Server:
-        listen = partial(self._loop.create_server, backlog=ACCEPTED_AT_ONCE, reuse_port=shared)
-        if self._tls is None:
-            return await listen(self._connection, *address)
-        missing = missing_names(self._tls.ssl_protocol)
-        if not missing:
-            return await listen(partial(self._tls_connection, self._tls.context), *address)
-        self._log.warning("TLS handshakes take no turns: this Python is not known", missing=missing)
-        return await listen(
-            self._connection,
-            *address,
-            ssl=self._tls.context,
-            ssl_handshake_timeout=self._limiter.timeouts.handshake,
+    async def _share(self, address: tuple[str, int]) -> list[asyncio.Server]:
+        host, port = address
+        return [await self._server(host=host, port=port, reuse_port=True)]
+
+    async def _own(self, address: tuple[str, int]) -> list[asyncio.Server]:
+        """Return a server for each address that is meant, on a socket of systemd if it has one."""
+        found = await self._loop.getaddrinfo(
+            *address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
+        addresses = dict.fromkeys((str(each[0]), int(each[1])) for *_, each in found)
+        try:
+            sockets = self._systemd.take(addresses)
+        except UnwantedSocket as error:
+            raise ListenError(f"{error}, but `listen` is {address[0]}:{address[1]}") from error
+        servers = [await self._server(sock=each) for each in sockets.values()]
+        for host, port in [each for each in addresses if each not in sockets]:
+            server = await self._server(host=host, port=port)
+            servers.append(server)
+            self._systemd.keep(_bound_address(server), server.sockets[0].fileno())
+        return servers
+
+    async def _server(self, **where: Any) -> asyncio.Server:
+        """Make a server that does not accept yet."""
+        server: asyncio.Server = await self._loop.create_server(
+            self._protocol,
+            backlog=ACCEPTED_AT_ONCE,
+            start_serving=False,
+            **self._tls_options,
+            **where,
+        )
+        self._servers.append(server)
+        _widen_backlog(server)
+        return server
 
     def _connection(self) -> HttpConnection:
         return HttpConnection(self._limiter, self._responders, loop=self._loop)
@@ -118,6 +171,7 @@ async def serving(
     max_connections: int,
     drain_seconds: float,
     log: FilteringBoundLogger,
+    systemd: SystemdSockets | None = None,
     lane: Endpoint | None = None,
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
 ) -> AsyncIterator[Listener]:
@@ -141,11 +195,28 @@ async def serving(
             make_handler=server.handler,
             lane=Lane(lane, middleware=app[MIDDLEWARE], max_headers=capacity) if lane else None,
         )
-        listener = Listener(limiter=limiter, responders=responders, tls=tls, log=log)
+        listener = Listener(
+            limiter=limiter,
+            responders=responders,
+            tls=tls,
+            systemd=systemd or SystemdSockets(environ={}, notifier=SystemdNotifier({})),
+            log=log,
+        )
         stack.callback(listener.close)
         if tls is not None:
             stack.push_async_callback(_cancel, asyncio.create_task(tls.keep_renewing(log)))
         yield listener
+
+
+def _widen_backlog(server: asyncio.Server) -> None:
+    for listening in server.sockets:
+        with socket.fromfd(listening.fileno(), listening.family, listening.type) as same:
+            same.listen(BACKLOG)
+
+
+def _bound_address(server: asyncio.Server) -> tuple[str, int]:
+    host, port = server.sockets[0].getsockname()[:2]
+    return host, port
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

@@ -54,13 +54,13 @@ class HeartbeatEndpoint:
         if peer.names is not None and hostname not in peer.names:
             return None
         source = source_of(caller, peer.address)
-        unchanged = nodes.accept_unchanged(hostname, body, source)
+        unchanged = nodes.heartbeats.accept_unchanged(hostname, body, source)
         if unchanged is not None:
             return Reply(unchanged)
         try:
             heartbeat = decode(body, self._decoder, has_unique_keys=has_unique_keys)
             operator = "write" in caller.allow
-            result = nodes.accept(hostname, heartbeat, body, source, operator=operator)
+            result = nodes.heartbeats.accept(hostname, heartbeat, body, source, operator=operator)
         except REFUSALS:  # raised before anything has changed
             return None
         return Reply(result.response, result.durable)

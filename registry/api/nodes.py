@@ -27,7 +27,7 @@ from registry.api.queries import (
 from registry.api.representation import Answers
 from registry.api.watch import Watch
 from registry.message import MAX_BODY_BYTES, Heartbeat, has_unique_keys, normalise_hostname
-from registry.nodes.acceptance.large_heartbeats import MAX_BYTES_AT_ONCE, LargeHeartbeats
+from registry.nodes.acceptance.large_heartbeats import MAX_BYTES_AT_ONCE
 from registry.nodes.directory.events import Source
 from registry.nodes.directory.listing import Listing
 from registry.nodes.nodes import Nodes
@@ -44,7 +44,6 @@ class NodesApi:
         self,
         *,
         nodes: Nodes,
-        large: LargeHeartbeats,
         queries: NodeQueries,
         answers: Answers,
         watch: Watch,
@@ -54,7 +53,6 @@ class NodesApi:
         self._answers = answers
         self._watch = watch
         self._heartbeats = msgspec.json.Decoder(Heartbeat)
-        self._large = large
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes."""
@@ -91,23 +89,33 @@ class NodesApi:
     async def report(self, request: web.Request) -> web.StreamResponse:
         """Accept a heartbeat; answer 200 with an array of the node once it is durable.
 
-        409 if a fresh host with another identity has the name, 429 if it changes too often, 503
-        if the store takes nothing.
+        409 if a fresh host with another identity has the name, 429 if it changes too often or
+        sends too much, 503 if the store takes nothing.
         """
         query(request, ())
         hostname, source = _hostname(request), _source(request)
         request[QUIET] = True  # the audit log tells what it changes
         body = request_body(request)
-        unchanged = self._nodes.accept_unchanged(hostname, body, source)
-        if unchanged is not None:
-            return await self._answers.confirm(request, unchanged)
-        operator = "write" in caller(request).allow
-        with self._large.room_for(hostname, body):
+        response = self._nodes.heartbeats.accept_unchanged(hostname, body, source)
+        if response is None:
+            operator = "write" in caller(request).allow
+            response = await self._accepted(hostname, body, source, operator=operator)
+        return await self._answers.confirm(request, response)
+
+    async def _accepted(
+        self, hostname: str, body: bytes, source: Source, *, operator: bool
+    ) -> bytes:
+        """Accept a heartbeat that cannot be answered at once; return the answer."""
+        heartbeats = self._nodes.heartbeats
+        with heartbeats.room_for(body):
+            response = await heartbeats.accept_unchanged_later(hostname, body, source)
+            if response is not None:
+                return response
+            heartbeats.take_bytes(hostname, body)
             heartbeat = await self._decoded(body)
-            response = await self._nodes.accept_durably(
+            return await heartbeats.accept_durably(
                 hostname, heartbeat, body, source, operator=operator
             )
-        return await self._answers.confirm(request, response)
 
     async def _decoded(self, body: bytes) -> Heartbeat:
         if len(body) > MAX_BYTES_AT_ONCE:

@@ -1,18 +1,33 @@
-"""Heartbeats: the node that one describes, the answer to it, and the counts."""
+"""Heartbeats: which are accepted, what they change, and when that is durable."""
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from msgspec import UNSET
 
-from registry.errors import HostnameMismatch
+from registry.errors import (
+    CapacityReached,
+    ChangesTooFast,
+    CloneRefused,
+    HostnameMismatch,
+    StoreUnavailable,
+)
 from registry.message import Heartbeat, normalise_hostname
-from registry.nodes.directory.directory import Entry, body_digest, encode_document
+from registry.nodes.acceptance.capacity import Reservation, Targets, targets_of
+from registry.nodes.acceptance.large_heartbeats import MAX_BYTES_AT_ONCE
+from registry.nodes.acceptance.rules import Acceptance
+from registry.nodes.changes import AppliedChanges
+from registry.nodes.directory.directory import Directory, Entry, body_digest, encode_document
 from registry.nodes.directory.events import Source
 from registry.nodes.directory.freshness import Clocks
+from registry.nodes.writes import NodeWrites
 from registry.store.protocol import Row
+
+REFUSALS = (CloneRefused, ChangesTooFast, CapacityReached)
 
 
 @dataclass(slots=True)
@@ -35,20 +50,251 @@ class HeartbeatResult(NamedTuple):
     durable: asyncio.Future[None] | None = None
 
 
-def received_entry(
-    hostname: str, heartbeat: Heartbeat, body: bytes, source: Source, clocks: Clocks
-) -> Entry:
-    """Return the node that a heartbeat describes, heard of now.
+class _Received(NamedTuple):
+    """A heartbeat, the node that it describes, and the targets of a large node."""
 
-    `hostname` is that of the path, `body` the heartbeat as it was sent. Raises HostnameMismatch.
-    """
-    if heartbeat.hostname is not UNSET and normalise_hostname(heartbeat.hostname) != hostname:
-        raise HostnameMismatch(
-            f"the body is of {heartbeat.hostname!a}, the path of {hostname!a}; send the"
-            " hostname of the path, or none"
+    heartbeat: Heartbeat
+    source: Source
+    operator: bool
+    entry: Entry
+    targets: Targets | None = None
+
+
+class Heartbeats:
+    """Accepts heartbeats by the rules, and applies what they change once it is durable."""
+
+    def __init__(
+        self,
+        *,
+        writes: NodeWrites,
+        directory: Directory,
+        acceptance: Acceptance,
+        applied: AppliedChanges,
+        clocks: Clocks,
+    ) -> None:
+        self._writes = writes
+        self._directory = directory
+        self._acceptance = acceptance
+        self._applied = applied
+        self._clocks = clocks
+        self._wall, self._monotonic = clocks
+        self.counts = HeartbeatCounts()
+
+    def accept_unchanged(self, hostname: str, body: bytes, source: Source) -> bytes | None:
+        """Accept a heartbeat whose body has the same bytes as the host's last one.
+
+        Return the answer, a JSON array of the node. Return None for any other heartbeat, which is
+        for `accept` or `accept_durably`; nothing has changed then.
+
+        Raises StoreUnavailable, NotLoaded.
+        """
+        self._writes.require_loaded()
+        if not self._writes.is_up_to_date:
+            return None
+        known = self._known_at(hostname, source)
+        if known is None or known.digest != body_digest(body):
+            return None
+        return self._confirmation(known)
+
+    async def accept_unchanged_later(
+        self, hostname: str, body: bytes, source: Source
+    ) -> bytes | None:
+        """Accept an unchanged heartbeat while changes by other registries may be missing.
+
+        Return the answer once these are known. Return None at once if the heartbeat is a different
+        one, and later if another registry has changed the node: then it is for `accept_durably`.
+
+        Raises StoreUnavailable, NotLoaded.
+        """
+        self._writes.require_loaded()
+        known = self._known_at(hostname, source)
+        if self._writes.is_up_to_date or known is None:
+            return None
+        digest = body_digest(body)
+        if known.digest != digest:
+            return None
+        self._note_heard(known)  # it is alive, also if the store is out of reach
+        await self._catch_up()
+        known = self._known_at(hostname, source)
+        return None if known is None or known.digest != digest else self._confirmation(known)
+
+    def _known_at(self, hostname: str, source: Source) -> Entry | None:
+        """Return a node that posts from the same address, and that nobody is changing; or None."""
+        known = self._directory.get(hostname)
+        if known is None or known.address != source.address or hostname in self._writes.pending:
+            return None
+        return known
+
+    def _confirmation(self, known: Entry) -> bytes:
+        """Record that a node was heard of; return the answer."""
+        self._mark_heard(known)
+        return b"[%b]" % known.encoded()
+
+    def room_for(self, body: bytes) -> AbstractContextManager[None]:
+        """Have memory for a body while the context is open. Raises TooManyHeartbeats."""
+        return self._acceptance.large.room_for(body)
+
+    def take_bytes(self, hostname: str, body: bytes) -> None:
+        """Count a large body before it is decoded. Raises ChangesTooFast, which is counted."""
+        with self._counted():
+            self._acceptance.large.take(hostname, body)
+
+    async def accept_durably(
+        self, hostname: str, heartbeat: Heartbeat, body: bytes, source: Source, *, operator: bool
+    ) -> bytes:
+        """Accept a heartbeat; return the answer once all that it changes is durable.
+
+        Raises HostnameMismatch, StoreUnavailable, NotLoaded, and CloneRefused, ChangesTooFast and
+        CapacityReached, which are counted.
+        """
+        if len(body) > MAX_BYTES_AT_ONCE:
+            entry, targets = await asyncio.to_thread(
+                self._prepare, hostname, heartbeat, body, source
+            )
+            # Others may have come since the thread began.
+            entry.last_update, entry.heard = int(self._wall()), self._monotonic()
+        else:
+            entry, targets = self._entry(hostname, heartbeat, body, source), None
+        with self._counted():
+            result = self._accept(_Received(heartbeat, source, operator, entry, targets))
+        if result.durable is not None:
+            await result.durable
+        return result.response
+
+    def accept(
+        self, hostname: str, heartbeat: Heartbeat, body: bytes, source: Source, *, operator: bool
+    ) -> HeartbeatResult:
+        """Accept a heartbeat, and hand to the store what it changes.
+
+        An operator may leave out the identity of a host that has one. If this raises an error, the
+        heartbeat has changed nothing, unless it is StoreUnavailable, ChangesTooFast or
+        CapacityReached: then a host that is known counts as heard.
+
+        Raises HostnameMismatch, CloneRefused, ChangesTooFast, CapacityReached, StoreUnavailable,
+        NotLoaded.
+        """
+        entry = self._entry(hostname, heartbeat, body, source)
+        return self._accept(_Received(heartbeat, source, operator, entry))
+
+    def _prepare(
+        self, hostname: str, heartbeat: Heartbeat, body: bytes, source: Source
+    ) -> tuple[Entry, Targets]:
+        entry = self._entry(hostname, heartbeat, body, source)
+        return entry, targets_of(entry.head)
+
+    def _entry(self, hostname: str, heartbeat: Heartbeat, body: bytes, source: Source) -> Entry:
+        """Return the node that a heartbeat describes, heard of now.
+
+        `hostname` is that of the path, `body` the heartbeat as it was sent. Raises
+        HostnameMismatch.
+        """
+        if heartbeat.hostname is not UNSET and normalise_hostname(heartbeat.hostname) != hostname:
+            raise HostnameMismatch(
+                f"the body is of {heartbeat.hostname!a}, the path of {hostname!a}; send the"
+                " hostname of the path, or none"
+            )
+        return Entry(
+            Row(hostname, encode_document(heartbeat), int(self._wall()), source.address),
+            heard=self._monotonic(),
+            digest=body_digest(body),
         )
-    return Entry(
-        Row(hostname, encode_document(heartbeat), int(clocks.wall()), source.address),
-        heard=clocks.monotonic(),
-        digest=body_digest(body),
-    )
+
+    def _accept(self, received: _Received, *, is_up_to_date: bool = False) -> HeartbeatResult:
+        writes, entry = self._writes, received.entry
+        writes.require_loaded()
+        hostname = entry.hostname
+        known = writes.pending.get(hostname) or self._directory.get(hostname)
+        if known is not None:
+            self._check_identity(known, received)
+        if known is not None and known.head == entry.head and hostname not in writes.pending:
+            if is_up_to_date or writes.is_up_to_date:
+                self._update_address(known, received)
+                return HeartbeatResult(self._confirmation(known))
+            self._note_heard(known)  # it is alive, also if the store is out of reach
+            accepted = asyncio.ensure_future(self._accept_later(received))
+            return HeartbeatResult(b"[%b]" % entry.encoded(), accepted)
+        reservation = self._reserve(received)
+        durable = writes.put(
+            entry,
+            lambda error: self._on_put(received, reservation, error),
+            lambda: self._refusal(received, reservation),
+        )
+        return HeartbeatResult(b"[%b]" % entry.encoded(), durable)
+
+    async def _accept_later(self, received: _Received) -> None:
+        """Accept a heartbeat that changes nothing here, once all changes by others are known."""
+        await self._catch_up()
+        with self._counted():
+            result = self._accept(received, is_up_to_date=True)
+        if result.durable is not None:
+            await result.durable
+
+    async def _catch_up(self) -> None:
+        """Return once all changes by others are known. Raises StoreUnavailable, counted."""
+        try:
+            await self._writes.catch_up()
+        except StoreUnavailable:
+            self.counts.store_failures += 1
+            raise
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Count what is refused while the context is open."""
+        try:
+            yield
+        except REFUSALS as error:
+            self.counts.refused[type(error)] += 1
+            raise
+
+    def _check_identity(self, known: Entry, received: _Received) -> None:
+        self._acceptance.check_identity(
+            known, received.heartbeat, received.source, operator=received.operator
+        )
+
+    def _refusal(self, received: _Received, reservation: Reservation) -> Exception | None:
+        """Return why a heartbeat is refused, since another registry has changed the node."""
+        known = self._directory.get(received.entry.hostname)
+        try:
+            if known is not None:
+                self._check_identity(known, received)
+            self._acceptance.renew(received.entry, known, reservation)
+        except (CloneRefused, CapacityReached) as error:
+            return error
+        return None
+
+    def _reserve(self, received: _Received) -> Reservation:
+        stored = self._directory.get(received.entry.hostname)
+        try:
+            return self._acceptance.reserve(received.entry, stored, received.targets)
+        except (ChangesTooFast, CapacityReached):
+            if stored is not None:  # it is alive, and must not be forgotten
+                self._note_heard(stored)
+            raise
+
+    def _update_address(self, known: Entry, received: _Received) -> None:
+        known.digest = received.entry.digest
+        self._applied.move(known, received.entry.address, received.source)
+
+    def _note_heard(self, entry: Entry) -> None:
+        self._writes.deferred.touch(entry.hostname)
+        self._applied.mark_heard(entry, last_update=int(self._wall()))
+
+    def _mark_heard(self, entry: Entry) -> None:
+        self._note_heard(entry)
+        if self._writes.unavailable_error is not None:
+            # The host is alive and counts as heard, but that cannot be made durable.
+            self.counts.store_failures += 1
+            raise self._writes.unavailable_error
+        self.counts.unchanged += 1
+
+    def _on_put(
+        self, received: _Received, reservation: Reservation, error: Exception | None
+    ) -> None:
+        self._acceptance.release(reservation)
+        if error is None:
+            changed = self._applied.put(received.entry, received.source, reservation)
+            self.counts.unchanged += not changed
+            return
+        self.counts.store_failures += isinstance(error, StoreUnavailable)
+        if isinstance(error, REFUSALS):
+            self.counts.refused[type(error)] += 1

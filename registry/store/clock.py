@@ -1,6 +1,16 @@
-"""The clock by which the ages of nodes are counted."""
+"""The clock by which the ages of nodes are counted, and what monotonic clocks leave out."""
 
+import time
 from collections.abc import Callable
+
+
+def suspended_seconds() -> float:
+    """Return for how long this machine was suspended since its start, in steps of 0.1 s.
+
+    Monotonic clocks stand still meanwhile.
+    """
+    including = time.clock_gettime(time.CLOCK_BOOTTIME)
+    return round(including - time.clock_gettime(time.CLOCK_MONOTONIC), 1)
 
 
 class AgeClock:

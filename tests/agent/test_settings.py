@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 from typing import Any
 
@@ -230,7 +231,8 @@ def test_wrong_settings_stop_every_command_with_status_2(
 
     assert main(["--config", str(file), *command]) == 2
 
-    assert f"{file}: heartbeat: unknown setting; allowed here: " in capsys.readouterr().err
+    line = file.read_text().splitlines().index("heartbeat: 30") + 1
+    assert f"{file}:{line}: heartbeat: unknown setting; allowed here: " in capsys.readouterr().err
 
 
 def test_a_certificate_that_cannot_be_used_is_a_wrong_setting(
@@ -241,6 +243,12 @@ def test_a_certificate_that_cannot_be_used_is_a_wrong_setting(
     assert main(["--config", str(written(tmp_path, tls=tls)), "--check"]) == 2
 
     assert "a.crt" in capsys.readouterr().err
+
+
+def settings_in(errors: str, file: Path) -> list[str]:
+    """Return the settings of the mistakes, which begin with the file and a line of it."""
+    form = re.compile(rf"rollcall-agent: {re.escape(str(file))}:\d+: (\S+): ")
+    return sorted(form.sub(r"\1 ", line).split()[0] for line in errors.splitlines())
 
 
 def test_the_check_prints_every_mistake_on_its_own_line(
@@ -265,10 +273,7 @@ def test_the_check_prints_every_mistake_on_its_own_line(
 
     assert main(["--config", str(file), "--check"]) == 2
 
-    start = f"rollcall-agent: {file}: "
-    lines = capsys.readouterr().err.splitlines()
-    assert all(line.startswith(start) for line in lines)
-    assert sorted(line.removeprefix(start).split(": ")[0] for line in lines) == [
+    assert settings_in(capsys.readouterr().err, file) == [
         "apps.bind",
         "apps.data",
         "docker",
@@ -305,9 +310,7 @@ def test_what_is_sound_in_a_faulty_section_is_checked_too(
 
     assert main(["--config", str(file), "--check"]) == 2
 
-    start = f"rollcall-agent: {file}: "
-    lines = capsys.readouterr().err.splitlines()
-    assert sorted(line.removeprefix(start).split(": ")[0] for line in lines) == [
+    assert settings_in(capsys.readouterr().err, file) == [
         "apps.bind",
         "apps.cpu",
         "keys[0].allow[0]",
@@ -316,10 +319,41 @@ def test_what_is_sound_in_a_faulty_section_is_checked_too(
         "node.hostname",
         "node.labels",
         "registries[0].key_file",
+        "registries[1]",
         "registries[1].key_file",
         "tls.certificate",
         "tls.key",
     ]
+
+
+def test_all_mistakes_of_registries_without_a_key_file_are_told_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    registries = [
+        {"url": "ftp://a", "certificate": "a.crt"},
+        {"urls": ["http://b:0", "https://c", "ftp://d"], "ca": "none.ca"},
+        {"url": "https://c:443/", "certificate": "a.crt", "certificate_key": "a.key"},
+    ]
+
+    assert main(["--config", str(written(tmp_path, registries=registries)), "--check"]) == 2
+
+    told = [line.partition(": registries")[2] for line in capsys.readouterr().err.splitlines()]
+    begin = [
+        "[0]: Object missing required field `key_file`",
+        "[0]: `certificate` and `certificate_key` go together",
+        "[0]: `url` is `ftp://a`",
+        "[1]: Object missing required field `key_file`",
+        "[1]: `urls[2]` is `ftp://d`",
+        f"[1]: {tmp_path}/none.ca: ",
+        "[1].urls: http and https are mixed",
+        "[1].urls[0]: is no address",
+        "[2]: Object missing required field `key_file`",
+        f"[2]: {tmp_path}/a.crt, {tmp_path}/a.key: ",
+        "[2].url: `https://c:443` is set twice",
+    ]
+    assert len(told) == len(begin)
+    for line, beginning in zip(sorted(told), sorted(begin), strict=True):
+        assert line.startswith(beginning)
 
 
 def test_an_unknown_command_is_status_2(capsys: pytest.CaptureFixture[str]) -> None:

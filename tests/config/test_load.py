@@ -215,8 +215,10 @@ def test_all_mistakes_of_a_file_are_told_at_once_each_with_its_path(tmp_path: Pa
             "tls.key",
             "keys[0].allow[0]",
             "keys[0].allow[2]",
+            "keys[0]",  # neither value nor file
             "keys[1].name",
             "keys[1].allow",
+            "keys[1]",  # both of them
             "keys[2]",
             "node_secret[0].fil",
             "node_secret[1].value",
@@ -259,6 +261,20 @@ def test_a_rule_for_several_fields_is_told_beside_a_mistake_in_another_field(
 
     assert len(refusal.value.mistakes) == 2
     assert "at least `stale_after_seconds`" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["registries: [{url: a:7655}]", "registries: [{url: a:7655, key_file: 1}]"]
+)
+def test_a_rule_is_told_beside_a_field_that_is_missing_or_wrong(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        load(write(tmp_path, text), AgentSettings)
+
+    key_file, url = refusal.value.mistakes
+    assert "key_file" in key_file
+    assert url.endswith(
+        "registries[0]: `url` is `a:7655`; write http://HOST:PORT or https://HOST:PORT"
+    )
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

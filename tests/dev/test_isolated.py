@@ -3,12 +3,12 @@
 import secrets
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from dev.waiting import until
+from tests.support.machine.processes import command_lines
 from tests.support.requirements import need_root
 
 TOP = Path(__file__).parents[2]
@@ -62,8 +62,10 @@ def test_what_it_leaves_running_is_killed(duration: str) -> None:
 def test_it_is_killed_with_the_one_who_started_it(duration: str) -> None:
     program = f"import subprocess; subprocess.run({[*ISOLATED, 'sleep', duration]})"
     with subprocess.Popen([sys.executable, "-c", program]) as starter:
-        until(lambda: _sleeps(duration), "its start", within=SOON_SECONDS)
-        starter.kill()
+        try:
+            until(lambda: _sleeps(duration), "its start", within=SOON_SECONDS)
+        finally:
+            starter.kill()
 
     until(lambda: not _sleeps(duration), "its end", within=SOON_SECONDS)
 
@@ -75,8 +77,4 @@ def _isolated(line: str) -> subprocess.CompletedProcess[str]:
 
 def _sleeps(duration: str) -> bool:
     """Return whether a process sleeps for so long."""
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            if file.read_text() == f"sleep\0{duration}\0":
-                return True
-    return False
+    return any(arguments == ["sleep", duration] for _, arguments in command_lines())

@@ -18,6 +18,7 @@ import requests
 from dev.waiting import until
 from tests.support.daemons import FreePort
 from tests.support.e2e.make_run import READY_SECONDS, Run, running_make_run
+from tests.support.machine.processes import command_lines
 
 SOON_SECONDS = 10.0
 
@@ -100,7 +101,8 @@ def test_what_prevents_a_start_is_said_and_the_rest_is_ended(
     settings.write_text(settings.read_text() + "heartbeat: 30\n")
     with make_run() as run:
         text = run.screen.wait_for("Error 1", within=READY_SECONDS)
-        assert f"{settings}: heartbeat: unknown setting" in text
+        line = len(settings.read_text().splitlines())
+        assert f"{settings}:{line}: heartbeat: unknown setting" in text
     _assert_nobody_listens(_port(var / "registry.yml"))
 
 
@@ -128,13 +130,8 @@ def _pid(*words: str | Path) -> int:
 
 def _pids(*words: str | Path) -> list[int]:
     """Return the processes that have all these words in their command lines, bar make."""
-    found = []
-    for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            given = cmdline.read_text().split("\0")
-            if given[0] != "make" and {str(word) for word in words} <= set(given):
-                found.append(int(cmdline.parent.name))
-    return found
+    wanted = {str(word) for word in words}
+    return [pid for pid, given in command_lines() if given[0] != "make" and wanted <= set(given)]
 
 
 def _assert_secrets_are_kept(var: Path, text: str) -> None:

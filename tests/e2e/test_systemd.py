@@ -1,5 +1,6 @@
 """The units under a real systemd: installed, started, killed, misconfigured."""
 
+import json
 import re
 import secrets
 from collections.abc import Iterator
@@ -9,12 +10,15 @@ import docker
 import pytest
 
 from dev.waiting import until
+from tests.support.e2e import heartbeat_load
 from tests.support.e2e.systemd_host import SystemdHost, booted_host, systemd_image
+from tests.support.pages import FENCED, Page
 from tests.support.requirements import need_root
 
 pytestmark = pytest.mark.real("make", "debootstrap")
 SOON_SECONDS = 30.0
 BIN = "/opt/rollcall/venv/bin"
+UNITS = ("rollcall-registry", "rollcall-agent")
 AGENT = 'registries: [{url: "http://127.0.0.1:7655", key_file: node.key}]'
 # There is no curl.
 NODES = f"""{BIN}/python -c '
@@ -56,6 +60,7 @@ def _install(host: SystemdHost) -> None:
         host.run(f"umask 077; echo {secrets.token_hex(32)} >/etc/rollcall/{key}")
     make_key = f"{BIN}/rollcall-registry --config /etc/rollcall/registry.yml node-key $(hostname)"
     host.run(f"umask 077; {make_key} >/etc/rollcall/node.key")
+    host.run(f"{BIN}/rollcall-agent --version")  # compiles it once, instead of at each start
     host.run("systemctl start rollcall-registry rollcall-agent")
 
 
@@ -76,28 +81,165 @@ def test_the_host_is_taken_with_the_key_that_is_its_own(host: SystemdHost) -> No
     until(lambda: f'"hostname":"{name}"' in host.run(NODES), "the host's node", within=SOON_SECONDS)
 
 
-@pytest.mark.parametrize("unit", ["rollcall-registry", "rollcall-agent"])
-def test_a_killed_daemon_is_started_again_and_a_reload_keeps_it(
-    host: SystemdHost, unit: str
+def test_the_fields_of_a_log_line_are_fields_of_the_journal(host: SystemdHost) -> None:
+    name = host.run("hostname").strip()
+    added = host.run(
+        f"journalctl --output json --unit rollcall-registry ROLLCALL_NODE={name} | head -n 1"
+    )
+    line = json.loads(added)
+    assert (line["ROLLCALL_EVENT"], line["PRIORITY"]) == ("node added", "6")
+    assert line["SYSLOG_IDENTIFIER"] == "rollcall-registry"
+    assert json.loads(line["MESSAGE"])["node"] == name
+    warnings = "journalctl --output cat --priority warning --unit rollcall-agent"
+    assert "container engine unreachable" in host.run(warnings)
+
+
+def test_a_restart_of_the_registry_loses_no_heartbeat_of_a_thousand_a_second(
+    host: SystemdHost, tmp_path: Path
 ) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "load.py").write_bytes(Path(heartbeat_load.__file__).read_bytes())
+    host.put(tmp_path)
+    host.run(
+        "mkdir /load && systemd-run --unit load --property LimitNOFILE=16384 "
+        f"{BIN}/python /load.py 127.0.0.1 7655 $(cat /etc/rollcall/ops.key) /load"
+    )
+    until(lambda: host.try_to("test -e /load/begun")[0] == 0, "heartbeats", within=SOON_SECONDS)
+    before = host.pid("rollcall-registry")
+
+    host.run("systemctl restart rollcall-registry")
+    host.run("systemctl restart rollcall-registry")
+
+    assert host.pid("rollcall-registry") != before
+    host.run("touch /load/stop")
+    until(lambda: host.state("load") != "active", "the last answers", within=4 * SOON_SECONDS)
+    result = json.loads(host.run("cat /load/result.json"))
+    assert result["sent"] > 1000
+    assert set(result["outcomes"]) <= {"200", "repeated"}, result
+    assert result["outcomes"]["200"] == result["sent"]
+
+
+def test_systemd_keeps_the_sockets_of_both_until_they_are_stopped(host: SystemdHost) -> None:
+    for unit in UNITS:
+        kept = f"systemctl show --property NFileDescriptorStore --value {unit}"
+        assert host.run(kept) == "1\n"
+        host.run(f"systemctl restart {unit}")
+        assert host.run(kept) == "1\n"
+        host.run(f"systemctl stop {unit}")
+        assert host.run(kept) == "0\n"
+        host.run(f"systemctl start {unit}")
+
+
+def test_a_socket_unit_may_listen_but_nowhere_else_than_the_settings_say(host: SystemdHost) -> None:
+    unit = "/run/systemd/system/rollcall-registry.socket"
+    host.run("systemctl stop rollcall-registry")
+    host.run(f"printf '[Socket]\\nListenStream=127.0.0.1:7655\\n' >{unit}")
+    host.run("systemctl daemon-reload; systemctl start rollcall-registry.socket")
+    assert host.state("rollcall-registry") == "inactive"
+    host.run(NODES)  # which starts it
+    assert host.state("rollcall-registry") == "active"
+
+    host.run("systemctl stop rollcall-registry.socket rollcall-registry")
+    host.run(f"sed -i s/7655/7755/ {unit}")
+    host.run("systemctl daemon-reload; systemctl start rollcall-registry.socket")
+    host.try_to("systemctl start rollcall-registry")
+
+    refused = "rollcall-registry.socket has 127.0.0.1:7755, but `listen` is 127.0.0.1:7655"
+    status = "systemctl status --lines 20 rollcall-registry"
+    until(lambda: refused in host.try_to(status)[1], refused, within=SOON_SECONDS)
+    host.run(f"systemctl stop rollcall-registry rollcall-registry.socket; rm {unit}")
+    host.run("systemctl daemon-reload; systemctl start rollcall-registry")
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_killed_daemon_is_started_again(host: SystemdHost, unit: str) -> None:
     before = host.pid(unit)
     host.run(f"systemctl kill --signal KILL {unit}")
     until(
         lambda: host.state(unit) == "active" and host.pid(unit) != before, unit, within=SOON_SECONDS
     )
-    after = host.pid(unit)
-    host.run(f"systemctl reload {unit}")
-    assert (host.state(unit), host.pid(unit)) == ("active", after)
 
 
-def test_wrong_settings_fail_the_unit_once_and_are_in_the_journal(host: SystemdHost) -> None:
-    host.run("echo 'nonsense: 1' >>/etc/rollcall/agent.yml")
-    status, _ = host.try_to("systemctl restart rollcall-agent")
-    assert status != 0
-    assert host.state("rollcall-agent") == "failed"
-    assert "nonsense: unknown setting" in host.run("journalctl --unit rollcall-agent")
-    host.run("sed -i '/^nonsense/d' /etc/rollcall/agent.yml && systemctl start rollcall-agent")
-    assert host.state("rollcall-agent") == "active"
+def test_a_reload_takes_a_new_key_that_is_a_credential(host: SystemdHost) -> None:
+    before = host.pid("rollcall-registry")
+    host.run("cp -p /etc/rollcall/ops.key /ops.key.before")
+    host.run(f"echo {secrets.token_hex(32)} >/etc/rollcall/ops.key")
+    assert host.try_to(NODES)[0] != 0, "the new key is not known yet"
+
+    host.run("systemctl reload rollcall-registry")
+
+    until(lambda: host.try_to(NODES)[0] == 0, "the new key", within=SOON_SECONDS)
+    assert host.pid("rollcall-registry") == before
+    credential = "/run/credentials/rollcall-registry.service/ops.key"
+    assert host.run(f"stat -c %a:%U {credential}") == "400:rollcall-registry\n"
+    enter = f"nsenter --mount --target {before}"
+    assert host.try_to(f"{enter} sh -c 'echo x >{credential}'")[0] != 0, "it is read-only"
+    host.run("mv /ops.key.before /etc/rollcall/ops.key; systemctl reload rollcall-registry")
+    until(lambda: host.try_to(NODES)[0] == 0, "the key of before", within=SOON_SECONDS)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_wrong_settings_are_refused_by_a_reload_and_fail_a_restart_with_their_line(
+    host: SystemdHost, unit: str
+) -> None:
+    before = host.pid(unit)
+    file = f"/etc/rollcall/{unit.removeprefix('rollcall-')}.yml"
+    host.run(f"echo 'nonsense: 1' >>{file}")
+    line = host.run(f"wc -l <{file}").strip()
+    mistake = f"{file}:{line}: nonsense: unknown setting"
+
+    def told() -> bool:
+        return mistake in host.try_to(f"systemctl status --lines 20 {unit}")[1]
+
+    assert host.try_to(f"systemctl reload {unit}")[0] != 0
+    until(told, mistake, within=SOON_SECONDS)
+    assert (host.state(unit), host.pid(unit)) == ("active", before)
+
+    # From here on, it shows the messages of the next start.
+    assert host.try_to(f"systemctl restart {unit}")[0] != 0
+    assert host.state(unit) == "failed"
+    until(told, mistake, within=SOON_SECONDS)
+    host.run(f"sed -i '/^nonsense/d' {file}; systemctl start {unit}")
+    assert host.state(unit) == "active"
+
+
+def test_an_instance_of_the_template_reloads_its_own_settings(host: SystemdHost) -> None:
+    own = "s/^listen:.*/listen: 127.0.0.1:7855/; s/registry.db/registry1.db/"
+    host.run(f"cd /etc/rollcall; sed '{own}' registry.yml >registry1.yml; chmod 644 registry1.yml")
+    host.run("systemctl start rollcall-registry@1 && systemctl reload rollcall-registry@1")
+    host.run("echo 'nonsense: 1' >>/etc/rollcall/registry1.yml")
+    assert host.try_to("systemctl reload rollcall-registry@1")[0] != 0
+    assert host.state("rollcall-registry@1") == "active"
+    host.run("systemctl stop rollcall-registry@1; rm /etc/rollcall/registry1.yml")
+
+
+def test_both_work_under_the_documented_address_list_and_it_is_enforced(host: SystemdHost) -> None:
+    section = Page("systemd/README.md").section("Address allow-list")
+    ((_, documented),) = FENCED.findall(section)
+    narrow = "[Service]\nIPAddressAllow=\nIPAddressAllow=192.0.2.0/24\n"
+
+    _use_address_list(host, documented)
+    host.run(NODES)
+    until(
+        lambda: host.try_to(f"{BIN}/rollcall-agent status")[0] == 0,
+        "a heartbeat",
+        within=SOON_SECONDS,
+    )
+
+    _use_address_list(host, documented + narrow)
+    assert "timed out" in host.try_to(NODES.replace("timeout=10", "timeout=1"))[1]
+
+    _use_address_list(host, "")
+    host.run(NODES)
+
+
+def _use_address_list(host: SystemdHost, text: str) -> None:
+    """Use a drop-in for both daemons."""
+    for unit in UNITS:
+        folder = f"/run/systemd/system/{unit}.service.d"
+        host.run(f"mkdir -p {folder}; printf '{text}' >{folder}/addresses.conf")
+    host.run("systemctl daemon-reload")
+    host.run(f"systemctl stop {' '.join(UNITS)}; systemctl start {' '.join(UNITS)}")
 
 
 def test_root_takes_the_host_out_and_the_agent_goes_on_with_its_state(host: SystemdHost) -> None:

@@ -1,17 +1,20 @@
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from httpd.process import PeriodicTask, SignalHandler, SystemdNotifier, run_to_end
+from httpd.process import PeriodicTask, SignalHandler, run_to_end
+from httpd.systemd.notifier import SystemdNotifier
+from tests.support.httpd.notify_socket import NotifySocket
 
 THREAD_THAT_WAITS = """
 import sys
@@ -23,28 +26,23 @@ exit_without_threads(3)
 """
 
 
-class Journal:
-    """Stands where systemd listens."""
-
-    def __init__(self, path: Path) -> None:
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.socket.bind(str(path))
-        self.socket.settimeout(10)
-
-    def next(self) -> str:
-        """Return the next state."""
-        return self.socket.recv(4096).decode()
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    """Yield what closes the sockets of a test."""
+    with ExitStack() as stack:
+        yield stack
 
 
-async def test_systemd_hears_of_the_start_a_reload_and_the_end(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "notify")
-    notifier = SystemdNotifier({"NOTIFY_SOCKET": str(tmp_path / "notify")})
-    signals = SignalHandler(notifier=notifier, log=structlog.get_logger())
+async def test_systemd_hears_of_the_start_a_reload_and_the_end(
+    stack: ExitStack, tmp_path: Path
+) -> None:
+    systemd = stack.enter_context(NotifySocket(tmp_path / "notify"))
+    signals = SignalHandler(notifier=SystemdNotifier(systemd.environ), log=structlog.get_logger())
     reloads: list[str] = []
     running = asyncio.create_task(signals.run_until_stopped(lambda: reloads.append("again")))
 
     async def state() -> str:
-        return (await asyncio.to_thread(journal.next)).partition("\n")[0]
+        return (await asyncio.to_thread(systemd.next)).partition("\n")[0]
 
     assert await state() == "READY=1"
     os.kill(os.getpid(), signal.SIGHUP)
@@ -54,7 +52,6 @@ async def test_systemd_hears_of_the_start_a_reload_and_the_end(tmp_path: Path) -
     os.kill(os.getpid(), signal.SIGTERM)
     assert await state() == "STOPPING=1"
     await running
-    journal.socket.close()
 
 
 async def test_a_failed_reload_ends_nothing() -> None:
@@ -73,16 +70,15 @@ async def test_a_failed_reload_ends_nothing() -> None:
     await running
 
 
-async def test_the_watchdog_is_fed(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "notify")
-    environ = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "30000"}
+async def test_the_watchdog_is_fed(stack: ExitStack, tmp_path: Path) -> None:
+    systemd = stack.enter_context(NotifySocket(tmp_path / "notify"))
+    environ = {**systemd.environ, "WATCHDOG_USEC": "30000"}
     signals = SignalHandler(notifier=SystemdNotifier(environ), log=structlog.get_logger())
     running = asyncio.create_task(signals.run_until_stopped(lambda: None))
-    states = [await asyncio.to_thread(journal.next) for _ in range(4)]
+    states = [await asyncio.to_thread(systemd.next) for _ in range(4)]
     assert states[1:] == ["WATCHDOG=1"] * 3
     os.kill(os.getpid(), signal.SIGTERM)
     await running
-    journal.socket.close()
 
 
 async def test_an_action_that_fails_is_logged_and_done_again_after_the_interval() -> None:

@@ -23,7 +23,10 @@ async def test_an_unchanged_heartbeat_is_durable_within_a_second(
 
     async def sleep(seconds: float) -> None:
         if clock.uptime == heard:  # a flush has just ended
-            assert nodes.accept_unchanged("h1", BODY, Source("ops", "127.0.0.1")) is not None
+            assert (
+                nodes.heartbeats.accept_unchanged("h1", BODY, Source("ops", "127.0.0.1"))
+                is not None
+            )
         elif registry.store.rows["h1"].last_update == wall:
             durable.set_result(clock.uptime - heard)
             await asyncio.Event().wait()

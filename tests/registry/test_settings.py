@@ -90,6 +90,7 @@ def test_what_is_sound_in_a_faulty_section_is_checked_too(tmp_path: Path) -> Non
         "keys[0].value",
         "keys[1].file",
         "keys[1].unknown",
+        "keys[2]",
         "keys[2].name",
         "keys[3]",
         "nats.password.value",

@@ -23,6 +23,7 @@ from tests.support.registry.nats.servers import NatsCluster
 
 TOP = Path(__file__).parents[2]
 UNITS = ("rollcall-agent.service", "rollcall-registry.service", "rollcall-registry@.service")
+MAX_EXPOSURE = 11  # in tenths: `systemd-analyze security` says at most 1.1
 INSTALLED = "/opt/rollcall/venv/bin/"
 
 
@@ -38,6 +39,20 @@ def test_systemd_accepts_the_unit(unit: str, tmp_path: Path) -> None:
         ["systemd-analyze", "verify", here], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.real("systemd-analyze")
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_unit_is_confined(unit: str, tmp_path: Path) -> None:
+    here = tmp_path / unit
+    here.write_text((TOP / "systemd" / unit).read_text())
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", f"--threshold={MAX_EXPOSURE}", here],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("unit", UNITS)

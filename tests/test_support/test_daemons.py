@@ -1,6 +1,7 @@
 import os
 import signal
 from pathlib import Path
+from traceback import format_exception
 
 import pytest
 
@@ -25,3 +26,21 @@ def test_a_daemon_that_does_not_end_in_order_is_told_of_and_none_is_left(
         use_three()
 
     assert [Path(f"/proc/{pid}").exists() for pid in pids] == [False] * 3
+
+
+def test_what_a_test_failed_at_is_shown_beside_a_daemon_that_does_not_end(
+    tmp_path: Path, free_port: FreePort
+) -> None:
+    own = ValueError("the test's own")
+
+    def fail() -> None:
+        with Daemons(folder=tmp_path, free_port=free_port) as daemons:
+            stuck = daemons.registry()
+            stuck.stop_seconds = 0.2
+            stuck.freeze()
+            raise own
+
+    with pytest.raises(AssertionError, match="SIGTERM did not end it") as failed:
+        fail()
+
+    assert "ValueError: the test's own" in "".join(format_exception(failed.value))

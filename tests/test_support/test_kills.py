@@ -1,10 +1,26 @@
-"""Which operations the tests of kills take."""
+"""Which operations the tests of kills take, and what their checks find."""
 
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import docker
 import pytest
+from structlog.testing import LogCapture
 
+from agent.apps.containers.network import NETWORK
+from agent.apps.service.apps import Apps
 from dev.engines import SAMPLED_OPERATION
+from tests.support.agent.consistency import DEFAULT_NETWORK, NEW, Expected, check
+from tests.support.agent.engines.fake_engine import FakeEngine
+from tests.support.agent.kills.observed_app import ObservedApp
 from tests.support.agent.kills.operations import EVERY_OPERATION, REBUILDS, UPDATES
 from tests.support.agent.kills.runs import named
+from tests.support.agent.kills.snapshot import take_snapshot
+from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.daemons import Daemons
 
 
 def test_a_part_of_a_name_takes_the_operations_with_it_and_none_takes_all() -> None:
@@ -20,3 +36,64 @@ def test_a_part_of_no_name_is_an_error_that_shows_the_names() -> None:
 
 def test_the_sample_has_an_operation() -> None:
     assert named(EVERY_OPERATION, SAMPLED_OPERATION)
+
+
+async def check_passes(apps: Apps, engine: FakeEngine, expected: Expected) -> bool:
+    try:
+        await check(apps, engine, expected)
+    except AssertionError:
+        return False
+    return True
+
+
+async def test_a_container_in_another_network_than_before_or_than_it_was_made_for_is_found(
+    tmp_path: Path,
+) -> None:
+    engine, isolated = FakeEngine(), replace(AT_ONCE, isolated=True)
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=isolated) as apps:
+        await apps.create(NEW, ASKER)
+        (container,) = engine.state.containers.values()
+        volumes = set(engine.state.volumes)
+
+        def expected(network: str, **networks: str) -> Expected:
+            return Expected(volumes=volumes, network=network, networks=networks)
+
+        assert await check_passes(apps, engine, expected(NETWORK))
+        assert not await check_passes(apps, engine, expected(DEFAULT_NETWORK))
+        before = {container.id: NETWORK}
+        assert await check_passes(apps, engine, expected(DEFAULT_NETWORK, **before))
+        container.network = DEFAULT_NETWORK
+        assert not await check_passes(apps, engine, expected(DEFAULT_NETWORK, **before))
+
+
+@contextmanager
+def other_network(client: docker.APIClient) -> Iterator[str]:
+    """Yield the name of a network that is removed in the end."""
+    name = f"rollcall-test-{secrets.token_hex(4)}"
+    client.create_network(name)
+    try:
+        yield name
+    finally:
+        client.remove_network(name)
+
+
+@pytest.mark.real
+def test_a_snapshot_has_the_network_of_the_container(
+    daemons: Daemons, engine_url: str, docker_client: docker.APIClient, busybox_image: str
+) -> None:
+    app = ObservedApp(daemons.agent(engine=engine_url), docker_client)
+    with other_network(docker_client) as network:
+        try:
+            body = {"name": app.name, "image": busybox_image, "memory": 32}
+            created = app.agent.ask("POST", "/v1/apps", json=body)
+            assert created.status_code == 201, created.text
+            container = created.json()["container_id"]
+            before = take_snapshot(app, (), busybox_image)
+
+            docker_client.connect_container_to_network(container, network)
+            docker_client.disconnect_container_from_network(container, "bridge")
+            after = take_snapshot(app, (), busybox_image)
+        finally:
+            app.delete()
+
+    assert after.differences(before) == f"network: {network} and not bridge"

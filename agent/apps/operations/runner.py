@@ -90,7 +90,8 @@ class OperationRunner:
         self._log = log
         self._jobs: dict[str, Job] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._stopping = False
+        # When the agent began to stop, by the event loop's clock.
+        self._stopping_since: float | None = None
         self._listeners: list[Callable[[], None]] = []
 
     def subscribe(self, listener: Callable[[], None]) -> None:
@@ -168,7 +169,7 @@ class OperationRunner:
         Wait for its end, unless it runs in the background. Do nothing if an operation of the app
         runs, or the agent stops. Errors are raised as by ``perform``.
         """
-        if self.current(entry.app) is None and not self._stopping:
+        if self.current(entry.app) is None and self._stopping_since is None:
             job = self._new_job(entry.header, repeated=repeated)
             await self._outcome(job, self._start(job, self._recover_entry(job, entry)))
 
@@ -201,7 +202,7 @@ class OperationRunner:
 
     def _new_job(self, header: EntryHeader, *, repeated: bool = False) -> Job:
         job = Job(header, self._repository, repeated=repeated)
-        if self._stopping:
+        if self._stopping_since is not None:
             job.end_pull(AgentStopping(STOPPING))
         self._jobs[header.app] = job
         return job
@@ -284,23 +285,30 @@ class OperationRunner:
 
     def end_pulls(self) -> None:
         """End all pulls, because the agent stops, and begin no other."""
-        self._stopping = True
+        if self._stopping_since is None:
+            self._stopping_since = asyncio.get_running_loop().time()
         for job in self._jobs.values():
             job.end_pull(AgentStopping(STOPPING))
 
     async def close(self, seconds: float, *, interrupt_seconds: float = INTERRUPT_SECONDS) -> None:
         """Wait for the operations that run, at most so many seconds; then interrupt them.
 
-        Pulls are ended at once. ``interrupt_seconds`` is the time for what an interrupted operation
-        undoes by itself; what is left of it is recovered at the next start.
+        The seconds count from the first call of ``end_pulls``; pulls are ended at once.
+        ``interrupt_seconds`` is the time for what an interrupted operation undoes by itself; what
+        is left of it is recovered at the next start.
         """
         self.end_pulls()
         if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=seconds)
+            left = max(0.0, seconds - self._stopping_for())
+            _, late = await asyncio.wait(self._tasks, timeout=left)
             for task in late:
                 task.cancel()
             if late:
                 await asyncio.wait(late, timeout=interrupt_seconds)
+
+    def _stopping_for(self) -> float:
+        now = asyncio.get_running_loop().time()
+        return 0.0 if self._stopping_since is None else now - self._stopping_since
 
 
 def cancelled(header: EntryHeader, operation: OperationKind, *, by: str) -> OperationCancelled:

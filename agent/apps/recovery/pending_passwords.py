@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 from contextlib import suppress
 
-from agent.apps.errors import AppError
+from agent.apps.errors import AppBusy
 from agent.apps.observer import ContainerObserver
 from agent.apps.operations.password import PasswordOperation
 from agent.apps.operations.runner import OperationRunner
 from agent.apps.recovery.restart_schedule import AGENT
 from agent.apps.repository.repository import AppRepository
-from agent.engine.errors import EngineError
 from agent.engine.models import Container
 
 
@@ -28,15 +27,14 @@ class PendingPasswords(ContainerObserver):
         self._password = password
 
     async def observe(self, containers: Mapping[str, Container]) -> None:
-        """Set the passwords that wait for apps which others have started."""
+        """Begin to set the passwords that wait for apps which others have started."""
         for app in self._repository.existing():
             container = containers.get(app.container_id or "")
             is_running = container is not None and container.state == "running"
             # An unfinished operation is recovered first, on the schedule of its retries.
             is_idle = not self._runner.is_busy(app.name)
             if app.password_pending and is_running and is_idle:
-                # If it fails, the runner logs it and the password stays pending.
-                with suppress(AppError, EngineError):
-                    await self._runner.perform(
-                        app.name, "keys", AGENT, self._password.apply_pending
-                    )
+                # In the background: `chpasswd` is a program of the app, which may hang. If it
+                # fails, the runner logs it and the password stays pending.
+                with suppress(AppBusy):
+                    await self._runner.start(app.name, "keys", AGENT, self._password.apply_pending)

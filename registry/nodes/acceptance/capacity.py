@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from registry.errors import CapacityReached
@@ -39,11 +40,12 @@ class Targets(NamedTuple):
     services: tuple[bytes, ...]
 
 
-class Reservation(NamedTuple):
+@dataclass(slots=True)
+class Reservation:
     """Bytes that are reserved for a change of a node, and what was computed for that.
 
     `before` is the node that is to be replaced, `targets` are those before and after the change;
-    both are empty if the labels of a small node stay as they are.
+    both are empty if the labels of a small node stay as they are. `Capacity.renew` changes it.
     """
 
     size: int
@@ -145,18 +147,24 @@ class Capacity:
         """Release what was reserved, since the node was stored or refused."""
         self._reserved -= reservation.size
 
-    def check(
+    def renew(
         self, hostname: str, node: bytes, before: bytes | None, reservation: Reservation
     ) -> None:
-        """Raise CapacityReached if a node for which room is reserved would pass the bound by now.
+        """Reserve what a node takes more than the one that it replaces by now.
 
-        Since then other registries may have changed what it replaces, and taken the room.
+        Since room was reserved, other registries may have changed that one, and taken the room.
+
+        Raises CapacityReached if it would pass the bound; the reservation stays as it is then.
         """
         self.release(reservation)
         try:
-            self.release(self.reserve(hostname, node, before, _known_targets(node, reservation)))
-        finally:
+            renewed = self.reserve(hostname, node, before, _known_targets(node, reservation))
+        except CapacityReached:
             self._reserved += reservation.size
+            raise
+        reservation.size = renewed.size
+        reservation.before = renewed.before
+        reservation.targets = renewed.targets
 
     def replace(
         self, hostname: str, node: bytes, before: bytes | None, reservation: Reservation | None

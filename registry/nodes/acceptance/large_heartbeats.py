@@ -17,9 +17,9 @@ MIB = 1024 * 1024
 class LargeHeartbeats:
     """Bounds what large heartbeats cost. It is asked before they are decoded.
 
-    A host may send as many bytes a minute as its changes may have. They count whatever becomes of
-    the heartbeat, so that one that is refused is not cheaper for its sender than one that is
-    accepted. A `changes_per_minute` of 0 is no limit.
+    A host may send as many bytes a minute as its changes may have, beside heartbeats with the bytes
+    of its last one. They count whatever becomes of the heartbeat, so that one that is refused is
+    not cheaper for its sender than one that is accepted. A `changes_per_minute` of 0 is no limit.
     """
 
     def __init__(self, *, changes_per_minute: int, monotonic: Callable[[], float]) -> None:
@@ -27,27 +27,30 @@ class LargeHeartbeats:
         self._rate = RateLimit(per_minute=changes_per_minute * MAX_BODY_BYTES, monotonic=monotonic)
 
     @contextmanager
-    def room_for(self, hostname: str, body: bytes) -> Iterator[None]:
-        """Have room for a body while the context is open. Small ones always have it.
+    def room_for(self, body: bytes) -> Iterator[None]:
+        """Have memory for a body while the context is open. Small ones always have it.
 
-        Raises TooManyHeartbeats, and ChangesTooFast if the host has sent too many bytes.
+        Raises TooManyHeartbeats.
         """
-        size = len(body) if len(body) > MAX_BYTES_AT_ONCE else 0
-        if size:
-            self._check(hostname, size)
+        size = _counted_bytes(body)
+        if size and self._bytes + size > MAX_LARGE_BYTES:
+            raise TooManyHeartbeats(
+                f"large heartbeats of {self._bytes // MIB} MiB are being taken at present; send it"
+                " again soon"
+            )
         self._bytes += size
         try:
             yield
         finally:
             self._bytes -= size
 
-    def _check(self, hostname: str, size: int) -> None:
-        if self._bytes + size > MAX_LARGE_BYTES:
-            raise TooManyHeartbeats(
-                f"large heartbeats of {self._bytes // MIB} MiB are being taken at present; send it"
-                " again soon"
-            )
-        seconds = self._rate.take(hostname, size)
+    def take(self, hostname: str, body: bytes) -> None:
+        """Count a body that may differ from the host's last one. Small ones cost nothing.
+
+        Raises ChangesTooFast, and counts nothing, if the host has sent too many bytes.
+        """
+        size = _counted_bytes(body)
+        seconds = self._rate.take(hostname, size) if size else 0.0
         if seconds:
             raise ChangesTooFast(
                 f"{hostname} sends more than {self._rate.per_minute // MIB} MiB a minute of"
@@ -56,3 +59,7 @@ class LargeHeartbeats:
                 " accepted",
                 retry_after_seconds=math.ceil(seconds),
             )
+
+
+def _counted_bytes(body: bytes) -> int:
+    return len(body) if len(body) > MAX_BYTES_AT_ONCE else 0

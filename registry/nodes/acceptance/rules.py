@@ -8,6 +8,7 @@ from registry.message import Heartbeat
 from registry.nodes.acceptance.capacity import Capacity, Reservation, Targets
 from registry.nodes.acceptance.change_limit import ChangeLimit
 from registry.nodes.acceptance.identities import Identities
+from registry.nodes.acceptance.large_heartbeats import LargeHeartbeats
 from registry.nodes.directory.directory import Entry
 from registry.nodes.directory.events import Source
 from registry.nodes.directory.freshness import Freshness
@@ -22,9 +23,11 @@ class Acceptance:
         freshness: Freshness,
         capacity: Capacity,
         change_limit: ChangeLimit,
+        large: LargeHeartbeats,
         monotonic: Callable[[], float],
     ) -> None:
         self.freshness = freshness
+        self.large = large
         self._capacity = capacity
         self._change_limit = change_limit
         self._identities = Identities(freshness=freshness, monotonic=monotonic)
@@ -56,10 +59,13 @@ class Acceptance:
             raise
         return reservation
 
-    def check_capacity(self, entry: Entry, stored: Entry | None, reservation: Reservation) -> None:
-        """Raise CapacityReached if the room that is reserved is not enough for a node any more."""
+    def renew(self, entry: Entry, stored: Entry | None, reservation: Reservation) -> None:
+        """Reserve memory anew, since another registry has changed what a node replaces.
+
+        Raises CapacityReached if there is not enough any more.
+        """
         before = stored.head if stored else None
-        self._capacity.check(entry.hostname, entry.head, before, reservation)
+        self._capacity.renew(entry.hostname, entry.head, before, reservation)
 
     def release(self, reservation: Reservation) -> None:
         """Release what was reserved, since the node was stored, or could not be."""

@@ -15,7 +15,8 @@ from registry.store.jetstream.format.messages import (
     node_key,
     node_value,
 )
-from registry.store.jetstream.publisher import Publisher, Write, overtaken
+from registry.store.jetstream.publisher import Publisher, overtaken
+from registry.store.jetstream.write import Write
 from registry.store.protocol import DoneCallback, Guard, Heard, Row
 
 MAX_TRIES = 8
@@ -47,13 +48,13 @@ class Revisions:
         """Return whether the bucket holds the node that is in memory."""
         return self._sequences.get(hostname, 0) > 0
 
-    def note(self, hostname: str, sequence: int, *, stored: bool) -> None:
-        """Note the last sequence of a host."""
+    def record(self, hostname: str, sequence: int, *, stored: bool) -> None:
+        """Record the last sequence of a host."""
         self.stored_count += stored - self.is_stored(hostname)
         self._sequences[hostname] = sequence if stored else -sequence
 
     def lose(self, hostname: str) -> None:
-        """Note that the bucket has nothing of a host."""
+        """Record that the bucket has nothing of a host."""
         self.stored_count -= self.is_stored(hostname)
         self._sequences.pop(hostname, None)
 
@@ -194,7 +195,7 @@ class NodeOperations:
     def delivered(self, operation: Operation, sequence: int) -> None:
         """Finish an operation that is in the bucket."""
         stored = operation.row is not None
-        self._revisions.note(operation.hostname, sequence, stored=stored)
+        self._revisions.record(operation.hostname, sequence, stored=stored)
         for hostnames in self._changed.values():  # the node is that of this registry again
             hostnames.discard(operation.hostname)
         self._finish(operation, None)

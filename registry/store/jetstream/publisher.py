@@ -12,13 +12,13 @@ replaces.
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable
 from secrets import token_hex
-from typing import NamedTuple, Protocol
 
 from nats.aio.msg import Msg
 
 from registry.errors import NodeTooLarge, StoreFull, StoreUnreachable, TooManyConflicts
+from registry.store.clock import suspended_seconds
 from registry.store.jetstream.connection.answers import (
     Acknowledged,
     Again,
@@ -29,6 +29,7 @@ from registry.store.jetstream.connection.answers import (
 from registry.store.jetstream.connection.link import Link
 from registry.store.jetstream.format.ages import Uptime
 from registry.store.jetstream.format.messages import EXPECTED, HEADERS_BYTES, MAX_VALUE_BYTES
+from registry.store.jetstream.write import Stamp, Write
 
 MAX_IN_FLIGHT = 128
 MAX_BYTES_IN_FLIGHT = 4 * 1024 * 1024
@@ -37,72 +38,10 @@ WRITE_SECONDS = 8.0
 # Those that have not been sent may wait for longer, as long as others are done.
 PROGRESS_SECONDS = 2.0
 RESEND_SECONDS = 2.0
-# Each of them accepts a heartbeat then.
+# Each of them accepts a heartbeat then, or answers one with an error.
 MAX_CONFIRMED_AT_ONCE = 50
+MAX_GIVEN_UP_AT_ONCE = 50
 FULL = "the NATS servers have no room"
-
-
-class Stamp(NamedTuple):
-    """The number of a write, and what its value says: by whom, and at which uptime."""
-
-    number: int
-    by: str
-    uptime: float
-
-
-class Outcome(Protocol):
-    """What becomes of a write. Exactly one of `delivered` and `failed` is called, once."""
-
-    def delivered(self, sequence: int) -> None:
-        """Take note that the bucket has it, under this sequence."""
-
-    def failed(self, error: Exception) -> None:
-        """Take note that it has failed, or that its outcome is unknown."""
-
-    def conflicted(self, write: "Write", actual: int) -> None:
-        """Take note that the key has another last sequence; the write waits for `resend`."""
-
-
-class Write:
-    """A message to the bucket; with `expected`, only if that is the last sequence of its key.
-
-    `unanswered` is how often it was sent without an answer that it had no effect. `sequence` is
-    the one of its acknowledgement, 0 without any.
-    """
-
-    __slots__ = (
-        "began",
-        "expected",
-        "first_sent",
-        "headers",
-        "key",
-        "number",
-        "outcome",
-        "sent",
-        "sequence",
-        "unanswered",
-        "value",
-    )
-
-    def __init__(
-        self,
-        key: str,
-        value: bytes,
-        outcome: Outcome,
-        *,
-        number: int,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        self.key = key
-        self.value = value
-        self.outcome = outcome
-        self.number = number
-        self.expected: int | None = None
-        self.headers = dict(headers or {})
-        self.began = asyncio.get_running_loop().time()
-        self.first_sent = self.sent = 0.0
-        self.sequence = 0
-        self.unanswered = 0
 
 
 class Publisher:
@@ -111,24 +50,31 @@ class Publisher:
     `full` is what the servers said of the room that they lack, empty once they took a write since.
     """
 
-    def __init__(self, bucket: str, uptime: Uptime) -> None:
+    def __init__(
+        self,
+        bucket: str,
+        uptime: Uptime,
+        *,
+        suspended: Callable[[], float] = suspended_seconds,
+    ) -> None:
+        """`suspended` returns for how many seconds the machine was suspended so far."""
         self._run = token_hex(6)
         self.uptime = uptime
         self._prefix = f"$KV.{bucket}."
         self._loop = asyncio.get_running_loop()
+        self._suspended = suspended
         self._queue: deque[Write] = deque()
         self._sent: dict[int, Write] = {}  # the oldest first
         self._sent_bytes = 0
         self._held: dict[int, Write] = {}  # after a conflict
+        self._overdue: deque[Write] = deque()
         self._acknowledged: list[tuple[int, int]] = []  # sequences, and numbers of writes
         self._position = 0
         self._wake = asyncio.Event()
         self._finished = asyncio.Event()
         self._numbers = 0
         self._progress = 0.0
-        # When the latest write that was delivered was sent. All that was acknowledged to others
-        # before that was delivered before it.
-        self.confirmed_until = 0.0
+        self._confirmed_until = 0.0
         self._confirmations: deque[tuple[float, asyncio.Future[None]]] = deque()
         self.full = ""
         self.max_value = MAX_VALUE_BYTES  # as the server that was connected last says
@@ -144,14 +90,29 @@ class Publisher:
         """The name of this run of the registry."""
         return self._run
 
+    @property
+    def unconfirmed_seconds(self) -> float:
+        """Seconds since the latest of the writes was sent that were delivered.
+
+        All that was acknowledged to others before that was delivered before it.
+        """
+        return self._now() - self._confirmed_until
+
     async def confirmed(self) -> None:
         """Return once a write is delivered that is sent after this call.
 
         Raises the error of `fail_all`.
         """
         confirmation = self._loop.create_future()
-        self._confirmations.append((self._loop.time(), confirmation))
+        self._confirmations.append((self._now(), confirmation))
         await confirmation
+
+    def _now(self) -> float:
+        """Return the time of the loop's clock, which also counts while the machine is suspended.
+
+        What was confirmed before that is not up to date, and what was sent may be outdated.
+        """
+        return self._loop.time() + self._suspended()
 
     def next_stamp(self) -> Stamp:
         """Return what the value of the next write says of it."""
@@ -165,6 +126,7 @@ class Publisher:
 
     def submit(self, write: Write) -> None:
         """Send a write as soon as there is room."""
+        write.began = write.began or self._now()
         self._queue.append(write)
         self._wake.set()
 
@@ -173,7 +135,7 @@ class Publisher:
 
         It could replace what others have acknowledged: this process may have been suspended.
         """
-        if self._loop.time() - write.first_sent > WRITE_SECONDS and self.is_held(write):
+        if self._now() - write.first_sent > WRITE_SECONDS and self.is_held(write):
             self._fail(write, _unconfirmed())
         elif self._held.pop(write.number, None) is not None:
             write.expected = expected
@@ -185,19 +147,19 @@ class Publisher:
         return write.number in self._held
 
     def drop(self, write: Write) -> None:
-        """Forget a write that waits after a conflict; its outcome is told of no more."""
+        """Forget a write that waits after a conflict; its outcome is not reported any more."""
         self._held.pop(write.number, None)
         self._finished.set()
 
     def delivered(self, by: str, sequence: int) -> bool:
-        """Note that a value was delivered; return whether it is of a write that is waited for."""
+        """Record that a value was delivered; return whether it is of a write that is waited for."""
         if not self.is_own(by):
             return False
         write = self._take(int(by.rpartition("-")[2]))
         if write is None:
             return False
-        self._progress = self._loop.time()
-        self.confirmed_until = max(self.confirmed_until, write.first_sent)
+        self._progress = self._now()
+        self._confirmed_until = max(self._confirmed_until, write.first_sent)
         self.full = ""
         self._finished.set()
         write.outcome.delivered(sequence)
@@ -235,13 +197,18 @@ class Publisher:
                 confirmation.set_exception(error)
 
     def check(self) -> None:
-        """Give up the writes whose time is over; send again those that seem to be lost."""
-        now = self._loop.time()
+        """Give up the writes whose time is over; send again those that seem to be lost.
+
+        Of many, only some are given up at once, the others in later iterations of the loop.
+        """
+        now = self._now()
         has_progress = now - self._progress <= PROGRESS_SECONDS
-        for write in self._unfinished():
-            began = write.first_sent or (now if has_progress else write.began)
-            if now - began > WRITE_SECONDS:
-                self._fail(write, _unconfirmed())
+        if not self._overdue:
+            for write in self._unfinished():
+                began = write.first_sent or (now if has_progress else write.began)
+                if now - began > WRITE_SECONDS:
+                    self._overdue.append(write)
+            self._give_up_some()
         lost = [write for write in self._sent.values() if write.sent < now - RESEND_SECONDS]
         for write in reversed(lost):
             self._requeue(write)
@@ -274,10 +241,16 @@ class Publisher:
                 headers=headers or None,
             )
 
+    def _give_up_some(self) -> None:
+        for _ in range(min(len(self._overdue), MAX_GIVEN_UP_AT_ONCE)):
+            self._fail(self._overdue.popleft(), _unconfirmed())
+        if self._overdue:
+            self._loop.call_soon(self._give_up_some)
+
     def _confirm(self) -> None:
-        """Let go on those that waited for the last delivery, not all of them at once."""
+        """Confirm the last delivery to those that wait for it, some at a time."""
         for _ in range(MAX_CONFIRMED_AT_ONCE):
-            if not self._confirmations or self._confirmations[0][0] >= self.confirmed_until:
+            if not self._confirmations or self._confirmations[0][0] >= self._confirmed_until:
                 return
             _, confirmation = self._confirmations.popleft()
             if not confirmation.done():
@@ -294,7 +267,7 @@ class Publisher:
         if self._sent and self._sent_bytes + len(self._queue[0].value) > MAX_BYTES_IN_FLIGHT:
             return None
         write = self._queue.popleft()
-        write.sent = self._loop.time()
+        write.sent = self._now()
         write.first_sent = write.first_sent or write.sent
         self._sent[write.number] = write
         self._sent_bytes += len(write.value)
@@ -318,9 +291,10 @@ class Publisher:
         return None
 
     def _fail(self, write: Write, error: Exception) -> None:
-        self._take(write.number)
-        self._finished.set()
-        write.outcome.failed(error)
+        """Give up a write, unless it is finished."""
+        if self._take(write.number) is not None:
+            self._finished.set()
+            write.outcome.failed(error)
 
     def _requeue(self, write: Write) -> None:
         """Send a write again, unless it is finished, or known to be in the bucket."""

@@ -61,6 +61,7 @@ class Receiver:
         self._waiting: list[Message] = []
         self._seen = 0.0  # the latest uptime that was delivered
         self._lost_at: float | None = None
+        self._lost_until = 0
         self.created = ""
         self.format = Format()
         self.current = ""
@@ -100,8 +101,13 @@ class Receiver:
         """The nodes in memory, once they are followed."""
         return self._nodes
 
-    def lose(self) -> None:
-        """Begin anew, with another bucket, or one that has lost its end. Memory goes on."""
+    def lose(self, last: int) -> None:
+        """Begin anew, with another bucket, or one that has lost its end. Memory goes on.
+
+        It may be newer than what the bucket holds up to the sequence `last`.
+        """
+        is_lost_already = self._lost_at is not None  # and not all was delivered again since
+        self._lost_until = max(last, self._lost_until) if is_lost_already else last
         self._lost_at = self._seen
         self._recovered |= self.missed
         self.missed = frozenset()
@@ -113,11 +119,11 @@ class Receiver:
         self.format = Format()
 
     def forget_current(self) -> None:
-        """Note that the bucket does not say any more that it is current."""
+        """Record that the bucket does not say any more that it is current."""
         self.current = ""
 
     def found_again(self) -> None:
-        """Note that all of the bucket was delivered."""
+        """Record that all of the bucket was delivered."""
         self._lost_at = None
         self._recovered = frozenset()
 
@@ -142,7 +148,7 @@ class Receiver:
         except msgspec.MsgspecError:
             # It was written by something else. A node in memory is put back when it is heard of.
             if kind == NODE:
-                self.revisions.note(hostname_of(message.key), message.sequence, stored=False)
+                self.revisions.record(hostname_of(message.key), message.sequence, stored=False)
         self._operations.reached(message.sequence)
 
     def _reach(self, sequence: int) -> None:
@@ -151,7 +157,7 @@ class Receiver:
         self.revisions.position = sequence
 
     def _delivered(self, written: Written, sequence: int) -> bool:
-        """Take note of the author of a message; return whether a write of this run is confirmed."""
+        """Record who wrote a message; return whether a write of this run is confirmed."""
         self._seen = max(self._seen, written.uptime)
         if self._loaded is not None:
             self._loaded.uptime = max(self._loaded.uptime, written.uptime)
@@ -169,10 +175,10 @@ class Receiver:
         if self._delivered(deletion, message.sequence):
             return
         self._note_change(message)
-        self.revisions.note(hostname, message.sequence, stored=False)
+        self.revisions.record(hostname, message.sequence, stored=False)
         if self._loaded is not None:
             self._loaded.deleted(hostname)
-        elif self._nodes is not None and not self._is_old(hostname, deletion.uptime):
+        elif self._nodes is not None and not self._is_old(message, deletion.uptime):
             self._nodes.deleted(hostname, expired=deletion.expired)
 
     def _on_node(self, message: Message) -> None:
@@ -185,8 +191,8 @@ class Receiver:
         if self._delivered(node, sequence):
             return
         self._note_change(message)
-        stored = not self._is_outdated(row, node.uptime)
-        self.revisions.note(hostname, sequence, stored=stored)
+        stored = not self._is_outdated(message, row, node.uptime)
+        self.revisions.record(hostname, sequence, stored=stored)
         if self._loaded is not None:
             self._loaded.stored(row, node.uptime)
         elif self._nodes is not None and stored:
@@ -197,18 +203,21 @@ class Receiver:
         replaced = int(expected) if expected.isdecimal() else None
         self._operations.changed(hostname_of(message.key), replaced)
 
-    def _is_outdated(self, row: Row, uptime: float) -> bool:
+    def _is_outdated(self, message: Message, row: Row, uptime: float) -> bool:
         """Return whether a bucket that was lost holds another node than the one in memory."""
-        if self._nodes is None or not self._is_old(row.hostname, uptime):
+        if self._nodes is None or not self._is_old(message, uptime):
             return False
         known = self._nodes.row(row.hostname)
         return known is not None and known.document != row.document
 
-    def _is_old(self, hostname: str, uptime: float) -> bool:
-        """Return whether it was written before the bucket lost its end: memory is newer."""
-        if self._lost_at is None or hostname in self._recovered:
+    def _is_old(self, message: Message, uptime: float) -> bool:
+        """Return whether it was written before the bucket lost its end: memory is newer.
+
+        The uptime tells that only of what was there at the loss: other registries may be behind.
+        """
+        if self._lost_at is None or message.sequence > self._lost_until:
             return False
-        return uptime <= self._lost_at
+        return hostname_of(message.key) not in self._recovered and uptime <= self._lost_at
 
     def _on_heard(self, message: Message) -> None:
         if is_deletion(message.headers):

@@ -23,7 +23,8 @@ from registry.store.jetstream.format.messages import (
     deletion_headers,
     encode,
 )
-from registry.store.jetstream.publisher import Publisher, Stamp, Write
+from registry.store.jetstream.publisher import Publisher
+from registry.store.jetstream.write import Stamp, Write
 from registry.store.protocol import DoneCallback, Heard, SharedNodes
 
 # Each registry writes so often, whether it has heard of a node or not: its own message shows that

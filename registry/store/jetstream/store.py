@@ -149,8 +149,7 @@ class JetStreamStore:
     @property
     def is_up_to_date(self) -> bool:
         """Whether all changes are in memory that were durable a second ago."""
-        seconds = self._loop.time() - self._publisher.confirmed_until
-        return self._is_caught_up and seconds <= UP_TO_DATE_SECONDS
+        return self._is_caught_up and self._publisher.unconfirmed_seconds <= UP_TO_DATE_SECONDS
 
     async def catch_up(self) -> None:
         """Wait for a message of this registry's own that is sent from now on."""
@@ -332,8 +331,9 @@ class JetStreamStore:
 
     def _resume(self, state: BucketState) -> None:
         """Go on from where the bucket was left; from its beginning if it is another one."""
+        position = self._revisions.position
         is_new = state.created != self._receiver.created
-        if state.last < self._revisions.position and not is_new:
+        if state.last < position and not is_new:
             if self._went_back_at is None:
                 self._went_back_at = self._loop.time()
             if self._loop.time() - self._went_back_at < BELIEVE_LOSS_AFTER_SECONDS:
@@ -343,7 +343,8 @@ class JetStreamStore:
         is_new = is_new or self._went_back_at is not None or bool(self._receiver.missed)
         self._went_back_at = None
         if is_new and self._receiver.created:
-            self._receiver.lose()
+            is_same = state.created == self._receiver.created
+            self._receiver.lose(min(state.last, position) if is_same else state.last)
             self._losses += 1
         self._receiver.created = state.created
         order = f"{self._place.bucket} {state.created} {self._losses or ''}".rstrip()

@@ -4,8 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any
 
 import docker
@@ -13,6 +12,7 @@ import pytest
 
 from tests.support.agent.containers import PASSWORD
 from tests.support.daemons import Daemons
+from tests.support.machine.processes import command_lines
 
 pytestmark = pytest.mark.real
 
@@ -20,16 +20,14 @@ TOKEN = "env-token-7f3a9c"
 
 
 @contextmanager
-def command_lines() -> Iterator[set[str]]:
+def seen_command_lines() -> Iterator[set[str]]:
     """Collect the argument lists of all processes that live meanwhile."""
     seen: set[str] = set()
     stop = threading.Event()
 
     def look() -> None:
         while not stop.wait(0.002):
-            for process in Path("/proc").glob("[0-9]*/cmdline"):
-                with suppress(OSError):
-                    seen.add(process.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
+            seen.update(" ".join(arguments) for _, arguments in command_lines())
 
     thread = threading.Thread(target=look)
     thread.start()
@@ -62,7 +60,7 @@ def test_no_secret_is_seen_anywhere(
     body = {"name": name, "image": ssh_image, "memory": 128, "env": {"TOKEN": TOKEN}}
     answers: list[Any] = []
     labels = ""
-    with command_lines() as seen:
+    with seen_command_lines() as seen:
         assert agent.ask("POST", "/v1/apps", json=body).status_code == 201
         for method, at, data in STEPS:
             headers = {"Content-Type": "text/plain"} if data else {}

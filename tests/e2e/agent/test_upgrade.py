@@ -1,21 +1,17 @@
-"""A host that is upgraded with its apps, as earlier versions had made them, and downgraded."""
+"""A host that is upgraded with its apps, as earlier versions had made them."""
 
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import docker
 import pytest
 
-from agent.state.store import SCHEMA_VERSION
 from dev.waiting import until
 from tests.support.agent.containers import run_in_container
-from tests.support.agent.earlier_host import EarlierHost
+from tests.support.agent.earlier_host import RECORDED, EarlierHost
 from tests.support.agent.engines.dockerd import Dockerd
 from tests.support.daemons import Daemon, Daemons
-from tests.support.e2e.commands import run_command
 
 pytestmark = [
     pytest.mark.real("dockerd", "unshare", "ip"),
@@ -47,7 +43,7 @@ def client(dockerd: Dockerd) -> Iterator[docker.APIClient]:
 @pytest.fixture(params=["schema_2", "schema_3"])
 def host(request: pytest.FixtureRequest, client: docker.APIClient, tmp_path: Path) -> EarlierHost:
     """Return a host with an app that runs, one that a person stopped, others that are down."""
-    host = EarlierHost(request.param, client, tmp_path / "state")
+    host = EarlierHost(RECORDED / request.param, client, tmp_path / "state")
     host.make()
     for container in host.containers.values():
         client.start(container)
@@ -154,27 +150,3 @@ def check_that_nothing_has_changed(host: EarlierHost, agent: Daemon) -> None:
 def until_listed(agent: Daemon) -> None:
     """Wait until the agent has found its apps."""
     until(lambda: agent.ask("GET", "/v1/apps").ok, "the apps", within=SOON_SECONDS)
-
-
-def test_an_agent_refuses_the_database_of_a_newer_one_and_leaves_it_as_it_is(
-    daemons: Daemons, tmp_path: Path
-) -> None:
-    """Today's agent stands for an earlier one, which is not here to be started.
-
-    So this shows neither that an earlier program refuses today's database, nor that it leaves the
-    apps of an upgraded host alone: it ends before it asks the engine, as this one does.
-    """
-    database = tmp_path / "state" / "agent.db"
-    agent = daemons.agent(store=f"sqlite:///{database}")
-    assert agent.terminate() == 0
-    with closing(sqlite3.connect(database)) as newer:
-        # All versions, from schema 1 on, compare this number, and refuse one that is greater.
-        assert newer.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
-        newer.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
-    content = database.read_bytes()
-
-    refused = run_command("rollcall-agent", agent)
-
-    assert refused.returncode != 0
-    assert f"{database}: was made by a newer agent; use that one" in refused.stderr
-    assert database.read_bytes() == content

@@ -7,7 +7,14 @@ import pytest
 
 from dev.waiting import until
 from tests.support.daemons import Daemons
-from tests.support.e2e.commands import SOON_SECONDS, run_command, until_listed, until_state
+from tests.support.e2e.commands import (
+    SOON_SECONDS,
+    nodes,
+    run_command,
+    status,
+    until_listed,
+    until_state,
+)
 
 pytestmark = pytest.mark.real
 
@@ -28,6 +35,30 @@ def test_an_agent_that_is_stuck_is_not_taken_for_one_that_reports(daemons: Daemo
         )
     finally:
         os.kill(agent.pid, signal.SIGCONT)
+
+
+def test_the_instance_is_that_of_the_agent_that_runs_and_of_none_once_it_has_ended(
+    daemons: Daemons,
+) -> None:
+    registry = daemons.registry()
+    agent = daemons.agent(registries=[registry], node={"hostname": "web-1"})
+    first = until_listed(registry, "web-1")["kv"]["agent.instance"]
+    assert status(agent)["heartbeat"]["kv"]["agent.instance"] == first
+
+    agent.terminate()
+    ended = status(agent)
+    agent.start()
+
+    # The next start draws another one, so this is none that the agent would report.
+    assert "agent.instance" not in ended["heartbeat"]["kv"]
+    assert ended["heartbeat"]["kv"]["agent.id"] == ended["agent_id"]
+    until(
+        lambda: nodes(registry)["web-1"]["kv"]["agent.instance"] != first,
+        "the heartbeat of the next instance",
+        within=SOON_SECONDS,
+    )
+    second = nodes(registry)["web-1"]["kv"]["agent.instance"]
+    assert status(agent)["heartbeat"]["kv"]["agent.instance"] == second
 
 
 def test_what_cannot_be_sent_is_told_with_its_place(daemons: Daemons) -> None:

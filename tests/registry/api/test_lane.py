@@ -140,7 +140,7 @@ async def state(registry: InProcessRegistry) -> dict[str, Any]:
         ],
         "stored": registry.store.rows,
         "audit": registry.audit,
-        "counts": asdict(components.nodes.counts),
+        "counts": asdict(components.nodes.heartbeats.counts),
         "metrics": {(sample.name, *sample.labels.items()): sample.value for sample in metrics},
     }
 
@@ -317,7 +317,7 @@ async def test_a_clone_is_refused_and_counted_once(registry: InProcessRegistry) 
         for identity, status in (("one", 200), ("two", 409), ("one", 200)):
             body = json.dumps({"labels": [], "kv": {"agent.id": identity}}).encode()
             assert (await client.report(body)).status == status
-    assert registry.components.nodes.counts.refused == {CloneRefused: 1}
+    assert registry.components.nodes.heartbeats.counts.refused == {CloneRefused: 1}
 
 
 async def test_what_the_store_does_not_take_is_answered_once_and_refused_from_then_on() -> None:
@@ -338,7 +338,7 @@ async def test_what_the_store_does_not_take_is_answered_once_and_refused_from_th
                 },
                 b'{"message":"no room"}',
             )
-            assert registry.components.nodes.counts.store_failures == failures
+            assert registry.components.nodes.heartbeats.counts.store_failures == failures
         store.failure = None
         assert (await client.report(FIRST, host="b")).status == 200
         assert (await client.report(FIRST)).status == 200

@@ -43,7 +43,7 @@ async def test_a_crash_makes_nobody_fresh_who_was_silent_for_long(tmp_path: Path
     nodes = registry_on(store, uptime).nodes
     await nodes.load(TimeSlices())
     heartbeat = Heartbeat(labels=[], kv={})
-    await nodes.accept_durably("web-1", heartbeat, BODY, OPERATOR, operator=True)
+    await nodes.heartbeats.accept_durably("web-1", heartbeat, BODY, OPERATOR, operator=True)
     for _ in range(200):
         uptime.now += 0.5
         await nodes.flush()

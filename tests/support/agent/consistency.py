@@ -1,7 +1,7 @@
 """Whether record, container and volumes of an app agree, however an operation ended."""
 
-from collections.abc import Awaitable, Callable, Collection
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from agent.apps.errors import AppError
@@ -18,9 +18,28 @@ from tests.support.agent.engines.fake_engine import (
 from tests.support.agent.running_apps import ASKER
 from tests.support.waiting import async_until
 
+DEFAULT_NETWORK = "default"
 NEW = NewApp(name="web", image=IMAGE)
 BACKGROUND = replace(ASKER, respond_async=True)
 Action = Callable[[Apps], Awaitable[object]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """What must remain of what there was before an operation, and how it is to make containers.
+
+    Attributes:
+        volumes: The names of the volumes.
+        volumes_go: Whether the volumes go with the operation if there is no app any more.
+        networks: The network of each container before, by its id.
+        network: The network of each container that the operation makes.
+
+    """
+
+    volumes: Collection[str] = ()
+    volumes_go: bool = False
+    networks: Mapping[str, str] = field(default_factory=dict)
+    network: str = DEFAULT_NETWORK
 
 
 async def until_idle(apps: Apps) -> None:
@@ -30,24 +49,24 @@ async def until_idle(apps: Apps) -> None:
     await async_until(idle)
 
 
-async def check(
-    apps: Apps, engine: FakeEngine, before: Collection[str] = (), *, volumes_go: bool = False
-) -> None:
-    """Assert that record, container and volumes agree, and that no volume is lost or left.
+async def check(apps: Apps, engine: FakeEngine, expected: Expected | None = None) -> None:
+    """Assert that record, container, network and volumes agree, and that no volume is lost or left.
 
-    ``before`` are the volumes before the operation, which go with it if there is no app any more.
+    Without ``expected`` there was nothing before the operation.
     """
+    expected = expected or Expected()
     await until_idle(apps)
     records = await apps.all()
     containers = [each for each in engine.state.containers.values() if APP_LABEL in each.labels]
     volumes = set(engine.state.volumes)
     named = {name for record in records for name in record.volumes.values()}
-    stay: set[str] = set() if volumes_go and not records else set(before)
+    stay: set[str] = set() if expected.volumes_go and not records else set(expected.volumes)
     assert volumes == stay | named
     made = [record for record in records if record.state != "failed"]
     for record, container in zip(made, containers, strict=True):
         assert container.volumes
         assert container.volumes.items() <= record.volumes.items()
+        assert container.network == expected.networks.get(container.id, expected.network)
         assert (record.container_id, record.name) == (container.id, container.name)
         assert record.state == ("running" if record.desired == "running" else container.state)
         assert (record.image, record.cpu) == (container.image, container.cpu)

@@ -17,13 +17,16 @@ class EngineProxy:
     """Passes bytes on between the agent and a real engine.
 
     ``asked`` holds each request: ``METHOD /path``, without a version and a query.
-    ``before_request`` is called with each of them before the engine gets it.
+    ``before_request`` is called with each of them before the engine gets it. With ``recording``,
+    ``sent`` has all that each connection has sent.
     """
 
     def __init__(self, url: str, folder: str) -> None:
         self.path = str(Path(folder, "socket"))
         self.url = f"unix://{self.path}"
         self.asked: list[str] = []
+        self.recording = False
+        self.sent: list[bytearray] = []
         self.before_request: Callable[[str], None] = lambda _: None
         self._real = url.removeprefix("unix://")
         self._latest: dict[asyncio.Task[None], str] = {}
@@ -51,6 +54,9 @@ class EngineProxy:
     ) -> None:
         real_reader, real_writer = await asyncio.open_unix_connection(self._real)
         back = asyncio.create_task(_copy(real_reader, writer))
+        sent = bytearray()
+        if self.recording:
+            self.sent.append(sent)
         try:
             async with closing(real_writer):
                 while chunk := await reader.read(CHUNK):
@@ -58,6 +64,8 @@ class EngineProxy:
                         self._latest[task] = f"{method.decode()} {path.decode()}"
                         self.asked.append(self._latest[task])
                         self.before_request(self._latest[task])
+                    if self.recording:
+                        sent += chunk
                     real_writer.write(chunk)
                     await real_writer.drain()
                 if real_writer.can_write_eof():

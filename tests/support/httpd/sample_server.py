@@ -24,6 +24,7 @@ from httpd.server.limits import Timeouts
 from httpd.server.listener import DEFAULT_TIMEOUTS, serving
 from httpd.server.tls import ServerTls
 from httpd.server.write_buffers import relaxed_write_buffers
+from httpd.systemd.sockets import SystemdSockets
 
 READER = "reader-key-0123456789"
 WRITER = "writer-key-0123456789"
@@ -130,6 +131,7 @@ async def sample_server(
     drain_seconds: float = 5.0,
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
     api: SampleApi | None = None,
+    systemd: SystemdSockets | None = None,
 ) -> AsyncIterator[tuple[str, int]]:
     """Run it while the context is open; yield host and port."""
     metrics = new_metrics()
@@ -159,6 +161,7 @@ async def sample_server(
         max_connections=max_connections,
         drain_seconds=drain_seconds,
         timeouts=timeouts,
+        systemd=systemd,
         log=log,
     ) as listener:
         address = await listener.start(("127.0.0.1", port))

@@ -1,18 +1,23 @@
 """A connection to one of the servers, for as long as it works."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from random import SystemRandom
+from typing import Any
 from urllib.parse import urlsplit
 
 from nats import errors
 from nats.aio.client import Client, RawCredentials
 
-from registry.store.jetstream.connection.names import Names
+from registry.store.jetstream.connection.names import LookUp, Names, look_up
 from registry.store.options import NatsLogin
 
 CONNECT_SECONDS = 3.0
+# Of several addresses, the next one is tried after so long (RFC 8305).
+STAGGER_SECONDS = 0.25
 CLOSE_SECONDS = 1.0
 PING_SECONDS = 2
 # What the library says if a server does not accept the login, or has no good certificate.
@@ -52,14 +57,22 @@ class Link:
         """Record that the connection is lost."""
         self.lost.set()
 
+    async def close(self) -> None:
+        """Close the connection, whatever its state is."""
+        with suppress(Exception):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self.client.close()
+
 
 class Connector:
     """Connects to one of the servers, time and again."""
 
-    def __init__(self, servers: Sequence[str], login: NatsLogin) -> None:
+    def __init__(
+        self, servers: Sequence[str], login: NatsLogin, *, look_up: LookUp = look_up
+    ) -> None:
         self._servers = servers
         self._login = login
-        self._names = Names(len(servers))
+        self._names = Names(look_up=look_up)
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[Link]:
@@ -71,27 +84,35 @@ class Connector:
         reasons: list[str] = []
         refused = 0
         for server in SystemRandom().sample(self._servers, len(self._servers)):
-            link = Link()
             try:
-                try:
-                    await _connect(link, server, self._login, self._names)
-                except NoConnection as error:
-                    reasons.append(f"{server}: {error}")
-                    refused += isinstance(error, LoginRefused)
-                    continue
-                try:
-                    yield link
-                except NoConnection as error:
-                    if link.denied:
-                        raise LoginRefused(f"{error}: {link.denied}") from error
-                    raise
-                return
+                link = await self._connect(server)
+            except NoConnection as error:
+                reasons.append(f"{server}: {error}")
+                refused += isinstance(error, LoginRefused)
+                continue
+            try:
+                yield link
+            except NoConnection as error:
+                if link.denied:
+                    raise LoginRefused(f"{error}: {link.denied}") from error
+                raise
             finally:
-                with suppress(Exception):
-                    async with asyncio.timeout(CLOSE_SECONDS):
-                        await link.client.close()
+                await link.close()
+            return
         kind = LoginRefused if refused == len(self._servers) else NoConnection
         raise kind("; ".join(reasons))
+
+    async def _connect(self, server: str) -> Link:
+        """Return a connection to one of a server's addresses. Raises NoConnection."""
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                host = urlsplit(server).hostname or ""
+                urls = _urls(server, await self._names.addresses(host))
+                return await _first([partial(_connect, url, host, self._login) for url in urls])
+        except TimeoutError as error:
+            raise _failure(f"no answer within {CONNECT_SECONDS:.0f} s", self._login) from error
+        except OSError as error:  # of the name
+            raise _failure(str(error) or type(error).__name__, self._login) from error
 
 
 @asynccontextmanager
@@ -101,33 +122,79 @@ async def connected(servers: Sequence[str], login: NatsLogin) -> AsyncIterator[L
         yield link
 
 
-async def _connect(link: Link, server: str, login: NatsLogin, names: Names) -> None:
+async def _first(attempts: Sequence[Callable[[], Coroutine[Any, Any, Link]]]) -> Link:
+    """Return the connection that is made first.
+
+    Each attempt begins when the one before it has failed, or has taken some time. Raises
+    NoConnection if all fail, LoginRefused if that is why.
+    """
+    left = deque(attempts)
+    running: set[asyncio.Task[Link]] = set()
+    failures: list[NoConnection] = []
+    try:
+        while left or running:
+            if left:
+                running.add(asyncio.create_task(left.popleft()()))
+            done, _ = await asyncio.wait(
+                running,
+                timeout=STAGGER_SECONDS if left else None,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            for task in done:
+                running.discard(task)
+                try:
+                    return task.result()
+                except NoConnection as error:
+                    failures.append(error)
+    finally:
+        await _discard(running)
+    is_refused = all(isinstance(error, LoginRefused) for error in failures)
+    kind = LoginRefused if is_refused else NoConnection
+    raise kind("; ".join(dict.fromkeys(map(str, failures))))
+
+
+async def _discard(attempts: Iterable["asyncio.Task[Link]"]) -> None:
+    """End attempts, also those that have just made a connection."""
+    for task in attempts:
+        task.cancel()
+    for made in await asyncio.gather(*attempts, return_exceptions=True):
+        if isinstance(made, Link):
+            await made.close()
+
+
+async def _connect(url: str, host: str, login: NatsLogin) -> Link:
+    """Return a connection to an address of a host. Raises NoConnection."""
+    async with AsyncExitStack() as stack:
+        link = Link()
+        stack.push_async_callback(link.close)
+        await _open(link, url, host, login)
+        stack.pop_all()
+        return link
+
+
+async def _open(link: Link, url: str, host: str, login: NatsLogin) -> None:
     credentials = None if login.credentials is None else RawCredentials(login.credentials)
     try:
-        async with asyncio.timeout(CONNECT_SECONDS):
-            await link.client.connect(
-                await _addresses(server, names),
-                dont_randomize=True,
-                tls_hostname=urlsplit(server).hostname,
-                name="rollcall-registry",
-                error_cb=link.note_error,
-                closed_cb=link.note_closed,
-                allow_reconnect=False,
-                max_reconnect_attempts=1,
-                reconnect_time_wait=0,
-                connect_timeout=int(CONNECT_SECONDS),
-                ping_interval=PING_SECONDS,
-                user=login.user,
-                password=login.password,
-                nkeys_seed_str=login.nkey,
-                user_credentials=credentials,
-                tls=login.tls,
-                # Else the server says in clear whether it wants TLS, and anybody between could say
-                # that it does not, and read the password.
-                tls_handshake_first=login.tls is not None,
-            )
-    except TimeoutError as error:
-        raise _failure(f"no answer within {CONNECT_SECONDS:.0f} s", login) from error
+        await link.client.connect(
+            url,
+            tls_hostname=host,
+            name="rollcall-registry",
+            error_cb=link.note_error,
+            closed_cb=link.note_closed,
+            allow_reconnect=False,
+            max_reconnect_attempts=1,
+            reconnect_time_wait=0,
+            connect_timeout=int(CONNECT_SECONDS),
+            ping_interval=PING_SECONDS,
+            user=login.user,
+            password=login.password,
+            nkeys_seed_str=login.nkey,
+            user_credentials=credentials,
+            tls=login.tls,
+            # Else the server says in clear whether it wants TLS, and anybody between could say
+            # that it does not, and read the password.
+            tls_handshake_first=login.tls is not None,
+        )
     except errors.NoServersError as error:
         raise _failure(link.reason, login) from error
     except (OSError, errors.Error) as error:
@@ -145,11 +212,10 @@ def _failure(reason: str, login: NatsLogin) -> NoConnection:
     return NoConnection(reason if login.tls is None else f"{reason} ({TLS_HINT})")
 
 
-async def _addresses(server: str, names: Names) -> list[str]:
+def _urls(server: str, addresses: Iterable[str]) -> list[str]:
     """Return a server's URL for each of its addresses: the library looks up no name then."""
     url = urlsplit(server)
-    found = await names.addresses(url.hostname or "")
     return [
         f"{url.scheme}://{f'[{address}]' if ':' in address else address}:{url.port}"
-        for address in found
+        for address in addresses
     ]

@@ -3,8 +3,10 @@
 import asyncio
 import socket
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeAlias
+
+from registry.store.jetstream.connection.threads import run_in_thread
 
 LookUp: TypeAlias = Callable[[str], list[str]]
 
@@ -25,9 +27,7 @@ class Names:
     for the same one, so there are never more threads than names.
     """
 
-    def __init__(self, count: int, *, look_up: LookUp = look_up) -> None:
-        """`count` is how many names there are."""
-        self._threads = ThreadPoolExecutor(max_workers=count)
+    def __init__(self, *, look_up: LookUp = look_up) -> None:
         self._look_up = look_up
         self._running: dict[str, asyncio.Future[list[str]]] = {}
 
@@ -35,8 +35,7 @@ class Names:
         """Return the addresses of a host. Raises OSError."""
         lookup = self._running.get(host)
         if lookup is None or lookup.done():
-            loop = asyncio.get_running_loop()
-            lookup = loop.run_in_executor(self._threads, self._look_up, host)
+            lookup = run_in_thread(partial(self._look_up, host))
             # Nobody may wait for it any more when it fails.
             lookup.add_done_callback(lambda done: done.cancelled() or done.exception())
             self._running[host] = lookup

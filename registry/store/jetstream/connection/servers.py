@@ -3,8 +3,8 @@
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from ssl import SSLContext
@@ -16,6 +16,7 @@ from nats import errors
 
 from registry.errors import StoreOpenError
 from registry.store.jetstream.connection.link import Connector, Link, NoConnection
+from registry.store.jetstream.connection.threads import run_in_thread
 from registry.store.options import NatsOptions
 
 T = TypeVar("T")
@@ -168,16 +169,10 @@ async def _seen(
 
 async def _ask_all(ask: Callable[[str, SSLContext | None], T], options: NatsOptions) -> Sequence[T]:
     """Return what each monitoring says; in threads of their own, since a name may take minutes."""
-    urls = options.monitoring
-    if not urls:
-        return []
-    loop, threads = asyncio.get_running_loop(), ThreadPoolExecutor(max_workers=len(urls))
-    try:
-        return await asyncio.gather(
-            *[loop.run_in_executor(threads, ask, url, options.login.tls) for url in urls]
-        )
-    finally:
-        threads.shutdown(wait=False, cancel_futures=True)
+    tls = options.login.tls
+    return await asyncio.gather(
+        *[run_in_thread(partial(ask, url, tls)) for url in options.monitoring]
+    )
 
 
 async def _complaints(options: NatsOptions) -> list[str]:

@@ -15,10 +15,10 @@ from registry.store.jetstream.connection.bucket import BucketState, find_bucket,
 from registry.store.jetstream.connection.bucket_address import BucketAddress
 from registry.store.jetstream.connection.delivery import Delivery
 from registry.store.jetstream.connection.link import (
+    Connector,
     Link,
     LoginRefused,
     NoConnection,
-    connected,
 )
 from registry.store.jetstream.connection.servers import check_servers
 from registry.store.jetstream.copying.contents import BucketContents
@@ -163,6 +163,7 @@ class Bucket:
 
     def __init__(self, place: BucketAddress, *, make: bool) -> None:
         self._place = place
+        self._connector = Connector(place.servers, place.options.login)
         self._make = make
         self._stack = AsyncExitStack()
         self._open: OpenBucket | None = None
@@ -183,7 +184,7 @@ class Bucket:
             try:
                 if self._open is None:
                     self._open = await self._stack.enter_async_context(
-                        _opened(self._place, make=self._make)
+                        _opened(self._place, self._connector, make=self._make)
                     )
                 return await work(self._open)
             except NoConnection as error:
@@ -201,9 +202,11 @@ class Bucket:
 
 
 @asynccontextmanager
-async def _opened(place: BucketAddress, *, make: bool) -> AsyncIterator[OpenBucket]:
+async def _opened(
+    place: BucketAddress, connector: Connector, *, make: bool
+) -> AsyncIterator[OpenBucket]:
     """Read a bucket, and follow it. Raises NoConnection, StoreOpenError."""
-    async with connected(place.servers, place.options.login) as link:
+    async with connector.connected() as link:
         api = JetStreamApi(link)
         state = await (open_bucket(api, place) if make else find_bucket(api, place.bucket))
         if state is None:

@@ -11,13 +11,16 @@ from pathlib import Path
 import pytest
 from structlog.testing import LogCapture
 
+from agent.apps.containers.network import NETWORK
 from agent.apps.service.apps import Apps
 from agent.engine.errors import EngineUnavailable
 from agent.model import AppChanges, NewApp
 from tests.support.agent.consistency import (
     BACKGROUND,
+    DEFAULT_NETWORK,
     NEW,
     Action,
+    Expected,
     check,
     run_to_its_end,
     until_idle,
@@ -106,6 +109,14 @@ OPERATIONS: dict[str, tuple[Action, Action]] = {
         lambda apps: apps.create(NewApp(name="web", image=BROKEN_IMAGE), ASKER),
     ),
     "create in the network of isolated apps": (nothing, lambda apps: apps.create(NEW, ASKER)),
+    "move into the network of isolated apps": (
+        created,
+        lambda apps: apps.rebuild("web", ASKER),
+    ),
+    "broken image, in the network of isolated apps": (
+        created,
+        lambda apps: apps.update("web", AppChanges(image=BROKEN_IMAGE), ASKER),
+    ),
     "create with volumes of the image": (nothing, with_data),
     "create with data kept from before": (data_kept, with_data),
     "create what does not start, with data kept from before": (
@@ -157,7 +168,11 @@ OPERATIONS: dict[str, tuple[Action, Action]] = {
     "export, paused": (with_data, read_while_paused),
     "password": (created, lambda apps: apps.set_password("web", "another password", ASKER)),
 }
-ISOLATED = {"create in the network of isolated apps"}
+ISOLATED = {
+    "create in the network of isolated apps",
+    "move into the network of isolated apps",
+    "broken image, in the network of isolated apps",
+}
 REMOVE_VOLUMES = {"delete", "delete with volumes"}
 # Of the volumes before, only those remain that the record names, whatever the outcome.
 REPLACE_VOLUMES = {"restore"}
@@ -189,9 +204,15 @@ class Beginning:
             await before(apps)
             await until_idle(apps)
 
-    def volumes(self, operation: str) -> set[str]:
-        """Return the names of the volumes, without those that the operation replaces."""
-        return set() if operation in REPLACE_VOLUMES else set(self._engine.state.volumes)
+    def expected(self, operation: str) -> Expected:
+        """Return what must remain, whatever the outcome of the operation."""
+        state = self._engine.state
+        return Expected(
+            volumes=() if operation in REPLACE_VOLUMES else state.volumes,
+            volumes_go=operation in REMOVE_VOLUMES,
+            networks={each.id: each.network for each in state.containers.values()},
+            network=NETWORK if operation in ISOLATED else DEFAULT_NETWORK,
+        )
 
     def copy(self, folder: Path) -> FakeEngine:
         """Copy the database into a folder; return an engine with the same content."""
@@ -205,9 +226,7 @@ async def step_count(operation: str, beginning: Beginning, folder: Path) -> int:
     async with again(folder, engine, operation) as apps:
         engine.at_step = steps
         await run_to_its_end(OPERATIONS[operation][1], apps)
-        await check(
-            apps, engine, beginning.volumes(operation), volumes_go=operation in REMOVE_VOLUMES
-        )
+        await check(apps, engine, beginning.expected(operation))
     return steps.count
 
 
@@ -248,9 +267,7 @@ async def test_an_agent_killed_at_any_step_recovers_at_its_next_start(
 
         async with again(left, after, operation) as apps:
             assert not [each for each in after.state.containers.values() if "DATA" in each.name]
-            await check(
-                apps, after, beginning.volumes(operation), volumes_go=operation in REMOVE_VOLUMES
-            )
+            await check(apps, after, beginning.expected(operation))
 
     steps = await step_count(operation, beginning, tmp_path / "whole")
     await asyncio.gather(*(kill_at(number + 1) for number in range(steps)))
@@ -273,9 +290,7 @@ async def test_an_engine_that_does_not_answer_at_any_step_is_asked_again(
         async with again(folder, engine, operation) as apps:
             engine.at_step = Steps(number, fail)
             await run_to_its_end(run, apps)
-            await check(
-                apps, engine, beginning.volumes(operation), volumes_go=operation in REMOVE_VOLUMES
-            )
+            await check(apps, engine, beginning.expected(operation))
 
     steps = await step_count(operation, beginning, tmp_path / "whole")
     await asyncio.gather(*(lose_engine_at(number + 1) for number in range(steps)))

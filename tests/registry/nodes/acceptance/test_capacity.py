@@ -3,7 +3,8 @@
 import asyncio
 import gc
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from config.registry import NodesSettings
 from registry.errors import CapacityReached
 from registry.nodes.acceptance.capacity import Capacity
+from registry.store.protocol import DoneCallback, Guard, Row
 from tests.support.registry.in_process import (
     NO_LIMITS,
     InProcessRegistry,
@@ -97,19 +99,37 @@ async def test_what_the_store_takes_for_hosts_counts() -> None:
         assert (await registry.post("web-1", [LARGE])).status == 200
 
 
+class OvertakenStore(MemoryStore):
+    """A store in which `overtake` does what another registry does before each put takes effect."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.overtake: Callable[[], None] = lambda: None
+
+    def put(self, row: Row, done: DoneCallback, guard: Guard | None = None) -> asyncio.Future[None]:
+        self.overtake()
+        self.failure = guard() if guard is not None else None
+        return super().put(row, done, guard)
+
+
 async def test_room_that_other_registries_took_meanwhile_is_missing() -> None:
-    async with in_process_registry(limits=LIMITS) as registry:
+    store = OvertakenStore()
+    async with in_process_registry(limits=LIMITS, store=store) as registry:
         await registry.post("web-1", [LARGE])
-        guard, before = registry.store.guard, await used(registry)
-        assert guard is not None
-        assert guard() is None
+        before = await used(registry)
+
+        store.overtake = lambda: store.shared.deleted("web-1", expired=False)
+        assert (await registry.post("web-1", [LARGE[:-1] + "y"])).status == 200
         assert await used(registry) == before
 
-        registry.store.shared.deleted("web-1", expired=False)
-        assert guard() is None
-        registry.store.memory_bytes = 2 * 1024 * 1024
-        assert isinstance(guard(), CapacityReached)
-        assert await used(registry) == registry.store.memory_bytes
+        def take_all() -> None:
+            store.shared.deleted("web-1", expired=False)
+            store.memory_bytes = 2 * 1024 * 1024
+
+        store.overtake = take_all
+        assert (await registry.post("web-1", [LARGE])).status == 507
+        assert (await registry.counts())["capacity"] == 1
+        assert await used(registry) == store.memory_bytes
 
 
 async def test_what_the_store_refuses_takes_nothing() -> None:
@@ -172,6 +192,8 @@ async def test_nodes_take_no_more_than_is_counted_and_not_much_less(shape: str) 
     assert counted / 2.5 < taken < counted
 
 
+# A small node, a large one, and one that is as large.
+SIZES_OF_CHANGE = [(0, 0, 0), (150_000, 0, 0), (150_000, 0, 0)]
 SIZES = [0, 4000, 9000, 60_000]
 SHAPE = st.tuples(st.sampled_from(SIZES), st.integers(0, 300), st.integers(0, 3))
 # The changes of a host that wait for the store together; None is a deletion.
@@ -210,3 +232,59 @@ def test_what_changed_nodes_take_is_what_new_ones_would(
     loaded.fill(known.items())
 
     assert capacity.used_bytes == loaded.used_bytes
+
+
+def counted(nodes: Mapping[str, bytes]) -> Any:
+    """Return what nodes are estimated to take; each of them may be rounded."""
+    capacity = Capacity(max_mib=0)
+    capacity.fill(nodes.items())
+    return pytest.approx(capacity.used_bytes, abs=len(nodes))
+
+
+def test_if_another_registry_changes_a_node_its_new_growth_is_reserved() -> None:
+    small, large, changed = [encoded_node(*shape) for shape in SIZES_OF_CHANGE]
+    capacity = Capacity(max_mib=1)
+    hosts = ["a", "b"]
+    capacity.fill([(host, large) for host in hosts])
+    reserved = {host: capacity.reserve(host, changed, large) for host in hosts}
+    for host in hosts:
+        capacity.replace(host, small, large, None)
+        capacity.renew(host, changed, small, reserved[host])
+
+    assert capacity.used_bytes == counted(dict.fromkeys(hosts, changed))
+    with pytest.raises(CapacityReached):
+        capacity.reserve("c", large, None)
+
+    for host in hosts:
+        capacity.release(reserved[host])
+        capacity.replace(host, changed, small, reserved[host])
+    assert capacity.used_bytes == counted(dict.fromkeys(hosts, changed))
+
+
+def test_if_another_registry_stores_a_node_as_large_nothing_more_is_reserved() -> None:
+    small, large, changed = [encoded_node(*shape) for shape in SIZES_OF_CHANGE]
+    capacity = Capacity(max_mib=1)
+    reserved = capacity.reserve("a", changed, None)
+    capacity.replace("a", large, None, None)
+    capacity.renew("a", changed, large, reserved)
+
+    assert capacity.used_bytes == counted({"a": large})
+    capacity.release(capacity.reserve("b", large, None))
+    capacity.release(reserved)
+    capacity.replace("a", small, large, None)
+    assert capacity.used_bytes == counted({"a": small})
+
+
+def test_what_finds_no_room_any_more_keeps_its_reservation_until_it_is_released() -> None:
+    small, large, changed = [encoded_node(*shape) for shape in SIZES_OF_CHANGE]
+    capacity = Capacity(max_mib=1)
+    reserved = capacity.reserve("a", small, None)
+    for host in ("b", "c", "d"):
+        capacity.replace(host, large, None, None)
+
+    with pytest.raises(CapacityReached):
+        capacity.renew("a", changed, None, reserved)
+
+    assert capacity.used_bytes == counted({"a": small, **dict.fromkeys(["b", "c", "d"], large)})
+    capacity.release(reserved)
+    assert capacity.used_bytes == counted(dict.fromkeys(["b", "c", "d"], large))

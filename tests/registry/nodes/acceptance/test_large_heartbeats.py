@@ -3,6 +3,7 @@
 import pytest
 
 from config.registry import NodesSettings
+from registry.errors import StoreUnreachable
 from registry.nodes.acceptance.large_heartbeats import LargeHeartbeats
 from registry.nodes.acceptance.rate_limit import RateLimit
 from tests.support.registry.in_process import in_process_registry
@@ -21,6 +22,7 @@ async def test_beyond_the_changes_in_bytes_a_different_large_heartbeat_is_429() 
         answer = await registry.post("web-1", ["third"], LARGE)
         assert answer.status == 429
         assert answer.json()["message"].startswith("web-1 sends more than 2 MiB a minute of")
+        assert (await registry.counts())["rate"] == 1
 
         assert (await registry.post("web-1", ["second"], LARGE)).status == 200  # the same bytes
         assert (await registry.post("web-2", ["third"], LARGE)).status == 200
@@ -28,6 +30,40 @@ async def test_beyond_the_changes_in_bytes_a_different_large_heartbeat_is_429() 
         answer = await registry.post("web-1", ["third"], LARGE)
         assert "changes more often than 2 times a minute" in answer.json()["message"]
         assert (await registry.get("/nodes/web-1"))[0]["labels"] == ["second"]
+
+
+@pytest.mark.slow
+async def test_an_unchanged_large_heartbeat_that_waits_for_the_store_is_no_different_one() -> None:
+    async with in_process_registry(limits=LIMITS) as registry:
+        assert (await registry.post("web-1", ["first"], LARGE)).status == 200
+        registry.store.is_up_to_date = False
+
+        for number in range(1, 5):
+            assert (await registry.post("web-1", ["first"], LARGE)).status == 200
+            assert registry.store.catch_ups == number
+        assert (await registry.post("web-1", ["second"], LARGE)).status == 200
+        assert (await registry.post("web-1", ["third"], LARGE)).status == 429
+
+        assert await registry.counts() == {
+            **dict.fromkeys(["clone", "store", "capacity"], 0),
+            **dict.fromkeys(["added", "changed", "rate"], 1),
+            "unchanged": 4,
+        }
+
+
+@pytest.mark.slow
+async def test_a_large_heartbeat_that_waits_for_the_store_is_refused_with_it() -> None:
+    async with in_process_registry(limits=LIMITS) as registry:
+        assert (await registry.post("web-1", ["first"], LARGE)).status == 200
+        registry.store.is_up_to_date = False
+        registry.store.failure = StoreUnreachable("the servers are away")
+
+        registry.clock.pass_seconds(60)
+        assert (await registry.post("web-1", ["first"], LARGE)).status == 503
+        registry.clock.pass_seconds(60)
+
+        assert (await registry.counts())["store"] == 1
+        assert registry.components.nodes.state_counts() == (1, 0)  # it is alive
 
 
 @pytest.mark.slow
@@ -54,8 +90,7 @@ async def test_a_large_heartbeat_with_equal_content_in_other_bytes_changes_nothi
 def test_without_a_limit_of_changes_there_is_none_of_bytes() -> None:
     large = LargeHeartbeats(changes_per_minute=0, monotonic=ManualClock())
     for _ in range(1000):
-        with large.room_for("a", bytes(1024 * 1024)):
-            pass
+        large.take("a", bytes(1024 * 1024))
 
 
 def test_an_amount_waits_until_so_much_was_added() -> None:

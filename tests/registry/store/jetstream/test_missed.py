@@ -57,7 +57,7 @@ def verification_of(parts: Parts, client: Client) -> Verification:
 
 async def test_the_first_look_of_a_connection_finds_what_was_missed_before_it() -> None:
     parts = Parts("b")
-    parts.revisions.note("a", 1, stored=True)
+    parts.revisions.record("a", 1, stored=True)
     parts.revisions.position = LAST
     verification = verification_of(parts, Holding())
 
@@ -69,7 +69,7 @@ async def test_the_first_look_of_a_connection_finds_what_was_missed_before_it() 
 
 async def test_a_connection_that_goes_on_compares_once() -> None:
     parts, client = Parts("b"), Holding()
-    parts.revisions.note("a", NEVER_DELIVERED, stored=True)
+    parts.revisions.record("a", NEVER_DELIVERED, stored=True)
     parts.revisions.position = LAST
     verification = verification_of(parts, client)
 

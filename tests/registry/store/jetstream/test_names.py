@@ -2,6 +2,8 @@
 
 import asyncio
 import re
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -28,7 +30,7 @@ class SilentDns:
 
 async def test_a_name_is_looked_up_once_however_often_it_is_asked_for_meanwhile() -> None:
     dns = SilentDns()
-    names = Names(2, look_up=dns)
+    names = Names(look_up=dns)
     asking = [asyncio.create_task(names.addresses(host)) for host in ("a", "a", "b", "a")]
     try:
         await asyncio.sleep(0)
@@ -44,6 +46,43 @@ async def test_a_name_is_looked_up_once_however_often_it_is_asked_for_meanwhile(
     assert sorted(dns.asked) == ["a", "b"]
     assert await names.addresses("a") == ["address of a"]
     assert sorted(dns.asked) == ["a", "a", "b"]
+
+
+LOOK_UP_WITHOUT_END = """
+import asyncio
+import threading
+from registry.store.jetstream.connection.names import Names
+
+async def look_up():
+    names = Names(look_up=lambda host: threading.Event().wait())
+    looking = asyncio.ensure_future(names.addresses("a"))
+    await asyncio.sleep(0)
+    looking.cancel()
+
+asyncio.run(look_up())
+print("done")
+"""
+
+
+@pytest.mark.slow
+def test_a_process_ends_though_a_name_is_still_being_looked_up() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK_UP_WITHOUT_END], stdout=subprocess.PIPE, timeout=60, check=False
+    )
+
+    assert (done.returncode, done.stdout) == (0, b"done\n")
+
+
+async def test_what_a_look_up_raises_is_raised_to_each_who_waits() -> None:
+    def fail(host: str) -> list[str]:
+        raise OSError(f"{host} is unknown")
+
+    names = Names(look_up=fail)
+    for error in await asyncio.gather(
+        names.addresses("a"), names.addresses("a"), return_exceptions=True
+    ):
+        assert isinstance(error, OSError)
+        assert str(error) == "a is unknown"
 
 
 @pytest.mark.parametrize("host", ["nowhere.invalid", "a..b", "a" * 64])

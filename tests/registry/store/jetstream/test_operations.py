@@ -13,7 +13,8 @@ from registry.store.jetstream.connection.delivery import Message
 from registry.store.jetstream.format.ages import Uptime
 from registry.store.jetstream.format.messages import node_value
 from registry.store.jetstream.operations import NodeOperations, Operation, Revisions
-from registry.store.jetstream.publisher import Publisher, Write
+from registry.store.jetstream.publisher import Publisher
+from registry.store.jetstream.write import Write
 from registry.store.protocol import Heard
 from tests.support.registry.nats.buckets import Parts
 
@@ -151,11 +152,11 @@ async def test_what_was_heard_after_a_change_by_others_counts() -> None:
 
 def test_hosts_of_which_the_bucket_has_nothing_are_forgotten() -> None:
     revisions = Revisions()
-    revisions.note("kept", 1, stored=True)
-    revisions.note("lost", 2, stored=True)
-    revisions.note("deleted long ago", 3, stored=False)
-    revisions.note("deleted", 4, stored=False)
-    revisions.note("new", 6, stored=True)
+    revisions.record("kept", 1, stored=True)
+    revisions.record("lost", 2, stored=True)
+    revisions.record("deleted long ago", 3, stored=False)
+    revisions.record("deleted", 4, stored=False)
+    revisions.record("new", 6, stored=True)
 
     revisions.keep({"kept", "deleted"}, position=5)
 
@@ -171,8 +172,8 @@ def test_what_hosts_that_were_deleted_leave_in_memory_is_estimated(hosts: int) -
     tracemalloc.start()
     for number in range(hosts):
         hostname = f"web-{number:06}.example.com"
-        revisions.note(hostname, 1000 + number, stored=True)
-        revisions.note(hostname, 1000 + hosts + number, stored=False)
+        revisions.record(hostname, 1000 + number, stored=True)
+        revisions.record(hostname, 1000 + hosts + number, stored=False)
     taken, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 

@@ -38,7 +38,7 @@ async def test_a_deletion_from_before_takes_no_node_away_if_the_bucket_has_lost_
     for message in (stored(1, 1.0), deleted(2, 2.0), stored(3, 3.0)):
         parts.receiver.receive(message)
 
-    parts.receiver.lose()
+    parts.receiver.lose(2)
     parts.receiver.receive(deleted(2, 2.0))
 
     assert list(parts.memory.nodes) == ["a"]
@@ -62,15 +62,55 @@ async def test_a_change_that_was_never_delivered_is_taken_though_later_ones_were
         parts.receiver.receive(message)
 
     parts.receiver.missed = frozenset({"a"})
-    parts.receiver.lose()
+    parts.receiver.lose(5)
     parts.receiver.receive(missed)
     assert [row.document for row in parts.memory.nodes.values()] == documents
 
     parts.receiver.found_again()
     parts.receiver.receive(stored(6, 9.5, numbered(6)))
-    parts.receiver.lose()  # of the end, this time: memory is newer
+    parts.receiver.lose(5)  # of the end, this time: memory is newer
     parts.receiver.receive(missed)
     assert [row.document for row in parts.memory.nodes.values()] == [numbered(6)]
+
+
+@pytest.mark.parametrize(
+    ("change", "documents"),
+    [
+        pytest.param(stored(6, 8.5, numbered(6)), [numbered(6)], id="changed"),
+        pytest.param(deleted(6, 8.5), [], id="deleted"),
+    ],
+)
+async def test_a_change_that_comes_while_all_is_delivered_again_is_taken_whatever_its_uptime(
+    change: Message, documents: list[bytes]
+) -> None:
+    parts = Parts("b")
+    for message in (stored(1, 1.0), heard(5, seen=5)):  # at the uptime 9.0
+        parts.receiver.receive(message)
+
+    parts.receiver.missed = frozenset({"another"})
+    parts.receiver.lose(5)
+    for message in (stored(1, 1.0), change):  # by a registry whose clock is behind
+        parts.receiver.receive(message)
+
+    assert [row.document for row in parts.memory.nodes.values()] == documents
+    assert parts.revisions.is_stored("a") == bool(documents)
+
+
+async def test_a_second_loss_before_all_was_delivered_again_makes_no_earlier_change_new() -> None:
+    parts = Parts("b")
+    for message in (stored(1, 1.0), stored(4, 4.0, numbered(4)), heard(5, seen=5)):
+        parts.receiver.receive(message)
+
+    parts.receiver.lose(5)
+    parts.receiver.receive(heard(2, seen=2))
+    parts.receiver.lose(2)
+    parts.receiver.receive(stored(3, 3.0, numbered(3)))
+    assert [row.document for row in parts.memory.nodes.values()] == [numbered(4)]
+
+    parts.receiver.found_again()
+    parts.receiver.lose(2)
+    parts.receiver.receive(stored(3, 3.0, numbered(3)))
+    assert [row.document for row in parts.memory.nodes.values()] == [numbered(3)]
 
 
 def heard(sequence: int, *, seen: int) -> Message:

@@ -10,8 +10,9 @@ from registry.store.jetstream.connection.delivery import Message
 from registry.store.jetstream.format.ages import CHUNK_NODES, Rings, Uptime
 from registry.store.jetstream.format.loading import LoadedNodes
 from registry.store.jetstream.format.messages import COMPLETE, is_deletion
-from registry.store.jetstream.publisher import Publisher, Write
+from registry.store.jetstream.publisher import Publisher
 from registry.store.jetstream.reports import Reports
+from registry.store.jetstream.write import Write
 from registry.store.protocol import Heard, Row
 
 HOSTS = [f"h{number:04}" for number in range(CHUNK_NODES + 1)]

@@ -31,7 +31,7 @@ async def test_what_was_delivered_since_the_look_before_is_not_taken_as_lost(
         parts = Parts("lagging")
         verification = Verification(link, "lagging", parts.receiver, parts.revisions)
         for sequence, name in enumerate(("a", "b"), 1):  # the server does not have b yet
-            parts.revisions.note(name, sequence, stored=True)
+            parts.revisions.record(name, sequence, stored=True)
         parts.revisions.position = 2
 
         await look(verification, link, "lagging")
@@ -50,7 +50,7 @@ async def test_a_purge_is_noticed_however_many_other_keys_there_are(server: Nats
         await open_bucket(api, place)
         await link.client.request("$KV.purged.node.a", b"{}")
         parts = Parts("purged")
-        parts.revisions.note("a", 1, stored=True)
+        parts.revisions.record("a", 1, stored=True)
         parts.revisions.position = 1
         verification = Verification(link, "purged", parts.receiver, parts.revisions)
         await look(verification, link, "purged")

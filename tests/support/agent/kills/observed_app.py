@@ -55,6 +55,12 @@ class ObservedApp:
         mounts = self.client.inspect_container(container_id)["Mounts"]
         return {mount["Destination"]: mount["Name"] for mount in mounts}
 
+    def network(self, container_id: str) -> str:
+        """Return the name of the one network of a container, which need not run."""
+        seen = self.client.inspect_container(container_id)
+        (network,) = seen["NetworkSettings"]["Networks"]
+        return str(network)
+
     def record(self) -> dict[str, Any] | None:
         """Return the app's record, None if there is no app."""
         answer = self.agent.ask("GET", self.path)

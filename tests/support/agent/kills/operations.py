@@ -7,7 +7,7 @@ from typing import Any
 import requests
 
 from tests.support.agent.kills.snapshot import Snapshot
-from tests.support.agent.kills.subject import ASYNC, DATA, LIMITS, Subject
+from tests.support.agent.kills.subject import ASYNC, DATA, ISOLATED, LIMITS, OPEN, Subject
 
 MORE_DATA = [*DATA, "/more"]
 
@@ -37,7 +37,7 @@ class Operation:
 
 def _failed(subject: Subject, _: Snapshot) -> Snapshot:
     image = subject.images.crashing
-    bare = replace(subject.created(), image=image, image_id=None, volumes={})
+    bare = replace(subject.created(), image=image, image_id=None, network=None, volumes={})
     return replace(bare, state="failed")
 
 
@@ -108,12 +108,18 @@ CREATIONS = (
     ),
 )
 
-ISOLATED_CREATIONS = (
+ISOLATED_APPS = (
     Operation(
         name="create, isolated, without the network",
         prepare=Subject.absent_without_network,
         request=lambda subject, _: subject.post(),
-        expected=Subject.created,
+        expected=lambda subject, _: replace(subject.created(), network=ISOLATED),
+    ),
+    Operation(
+        name="move into the network of isolated apps",
+        prepare=Subject.not_isolated_yet,
+        request=lambda subject, _: subject.ask("PUT", "/rebuild"),
+        expected=lambda _, before: replace(before, network=ISOLATED),
     ),
 )
 
@@ -178,7 +184,7 @@ REBUILDS = (
 )
 
 # Newer engines are tried with the rebuilds alone (the mark `engines`), so more is not among them.
-STARTS_AND_ENDS = (
+ROLLBACKS = (
     Operation(
         name="rebuild, image pulled",
         prepare=Subject.running_as_pulled,
@@ -204,6 +210,8 @@ STARTS_AND_ENDS = (
         expected=lambda _, before: before,
         succeeds=False,
     ),
+)
+STARTS = (
     Operation(
         name="start",
         prepare=Subject.stopped,
@@ -226,6 +234,7 @@ STARTS_AND_ENDS = (
             before,
             state="running",
             image_id=subject.tagged_image(),
+            network=OPEN,
             login=subject.last_password,
         ),
     ),
@@ -243,6 +252,8 @@ STARTS_AND_ENDS = (
         expected=lambda _, before: before,
         settle=Subject.until_up,
     ),
+)
+ENDS = (
     Operation(
         name="stop",
         prepare=Subject.running,
@@ -315,6 +326,6 @@ DATA_AND_PASSWORDS = (
 )
 
 EVERY_OPERATION = (
-    *(*CREATIONS, *ISOLATED_CREATIONS, *UPDATES, *REBUILDS),
-    *(*STARTS_AND_ENDS, *DATA_AND_PASSWORDS),
+    *(*CREATIONS, *ISOLATED_APPS, *UPDATES, *REBUILDS),
+    *(*ROLLBACKS, *STARTS, *ENDS, *DATA_AND_PASSWORDS),
 )

@@ -24,6 +24,7 @@ class Snapshot:
             the record.
         login: The password that works in the container.
         image_id: The image that the container was made of.
+        network: The network that the container is in.
         volumes: By path, whether each volume holds what was last written.
 
     """
@@ -41,6 +42,7 @@ class Snapshot:
     password: str | None = None
     login: str | None = None
     image_id: str | None = None
+    network: str | None = None
     volumes: Volumes = field(default_factory=dict)
 
     def differences(self, other: "Snapshot") -> str:
@@ -71,6 +73,7 @@ def take_snapshot(app: ObservedApp, passwords: Iterable[str], image: str) -> Sna
         **_fields(record),
         login=_login(files, passwords),
         image_id=container["ImageID"],
+        network=app.network(container["Id"]),
         volumes=_volumes(app, record, container["Id"], files, image),
     )
 

@@ -16,6 +16,7 @@ from tests.support.agent.containers import run_in_container
 from tests.support.agent.kills.observed_app import ObservedApp
 from tests.support.agent.kills.snapshot import Snapshot, take_snapshot
 from tests.support.daemons import Daemon
+from tests.support.e2e.commands import change_settings
 
 LIMITS = ((50, 32), (60, 40))  # percent of a core, MiB
 # The page by which an app is healthy; a restart puts it back.
@@ -24,6 +25,8 @@ TAKE_PAGE_AWAY = "busybox mv /www/index.html /www/away"
 PUT_PAGE_BACK = "busybox mv /www/away /www/index.html"
 SERVE = "trap 'exit 0' TERM; httpd -f -p 8000 -h /www & wait"
 UP_SECONDS = 120.0
+# The networks of apps that are isolated, and of those that are not.
+ISOLATED, OPEN = "rollcall", "bridge"
 # The images declare a volume besides.
 DATA, DECLARED = ["/srv"], "/data"
 ASYNC = {"Prefer": "respond-async"}
@@ -224,7 +227,19 @@ class Subject:
         """Delete the app and its volumes, and the network of isolated apps, which nobody uses."""
         self.absent()
         with suppress(docker.errors.NotFound):
-            self.app.client.remove_network("rollcall")
+            self.app.client.remove_network(ISOLATED)
+
+    def not_isolated_yet(self) -> None:
+        """Make the app run as before `apps.isolated` was set."""
+        self.running()
+        self._restart(isolated=False)
+        self._must("PUT", "/rebuild")
+        self._restart(isolated=True)
+
+    def _restart(self, *, isolated: bool) -> None:
+        """Restart the agent with another value of `apps.isolated`."""
+        change_settings(self.app.agent, apps={"isolated": isolated})
+        self.app.agent.restart()
 
     def running_as_pulled(self) -> None:
         """Make an app run whose image the agent has pulled, with new content in its volumes."""
@@ -335,6 +350,7 @@ class Subject:
             desired="running",
             labels=(),
             image_id=self.images.good[0],
+            network=OPEN,
             volumes=dict.fromkeys((*DATA, DECLARED), "empty"),
         )
 

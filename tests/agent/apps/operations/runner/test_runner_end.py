@@ -1,9 +1,12 @@
-"""The end of the agent does not wait for an operation that does not end when it is interrupted."""
+"""How long the end of the agent waits for operations."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from time import time
 
+import pytest
 import structlog
 from structlog.testing import LogCapture
 
@@ -12,16 +15,23 @@ from agent.apps.operations.runner import OperationRunner
 from agent.apps.repository.repository import AppRepository
 from agent.state.store import Store
 from tests.support.agent.running_apps import ASKER
+from tests.support.clocks import in_virtual_time
+
+
+@asynccontextmanager
+async def opened_runner(folder: Path) -> AsyncIterator[OperationRunner]:
+    """Yield a runner, whose repository is closed in the end."""
+    store = Store(folder / "agent.db")
+    repository = AppRepository(store, clock=time)
+    repository.load(await store.open())
+    log = structlog.wrap_logger(None, processors=[LogCapture()])
+    yield OperationRunner(repository=repository, recover={}, clock=time, log=log)
+    await repository.close()
 
 
 async def test_an_interrupted_operation_that_waits_for_the_engine_is_left_behind(
     tmp_path: Path,
 ) -> None:
-    store = Store(tmp_path / "agent.db")
-    repository = AppRepository(store, clock=time)
-    repository.load(await store.open())
-    log = structlog.wrap_logger(None, processors=[LogCapture()])
-    runner = OperationRunner(repository=repository, recover={}, clock=time, log=log)
     begun, engine_answers = asyncio.Event(), asyncio.Event()
 
     async def work(_: Job) -> None:
@@ -31,14 +41,39 @@ async def test_an_interrupted_operation_that_waits_for_the_engine_is_left_behind
         finally:
             await engine_answers.wait()
 
-    await runner.start("web", "export", ASKER, work)
-    await begun.wait()
-    job = runner.current("web")
+    async with opened_runner(tmp_path) as runner:
+        await runner.start("web", "export", ASKER, work)
+        await begun.wait()
+        job = runner.current("web")
 
-    await runner.close(0, interrupt_seconds=0)
+        await runner.close(0, interrupt_seconds=0)
 
-    assert job is not None
-    assert not job.done.is_set()
-    engine_answers.set()
-    await job.done.wait()
-    await repository.close()
+        assert job is not None
+        assert not job.done.is_set()
+        engine_answers.set()
+        await job.done.wait()
+
+
+@pytest.mark.parametrize(("passed", "left"), [(0, 30), (14, 16), (40, 0)])
+@in_virtual_time
+async def test_operations_have_their_time_from_when_the_agent_begins_to_stop(
+    tmp_path: Path, passed: float, left: float
+) -> None:
+    begun = asyncio.Event()
+
+    async def work(_: Job) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with opened_runner(tmp_path) as runner:
+        await runner.start("web", "export", ASKER, work)
+        await begun.wait()
+        runner.end_pulls()
+        await asyncio.sleep(passed)  # while responses end, and changes are reported
+        clock = asyncio.get_running_loop()
+        began = clock.time()
+
+        await runner.close(30)
+
+        assert clock.time() - began == pytest.approx(left)
+        assert runner.current("web") is None

@@ -6,7 +6,7 @@ import docker
 import docker.errors
 import pytest
 
-from tests.support.agent.kills.operations import ISOLATED_CREATIONS
+from tests.support.agent.kills.operations import ISOLATED_APPS
 from tests.support.agent.kills.runs import Check
 
 pytestmark = [pytest.mark.real("docker-registry"), pytest.mark.long, pytest.mark.timeout(1800)]
@@ -31,5 +31,7 @@ def _network(docker_client: docker.APIClient) -> Iterator[None]:
         docker_client.remove_network("rollcall")
 
 
-def test_an_isolated_creation_with_a_fault_at_any_call_is_done_or_undone(check: Check) -> None:
-    check(ISOLATED_CREATIONS)
+def test_an_isolated_app_with_a_fault_at_any_call_has_the_network_from_before_or_the_new_one(
+    check: Check,
+) -> None:
+    check(ISOLATED_APPS)

@@ -1,0 +1,100 @@
+"""Loads the credentials of a unit again while it runs.
+
+``python -m httpd.systemd.credentials UNIT`` is run as root, by the unit's ``ExecReload=``: systemd
+itself copies them when the unit starts, and before version 259 at no other time.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+CREDENTIALS = Path("/run/credentials")
+SYSTEMD = "org.freedesktop.systemd1"
+MANAGER = "/org/freedesktop/systemd1"
+
+
+class NotRefreshed(Exception):
+    """The credentials stay as they were; the text says why."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Load the credentials of the unit that is named; return the exit status."""
+    (unit,) = arguments
+    try:
+        refresh(CREDENTIALS / unit, sources(unit))
+    except NotRefreshed as error:
+        sys.stderr.write(f"rollcall: credentials of {unit}: {error}\n")
+        return 1
+    return 0
+
+
+def sources(unit: str) -> dict[str, Path]:
+    """Return the file of each credential that the unit loads from one, by the credential's name."""
+    answer = _busctl("call", SYSTEMD, MANAGER, f"{SYSTEMD}.Manager", "GetUnit", "s", unit)
+    (path,) = answer
+    found = _busctl("get-property", SYSTEMD, path, f"{SYSTEMD}.Service", "LoadCredential")
+    return {name: Path(source) for name, source in found if source.startswith("/")}
+
+
+def refresh(folder: Path, files: dict[str, Path]) -> None:
+    """Replace the credentials in a folder by what the files hold now.
+
+    One that the unit did not have at its start comes with the next one.
+
+    Raises:
+        NotRefreshed: a file cannot be read, or the folder cannot be written. If it is the former,
+            nothing has changed.
+
+    """
+    try:
+        held = {name: file for name, file in files.items() if (folder / name).exists()}
+        texts = {name: file.read_bytes() for name, file in held.items()}
+        with _writable(folder):
+            for name, text in texts.items():
+                _replace(folder / name, text)
+    except OSError as error:
+        raise NotRefreshed(f"{error.filename}: {error.strerror}") from error
+    except subprocess.CalledProcessError as error:
+        raise NotRefreshed(f"{' '.join(error.cmd)} failed") from error
+
+
+def _replace(credential: Path, text: bytes) -> None:
+    new = credential.with_name(f".{credential.name}.new")
+    new.unlink(missing_ok=True)
+    new.touch(0o600, exist_ok=False)
+    new.write_bytes(text)
+    owner = credential.stat()
+    os.chown(new, owner.st_uid, owner.st_gid)
+    # Some versions of systemd let the unit's user read by an access control list.
+    shutil.copystat(credential, new)
+    new.rename(credential)
+
+
+@contextmanager
+def _writable(folder: Path) -> Iterator[None]:
+    """Let root write: systemd mounts the folder read-only. The unit's own view of it stays so."""
+    if not folder.is_mount():
+        yield
+        return
+    subprocess.run(["/bin/mount", "-o", "remount,bind,rw", str(folder)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["/bin/mount", "-o", "remount,bind,ro", str(folder)], check=True)
+
+
+def _busctl(*arguments: str) -> list[Any]:
+    command = ["/usr/bin/busctl", "--json=short", *arguments]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    answer: list[Any] = json.loads(done.stdout)["data"]
+    return answer
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

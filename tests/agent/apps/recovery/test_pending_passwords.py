@@ -1,0 +1,94 @@
+"""A password that waits for its app to run keeps no other app waiting."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from structlog.testing import LogCapture
+
+from agent.apps.service.apps import Apps
+from agent.model import NewApp
+from tests.support.agent.engines.fake_engine import IMAGE, FakeContainer, FakeEngine
+from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.waiting import async_until
+
+PASSWORD = "a good password"
+
+
+def container_of(engine: FakeEngine, name: str) -> FakeContainer:
+    return next(each for each in engine.state.containers.values() if each.name == name)
+
+
+async def stop_with_pending_password(apps: Apps, name: str) -> None:
+    """Create an app, and set its password while it is stopped."""
+    await apps.create(NewApp(name=name, image=IMAGE), ASKER)
+    await apps.stop(name, ASKER)
+    await apps.set_password(name, PASSWORD, ASKER)
+
+
+async def until_state(apps: Apps, name: str, state: str) -> None:
+    async def reached() -> bool:
+        return (await apps.get(name)).state == state
+
+    await async_until(reached)
+
+
+@pytest.mark.slow
+async def test_an_app_is_started_while_the_password_of_another_cannot_be_set(
+    tmp_path: Path,
+) -> None:
+    engine, began, may_end = FakeEngine(), asyncio.Event(), asyncio.Event()
+
+    async def hang(step: str) -> None:
+        if step == "before execute":
+            began.set()
+            await may_end.wait()
+
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
+        await apps.create(NewApp(name="web", image=IMAGE), ASKER)
+        await stop_with_pending_password(apps, "stuck")
+        engine.at_step = hang
+        stuck, web = container_of(engine, "stuck"), container_of(engine, "web")
+        stuck.state = "running"
+        engine.happen("start", stuck)
+        await began.wait()
+        try:
+            web.state = "exited"
+            engine.happen("die", web)
+            await until_state(apps, "web", "running")
+            waiting = await apps.get("stuck")
+        finally:
+            may_end.set()
+
+        async def is_set() -> bool:
+            return (await apps.get("stuck")).password == "set"
+
+        await async_until(is_set)
+
+    assert waiting.password == "pending"
+    assert stuck.shadow.startswith("app:$6$")
+
+
+async def test_a_defect_in_the_setting_of_a_password_breaks_off_no_comparison_with_the_engine(
+    tmp_path: Path,
+) -> None:
+    engine, log = FakeEngine(), LogCapture()
+
+    async def fail(step: str) -> None:
+        if step == "before execute":
+            raise RuntimeError(step)
+
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
+        await stop_with_pending_password(apps, "stuck")
+    container_of(engine, "stuck").state = "running"
+    engine.at_step = fail
+    async with running_apps(tmp_path, engine, log, defaults=AT_ONCE) as apps:
+
+        async def failed() -> bool:
+            return "operation failed by a defect" in {each["event"] for each in log.entries}
+
+        await async_until(failed)
+        record = await apps.get("stuck")
+
+    assert (record.state, record.password) == ("running", "pending")
+    assert "comparing apps with the engine failed" not in {each["event"] for each in log.entries}

@@ -1,0 +1,10 @@
+import pytest
+
+from tests.support.agent.kills.operations import ENDS
+from tests.support.agent.kills.runs import Check
+
+pytestmark = [pytest.mark.real("docker-registry"), pytest.mark.long, pytest.mark.timeout(1800)]
+
+
+def test_a_stop_or_deletion_with_a_fault_at_any_call_is_done_or_undone(check: Check) -> None:
+    check(ENDS)

@@ -1,0 +1,60 @@
+import os
+import struct
+from pathlib import Path
+
+import pytest
+
+from httpd.systemd.credentials import NotRefreshed, refresh
+
+ACL = "system.posix_acl_access"
+# Tag, permissions and id of: the owner, a user, the group, the mask, others.
+ACL_ENTRIES = [(1, 4, -1), (2, 4, 1234), (4, 0, -1), (16, 4, -1), (32, 0, -1)]
+
+
+def test_changed_files_replace_the_credentials(tmp_path: Path) -> None:
+    folder, keys = tmp_path / "credentials", tmp_path / "keys"
+    folder.mkdir()
+    keys.mkdir()
+    (folder / "ops.key").write_text("old")
+    (folder / "ops.key").chmod(0o400)
+    (folder / "mine").write_text("set in the unit")
+    for name in ("ops.key", "later.key"):
+        (keys / name).write_text("new")
+
+    refresh(folder, {name: keys / name for name in ("ops.key", "later.key")})
+
+    held = {file.name: file.read_text() for file in folder.iterdir()}
+    assert held == {"ops.key": "new", "mine": "set in the unit"}
+    assert (folder / "ops.key").stat().st_mode & 0o777 == 0o400
+
+
+def test_whoever_could_read_a_credential_still_can(tmp_path: Path) -> None:
+    folder = tmp_path / "credentials"
+    folder.mkdir()
+    credential = folder / "ops.key"
+    credential.write_text("old")
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in ACL_ENTRIES)
+    os.setxattr(credential, ACL, acl)
+    (tmp_path / "ops.key").write_text("new")
+
+    refresh(folder, {"ops.key": tmp_path / "ops.key"})
+
+    assert credential.read_text() == "new"
+    assert os.getxattr(credential, ACL) == acl
+
+
+def test_a_file_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "credentials"
+    folder.mkdir()
+    for name in ("a.key", "b.key"):
+        (folder / name).write_text("old")
+    (tmp_path / "a.key").write_text("new")
+    missing = tmp_path / "b.key"
+
+    with pytest.raises(NotRefreshed, match=f"^{missing}: No such file or directory$"):
+        refresh(folder, {"a.key": tmp_path / "a.key", "b.key": missing})
+
+    assert [(file.name, file.read_text()) for file in sorted(folder.iterdir())] == [
+        ("a.key", "old"),
+        ("b.key", "old"),
+    ]

@@ -1,0 +1,115 @@
+"""A thousand heartbeats a second, sent on a host, which tells what became of them.
+
+It runs by itself, with nothing but Python: ``heartbeat_load.py HOST PORT KEY FOLDER``. It sends
+until FOLDER has a file ``stop``, and then writes ``result.json`` there: how many were sent, and how
+often each outcome was seen.
+"""
+
+import asyncio
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TypeAlias
+
+PER_SECOND = 1000
+HOSTS = 1000
+TICK_SECONDS = 0.01
+# A busy machine may take long for a restart. More would not find room in the backlog of the socket.
+MAX_WAITING = 3000
+# Of ten heartbeats, so many have a connection of their own; the others share kept ones.
+FRESH_OF_TEN = 2
+Connection: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class CutBeforeAnswerError(Exception):
+    """The connection ended before the first byte of an answer."""
+
+
+class Load:
+    """Sends heartbeats, and counts their outcomes: a status, or why there is none."""
+
+    def __init__(self, *, address: tuple[str, int], key: str) -> None:
+        self._address = address
+        self._key = key
+        self._idle: list[Connection] = []
+        self.outcomes: Counter[str] = Counter()
+        self.sent = 0
+
+    async def beat(self) -> None:
+        """Send a heartbeat; repeat it once if it was cut before its first byte was answered."""
+        number, self.sent = self.sent, self.sent + 1
+        fresh = number % 10 < FRESH_OF_TEN
+        try:
+            try:
+                outcome = await self._ask(number, fresh=fresh)
+            except CutBeforeAnswerError:
+                self.outcomes["repeated"] += 1
+                outcome = await self._ask(number, fresh=True)
+        except (OSError, CutBeforeAnswerError, asyncio.IncompleteReadError) as error:
+            outcome = type(error).__name__
+        self.outcomes[outcome] += 1
+
+    async def _ask(self, number: int, *, fresh: bool) -> str:
+        connection = self._idle.pop() if self._idle and not fresh else await self._connect()
+        reader, writer = connection
+        body = json.dumps({"labels": ["service:load"], "kv": {"n": str(number // HOSTS)}})
+        writer.write(
+            f"POST /nodes/load-{number % HOSTS} HTTP/1.1\r\nHost: load\r\n"
+            f"Authorization: Bearer {self._key}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
+        try:
+            first = await reader.read(1)
+        except ConnectionError:
+            first = b""
+        if not first:
+            writer.close()
+            raise CutBeforeAnswerError
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        await reader.readexactly(length)
+        if fresh or b"connection: close" in head.lower():
+            writer.close()
+        else:
+            self._idle.append(connection)
+        return head.split()[1].decode()
+
+    async def _connect(self) -> Connection:
+        return await asyncio.open_connection(*self._address)
+
+    def close(self) -> None:
+        """Close the kept connections."""
+        for _, writer in self._idle:
+            writer.close()
+
+
+async def send_until_stopped(load: Load, folder: Path) -> None:
+    """Send heartbeats at the rate, whatever becomes of them, and wait for the last answer."""
+    loop = asyncio.get_running_loop()
+    began, tasks = loop.time(), set[asyncio.Task[None]]()
+    while not (folder / "stop").exists():
+        due = int((loop.time() - began) * PER_SECOND) - load.sent
+        due = min(due, MAX_WAITING - len(tasks))
+        for _ in range(due):
+            task = asyncio.create_task(load.beat())
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+            await asyncio.sleep(0)
+        (folder / "begun").touch()
+        await asyncio.sleep(TICK_SECONDS)
+    if tasks:
+        await asyncio.wait(tasks)
+    load.close()
+
+
+def main(host: str, port: str, key: str, folder: str) -> None:
+    """Send, and write the result."""
+    load = Load(address=(host, int(port)), key=key)
+    asyncio.run(send_until_stopped(load, Path(folder)))
+    result = {"sent": load.sent, "outcomes": load.outcomes}
+    Path(folder, "result.json").write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
