@@ -2,9 +2,10 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test test-fast engines lint format bench fuzz chaos lock install clean
+.PHONY: help run test test-fast engines lint format bench fuzz chaos lock install deb clean
 
 PYTHON := .venv/bin/python
+DEB := amd64 arm64
 COMPILE := .venv/bin/pip-compile --quiet --generate-hashes --no-emit-index-url \
 	--no-emit-trusted-host --no-emit-find-links --strip-extras --allow-unsafe --no-header
 
@@ -52,15 +53,27 @@ lock: .venv/installed-dev ## Lock the dependencies anew, with their hashes and w
 	$(COMPILE) $(LOCK) --output-file dev/nats-oldest.txt dev/nats-oldest.in
 	$(COMPILE) $(LOCK) --only-build-deps --all-build-deps --output-file requirements-build.txt pyproject.toml
 
-install: ## Install both daemons and their units on this host (as root; DESTDIR for a package)
+install: ## Install both daemons and their units on this host (as root; DESTDIR for an image)
 	@sh systemd/install.sh
+
+deb: debian-deb $(DEB:%=deb-%) ## Build the Debian package for each architecture into dist/ (DEB="amd64 arm64")
+
+deb-%: var/wheels/%
+	@SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null)} \
+		$(PYTHON) -m deploy.deb build --architecture $* --wheels $< --output dist
+
+# The only step that downloads: all has the hash that the lock has.
+.PRECIOUS: var/wheels/%
+var/wheels/%: requirements-nats.txt | .venv/installed-run
+	@mkdir -p var/wheels
+	@$(PYTHON) -m deploy.deb download --architecture $* --wheels $@
 
 clean: ## Remove what was made here: environment, state, caches
 	rm -rf .venv var build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: debian-lint debian-run debian-test debian-bench
-debian-lint debian-run debian-test debian-bench: debian-%:
+.PHONY: debian-lint debian-run debian-deb debian-test debian-bench
+debian-lint debian-run debian-deb debian-test debian-bench: debian-%:
 	@sh dev/shell/debian.sh $*
 
 # The environment is made anew only where a lock or the project's own description changed.

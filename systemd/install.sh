@@ -16,6 +16,18 @@ if [ -z "$dest" ] && [ "$(id -u)" != 0 ]; then
     exit 1
 fi
 
+# The package's files would be replaced behind dpkg's back. One that was removed has left settings.
+if [ -z "$dest" ] && command -v dpkg-query >/dev/null; then
+    status=$(dpkg-query --show --showformat '${db:Status-Status}' rollcall 2>/dev/null) || status=
+    case $status in
+    '' | not-installed | config-files) ;;
+    *)
+        echo "rollcall: this host has the package rollcall ($status): upgrade it, or remove it first" >&2
+        exit 1
+        ;;
+    esac
+fi
+
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
     echo "rollcall: needs Python 3.11 or newer; name one with PYTHON=/path/of/python3" >&2
     exit 1
@@ -61,13 +73,7 @@ if [ -z "$dest" ]; then
 fi
 for name in agent registry; do
     if [ ! -e "$etc/$name.yml" ]; then
-        # Each unit has a state directory of its own, so that neither user can touch the other's.
-        # A new host isolates its apps and promises them no more memory than it has. The defaults
-        # do neither, so that an upgrade of a host without these settings changes nothing.
-        sed -e "s|///var/lib/rollcall/|///var/lib/rollcall-$name/|" \
-            -e 's/^  isolated: false /  isolated: true  /' \
-            -e 's/^  overcommit_percent: 0  /  overcommit_percent: 100/' \
-            "config/$name.yml" >"$source/$name.yml"
+        sh systemd/settings.sh "$name" >"$source/$name.yml"
         install -m 640 "$source/$name.yml" "$etc/$name.yml"
     fi
     [ -n "$dest" ] || chgrp "rollcall-$name" "$etc/$name.yml"

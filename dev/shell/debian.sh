@@ -1,5 +1,5 @@
 #!/bin/sh
-# Install from Debian what `make $1` needs and this machine lacks ($1: lint, run, test, bench).
+# Install from Debian what `make $1` needs and this machine lacks ($1: lint, run, deb, test, bench).
 # Not root, or not Debian: say it in one line and go on; what is missing then shows where it is used.
 set -eu
 
@@ -16,12 +16,18 @@ static_busybox() {
 }
 
 python3 -c 'import ensurepip, venv' 2>/dev/null || need python3-venv
-if [ "$1" != lint ]; then
+if [ "$1" = deb ] || [ "$1" = test ]; then
+    have dpkg-deb || need dpkg
+fi
+if [ "$1" != lint ] && [ "$1" != deb ]; then
     have curl || need curl
     [ -n "${DOCKER_HOST:-}" ] || [ -S /var/run/docker.sock ] || have dockerd || need docker.io
     have iptables || need iptables
     have ps || need procps # the engine asks it for the processes of an app
     static_busybox || need busybox-static
+fi
+if [ "$1" = test ]; then
+    have lintian || need lintian
 fi
 if [ "$1" = test ] || [ "$1" = bench ]; then
     have wrk || need wrk

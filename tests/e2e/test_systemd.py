@@ -19,8 +19,6 @@ pytestmark = pytest.mark.real("make", "debootstrap")
 SOON_SECONDS = 30.0
 BIN = "/opt/rollcall/venv/bin"
 UNITS = ("rollcall-registry", "rollcall-agent")
-KEYS = "keys: [{name: ops, file: ops.key, allow: [read, write]}]"
-REGISTRY = "node_secret: {file: node.secret}"
 AGENT = 'registries: [{url: "http://127.0.0.1:7655", key_file: node.key}]'
 # There is no curl.
 NODES = f"""{BIN}/python -c '
@@ -41,13 +39,10 @@ def host(
     need_root()
     edited = tmp_path_factory.mktemp("edited")
     edited.chmod(0o755)  # it becomes the root folder
-    for name, line in (("registry", REGISTRY), ("agent", AGENT)):
-        text = (destdir / f"etc/rollcall/{name}.yml").read_text()
-        text = re.sub(r"^keys: .*$", KEYS, text, flags=re.MULTILINE)
-        text = re.sub(r"^registries: .*$", "", text, flags=re.MULTILINE)
-        settings = edited / f"etc/rollcall/{name}.yml"
-        settings.parent.mkdir(parents=True, exist_ok=True)
-        settings.write_text(f"{text}\n{line}\n")
+    text = (destdir / "etc/rollcall/agent.yml").read_text()
+    settings = edited / "etc/rollcall/agent.yml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(re.sub(r"^registries: .*$", AGENT, text, flags=re.MULTILINE))
     with systemd_image(docker_client) as image, booted_host(docker_client, image) as host:
         host.put(destdir)
         host.put(edited)

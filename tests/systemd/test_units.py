@@ -114,6 +114,24 @@ def test_a_new_agent_isolates_its_apps_and_promises_no_more_memory_than_there_is
     assert (shipped["isolated"], shipped["overcommit_percent"]) == (False, 0)
 
 
+@pytest.mark.parametrize(("name", "keys"), [("agent", ["ops"]), ("registry", ["ops", "scraper"])])
+def test_a_new_host_starts_from_settings_with_the_keys_that_are_made(
+    name: str, keys: list[str]
+) -> None:
+    text = _output("sh", TOP / "systemd/settings.sh", name)
+    shipped = yaml.safe_load((TOP / f"config/{name}.yml").read_text())
+    settings = yaml.safe_load(text)
+
+    assert [(key["name"], key["file"]) for key in settings["keys"]] == [
+        (each, f"{each}.key") for each in keys
+    ]
+    assert settings.pop("node_secret", None) == (
+        {"file": "node.secret"} if name == "registry" else None
+    )
+    assert settings.keys() == shipped.keys()
+    assert len(text.splitlines()) == len((TOP / f"config/{name}.yml").read_text().splitlines())
+
+
 @pytest.mark.real
 def test_make_install_lays_out_the_unit_of_several_registries_on_one_host(destdir: Path) -> None:
     template = destdir / "etc/systemd/system/rollcall-registry@.service"

@@ -6,6 +6,7 @@ import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import docker
 
@@ -84,10 +85,15 @@ def booted_host(
     *,
     name: str | None = None,
     hosts: Mapping[str, str] | None = None,
+    engine_socket: str | None = None,
 ) -> Iterator[SystemdHost]:
-    """Boot a host, and remove it at the end; ``hosts`` are names and addresses that it knows."""
+    """Boot a host, and remove it at the end; ``hosts`` are names and addresses that it knows.
+
+    One with the path of an engine's socket has this engine, and no network but its own loopback.
+    """
     with ExitStack() as stack:
-        container = _boot(client, image, name=name, hosts=hosts or {})
+        settings = _container_settings(client, hosts or {}, engine_socket)
+        container = _boot(client, image, name=name, settings=settings)
         stack.callback(client.remove_container, container, force=True, v=True)
         host = SystemdHost(client=client, container=container)
         until(lambda: host.try_to("systemctl is-system-running")[1] in UP, "boot", within=60)
@@ -95,23 +101,35 @@ def booted_host(
         yield host
 
 
-def _boot(
-    client: docker.APIClient, image: str, *, name: str | None, hosts: Mapping[str, str]
-) -> str:
-    settings = client.create_host_config(
+def _container_settings(
+    client: docker.APIClient, hosts: Mapping[str, str], engine_socket: str | None
+) -> dict[str, Any]:
+    binds = ["/sys/fs/cgroup:/sys/fs/cgroup:rw"]
+    alone: dict[str, Any] = {}
+    if engine_socket is not None:
+        binds.append(f"{engine_socket}:/run/docker.sock")
+        alone = {"network_mode": "none"}
+    settings: dict[str, Any] = client.create_host_config(
         cap_add=["SYS_ADMIN", "SYS_PTRACE"],
         security_opt=["seccomp=unconfined", "apparmor=unconfined"],
-        binds=["/sys/fs/cgroup:/sys/fs/cgroup:rw"],
+        binds=binds,
         tmpfs={"/run": "", "/run/lock": ""},
         cgroupns="host",
         extra_hosts=dict(hosts),
+        **alone,
     )
+    return settings
+
+
+def _boot(
+    client: docker.APIClient, image: str, *, name: str | None, settings: Mapping[str, Any]
+) -> str:
     made = client.create_container(
         image,
         ["/bin/sh", "-c", BOOT],
         name=name,
         environment={"container": "docker"},
-        host_config=settings,
+        host_config=dict(settings),
     )
     container: str = made["Id"]
     client.start(container)

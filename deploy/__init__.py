@@ -1,0 +1,1 @@
+"""What puts Rollcall on hosts: packages."""

@@ -1,0 +1,1 @@
+"""The Debian package `rollcall`: both daemons, their units, and settings to start from."""

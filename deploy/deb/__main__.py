@@ -1,0 +1,48 @@
+"""`make deb`: builds the package, in two steps, of which the second one needs no network."""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from deploy.deb.package import Release, build
+from deploy.deb.wheels import ARCHITECTURES, BuildError, download
+
+TOP = Path(__file__).parents[2]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Download wheels or build the package; return the exit status."""
+    options = _parser().parse_args(arguments)
+    architecture = ARCHITECTURES[options.architecture]
+    try:
+        if options.step == "download":
+            lock = options.source / "requirements-nats.txt"
+            download(lock, architecture, options.wheels)
+            return 0
+        epoch = int(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
+        release = Release(options.source, architecture, epoch)
+        with tempfile.TemporaryDirectory(prefix="rollcall-deb-") as work:
+            file = build(release, wheels=options.wheels, folder=options.output, work=Path(work))
+    except BuildError as error:
+        sys.stderr.write(f"rollcall: {error}\n")
+        return 1
+    sys.stdout.write(f"{file}\n")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m deploy.deb", description=__doc__)
+    parser.add_argument("step", choices=["download", "build"])
+    parser.add_argument("--architecture", choices=[*ARCHITECTURES], required=True)
+    parser.add_argument("--wheels", type=Path, required=True, help="the folder of the wheels")
+    parser.add_argument("--source", type=Path, default=TOP, help="the tree to build")
+    parser.add_argument("--output", type=Path, default=Path("dist"), help="the package's folder")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

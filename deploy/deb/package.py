@@ -1,0 +1,180 @@
+"""The tree of the package, and the file that dpkg-deb makes of it."""
+
+import gzip
+import hashlib
+import re
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.utils import formatdate
+from pathlib import Path
+
+from deploy.deb.environment import make_environment
+from deploy.deb.wheels import Architecture, BuildError
+
+HERE = Path(__file__).parent
+MAINTAINER = "Rollcall <rollcall@rollcall.invalid>"
+# The environment itself, and the path by which it is used: scripts/functions.sh says why.
+ENVIRONMENT = "opt/rollcall/environment"
+USED_ENVIRONMENT = "/opt/rollcall/venv"
+DAEMONS = ("agent", "registry")
+UNITS = ("rollcall-agent.service", "rollcall-registry.service", "rollcall-registry@.service")
+SCRIPTS = ("preinst", "postinst", "prerm", "postrm")
+# A pre-release in the form of Python's versions, such as 1.2.0rc1 or 1.2.0.dev3.
+PRE_RELEASE = re.compile(r"^([0-9.]+?)\.?(a|b|rc|dev)([0-9]+)$")
+CONTROL = """\
+Package: rollcall
+Version: {version}
+Architecture: {architecture}
+Maintainer: {maintainer}
+Installed-Size: {kibibytes}
+Depends: python3 (>= 3.11), python3 (<< 3.14), libc6 (>= 2.28), systemd
+Recommends: ca-certificates
+Suggests: docker.io | docker-ce
+Section: admin
+Priority: optional
+Description: agent that runs containerised apps, and registry of hosts
+ The agent runs apps in containers on a host, and reports the host to a
+ registry. The registry lists the hosts, and serves Prometheus the targets to
+ scrape. This package has both: a host enables the one that it needs.
+ .
+ The libraries of both are in this package, for Python 3.11 to 3.13.
+"""
+CHANGELOG = """\
+rollcall ({version}) stable; urgency=medium
+
+  * This release: /opt/rollcall/docs/CHANGELOG.md.
+
+ -- {maintainer}  {date}
+"""
+
+
+@dataclass(frozen=True)
+class Release:
+    """What is built, and for whom.
+
+    Attributes:
+        source: the tree of this project, whose pyproject.toml has the version.
+        architecture: the one of the package.
+        epoch: when it was made, in seconds; no file in it is younger.
+
+    """
+
+    source: Path
+    architecture: Architecture
+    epoch: int
+
+    def version(self) -> str:
+        """Return Debian's form of the project's version."""
+        project = tomllib.loads((self.source / "pyproject.toml").read_text("utf-8"))
+        return debian_version(project["project"]["version"])
+
+
+def debian_version(version: str) -> str:
+    """Return Debian's form of a version, in which a pre-release comes before the release."""
+    return PRE_RELEASE.sub(r"\1~\2\3", version)
+
+
+def build(release: Release, *, wheels: Path, folder: Path, work: Path) -> Path:
+    """Build a package into a folder and return its file; ``work`` is an empty folder.
+
+    Raises:
+        BuildError: the text says why.
+
+    """
+    root = work / "root"
+    make_environment(
+        root / ENVIRONMENT,
+        place=USED_ENVIRONMENT,
+        source=release.source,
+        wheels=wheels,
+        architecture=release.architecture,
+    )
+    _lay_out(root, release)
+    _describe(root, release)
+    file = folder / f"rollcall_{release.version()}_{release.architecture.debian}.deb"
+    folder.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        ["dpkg-deb", "--root-owner-group", "--threads-max=2", "-Zxz", "-z1", "--build", root, file],
+        env={"PATH": "/usr/bin:/bin", "SOURCE_DATE_EPOCH": str(release.epoch)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise BuildError(f"dpkg-deb failed: {done.stderr.strip()}")
+    return file
+
+
+def _lay_out(root: Path, release: Release) -> None:
+    """Put all files in their places, but those of the environment."""
+    source, systemd = release.source, release.source / "systemd"
+    put = _putter(root)
+    for unit in UNITS:
+        put(f"lib/systemd/system/{unit}", (systemd / unit).read_bytes())
+    put("usr/lib/sysusers.d/rollcall.conf", (systemd / "sysusers.conf").read_bytes())
+    for name in DAEMONS:
+        put(f"etc/rollcall/{name}.yml", _settings(source, name), 0o640)
+        link = root / f"usr/bin/rollcall-{name}"
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(f"{USED_ENVIRONMENT}/bin/rollcall-{name}")
+    (root / "etc/rollcall/labels.d").mkdir(mode=0o755)
+    put("opt/rollcall/share/README.md", (systemd / "README.md").read_bytes())
+    shutil.copytree(source / "docs", root / "opt/rollcall/docs")
+    put("opt/rollcall/docs/CHANGELOG.md", (source / "CHANGELOG.md").read_bytes())
+    date = formatdate(release.epoch)
+    text = CHANGELOG.format(version=release.version(), maintainer=MAINTAINER, date=date)
+    put("usr/share/doc/rollcall/changelog.gz", gzip.compress(text.encode(), mtime=0))
+    put("usr/share/doc/rollcall/copyright", (HERE / "copyright").read_bytes())
+    put("usr/share/lintian/overrides/rollcall", (HERE / "lintian-overrides").read_bytes())
+    for path in (root, *root.rglob("*")):
+        if not path.is_symlink() and path.stat().st_mode & 0o022:
+            path.chmod(path.stat().st_mode & ~0o022)
+
+
+def _settings(source: Path, name: str) -> bytes:
+    """Return the settings that a new host starts from."""
+    command = ["sh", str(source / "systemd" / "settings.sh"), name]
+    return subprocess.run(command, capture_output=True, check=True).stdout
+
+
+def _describe(root: Path, release: Release) -> None:
+    """Write what dpkg reads: fields, sums, the scripts."""
+    put = _putter(root / "DEBIAN")
+    files = [each for each in sorted(root.rglob("*")) if each.is_file() and not each.is_symlink()]
+    conffiles = [f"/etc/rollcall/{name}.yml" for name in DAEMONS]
+    put("conffiles", "".join(f"{each}\n" for each in conffiles).encode())
+    names = ((each, each.relative_to(root).as_posix()) for each in files)
+    sums = [f"{_md5(each)}  {name}\n" for each, name in names if f"/{name}" not in conffiles]
+    put("md5sums", "".join(sums).encode())
+    put("triggers", (HERE / "scripts" / "triggers").read_bytes())
+    size = sum(each.stat().st_size for each in files)
+    fields = CONTROL.format(
+        version=release.version(),
+        architecture=release.architecture.debian,
+        maintainer=MAINTAINER,
+        kibibytes=-(-size // 1024),
+    )
+    put("control", fields.encode())
+    functions = (HERE / "scripts" / "functions.sh").read_text("utf-8")
+    for script in SCRIPTS:
+        text = (HERE / "scripts" / script).read_text("utf-8").replace("@FUNCTIONS@\n", functions)
+        put(script, text.replace("@VERSION@", release.version()).encode(), 0o755)
+
+
+def _md5(file: Path) -> str:
+    return hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()
+
+
+def _putter(root: Path) -> Callable[..., None]:
+    """Return a function that writes files below a folder."""
+
+    def put(name: str, data: bytes, mode: int = 0o644) -> None:
+        file = root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+        file.chmod(mode)
+
+    return put

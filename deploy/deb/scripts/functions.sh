@@ -1,0 +1,73 @@
+# The package owns $environment. $venv is the path that units and commands use: a link, which is made
+# when the settings of this host were found good. Before it was installed by this package, it is the
+# folder that `make install` made, so that nothing changes until then.
+environment=/opt/rollcall/environment
+venv=/opt/rollcall/venv
+etc=/etc/rollcall
+version=@VERSION@
+
+say() { echo "rollcall: $*" >&2; }
+
+systemd_runs() { [ -d /run/systemd/system ]; }
+
+# Print each unit that is enabled, one a line.
+enabled_units() {
+    for link in /etc/systemd/system/*.wants/rollcall-*.service; do
+        [ ! -L "$link" ] || basename "$link"
+    done | sort -u
+}
+
+# Print each unit that runs, or that systemd is about to start again, one a line.
+running_units() {
+    systemd_runs || return 0
+    systemctl list-units --plain --no-legend --state=active,activating,reloading 'rollcall-*.service' |
+        while read -r unit _; do echo "$unit"; done
+}
+
+# Let this version, whose files are in place, check the settings of each unit that is in use.
+check_settings() {
+    refused=0
+    for unit in $( (enabled_units; running_units) | sort -u); do
+        instance=${unit#*@} && instance=${instance%.service}
+        case $unit in
+        rollcall-agent.service) program=agent instance= ;;
+        rollcall-registry.service) program=registry instance= ;;
+        rollcall-registry@*.service) program=registry ;;
+        *) continue ;;
+        esac
+        settings=$etc/$program$instance.yml
+        # Nothing is compiled: dpkg may be about to put the other version's files back.
+        "$environment/bin/python" -I -B -m "$program.main" --config "$settings" --check >&2 || {
+            say "$settings is refused by version $1, see above"
+            refused=1
+        }
+    done
+    return "$refused"
+}
+
+each_unit() { # ACTION, units on standard input
+    while read -r unit; do
+        deb-systemd-invoke "$1" "$unit" || say "$unit: $1 failed; see journalctl --unit $unit"
+    done
+}
+
+compile() {
+    "$environment/bin/python" -I -m compileall -q "$environment/lib/python3.11/" ||
+        say "not all modules could be compiled, so the daemons start more slowly"
+}
+
+remove_compiled() { find "$environment" -name __pycache__ -type d -prune -exec rm -rf {} +; }
+
+# The operator's settings are in place before the package is: dpkg would ask, or fail where nobody
+# can answer. So they are put aside until it has installed its own.
+put_settings_aside() {
+    for name in agent registry; do
+        [ ! -e "$etc/$name.yml" ] || mv "$etc/$name.yml" "$etc/$name.yml.kept"
+    done
+}
+
+put_settings_back() {
+    for name in agent registry; do
+        [ ! -e "$etc/$name.yml.kept" ] || mv "$etc/$name.yml.kept" "$etc/$name.yml"
+    done
+}

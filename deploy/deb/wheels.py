@@ -1,0 +1,92 @@
+"""The wheels of a package: what the lock names, for each Python and one architecture."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+PIP = (sys.executable, "-m", "pip", "-qq", "--disable-pip-version-check", "--no-input")
+# Those of Debian 12, Ubuntu 24.04 and Debian 13.
+PYTHONS = ("3.11", "3.12", "3.13")
+# The newest one stands first. All need a C library that is older than that of Debian 12.
+MANYLINUX = ("manylinux_2_28", "manylinux_2_17", "manylinux2014")
+PINNED = re.compile(r"^([A-Za-z0-9._-]+==[^ \\]+)", re.MULTILINE)
+
+
+class BuildError(Exception):
+    """The package cannot be built; the text says why."""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """An architecture, as Debian and the kernel call it."""
+
+    debian: str
+    machine: str
+
+
+ARCHITECTURES = {
+    each.debian: each
+    for each in (Architecture("amd64", "x86_64"), Architecture("arm64", "aarch64"))
+}
+
+
+def platform_options(python: str, architecture: Architecture) -> list[str]:
+    """Return pip's options for wheels that run on a Python and an architecture."""
+    platforms = [f"--platform={each}_{architecture.machine}" for each in MANYLINUX]
+    abis = [f"--abi=cp{python.replace('.', '')}", "--abi=abi3", "--abi=none"]
+    return [f"--python-version={python}", "--implementation=cp", *abis, *platforms]
+
+
+def download(lock: Path, architecture: Architecture, folder: Path) -> None:
+    """Download what a lock names for each Python into a folder, and remove all else there.
+
+    Raises:
+        BuildError: a file has not the hash that the lock has, or there is none.
+
+    """
+    part = folder.with_name(f"{folder.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    for python in PYTHONS:
+        options = platform_options(python, architecture)
+        # What has no wheel is downloaded as source, and built offline.
+        command = ["download", "--no-deps", "--no-build-isolation", "--require-hashes", *options]
+        run_pip(*command, "--dest", part, "--requirement", lock)
+    shutil.rmtree(folder, ignore_errors=True)
+    part.rename(folder)
+
+
+def build_wheels(sources: Sequence[Path], folder: Path) -> None:
+    """Build a wheel of each source into a folder, offline.
+
+    Raises:
+        BuildError: it cannot be built, or is good for one Python alone.
+
+    """
+    for source in sources:
+        run_pip(
+            *("wheel", "--no-deps", "--no-build-isolation", "--no-index"),
+            *("--wheel-dir", folder, source),
+        )
+    if odd := [each.name for each in folder.iterdir() if not each.name.endswith("-none-any.whl")]:
+        raise BuildError(f"{', '.join(odd)}: not for each Python and architecture")
+
+
+def pinned(lock: Path) -> list[str]:
+    """Return what a lock names, such as ``aiohttp==3.14.5``."""
+    return PINNED.findall(lock.read_text("utf-8"))
+
+
+def run_pip(*arguments: str | Path) -> None:
+    """Run pip.
+
+    Raises:
+        BuildError: it failed.
+
+    """
+    done = subprocess.run([*PIP, *arguments], check=False)
+    if done.returncode != 0:
+        raise BuildError(f"pip {arguments[0]} failed")

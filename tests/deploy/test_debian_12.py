@@ -1,0 +1,191 @@
+"""The package on Debian 12 under systemd: from the installation to the purge, test after test."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import docker
+import pytest
+
+from deploy.deb.package import debian_version
+from tests.support.e2e.package_host import (
+    AGENT,
+    REGISTRY,
+    SETTINGS,
+    STATE,
+    PackageHost,
+    package_host,
+)
+from tests.support.e2e.packages import NEXT_VERSION, VERSION, Packages
+from tests.support.e2e.systemd_host import systemd_image
+from tests.support.requirements import need_root
+
+pytestmark = [pytest.mark.long, pytest.mark.real("dpkg-deb", "debootstrap")]
+KEYS = ("hosts.key", "node.key", "node.secret", "ops.key", "scraper.key")
+APPS = "http://127.0.0.1:7656/v1/apps"
+
+
+@pytest.fixture(scope="module")
+def host(
+    docker_client: docker.APIClient,
+    engine_url: str,
+    packages: Packages,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[PackageHost]:
+    """Return a host on which nothing is installed yet."""
+    need_root()
+    with ExitStack() as stack:
+        image = stack.enter_context(systemd_image(docker_client))
+        yield stack.enter_context(
+            package_host(
+                docker_client,
+                image,
+                packages,
+                folder=tmp_path_factory.mktemp("host"),
+                engine_socket=engine_url.removeprefix("unix://"),
+            )
+        )
+
+
+@pytest.fixture(scope="module")
+def app(host: PackageHost, docker_client: docker.APIClient, busybox_image: str) -> Iterator[str]:
+    """Return the id of the container of an app on the host."""
+    asked = {"name": "untouched", "image": busybox_image, "pull": "never"}
+    host.ask("POST", APPS, asked)
+    (found,) = docker_client.containers(filters={"ancestor": busybox_image})
+    container: str = found["Id"]
+    yield container
+    docker_client.remove_container(container, force=True, v=True)
+
+
+def started_at(client: docker.APIClient, container: str) -> str:
+    """Return when a container was started; fail unless it runs."""
+    state = client.inspect_container(container)["State"]
+    assert state["Running"]
+    started: str = state["StartedAt"]
+    return started
+
+
+def test_an_installation_makes_users_and_keys_starts_nothing_and_says_what_to_edit(
+    host: PackageHost, packages: Packages
+) -> None:
+    said = host.install(packages.present)
+
+    assert f"edit registries and listen in {SETTINGS}/agent.yml" in said
+    assert "systemctl enable --now rollcall-agent" in said
+    assert host.states() == ("inactive", "inactive")
+    assert host.try_to(f"systemctl is-enabled {AGENT} {REGISTRY}")[1].split() == ["disabled"] * 2
+    for key in KEYS:
+        assert host.run(f"stat -c '%a %U' {SETTINGS}/{key}") == "600 root\n"
+    sizes = [int(host.run(f"stat -c %s {SETTINGS}/{key}")) for key in KEYS]
+    assert sizes == [64, 0, 64, 64, 64]
+    for name in ("agent", "registry"):
+        assert host.run(f"stat -c '%a %G' {SETTINGS}/{name}.yml") == f"640 rollcall-{name}\n"
+    assert "docker" in host.run(f"id -nG {AGENT}")
+    assert "docker" not in host.run(f"id -nG {REGISTRY}")
+
+
+def test_both_daemons_run_after_what_the_installation_said(host: PackageHost) -> None:
+    host.run("chgrp docker /run/docker.sock")  # the engine's group on a real host
+
+    host.use_both()
+
+    assert host.states() == ("active", "active")
+    for program in (AGENT, REGISTRY):
+        assert host.run(f"{program} --version") == f"{program} {VERSION}\n"
+
+
+def test_an_upgrade_restarts_the_daemons_and_keeps_settings_state_and_apps(
+    host: PackageHost, packages: Packages, app: str, docker_client: docker.APIClient
+) -> None:
+    host.run(f"sed -i 's/^heartbeat_seconds: .*/heartbeat_seconds: 5/' {SETTINGS}/agent.yml")
+    before = host.pids(), host.settings(), started_at(docker_client, app)
+    identity = host.identity()
+
+    said = host.install(packages.following)
+
+    assert host.states() == ("active", "active")
+    pids, settings, started = before
+    assert not set(pids) & set(host.pids())
+    assert host.settings() == settings
+    assert host.run(f"{AGENT} --version") == f"{AGENT} {NEXT_VERSION}\n"
+    assert "nothing was started" not in said
+    host.until_listed()
+    assert host.identity() == identity
+    assert started_at(docker_client, app) == started
+    (record,) = host.ask("GET", APPS)
+    assert (record["name"], record["state"]) == ("untouched", "running")
+
+
+def test_an_upgrade_leaves_a_daemon_that_was_stopped_or_never_enabled(
+    host: PackageHost, packages: Packages
+) -> None:
+    host.run(f"systemctl stop {AGENT}")
+
+    host.install(packages.following)
+
+    assert host.states() == ("inactive", "active")
+    host.run(f"systemctl start {AGENT}")
+
+
+def test_another_python_restarts_the_daemons(host: PackageHost) -> None:
+    pids = host.pids()
+
+    host.run("dpkg-trigger --by-package=python3-minimal --no-await /usr/bin/python3")
+    host.run("dpkg --triggers-only rollcall")
+
+    assert not set(pids) & set(host.pids())
+    assert host.states() == ("active", "active")
+
+
+def test_a_downgrade_is_refused_and_changes_nothing(host: PackageHost, packages: Packages) -> None:
+    before = host.pids(), host.settings(), host.installed()
+
+    status, said = host.try_to_install(packages.present)
+
+    assert status != 0
+    older = debian_version(VERSION)
+    assert f"version {NEXT_VERSION} is installed, and {older} may not read what it stored" in said
+    assert (host.pids(), host.settings(), host.installed()) == before
+    assert host.installed() == f"installed {NEXT_VERSION}"
+
+
+def test_a_removal_stops_both_and_keeps_settings_and_state(
+    host: PackageHost, app: str, docker_client: docker.APIClient
+) -> None:
+    settings, started = host.settings(), started_at(docker_client, app)
+
+    host.run("dpkg --remove rollcall")
+
+    assert host.states() == ("inactive", "inactive")
+    assert host.try_to("pgrep -f '[/]opt/rollcall'")[0] != 0
+    assert host.settings() == settings
+    assert host.try_to("ls /opt/rollcall")[0] != 0
+    host.run(f"ls {STATE}")
+    assert started_at(docker_client, app) == started
+
+
+def test_what_was_removed_and_is_installed_again_goes_on(
+    host: PackageHost, packages: Packages
+) -> None:
+    settings = host.settings()
+
+    host.install(packages.following)
+
+    host.until_listed()
+    assert host.states() == ("active", "active")
+    assert host.settings() == settings
+    assert [record["name"] for record in host.ask("GET", APPS)] == ["untouched"]
+
+
+def test_a_purge_takes_state_keys_and_settings_away_but_no_app(
+    host: PackageHost, app: str, docker_client: docker.APIClient
+) -> None:
+    started = started_at(docker_client, app)
+
+    said = host.run("dpkg --purge rollcall")
+
+    for path in (SETTINGS, *STATE.split(), "/opt/rollcall"):
+        assert host.try_to(f"ls -d {path}")[0] != 0, path
+    assert host.run("find /etc/systemd -name 'rollcall*'") == ""
+    assert "docker volume ls --filter label=rollcall.agent" in said
+    assert started_at(docker_client, app) == started

@@ -1,0 +1,71 @@
+"""The package in a tree of Debian 13, which has a later Python, and no network."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dev.debian import debian_root
+from tests.support.e2e.package_host import ASK, USED_SETTINGS
+from tests.support.e2e.packages import Packages
+from tests.support.requirements import need_root
+
+CHROOT = """\
+tree=$0
+ip link set lo up
+mount -t proc proc "$tree/proc"
+mount --rbind /dev "$tree/dev"
+exec chroot "$tree" sh -euc "$1"
+"""
+SCRIPT = f"""\
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin
+dpkg --install /package.deb
+python3 --version
+cd /etc/rollcall
+{USED_SETTINGS}
+mkdir /var/lib/rollcall-agent /var/lib/rollcall-registry
+rollcall-registry & registry=$!
+rollcall-agent & agent=$!
+for _ in $(seq 300); do
+  python3 /ask.py GET http://127.0.0.1:7655/nodes </dev/null >/nodes.txt 2>&1 || true
+  grep -q '"hostname"' /nodes.txt && break
+  sleep 0.1
+done
+cat /nodes.txt
+python3 /ask.py GET http://127.0.0.1:7656/metrics </dev/null | grep heartbeats_total
+find /opt/rollcall -name '*.cpython-313.pyc' -path '*/agent/*' | head -n 1
+kill $agent && wait $agent
+kill $registry && wait $registry
+dpkg --purge rollcall
+ls -d /opt/rollcall /etc/rollcall /var/lib/rollcall-agent 2>&1 || true
+"""
+
+
+@pytest.mark.long
+@pytest.mark.real("dpkg-deb", "debootstrap", "unshare", "ip")
+def test_both_daemons_are_installed_and_run(packages: Packages, tmp_path: Path) -> None:
+    need_root()
+    tree = tmp_path / "tree"
+    # Unlike shutil, cp copies a device such as /dev/zero as a device.
+    root = debian_root("trixie", "python3", "systemd")
+    subprocess.run(["cp", "--archive", root, tree], check=True)
+    shutil.copy(packages.present, tree / "package.deb")
+    (tree / "ask.py").write_text(ASK)
+    alone = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--propagation", "private"]
+
+    done = subprocess.run(
+        ["unshare", *alone, "sh", "-euc", CHROOT, tree, SCRIPT],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert "Python 3.13." in said
+    assert '"hostname":' in said
+    assert "rollcall_agent_heartbeats_total" in said
+    assert ".cpython-313.pyc" in said
+    assert said.count("No such file or directory") == 3

@@ -1,0 +1,166 @@
+"""Settings that a version refuses, on a host with the package and on one with `make install`."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import docker
+import pytest
+
+from deploy.deb.package import debian_version
+from tests.support.e2e.package_host import AGENT, REGISTRY, SETTINGS, PackageHost, package_host
+from tests.support.e2e.packages import NEXT_VERSION, VERSION, Packages
+from tests.support.e2e.systemd_host import systemd_image
+from tests.support.requirements import need_root
+
+pytestmark = [pytest.mark.long, pytest.mark.real("make", "dpkg-deb", "debootstrap")]
+UNITS = "/etc/systemd/system"
+MEND = f"sed -i 's/^heartbeat_seconds: .*/heartbeat_seconds: 5/' {SETTINGS}/agent.yml"
+FILES = (
+    "find /opt/rollcall/environment -type f ! -name '*.pyc' | sort | xargs sha256sum | sha256sum"
+)
+
+
+@pytest.fixture(scope="module")
+def hosts(
+    docker_client: docker.APIClient,
+    engine_url: str,
+    packages: Packages,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[list[PackageHost]]:
+    """Return two hosts on which nothing is installed yet."""
+    need_root()
+    with ExitStack() as stack:
+        image = stack.enter_context(systemd_image(docker_client))
+        yield [
+            stack.enter_context(
+                package_host(
+                    docker_client,
+                    image,
+                    packages,
+                    folder=tmp_path_factory.mktemp("host"),
+                    engine_socket=engine_url.removeprefix("unix://"),
+                )
+            )
+            for _ in range(2)
+        ]
+
+
+@pytest.fixture(scope="module")
+def upgraded(hosts: list[PackageHost], packages: Packages) -> PackageHost:
+    """Return a host that runs both daemons from the package, by settings the next one refuses."""
+    hosts[0].install(packages.present)
+    hosts[0].use_both()
+    return hosts[0]
+
+
+@pytest.fixture(scope="module")
+def taken_over(hosts: list[PackageHost], destdir: Path) -> PackageHost:
+    """Return a host that runs both daemons from ``make install``, by such settings."""
+    host = hosts[1]
+    host.host.install(destdir)
+    host.run(f"sed -i 's/^MemoryMax=.*/MemoryMax=500M/' {UNITS}/{AGENT}.service")
+    host.run(f"mkdir {UNITS}/{AGENT}.service.d")
+    host.run(f"printf '[Service]\\nTasksMax=99\\n' >{UNITS}/{AGENT}.service.d/mine.conf")
+    host.run("ln -s /opt/rollcall/venv/bin/rollcall-* /usr/local/bin; systemctl daemon-reload")
+    host.use_both()
+    host.run("rm /usr/local/bin/rollcall-*")
+    return host
+
+
+def test_an_upgrade_that_refuses_the_settings_leaves_the_version_before_as_it_is(
+    upgraded: PackageHost, packages: Packages
+) -> None:
+    before = upgraded.pids(), upgraded.settings(), upgraded.run(FILES)
+
+    status, said = upgraded.try_to_install(packages.following)
+
+    assert status != 0
+    assert "heartbeat_seconds: " in said
+    assert f"{SETTINGS}/agent.yml is refused by version {NEXT_VERSION}" in said
+    assert (upgraded.pids(), upgraded.settings(), upgraded.run(FILES)) == before
+    assert upgraded.installed() == f"installed {debian_version(VERSION)}"
+    assert upgraded.damage() == ""
+    upgraded.run(f"systemctl restart {AGENT} {REGISTRY}")
+    assert upgraded.states() == ("active", "active")
+
+
+def test_the_upgrade_succeeds_once_the_settings_are_mended(
+    upgraded: PackageHost, packages: Packages
+) -> None:
+    upgraded.run(MEND)
+
+    upgraded.install(packages.following)
+
+    assert upgraded.installed() == f"installed {NEXT_VERSION}"
+    assert upgraded.states() == ("active", "active")
+    upgraded.until_listed()
+
+
+def test_settings_of_a_daemon_that_is_not_used_are_not_looked_at(
+    upgraded: PackageHost, packages: Packages
+) -> None:
+    upgraded.run(f"systemctl disable --now {AGENT} && echo 'nonsense: 1' >>{SETTINGS}/agent.yml")
+
+    upgraded.install(packages.following)
+
+    assert upgraded.states() == ("inactive", "active")
+
+
+def test_make_install_refuses_a_host_that_has_the_package(upgraded: PackageHost) -> None:
+    script = (Path(__file__).parents[2] / "systemd" / "install.sh").read_text()
+    folder = secrets.token_hex(4)
+    upgraded.run(f"mkdir /{folder}; cat >/{folder}/install.sh <<'END'\n{script}END")
+
+    status, said = upgraded.try_to(f"cd /{folder} && sh install.sh")
+
+    assert status == 1
+    assert said == (
+        "rollcall: this host has the package rollcall (installed): upgrade it, or remove it first\n"
+    )
+
+
+def test_a_package_that_refuses_the_settings_leaves_make_install_as_it_is(
+    taken_over: PackageHost, packages: Packages
+) -> None:
+    before = taken_over.pids(), taken_over.settings()
+
+    status, said = taken_over.try_to_install(packages.following)
+
+    assert status != 0
+    assert f"{SETTINGS}/agent.yml is refused by version {NEXT_VERSION}" in said
+    assert "the daemons that 'make install' installed go on" in said
+    assert (taken_over.pids(), taken_over.settings()) == before
+    taken_over.run(f"systemctl restart {AGENT} {REGISTRY}")
+    assert taken_over.states() == ("active", "active")
+    version = taken_over.run("/opt/rollcall/venv/bin/rollcall-agent --version")
+    assert version == f"rollcall-agent {VERSION}\n"
+
+
+def test_a_package_takes_over_what_make_install_installed(taken_over: PackageHost) -> None:
+    taken_over.run(MEND)
+    pids, settings, identity = taken_over.pids(), taken_over.settings(), taken_over.identity()
+    taken_over.run(f"systemctl disable {REGISTRY}")
+
+    said = taken_over.run("dpkg --force-confold --configure rollcall")
+
+    assert "nothing was started" not in said
+    assert taken_over.states() == ("active", "active")
+    assert not set(pids) & set(taken_over.pids())
+    assert taken_over.settings() == settings
+    taken_over.until_listed()
+    assert taken_over.identity() == identity
+    assert taken_over.run(f"{AGENT} --version") == f"{AGENT} {NEXT_VERSION}\n"
+    enabled = taken_over.try_to(f"systemctl is-enabled {AGENT} {REGISTRY}")[1]
+    assert enabled.split() == ["enabled", "disabled"]
+    for property_, value in (
+        ("FragmentPath", f"/lib/systemd/system/{AGENT}.service"),
+        ("MemoryMax", str(384 * 1024 * 1024)),
+        ("TasksMax", "99"),  # a drop-in is the operator's
+    ):
+        shown = taken_over.run(f"systemctl show --property {property_} --value {AGENT}")
+        assert shown.strip().removeprefix("/usr") == value
+    assert "MemoryMax=500M" in taken_over.run(f"cat {UNITS}/{AGENT}.service.replaced")
+    assert taken_over.run("readlink /opt/rollcall/venv") == "environment\n"
+    assert taken_over.damage() == ""
