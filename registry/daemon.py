@@ -5,8 +5,9 @@ import gc
 import os
 import sys
 import time
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
-from typing import Self
+from typing import Any, Self
 
 from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
@@ -18,7 +19,7 @@ from httpd.auth import Keyring
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.process import PeriodicTask, SignalHandler, map_large_blocks
 from httpd.server.limits import Timeouts
-from httpd.server.listener import Listener, serving
+from httpd.server.listener import serving
 from httpd.systemd.notifier import SystemdNotifier
 from httpd.systemd.sockets import SystemdSockets
 from registry.api.lane import HeartbeatEndpoint
@@ -87,7 +88,7 @@ async def run(
         )
         await listener.listen(listen_address(settings.listen))
         refresher = stack.enter_context(IndexRefresher(registry.index, registry.directory))
-        await _load(registry, listener)
+        await accept_when_loaded(registry.load, listener.accept)
         log.info("loaded", nodes=len(registry.directory))
         if settings.shared_listen is not None:  # others answer there until now
             await listener.start(listen_address(settings.shared_listen), shared=True)
@@ -106,15 +107,24 @@ async def run(
         await signals.run_until_stopped(KeyReloader(configuration, keyring, log))
 
 
-async def _load(registry: RegistryComponents, listener: Listener) -> None:
+async def accept_when_loaded(
+    load: Callable[[], Coroutine[Any, Any, None]], accept: Callable[[], Awaitable[None]]
+) -> None:
     """Load the store, and accept connections once it is loaded, or takes long.
 
-    Hosts whose heartbeat is due wait meanwhile; a slow store is rather told by a 503.
+    Hosts whose heartbeat is due wait meanwhile; a slow store is rather told by a 503. If loading
+    has failed by then, they go on waiting, for the next start. Raises what `load` raises.
     """
-    loading = asyncio.create_task(registry.load())
-    await asyncio.wait([loading], timeout=QUIET_LOAD_SECONDS)
-    await listener.accept()
-    await loading
+    loading = asyncio.create_task(load())
+    try:
+        await asyncio.wait([loading], timeout=QUIET_LOAD_SECONDS)
+        if loading.done():
+            await loading
+        await accept()
+        await loading
+    finally:  # the store is closed next
+        loading.cancel()
+        await asyncio.gather(loading, return_exceptions=True)
 
 
 def timeouts(*, stale_after_seconds: float) -> Timeouts:

@@ -91,7 +91,7 @@ class NodeWrites:
         done(error)
 
     def _on_deleted(self, hostname: str, done: DoneCallback, error: Exception | None) -> None:
-        if self.pending.get(hostname, hostname) is None:
+        if hostname in self.pending and self.pending[hostname] is None:
             del self.pending[hostname]
         self._update_availability(error)
         done(error)

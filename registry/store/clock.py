@@ -7,7 +7,8 @@ from collections.abc import Callable
 def suspended_seconds() -> float:
     """Return for how long this machine was suspended since its start, in steps of 0.1 s.
 
-    Monotonic clocks stand still meanwhile.
+    Monotonic clocks stand still meanwhile. It is too little if the thread loses the processor
+    between the readings of two clocks, so that a later call may return less.
     """
     including = time.clock_gettime(time.CLOCK_BOOTTIME)
     return round(including - time.clock_gettime(time.CLOCK_MONOTONIC), 1)

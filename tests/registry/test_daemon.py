@@ -2,14 +2,43 @@
 
 import asyncio
 
+import pytest
 import structlog
 
 from httpd.process import PeriodicTask
-from registry.daemon import FLUSH_SECONDS, timeouts
+from registry.daemon import FLUSH_SECONDS, QUIET_LOAD_SECONDS, accept_when_loaded, timeouts
+from registry.errors import StoreOpenError
 from registry.nodes.directory.events import Source
+from tests.support.clocks import in_virtual_time
 from tests.support.registry.in_process import InProcessRegistry
 
 BODY = b'{"labels":[],"kv":{}}'
+
+
+class Start:
+    """A store that takes some seconds to load, or cannot be; and when connections were accepted."""
+
+    def __init__(self, *, seconds: float, error: Exception | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._seconds = seconds
+        self._error = error
+        self.is_loading = False
+        self.accepted: list[float] = []
+
+    async def load(self) -> None:
+        """Load the store."""
+        self.is_loading = True
+        try:
+            await asyncio.sleep(self._seconds)
+            if self._error is not None:
+                raise self._error
+        finally:
+            await asyncio.sleep(0)
+            self.is_loading = False
+
+    async def accept(self) -> None:
+        """Accept connections."""
+        self.accepted.append(self._loop.time())
 
 
 async def test_an_unchanged_heartbeat_is_durable_within_a_second(
@@ -41,3 +70,45 @@ async def test_an_unchanged_heartbeat_is_durable_within_a_second(
 def test_a_host_that_is_not_stale_yet_keeps_its_connection() -> None:
     assert timeouts(stale_after_seconds=900).idle == 900
     assert timeouts(stale_after_seconds=3).idle == 75
+
+
+@in_virtual_time
+async def test_connections_are_accepted_once_the_store_is_loaded_or_takes_long() -> None:
+    quick, slow = Start(seconds=1), Start(seconds=60)
+    began = asyncio.get_running_loop().time()
+
+    await accept_when_loaded(quick.load, quick.accept)
+    loaded = asyncio.get_running_loop().time()
+    await accept_when_loaded(slow.load, slow.accept)
+
+    assert quick.accepted == [loaded] == [began + 1]
+    assert slow.accepted == [loaded + QUIET_LOAD_SECONDS]
+    assert not slow.is_loading
+
+
+@in_virtual_time
+async def test_connections_go_on_waiting_if_the_store_cannot_be_loaded() -> None:
+    error = StoreOpenError("the store is damaged")
+    quick, slow = Start(seconds=1, error=error), Start(seconds=60, error=error)
+
+    for start in (quick, slow):
+        with pytest.raises(StoreOpenError, match="damaged"):
+            await accept_when_loaded(start.load, start.accept)
+
+    assert not quick.accepted
+    assert len(slow.accepted) == 1
+
+
+@in_virtual_time
+@pytest.mark.parametrize("seconds", [QUIET_LOAD_SECONDS / 2, QUIET_LOAD_SECONDS * 2])
+async def test_a_start_that_is_cancelled_ends_loading(seconds: float) -> None:
+    start = Start(seconds=60)
+    starting = asyncio.create_task(accept_when_loaded(start.load, start.accept))
+    await asyncio.sleep(seconds)
+    assert start.is_loading
+
+    starting.cancel()
+    await asyncio.wait([starting])
+
+    assert starting.cancelled()
+    assert not start.is_loading

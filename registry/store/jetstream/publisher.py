@@ -63,6 +63,7 @@ class Publisher:
         self._prefix = f"$KV.{bucket}."
         self._loop = asyncio.get_running_loop()
         self._suspended = suspended
+        self._suspended_seconds = 0.0
         self._queue: deque[Write] = deque()
         self._sent: dict[int, Write] = {}  # the oldest first
         self._sent_bytes = 0
@@ -112,7 +113,10 @@ class Publisher:
 
         What was confirmed before that is not up to date, and what was sent may be outdated.
         """
-        return self._loop.time() + self._suspended()
+        # Some readings are too small, but this must never go back: then what was sent before a call
+        # would seem to be sent after it.
+        self._suspended_seconds = max(self._suspended_seconds, self._suspended())
+        return self._loop.time() + self._suspended_seconds
 
     def next_stamp(self) -> Stamp:
         """Return what the value of the next write says of it."""

@@ -85,6 +85,7 @@ class JetStreamStore:
         self._is_caught_up = self._was_read = False
         self._confirmed = self._loop.time()
         self._went_back_at: float | None = None
+        self._lower_ends: list[int] = []  # last sequences of the bucket that were seen since then
         self._losses = 0  # after one, sequences have another meaning
         self._closing = False
 
@@ -336,15 +337,20 @@ class JetStreamStore:
         if state.last < position and not is_new:
             if self._went_back_at is None:
                 self._went_back_at = self._loop.time()
+            self._lower_ends.append(state.last)
             if self._loop.time() - self._went_back_at < BELIEVE_LOSS_AFTER_SECONDS:
                 raise NoConnection("the server lacks what the bucket had; it may be cut off")
             is_new = True
         # If the end is there again, others may have written it anew.
         is_new = is_new or self._went_back_at is not None or bool(self._receiver.missed)
         self._went_back_at = None
+        lower_ends, self._lower_ends = self._lower_ends, []
         if is_new and self._receiver.created:
             is_same = state.created == self._receiver.created
-            self._receiver.lose(min(state.last, position) if is_same else state.last)
+            # What others wrote behind a lower end is new. If that server only lagged, what is
+            # delivered again from there on is what memory holds, or newer.
+            last = min(state.last, position, *lower_ends) if is_same else state.last
+            self._receiver.lose(last)
             self._losses += 1
         self._receiver.created = state.created
         order = f"{self._place.bucket} {state.created} {self._losses or ''}".rstrip()

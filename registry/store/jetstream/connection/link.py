@@ -105,14 +105,16 @@ class Connector:
     async def _connect(self, server: str) -> Link:
         """Return a connection to one of a server's addresses. Raises NoConnection."""
         running: set[asyncio.Task[Link]] = set()
+        failures: list[NoConnection] = []
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 host = urlsplit(server).hostname or ""
                 urls = _urls(server, await self._names.addresses(host))
                 attempts = [partial(_connect, url, host, self._login) for url in urls]
-                return await _first(attempts, running)
+                return await _first(attempts, running, failures)
         except TimeoutError as error:
-            raise _failure(f"no answer within {CONNECT_SECONDS:.0f} s", self._login) from error
+            silence = _failure(f"no answer within {CONNECT_SECONDS:.0f} s", self._login)
+            raise NoConnection(_reasons([*failures, silence])) from error
         except OSError as error:  # of the name
             raise _failure(str(error) or type(error).__name__, self._login) from error
         finally:
@@ -129,14 +131,14 @@ async def connected(servers: Sequence[str], login: NatsLogin) -> AsyncIterator[L
 async def _first(
     attempts: Sequence[Callable[[], Coroutine[Any, Any, Link]]],
     running: set["asyncio.Task[Link]"],
+    failures: list[NoConnection],
 ) -> Link:
     """Return the connection that is made first; the other attempts stay in `running`.
 
-    Each attempt begins when the one before it has failed, or has taken some time. Raises
-    NoConnection if all fail, LoginRefused if that is why.
+    Each attempt begins when the one before it has failed, or has taken some time. What failed is
+    added to `failures`. Raises NoConnection if all fail, LoginRefused if that is why.
     """
     left = deque(attempts)
-    failures: list[NoConnection] = []
     while left or running:
         if left:
             running.add(asyncio.create_task(left.popleft()()))
@@ -153,7 +155,12 @@ async def _first(
                 failures.append(error)
     is_refused = all(isinstance(error, LoginRefused) for error in failures)
     kind = LoginRefused if is_refused else NoConnection
-    raise kind("; ".join(dict.fromkeys(map(str, failures))))
+    raise kind(_reasons(failures))
+
+
+def _reasons(failures: Iterable[NoConnection]) -> str:
+    """Return what several failures say, each text once."""
+    return "; ".join(dict.fromkeys(map(str, failures)))
 
 
 async def _discard(attempts: Iterable["asyncio.Task[Link]"]) -> None:

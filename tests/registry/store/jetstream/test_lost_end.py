@@ -61,12 +61,15 @@ async def test_what_others_wrote_over_the_lost_end_of_a_bucket_is_read(
 
             restart(server, tmp_path / "earlier")
             await async_until(partial(has_problem, peer, "lacks what the bucket had"))
+            # By one that has run for less long than this registry: by less time than `a` says.
+            await write_up_to(server, node("a", numbered(2)), 0, uptime=0.0)
             await write_up_to(server, node("c"), before.sequence)
 
             await async_until(partial(has_read, peer, "c"))
             assert peer.store.position is not None
             assert peer.store.position.order != before.order
             assert "b19" in peer.memory.nodes
+            assert peer.documents()["a"] == numbered(2)
 
 
 async def test_what_others_wrote_over_the_lost_end_while_a_registry_was_cut_off_is_found(

@@ -126,6 +126,36 @@ async def test_a_machine_that_was_suspended_is_not_up_to_date_until_it_has_writt
 
 
 @in_virtual_time
+async def test_a_reading_of_the_clocks_that_is_too_small_lets_no_earlier_write_confirm() -> None:
+    suspended = [0.0]
+    uptime = Uptime(AgeClock(time.monotonic))
+    publisher = Publisher("b", uptime, suspended=lambda: suspended[0])
+    link = Link()
+    link.client = SilentClient()
+    sending = asyncio.create_task(publisher.send_over(link))
+    stamps = [publisher.next_stamp() for _ in range(2)]
+
+    async def send(number: int) -> None:
+        stamp = stamps[number].number
+        publisher.submit(Write("heard.a.0.1", b"{}", Reported(), number=stamp))
+        await asyncio.sleep(0.1)
+
+    await send(0)
+    suspended[0] = -0.4
+    confirmation = asyncio.create_task(publisher.confirmed())
+    await asyncio.sleep(0.1)
+    suspended[0] = 0.0
+    publisher.delivered(stamps[0].by, 1)
+    await asyncio.sleep(0.1)
+    assert not confirmation.done()
+
+    await send(1)
+    publisher.delivered(stamps[1].by, 2)
+    await confirmation
+    sending.cancel()
+
+
+@in_virtual_time
 async def test_a_change_that_is_never_confirmed_ends_though_reports_are() -> None:
     publisher = Publisher("b", Uptime(AgeClock(time.monotonic)))
     link = Link()

@@ -146,6 +146,12 @@ async def test_of_several_addresses_of_a_server_one_that_answers_is_connected_to
     ("talks", "error", "text"),
     [
         pytest.param([silent, silent], NoConnection, "no answer within 3 s", id="silent"),
+        pytest.param(
+            [refusing, None, silent],
+            NoConnection,
+            "Authorization Violation.*Connect call failed.*no answer within 3 s",
+            id="one is silent",
+        ),
         pytest.param([None, None], NoConnection, "Connect call failed", id="away"),
         pytest.param([refusing, refusing], LoginRefused, "Authorization Violation", id="refused"),
     ],
