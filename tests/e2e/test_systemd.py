@@ -167,6 +167,18 @@ def test_a_socket_is_not_kept_where_the_settings_no_longer_say(host: SystemdHost
     host.run(NODES)
 
 
+def test_the_host_in_listen_may_change_while_the_port_stays(host: SystemdHost) -> None:
+    file = "/etc/rollcall/registry.yml"
+    kept = "systemctl show --property NFileDescriptorStore --value rollcall-registry"
+    for before, after in (("127.0.0.1", "0.0.0.0"), ("0.0.0.0", "127.0.0.1")):
+        host.run(f"sed -i 's/^listen: {before}:7655/listen: {after}:7655/' {file}")
+
+        host.run("systemctl restart rollcall-registry")
+
+        assert host.run(kept) == "1\n"
+        host.run(NODES)
+
+
 def test_a_socket_unit_may_listen_but_nowhere_else_than_the_settings_say(host: SystemdHost) -> None:
     unit = "/run/systemd/system/rollcall-registry.socket"
     host.run("systemctl stop rollcall-registry")
