@@ -45,11 +45,13 @@ class JournalHandler(logging.StreamHandler[TextIO]):
         self._identifier = Path(sys.argv[0]).name
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Send a record."""
+        """Send a record; report one that cannot be formatted to standard error."""
         try:
             self._send(_datagram(self._fields(self.format(record))))
         except OSError:
             super().emit(record)
+        except Exception:
+            self.handleError(record)
 
     def close(self) -> None:
         """Close the socket."""
