@@ -17,6 +17,7 @@ from typing import Any
 CREDENTIALS = Path("/run/credentials")
 SYSTEMD = "org.freedesktop.systemd1"
 MANAGER = "/org/freedesktop/systemd1"
+BUSCTL = "/usr/bin/busctl"
 
 
 class NotRefreshed(Exception):
@@ -34,11 +35,18 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def sources(unit: str) -> dict[str, Path]:
-    """Return the file of each credential that the unit loads from one, by the credential's name."""
-    answer = _busctl("call", SYSTEMD, MANAGER, f"{SYSTEMD}.Manager", "GetUnit", "s", unit)
-    (path,) = answer
-    found = _busctl("get-property", SYSTEMD, path, f"{SYSTEMD}.Service", "LoadCredential")
+def sources(unit: str, *, busctl: str = BUSCTL) -> dict[str, Path]:
+    """Return the file of each credential that the unit loads from one, by the credential's name.
+
+    Raises:
+        NotRefreshed: systemd does not answer.
+
+    """
+    ask_manager = ("call", SYSTEMD, MANAGER, f"{SYSTEMD}.Manager")
+    with _failures():
+        (path,) = _answer(busctl, *ask_manager, "GetUnit", "s", unit)
+        ask_unit = ("get-property", SYSTEMD, path, f"{SYSTEMD}.Service")
+        found = _answer(busctl, *ask_unit, "LoadCredential")
     return {name: Path(source) for name, source in found if source.startswith("/")}
 
 
@@ -52,12 +60,19 @@ def refresh(folder: Path, files: dict[str, Path]) -> None:
             nothing has changed.
 
     """
-    try:
+    with _failures():
         held = {name: file for name, file in files.items() if (folder / name).exists()}
         texts = {name: file.read_bytes() for name, file in held.items()}
         with _writable(folder):
             for name, text in texts.items():
                 _replace(folder / name, text)
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Raise NotRefreshed instead of the errors of files and commands."""
+    try:
+        yield
     except OSError as error:
         raise NotRefreshed(f"{error.filename}: {error.strerror}") from error
     except subprocess.CalledProcessError as error:
@@ -89,8 +104,8 @@ def _writable(folder: Path) -> Iterator[None]:
         subprocess.run(["/bin/mount", "-o", "remount,bind,ro", str(folder)], check=True)
 
 
-def _busctl(*arguments: str) -> list[Any]:
-    command = ["/usr/bin/busctl", "--json=short", *arguments]
+def _answer(busctl: str, *arguments: str) -> list[Any]:
+    command = [busctl, "--json=short", *arguments]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     answer: list[Any] = json.loads(done.stdout)["data"]
     return answer

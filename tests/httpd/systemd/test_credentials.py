@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from httpd.systemd.credentials import NotRefreshed, refresh
+from httpd.systemd.credentials import NotRefreshed, refresh, sources
 
 ACL = "system.posix_acl_access"
 # Tag, permissions and id of: the owner, a user, the group, the mask, others.
@@ -58,3 +58,15 @@ def test_a_file_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
         ("a.key", "old"),
         ("b.key", "old"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("busctl", "told"),
+    [
+        ("/bin/false", "^/bin/false .* GetUnit s a.service failed$"),
+        ("/missing/busctl", "^/missing/busctl: No such file or directory$"),
+    ],
+)
+def test_a_systemd_that_does_not_answer_is_told(busctl: str, told: str) -> None:
+    with pytest.raises(NotRefreshed, match=told):
+        sources("a.service", busctl=busctl)
