@@ -51,21 +51,21 @@ def sources(unit: str, *, busctl: str = BUSCTL) -> dict[str, Path]:
 
 
 def refresh(folder: Path, files: dict[str, Path]) -> None:
-    """Replace the credentials in a folder by what the files hold now.
+    """Replace the credentials in a folder by what the files hold now, and add new ones.
 
-    One that the unit did not have at its start comes with the next one.
+    Those of a folder instead of a file come with the unit's next start.
 
     Raises:
-        NotRefreshed: a file cannot be read, or the folder cannot be written. If it is the former,
-            nothing has changed.
+        NotRefreshed: a file cannot be read, or the folder cannot be written, or it has no
+            credentials. Only if it cannot be written, something may have changed.
 
     """
     with _failures():
-        held = {name: file for name, file in files.items() if (folder / name).exists()}
-        texts = {name: file.read_bytes() for name, file in held.items()}
+        texts = {name: file.read_bytes() for name, file in files.items() if not file.is_dir()}
+        models = {name: _model(folder, name) for name in texts}
         with _writable(folder):
             for name, text in texts.items():
-                _replace(folder / name, text)
+                _write(folder / name, text, model=models[name])
 
 
 @contextmanager
@@ -79,15 +79,25 @@ def _failures() -> Iterator[None]:
         raise NotRefreshed(f"{' '.join(error.cmd)} failed") from error
 
 
-def _replace(credential: Path, text: bytes) -> None:
+def _model(folder: Path, name: str) -> Path:
+    """Return the file whose owner and permissions a credential gets: its own, or any other's."""
+    if (folder / name).exists():
+        return folder / name
+    held = sorted(folder.glob("[!.]*"))
+    if not held:
+        raise NotRefreshed(f"it has none: `systemctl restart` loads {name}")
+    return held[0]
+
+
+def _write(credential: Path, text: bytes, *, model: Path) -> None:
     new = credential.with_name(f".{credential.name}.new")
     new.unlink(missing_ok=True)
     new.touch(0o600, exist_ok=False)
     new.write_bytes(text)
-    owner = credential.stat()
+    owner = model.stat()
     os.chown(new, owner.st_uid, owner.st_gid)
     # Some versions of systemd let the unit's user read by an access control list.
-    shutil.copystat(credential, new)
+    shutil.copystat(model, new)
     new.rename(credential)
 
 

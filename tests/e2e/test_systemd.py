@@ -227,6 +227,25 @@ def test_a_reload_takes_a_new_key_that_is_a_credential(host: SystemdHost) -> Non
     until(lambda: host.try_to(NODES)[0] == 0, "the key of before", within=SOON_SECONDS)
 
 
+def test_a_reload_takes_a_credential_that_is_new_in_the_unit(host: SystemdHost) -> None:
+    key = "/etc/rollcall/other.key"
+    folder = "/run/systemd/system/rollcall-registry.service.d"
+    line = f"[Service]\\nLoadCredential=other.key:{key}\\n"
+    nodes = NODES.replace("ops.key", "other.key")
+    host.run(f"umask 077; echo {secrets.token_hex(32)} >{key}")
+    host.run(f"mkdir {folder}; printf '{line}' >{folder}/key.conf; systemctl daemon-reload")
+    host.run("sed -i 's/file: ops.key/file: other.key/' /etc/rollcall/registry.yml")
+    assert host.try_to(nodes)[0] != 0, "the new key is not known yet"
+
+    host.run("systemctl reload rollcall-registry")
+
+    credentials = "/run/credentials/rollcall-registry.service"
+    listed = f"cd {credentials}; stat -c %a:%U ops.key other.key"
+    assert host.run(listed) == "400:rollcall-registry\n" * 2
+    host.run("systemctl restart rollcall-registry")
+    host.run(nodes)
+
+
 @pytest.mark.parametrize("unit", UNITS)
 def test_wrong_settings_are_refused_by_a_reload_and_fail_a_restart_with_their_line(
     host: SystemdHost, unit: str
