@@ -40,16 +40,18 @@ class JournalHandler(logging.StreamHandler[TextIO]):
 
     def __init__(self, stream: TextIO, *, journal: Path = JOURNAL) -> None:
         super().__init__(stream)
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket = _new_socket()
         self._journal = str(journal)
         self._identifier = Path(sys.argv[0]).name
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Send a record."""
+        """Send a record; report one that cannot be formatted to standard error."""
         try:
             self._send(_datagram(self._fields(self.format(record))))
         except OSError:
             super().emit(record)
+        except Exception:
+            self.handleError(record)
 
     def close(self) -> None:
         """Close the socket."""
@@ -77,12 +79,16 @@ class JournalHandler(logging.StreamHandler[TextIO]):
     def _send_in_memory(self, datagram: bytes) -> None:
         """Send what is too large for a datagram, in memory that nobody can change any more."""
         descriptor = os.memfd_create("journal", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        with os.fdopen(descriptor, "wb") as memory, self._socket.dup() as sender:
+        with os.fdopen(descriptor, "wb") as memory, _new_socket() as sender:
             memory.write(datagram)
             memory.flush()
             fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SEALS)
             sender.connect(self._journal)
             socket.send_fds(sender, [b""], [descriptor])
+
+
+def _new_socket() -> socket.socket:
+    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 
 
 def _field_name(name: str) -> str:

@@ -5,7 +5,7 @@ import errno
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ from httpd.server.responders import Responders
 from httpd.server.tls import ServerTls
 from httpd.server.tls_protocol import TlsProtocol, missing_names
 from httpd.systemd.notifier import SystemdNotifier
-from httpd.systemd.sockets import SystemdSockets, UnwantedSocket
+from httpd.systemd.sockets import Address, SystemdSockets, UnwantedSocket
 
 # They wait here while the daemon is restarted.
 BACKLOG = 4096
@@ -33,6 +33,8 @@ BACKLOG = 4096
 # descriptor left, it logs an error for each of the rest.
 ACCEPTED_AT_ONCE = 32
 DEFAULT_TIMEOUTS = Timeouts()
+# The host lacks the address.
+LACKING = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
 
 
 class ListenError(Exception):
@@ -96,15 +98,16 @@ class Listener:
         Under systemd, connections to an address that is not shared wait from run to run.
         """
         try:
-            servers = await (self._share(address) if shared else self._own(address))
+            servers = await self._servers_at(address, shared=shared)
         except OSError as error:
-            reason = os.strerror(error.errno or 0)
+            reason = _reason(error)
             if shared and error.errno == errno.EADDRINUSE:
                 reason += ", by a process that does not share it, or by another user's"
             raise ListenError(f"cannot listen on {address[0]}:{address[1]}: {reason}") from error
-        host, port = _bound_address(servers[0])
-        self._log.info("listening", host=host, port=port, tls=self._tls is not None)
-        return host, port
+        bound = [_bound_address(each) for each in servers]
+        for host, port in bound:
+            self._log.info("listening", host=host, port=port, tls=self._tls is not None)
+        return bound[0]
 
     async def accept(self) -> None:
         """Accept connections wherever it listens."""
@@ -119,47 +122,55 @@ class Listener:
             server.close()
         self._handshakes.close()
 
-    async def _share(self, address: tuple[str, int]) -> list[asyncio.Server]:
-        host, port = address
-        return [await self._server(host=host, port=port, reuse_port=True)]
-
-    async def _own(self, address: tuple[str, int]) -> list[asyncio.Server]:
+    async def _servers_at(self, address: tuple[str, int], *, shared: bool) -> list[asyncio.Server]:
         """Return a server for each address that is meant, on a socket of systemd if it has one.
 
         A name such as localhost may mean more addresses than this machine has.
         """
+        families = await self._resolve(address)
+        taken = {} if shared else self._take(families, address)
+        servers = [await self._server(each) for each in taken.values()]
+        lacking: dict[Address, OSError] = {}
+        for each in [each for each in families if each not in taken]:
+            try:
+                made = _listening_socket(each, families[each], shared=shared)
+            except OSError as error:
+                if error.errno not in LACKING:
+                    raise
+                lacking[each] = error
+                continue
+            servers.append(await self._server(made))
+            if not shared:
+                self._systemd.keep(_bound_address(servers[-1]), made.fileno())
+        if not servers:
+            raise next(iter(lacking.values()))
+        for (host, port), lack in lacking.items():
+            self._log.warning("not listening", host=host, port=port, error=_reason(lack))
+        return servers
+
+    async def _resolve(self, address: tuple[str, int]) -> dict[Address, int]:
+        """Return the addresses that an address means, each with its family."""
         found = await self._loop.getaddrinfo(
             *address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        addresses = dict.fromkeys((str(each[0]), int(each[1])) for *_, each in found)
+        return {(str(each[0]), int(each[1])): family for family, *_, each in found}
+
+    def _take(
+        self, wanted: Collection[Address], address: tuple[str, int]
+    ) -> dict[Address, socket.socket]:
         try:
-            sockets = self._systemd.take(addresses)
+            return self._systemd.take(wanted)
         except UnwantedSocket as error:
             raise ListenError(f"{error}, but `listen` is {address[0]}:{address[1]}") from error
-        servers = [await self._server(sock=each) for each in sockets.values()]
-        lacking: list[OSError] = []
-        for host, port in [each for each in addresses if each not in sockets]:
-            try:
-                server = await self._server(host=host, port=port)
-            except OSError as error:
-                if error.errno == errno.EADDRINUSE:
-                    raise
-                lacking.append(error)
-                continue
-            servers.append(server)
-            self._systemd.keep(_bound_address(server), server.sockets[0].fileno())
-        if not servers:
-            raise lacking[0]
-        return servers
 
-    async def _server(self, **where: Any) -> asyncio.Server:
+    async def _server(self, listening: socket.socket) -> asyncio.Server:
         """Make a server that does not accept yet."""
         server: asyncio.Server = await self._loop.create_server(
             self._protocol,
+            sock=listening,
             backlog=ACCEPTED_AT_ONCE,
             start_serving=False,
             **self._tls_options,
-            **where,
         )
         self._servers.append(server)
         _widen_backlog(server)
@@ -218,6 +229,17 @@ async def serving(
         if tls is not None:
             stack.push_async_callback(_cancel, asyncio.create_task(tls.keep_renewing(log)))
         yield listener
+
+
+def _listening_socket(address: Address, family: int, *, shared: bool) -> socket.socket:
+    # Not asyncio: it does not tell why it could not make a socket, from Python 3.13 on nor bind it.
+    return socket.create_server(address, family=family, backlog=BACKLOG, reuse_port=shared)
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, socket.gaierror):  # its number is not one of the system's
+        return str(error.strerror)
+    return os.strerror(error.errno or 0)
 
 
 def _widen_backlog(server: asyncio.Server) -> None:

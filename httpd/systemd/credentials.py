@@ -17,6 +17,7 @@ from typing import Any
 CREDENTIALS = Path("/run/credentials")
 SYSTEMD = "org.freedesktop.systemd1"
 MANAGER = "/org/freedesktop/systemd1"
+BUSCTL = "/usr/bin/busctl"
 
 
 class NotRefreshed(Exception):
@@ -34,45 +35,69 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def sources(unit: str) -> dict[str, Path]:
-    """Return the file of each credential that the unit loads from one, by the credential's name."""
-    answer = _busctl("call", SYSTEMD, MANAGER, f"{SYSTEMD}.Manager", "GetUnit", "s", unit)
-    (path,) = answer
-    found = _busctl("get-property", SYSTEMD, path, f"{SYSTEMD}.Service", "LoadCredential")
+def sources(unit: str, *, busctl: str = BUSCTL) -> dict[str, Path]:
+    """Return the file of each credential that the unit loads from one, by the credential's name.
+
+    Raises:
+        NotRefreshed: systemd does not answer.
+
+    """
+    ask_manager = ("call", SYSTEMD, MANAGER, f"{SYSTEMD}.Manager")
+    with _failures():
+        (path,) = _answer(busctl, *ask_manager, "GetUnit", "s", unit)
+        ask_unit = ("get-property", SYSTEMD, path, f"{SYSTEMD}.Service")
+        found = _answer(busctl, *ask_unit, "LoadCredential")
     return {name: Path(source) for name, source in found if source.startswith("/")}
 
 
 def refresh(folder: Path, files: dict[str, Path]) -> None:
-    """Replace the credentials in a folder by what the files hold now.
+    """Replace the credentials in a folder by what the files hold now, and add new ones.
 
-    One that the unit did not have at its start comes with the next one.
+    Those of a folder instead of a file come with the unit's next start.
 
     Raises:
-        NotRefreshed: a file cannot be read, or the folder cannot be written. If it is the former,
-            nothing has changed.
+        NotRefreshed: a file cannot be read, or the folder cannot be written, or it has no
+            credentials. Only if it cannot be written, something may have changed.
 
     """
-    try:
-        held = {name: file for name, file in files.items() if (folder / name).exists()}
-        texts = {name: file.read_bytes() for name, file in held.items()}
+    with _failures():
+        texts = {name: file.read_bytes() for name, file in files.items() if not file.is_dir()}
+        models = {name: _model(folder, name) for name in texts}
         with _writable(folder):
             for name, text in texts.items():
-                _replace(folder / name, text)
+                _write(folder / name, text, model=models[name])
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Raise NotRefreshed instead of the errors of files and commands."""
+    try:
+        yield
     except OSError as error:
         raise NotRefreshed(f"{error.filename}: {error.strerror}") from error
     except subprocess.CalledProcessError as error:
         raise NotRefreshed(f"{' '.join(error.cmd)} failed") from error
 
 
-def _replace(credential: Path, text: bytes) -> None:
+def _model(folder: Path, name: str) -> Path:
+    """Return the file whose owner and permissions a credential gets: its own, or any other's."""
+    if (folder / name).exists():
+        return folder / name
+    held = sorted(folder.glob("[!.]*"))
+    if not held:
+        raise NotRefreshed(f"it has none: `systemctl restart` loads {name}")
+    return held[0]
+
+
+def _write(credential: Path, text: bytes, *, model: Path) -> None:
     new = credential.with_name(f".{credential.name}.new")
     new.unlink(missing_ok=True)
     new.touch(0o600, exist_ok=False)
     new.write_bytes(text)
-    owner = credential.stat()
+    owner = model.stat()
     os.chown(new, owner.st_uid, owner.st_gid)
     # Some versions of systemd let the unit's user read by an access control list.
-    shutil.copystat(credential, new)
+    shutil.copystat(model, new)
     new.rename(credential)
 
 
@@ -89,8 +114,8 @@ def _writable(folder: Path) -> Iterator[None]:
         subprocess.run(["/bin/mount", "-o", "remount,bind,ro", str(folder)], check=True)
 
 
-def _busctl(*arguments: str) -> list[Any]:
-    command = ["/usr/bin/busctl", "--json=short", *arguments]
+def _answer(busctl: str, *arguments: str) -> list[Any]:
+    command = [busctl, "--json=short", *arguments]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     answer: list[Any] = json.loads(done.stdout)["data"]
     return answer

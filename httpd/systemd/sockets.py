@@ -3,6 +3,7 @@
 import os
 import socket
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import TypeAlias
 
 from httpd.systemd.notifier import SystemdNotifier
@@ -60,6 +61,7 @@ class SystemdSockets:
                 continue
             if name.startswith(OWN_PREFIX):
                 self._notifier.remove_socket(name)
+                _stop_listening(handed_over)
             else:
                 unwanted.append(f"{name or 'a .socket unit'} has {_description(handed_over)}")
             handed_over.close()
@@ -86,6 +88,12 @@ def _address(handed_over: socket.socket) -> Address | None:
         return None
     host, port = handed_over.getsockname()[:2]
     return host, port
+
+
+def _stop_listening(handed_over: socket.socket) -> None:
+    """Free the port at once, although systemd closes its copy some time later."""
+    with suppress(OSError):  # it does not listen
+        handed_over.shutdown(socket.SHUT_RDWR)
 
 
 def _takes_both_versions(handed_over: socket.socket) -> bool:

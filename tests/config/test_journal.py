@@ -61,10 +61,10 @@ def journal_at(path: Path, stack: ExitStack) -> Journal:
     return journal
 
 
-def log(line: str, path: Path, *, stream: StringIO) -> None:
+def log(line: str, path: Path, *arguments: object, stream: StringIO) -> None:
     handler = JournalHandler(stream, journal=path)
     try:
-        handler.handle(logging.LogRecord("a", logging.INFO, "a.py", 1, line, None, None))
+        handler.handle(logging.LogRecord("a", logging.INFO, "a.py", 1, line, arguments, None))
     finally:
         handler.close()
 
@@ -107,6 +107,18 @@ def test_a_line_that_the_journal_does_not_take_goes_to_the_stream(tmp_path: Path
     log('{"event": "x"}', tmp_path / "nobody", stream=stream)
 
     assert stream.getvalue() == '{"event": "x"}\n'
+
+
+def test_a_line_that_cannot_be_formatted_does_not_fail_whoever_logs_it(
+    tmp_path: Path, stack: ExitStack, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journal = journal_at(tmp_path / "socket", stack)
+
+    log("%d bytes", tmp_path / "socket", "x", stream=StringIO())
+
+    assert "Message: '%d bytes'" in capsys.readouterr().err
+    log("{}", tmp_path / "socket", stream=StringIO())
+    assert journal.next()["MESSAGE"] == "{}"
 
 
 @given(st.dictionaries(ANY_TEXT, ANY_TEXT))

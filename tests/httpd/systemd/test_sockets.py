@@ -104,6 +104,28 @@ def test_a_kept_socket_is_closed_for_good_once_listen_is_another(
         each.close()
 
 
+def test_a_kept_socket_does_not_keep_its_port_from_another_host(
+    systemd: NotifySocket, stack: ExitStack
+) -> None:
+    kept = bound(stack, "127.0.0.2")  # it stays open, as in systemd until it reads the message
+    port = address_of(kept)[1]
+    sockets = handed_over(systemd, [(f"{OWN_PREFIX}x", kept)])
+
+    assert sockets.take([]) == {}
+
+    stack.enter_context(socket.create_server(("0.0.0.0", port)))
+
+
+def test_a_kept_socket_that_does_not_listen_any_more_is_closed(
+    systemd: NotifySocket, stack: ExitStack
+) -> None:
+    kept = bound(stack)
+    for _ in range(2):
+        sockets = handed_over(systemd, [(f"{OWN_PREFIX}x", kept)])
+        assert sockets.take([]) == {}
+        assert systemd.next() == f"FDSTOREREMOVE=1\nFDNAME={OWN_PREFIX}x"
+
+
 @pytest.mark.parametrize(
     ("host", "both_versions", "described"),
     [

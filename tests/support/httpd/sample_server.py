@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import structlog
 from aiohttp import web
+from structlog.typing import Processor
 
 from httpd.app import build_app
 from httpd.auth import Caller, Keyring, fingerprint
@@ -125,7 +126,10 @@ class SampleApi:
 @asynccontextmanager
 async def sample_server(
     *,
+    host: str = "127.0.0.1",
     port: int = 0,
+    shared: bool = False,
+    log_processors: list[Processor] | None = None,
     tls: ServerTls | None = None,
     max_connections: int = 100,
     drain_seconds: float = 5.0,
@@ -137,7 +141,9 @@ async def sample_server(
     metrics = new_metrics()
     request_metrics = RequestMetrics(metrics)
     log = structlog.wrap_logger(
-        structlog.PrintLogger(), wrapper_class=structlog.make_filtering_bound_logger("info")
+        structlog.PrintLogger(),
+        processors=log_processors,
+        wrapper_class=structlog.make_filtering_bound_logger("info"),
     )
     app = build_app(
         routes=(api or SampleApi()).routes(),
@@ -164,5 +170,5 @@ async def sample_server(
         systemd=systemd,
         log=log,
     ) as listener:
-        address = await listener.start(("127.0.0.1", port))
+        address = await listener.start((host, port), shared=shared)
         yield address
