@@ -19,7 +19,11 @@ from tests.support.e2e.packages import NEXT_VERSION, VERSION, Packages
 from tests.support.e2e.systemd_host import systemd_image
 from tests.support.requirements import need_root
 
-pytestmark = [pytest.mark.long, pytest.mark.real("dpkg-deb", "debootstrap")]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.real("dpkg-deb", "debootstrap"),
+    pytest.mark.timeout(900),
+]
 KEYS = ("hosts.key", "node.key", "node.secret", "ops.key", "scraper.key")
 APPS = "http://127.0.0.1:7656/v1/apps"
 
@@ -125,6 +129,20 @@ def test_an_upgrade_leaves_a_daemon_that_was_stopped_or_never_enabled(
 
     assert host.states() == ("inactive", "active")
     host.run(f"systemctl start {AGENT}")
+
+
+def test_a_unit_that_is_not_of_the_package_is_left_alone(
+    host: PackageHost, packages: Packages
+) -> None:
+    unit = "/etc/systemd/system/rollcall-report.service"
+    text = "[Service]\\nExecStart=/bin/sleep infinity\\n[Install]\\nWantedBy=multi-user.target\\n"
+    host.run(f"printf '{text}' >{unit} && systemctl enable --now rollcall-report")
+    pid = host.host.pid("rollcall-report")
+
+    host.install(packages.following)
+
+    assert host.host.pid("rollcall-report") == pid
+    host.run(f"systemctl disable --now rollcall-report && rm {unit} && systemctl daemon-reload")
 
 
 def test_another_python_restarts_the_daemons(host: PackageHost) -> None:
