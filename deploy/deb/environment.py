@@ -18,7 +18,7 @@ from deploy.deb.wheels import (
     build_wheels,
     pinned,
     platform_options,
-    run_pip,
+    run_pip_offline,
 )
 
 # They say for which Python and architecture a wheel was, and what it held.
@@ -55,8 +55,8 @@ def make_environment(
         modules = root / "lib" / f"python{PYTHONS[0]}" / "site-packages"
         for python in PYTHONS:
             target = Path(folder, python)
-            run_pip(
-                *("install", "--no-deps", "--no-compile", "--no-index", "--only-binary=:all:"),
+            run_pip_offline(
+                *("install", "--no-deps", "--no-compile", "--only-binary=:all:"),
                 *("--find-links", wheels, "--find-links", built, "--target", target),
                 *(*platform_options(python, architecture), *names, "rollcalld"),
             )
