@@ -1,7 +1,9 @@
 """The package on Debian 12 under systemd: from the installation to the purge, test after test."""
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import docker
 import pytest
@@ -39,13 +41,16 @@ def host(
     need_root()
     with ExitStack() as stack:
         image = stack.enter_context(systemd_image(docker_client))
+        socket = engine_url.removeprefix("unix://")
+        # A test gives the socket, which the host shares with this machine, to another group.
+        stack.callback(os.chown, socket, -1, Path(socket).stat().st_gid)
         yield stack.enter_context(
             package_host(
                 docker_client,
                 image,
                 packages,
                 folder=tmp_path_factory.mktemp("host"),
-                engine_socket=engine_url.removeprefix("unix://"),
+                engine_socket=socket,
             )
         )
 

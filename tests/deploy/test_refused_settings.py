@@ -121,9 +121,12 @@ def test_settings_of_a_daemon_that_is_not_used_are_not_looked_at(
 
 
 def test_make_install_refuses_a_host_that_has_the_package(upgraded: PackageHost) -> None:
-    assert make_install(upgraded) == (
-        1,
-        "rollcall: this host has the package rollcall (installed): install its new version instead\n",
+    status, said = make_install(upgraded)
+
+    assert status == 1
+    assert said == (
+        "rollcall: this host has the package rollcall (installed): "
+        "install its new version instead\n"
     )
 
 
@@ -137,7 +140,8 @@ def test_make_install_refuses_a_host_that_has_the_settings_of_a_removed_package(
     assert upgraded.installed().startswith("config-files ")
     assert status == 1
     assert said == (
-        "rollcall: this host has what the removed package rollcall left: install the package again,\n"
+        "rollcall: this host has what the removed package rollcall left: "
+        "install the package again,\n"
         "rollcall: or remove the rest, with all settings, keys and state: apt-get purge rollcall\n"
     )
 
@@ -192,9 +196,7 @@ def test_a_purge_after_that_leaves_make_install_as_it_is(
     assert taken_over.try_to_install(packages.following)[0] != 0
 
 
-def test_a_removal_and_a_later_purge_leave_make_install_as_it_is(
-    taken_over: PackageHost, packages: Packages
-) -> None:
+def test_a_removal_and_a_later_purge_leave_make_install_as_it_is(taken_over: PackageHost) -> None:
     before = taken_over.pids(), taken_over.settings()
 
     taken_over.run("dpkg --remove rollcall")
