@@ -20,7 +20,8 @@ from tests.support.e2e.packages import VERSION, Packages, machine_architecture
 TOP = Path(__file__).parents[2]
 pytestmark = pytest.mark.timeout(900)  # the first of them waits for the packages
 SCRIPTS = ("preinst", "postinst", "prerm", "postrm")
-MODULES = "/opt/rollcall/environment/lib/python3.11/site-packages"
+LIB = "/opt/rollcall/environment/lib"
+MODULES = f"{LIB}/modules/site-packages"
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def test_no_wheel_comes_from_a_folder_in_the_settings_of_pip(tmp_path: Path) -> 
 def _install_with(function: str, settings: Mapping[str, Path], target: Path) -> str:
     """Install the wheel by a function of the build, and return the error that it wrote."""
     code = f"import sys; from deploy.deb.wheels import {function} as run; run(*sys.argv[1:])"
-    arguments = ["install", "--upgrade", "--no-deps", "--target", target, "strange"]
+    arguments = ["install", "--upgrade", "--no-deps", "--target", str(target), "strange"]
     if function == "run_pip":
         arguments.append("--no-index")
     environment = {name: each for name, each in os.environ.items() if not name.startswith("PIP_")}
@@ -153,6 +154,7 @@ def test_the_version_is_that_of_the_project(packages: Packages) -> None:
 @pytest.mark.real("dpkg-deb")
 def test_it_holds_each_locked_dependency_for_each_python(packages: Packages) -> None:
     names = _names(packages.present)
+    assert {f"{LIB}/python3.{minor}" for minor in (11, 12, 13)} <= names
     for pin in pinned(TOP / "requirements-nats.txt"):
         name, _, version = pin.partition("==")
         folder = f"{MODULES}/{name.replace('-', '_')}-{version}.dist-info/METADATA"

@@ -57,7 +57,7 @@ each_unit() { # ACTION, units on standard input
 }
 
 compile() {
-    "$environment/bin/python" -I -m compileall -q "$environment/lib/python3.11/" ||
+    "$environment/bin/python" -I -m compileall -q "$environment/lib/modules/" ||
         say "not all modules could be compiled, so the daemons start more slowly"
 }
 
