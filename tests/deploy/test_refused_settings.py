@@ -199,6 +199,7 @@ def test_a_purge_after_that_leaves_make_install_as_it_is(
 def test_a_removal_and_a_later_purge_leave_make_install_as_it_is(taken_over: PackageHost) -> None:
     before = taken_over.pids(), taken_over.settings()
 
+    taken_over.run("rm -r /opt/rollcall/environment")  # a damaged package can be removed, too
     taken_over.run("dpkg --remove rollcall")
     assert taken_over.installed() == f"config-files {NEXT_VERSION}"
     taken_over.run("dpkg --purge rollcall")
