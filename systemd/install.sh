@@ -16,13 +16,19 @@ if [ -z "$dest" ] && [ "$(id -u)" != 0 ]; then
     exit 1
 fi
 
-# The package's files would be replaced behind dpkg's back. One that was removed has left settings.
+# The package's files would be replaced behind dpkg's back. The settings of one that was removed
+# still are dpkg's: it deletes them when the package is purged.
 if [ -z "$dest" ] && command -v dpkg-query >/dev/null; then
     status=$(dpkg-query --show --showformat '${db:Status-Status}' rollcall 2>/dev/null) || status=
     case $status in
-    '' | not-installed | config-files) ;;
+    '' | not-installed) ;;
+    config-files)
+        echo "rollcall: this host has what the removed package rollcall left: install the package again," >&2
+        echo "rollcall: or remove the rest, with all settings, keys and state: apt-get purge rollcall" >&2
+        exit 1
+        ;;
     *)
-        echo "rollcall: this host has the package rollcall ($status): upgrade it, or remove it first" >&2
+        echo "rollcall: this host has the package rollcall ($status): install its new version instead" >&2
         exit 1
         ;;
     esac
@@ -90,7 +96,8 @@ if [ -z "$dest" ] && [ -d /run/systemd/system ]; then
     systemctl daemon-reload
     # One after the other: where several registries share an address, one always answers. A reload
     # lets the new program check the settings before the old process ends.
-    systemctl list-units --plain --no-legend --state active 'rollcall-*.service' |
+    systemctl list-units --plain --no-legend --state active \
+        rollcall-agent.service rollcall-registry.service 'rollcall-registry@*.service' |
         while read -r unit _; do
             if systemctl reload "$unit"; then
                 systemctl try-restart "$unit"

@@ -18,7 +18,7 @@ from deploy.deb.wheels import (
     build_wheels,
     pinned,
     platform_options,
-    run_pip,
+    run_pip_offline,
 )
 
 # They say for which Python and architecture a wheel was, and what it held.
@@ -52,11 +52,12 @@ def make_environment(
         built.mkdir()
         copy = _copy_of_sources(source, Path(folder, "source"))
         build_wheels([*sorted(wheels.glob("*.tar.gz")), copy], built)
-        modules = root / "lib" / f"python{PYTHONS[0]}" / "site-packages"
+        # dpkg replaces no link by a folder, so each Python has a link, also the oldest one.
+        modules = root / "lib" / "modules" / "site-packages"
         for python in PYTHONS:
             target = Path(folder, python)
-            run_pip(
-                *("install", "--no-deps", "--no-compile", "--no-index", "--only-binary=:all:"),
+            run_pip_offline(
+                *("install", "--no-deps", "--no-compile", "--only-binary=:all:"),
                 *("--find-links", wheels, "--find-links", built, "--target", target),
                 *(*platform_options(python, architecture), *names, "rollcalld"),
             )
@@ -97,8 +98,8 @@ def merge(folder: Path, target: Path) -> None:
 
 def _finish(root: Path, modules: Path, place: str) -> None:
     """Make an environment of a folder with modules."""
-    for python in PYTHONS[1:]:
-        (root / "lib" / f"python{python}").symlink_to(f"python{PYTHONS[0]}")
+    for python in PYTHONS:
+        (root / "lib" / f"python{python}").symlink_to("modules")
     (root / "pyvenv.cfg").write_text(CONFIGURATION)
     (root / "bin" / "python3").symlink_to("/usr/bin/python3")
     (root / "bin" / "python").symlink_to("python3")

@@ -20,6 +20,7 @@ MAINTAINER = "Rollcall <rollcall@rollcall.invalid>"
 ENVIRONMENT = "opt/rollcall/environment"
 USED_ENVIRONMENT = "/opt/rollcall/venv"
 DAEMONS = ("agent", "registry")
+SETTINGS = tuple(f"etc/rollcall/{name}.yml" for name in DAEMONS)
 UNITS = ("rollcall-agent.service", "rollcall-registry.service", "rollcall-registry@.service")
 SCRIPTS = ("preinst", "postinst", "prerm", "postrm")
 # A pre-release in the form of Python's versions, such as 1.2.0rc1 or 1.2.0.dev3.
@@ -30,7 +31,7 @@ Version: {version}
 Architecture: {architecture}
 Maintainer: {maintainer}
 Installed-Size: {kibibytes}
-Depends: python3 (>= 3.11), python3 (<< 3.14), libc6 (>= 2.28), systemd
+Depends: python3 (>= 3.11), python3 (<< 3.14), libc6 (>= 2.28), mount, systemd
 Recommends: ca-certificates
 Suggests: docker.io | docker-ce
 Section: admin
@@ -92,8 +93,7 @@ def build(release: Release, *, wheels: Path, folder: Path, work: Path) -> Path:
         wheels=wheels,
         architecture=release.architecture,
     )
-    _lay_out(root, release)
-    _describe(root, release)
+    lay_out(root, release)
     file = folder / f"rollcall_{release.version()}_{release.architecture.debian}.deb"
     folder.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
@@ -108,19 +108,36 @@ def build(release: Release, *, wheels: Path, folder: Path, work: Path) -> Path:
     return file
 
 
-def _lay_out(root: Path, release: Release) -> None:
-    """Put all files in their places, but those of the environment."""
+def lay_out(root: Path, release: Release) -> None:
+    """Put all files but those of the environment in their places, and set the modes of all."""
+    _put_files(root, release)
+    _describe(root, release)
+    _set_modes(root)
+
+
+def _set_modes(root: Path) -> None:
+    """Let each user of a host read all but settings, whatever the umask of the build is."""
+    for path in (root, *root.rglob("*")):
+        if path.is_symlink():
+            continue
+        if path.relative_to(root).as_posix() in SETTINGS:
+            path.chmod(0o640)
+        else:
+            path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
+
+
+def _put_files(root: Path, release: Release) -> None:
     source, systemd = release.source, release.source / "systemd"
     put = _putter(root)
     for unit in UNITS:
-        put(f"lib/systemd/system/{unit}", (systemd / unit).read_bytes())
+        put(f"usr/lib/systemd/system/{unit}", (systemd / unit).read_bytes())
     put("usr/lib/sysusers.d/rollcall.conf", (systemd / "sysusers.conf").read_bytes())
     for name in DAEMONS:
-        put(f"etc/rollcall/{name}.yml", _settings(source, name), 0o640)
+        put(f"etc/rollcall/{name}.yml", _settings(source, name))
         link = root / f"usr/bin/rollcall-{name}"
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(f"{USED_ENVIRONMENT}/bin/rollcall-{name}")
-    (root / "etc/rollcall/labels.d").mkdir(mode=0o755)
+    (root / "etc/rollcall/labels.d").mkdir()
     put("opt/rollcall/share/README.md", (systemd / "README.md").read_bytes())
     shutil.copytree(source / "docs", root / "opt/rollcall/docs")
     put("opt/rollcall/docs/CHANGELOG.md", (source / "CHANGELOG.md").read_bytes())
@@ -129,9 +146,6 @@ def _lay_out(root: Path, release: Release) -> None:
     put("usr/share/doc/rollcall/changelog.gz", gzip.compress(text.encode(), mtime=0))
     put("usr/share/doc/rollcall/copyright", (HERE / "copyright").read_bytes())
     put("usr/share/lintian/overrides/rollcall", (HERE / "lintian-overrides").read_bytes())
-    for path in (root, *root.rglob("*")):
-        if not path.is_symlink() and path.stat().st_mode & 0o022:
-            path.chmod(path.stat().st_mode & ~0o022)
 
 
 def _settings(source: Path, name: str) -> bytes:
@@ -144,10 +158,9 @@ def _describe(root: Path, release: Release) -> None:
     """Write what dpkg reads: fields, sums, the scripts."""
     put = _putter(root / "DEBIAN")
     files = [each for each in sorted(root.rglob("*")) if each.is_file() and not each.is_symlink()]
-    conffiles = [f"/etc/rollcall/{name}.yml" for name in DAEMONS]
-    put("conffiles", "".join(f"{each}\n" for each in conffiles).encode())
+    put("conffiles", "".join(f"/{each}\n" for each in SETTINGS).encode())
     names = ((each, each.relative_to(root).as_posix()) for each in files)
-    sums = [f"{_md5(each)}  {name}\n" for each, name in names if f"/{name}" not in conffiles]
+    sums = [f"{_md5(each)}  {name}\n" for each, name in names if name not in SETTINGS]
     put("md5sums", "".join(sums).encode())
     put("triggers", (HERE / "scripts" / "triggers").read_bytes())
     size = sum(each.stat().st_size for each in files)

@@ -1,10 +1,11 @@
 """The wheels of a package: what the lock names, for each Python and one architecture."""
 
+import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,9 +68,8 @@ def build_wheels(sources: Sequence[Path], folder: Path) -> None:
 
     """
     for source in sources:
-        run_pip(
-            *("wheel", "--no-deps", "--no-build-isolation", "--no-index"),
-            *("--wheel-dir", folder, source),
+        run_pip_offline(
+            *("wheel", "--no-deps", "--no-build-isolation"), *("--wheel-dir", folder, source)
         )
     if odd := [each.name for each in folder.iterdir() if not each.name.endswith("-none-any.whl")]:
         raise BuildError(f"{', '.join(odd)}: not for each Python and architecture")
@@ -81,12 +81,30 @@ def pinned(lock: Path) -> list[str]:
 
 
 def run_pip(*arguments: str | Path) -> None:
-    """Run pip.
+    """Run pip with the settings of whoever builds, such as the address of an index.
 
     Raises:
         BuildError: it failed.
 
     """
-    done = subprocess.run([*PIP, *arguments], check=False)
+    _run_pip(arguments, os.environ)
+
+
+def run_pip_offline(*arguments: str | Path) -> None:
+    """Run pip, which takes files from the folders in the arguments alone.
+
+    The settings of whoever builds may name others, whose files no lock has a hash of.
+
+    Raises:
+        BuildError: it failed.
+
+    """
+    environment = {name: each for name, each in os.environ.items() if not name.startswith("PIP_")}
+    environment["PIP_CONFIG_FILE"] = os.devnull
+    _run_pip([*arguments, "--isolated", "--no-index"], environment)
+
+
+def _run_pip(arguments: Sequence[str | Path], environment: Mapping[str, str]) -> None:
+    done = subprocess.run([*PIP, *arguments], env=environment, check=False)
     if done.returncode != 0:
         raise BuildError(f"pip {arguments[0]} failed")

@@ -1,20 +1,27 @@
 """What is in the package."""
 
+import os
 import re
+import stat
 import subprocess
-from collections.abc import Sequence
+import sys
+import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 import yaml
 
 from deploy.deb.environment import merge
-from deploy.deb.package import debian_version
-from deploy.deb.wheels import BuildError, pinned
+from deploy.deb.package import Release, debian_version, lay_out
+from deploy.deb.wheels import ARCHITECTURES, BuildError, pinned
 from tests.support.e2e.packages import VERSION, Packages, machine_architecture
 
 TOP = Path(__file__).parents[2]
-MODULES = "/opt/rollcall/environment/lib/python3.11/site-packages"
+pytestmark = pytest.mark.timeout(900)  # the first of them waits for the packages
+SCRIPTS = ("preinst", "postinst", "prerm", "postrm")
+LIB = "/opt/rollcall/environment/lib"
+MODULES = f"{LIB}/modules/site-packages"
 
 
 @pytest.mark.parametrize(
@@ -48,6 +55,78 @@ def test_files_that_differ_between_pythons_are_refused(tmp_path: Path) -> None:
         merge(tmp_path / "b", tmp_path / "all")
 
 
+def test_a_package_has_the_same_modes_under_any_umask(tmp_path: Path) -> None:
+    program = tmp_path / "root/opt/program"
+    program.parent.mkdir(parents=True)
+    program.touch()
+    before = os.umask(0o077)
+    try:
+        program.chmod(0o700)
+        lay_out(tmp_path / "root", Release(TOP, ARCHITECTURES["amd64"], 0))
+    finally:
+        os.umask(before)
+
+    files = {each.relative_to(tmp_path / "root").as_posix(): each for each in tmp_path.rglob("*")}
+    modes = {
+        name: stat.S_IMODE(file.stat().st_mode)
+        for name, file in files.items()
+        if not file.is_symlink()
+    }
+    folders = {modes[name] for name in modes if files[name].is_dir()}
+    assert folders == {0o755}
+    programs = {"opt/program", *(f"DEBIAN/{name}" for name in SCRIPTS)}
+    settings = {"etc/rollcall/agent.yml", "etc/rollcall/registry.yml"}
+    for name, mode in modes.items():
+        if files[name].is_file():
+            others = 0o640 if name in settings else 0o644
+            assert mode == (0o755 if name in programs else others), name
+
+
+@pytest.mark.slow
+def test_no_wheel_comes_from_a_folder_in_the_settings_of_pip(tmp_path: Path) -> None:
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    _write_wheel(wheels, "strange")
+    (tmp_path / "pip.conf").write_text(f"[install]\nfind-links = {wheels}\n")
+
+    for name, value in (("PIP_FIND_LINKS", wheels), ("PIP_CONFIG_FILE", tmp_path / "pip.conf")):
+        online, offline = tmp_path / f"{name}-online", tmp_path / f"{name}-offline"
+        _install_with("run_pip", {name: value}, online)
+        said = _install_with("run_pip_offline", {name: value}, offline)
+        assert (online / "strange.py").exists()
+        assert not (offline / "strange.py").exists()
+        assert "pip install failed" in said
+
+
+def _install_with(function: str, settings: Mapping[str, Path], target: Path) -> str:
+    """Install the wheel by a function of the build, and return the error that it wrote."""
+    code = f"import sys; from deploy.deb.wheels import {function} as run; run(*sys.argv[1:])"
+    arguments = ["install", "--no-deps", "--target", str(target), "strange"]
+    if function == "run_pip":
+        arguments.append("--no-index")
+    environment = {name: each for name, each in os.environ.items() if not name.startswith("PIP_")}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=TOP,
+        env={**environment, **{name: str(each) for name, each in settings.items()}},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stderr
+
+
+def _write_wheel(folder: Path, name: str) -> None:
+    """Write a wheel with one empty module."""
+    info = f"{name}-1.0.dist-info"
+    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{name}.py", "")
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        tags = "Root-Is-Purelib: true\nTag: py3-none-any\n"
+        wheel.writestr(f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: test\n{tags}")
+        wheel.writestr(f"{info}/RECORD", "")
+
+
 def _write(folder: Path, files: dict[str, str]) -> None:
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -76,6 +155,7 @@ def test_the_version_is_that_of_the_project(packages: Packages) -> None:
 @pytest.mark.real("dpkg-deb")
 def test_it_holds_each_locked_dependency_for_each_python(packages: Packages) -> None:
     names = _names(packages.present)
+    assert {f"{LIB}/python3.{minor}" for minor in (11, 12, 13)} <= names
     for pin in pinned(TOP / "requirements-nats.txt"):
         name, _, version = pin.partition("==")
         folder = f"{MODULES}/{name.replace('-', '_')}-{version}.dist-info/METADATA"
@@ -102,7 +182,7 @@ def test_it_holds_no_key_nothing_compiled_by_python_and_commands_for_its_place(
 
 
 @pytest.mark.real("dpkg-deb")
-def test_both_settings_are_conffiles_in_which_each_setting_is_commented(
+def test_both_settings_are_conffiles_with_each_default_and_the_keys_of_the_host(
     packages: Packages, tmp_path: Path
 ) -> None:
     info = _output(["dpkg-deb", "--info", str(packages.present), "conffiles"])

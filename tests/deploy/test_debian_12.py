@@ -1,7 +1,9 @@
 """The package on Debian 12 under systemd: from the installation to the purge, test after test."""
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import docker
 import pytest
@@ -19,7 +21,11 @@ from tests.support.e2e.packages import NEXT_VERSION, VERSION, Packages
 from tests.support.e2e.systemd_host import systemd_image
 from tests.support.requirements import need_root
 
-pytestmark = [pytest.mark.long, pytest.mark.real("dpkg-deb", "debootstrap")]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.real("dpkg-deb", "debootstrap"),
+    pytest.mark.timeout(900),
+]
 KEYS = ("hosts.key", "node.key", "node.secret", "ops.key", "scraper.key")
 APPS = "http://127.0.0.1:7656/v1/apps"
 
@@ -35,13 +41,16 @@ def host(
     need_root()
     with ExitStack() as stack:
         image = stack.enter_context(systemd_image(docker_client))
+        socket = engine_url.removeprefix("unix://")
+        # A test gives the socket, which the host shares with this machine, to another group.
+        stack.callback(os.chown, socket, -1, Path(socket).stat().st_gid)
         yield stack.enter_context(
             package_host(
                 docker_client,
                 image,
                 packages,
                 folder=tmp_path_factory.mktemp("host"),
-                engine_socket=engine_url.removeprefix("unix://"),
+                engine_socket=socket,
             )
         )
 
@@ -125,6 +134,20 @@ def test_an_upgrade_leaves_a_daemon_that_was_stopped_or_never_enabled(
 
     assert host.states() == ("inactive", "active")
     host.run(f"systemctl start {AGENT}")
+
+
+def test_a_unit_that_is_not_of_the_package_is_left_alone(
+    host: PackageHost, packages: Packages
+) -> None:
+    unit = "/etc/systemd/system/rollcall-report.service"
+    text = "[Service]\\nExecStart=/bin/sleep infinity\\n[Install]\\nWantedBy=multi-user.target\\n"
+    host.run(f"printf '{text}' >{unit} && systemctl enable --now rollcall-report")
+    pid = host.host.pid("rollcall-report")
+
+    host.install(packages.following)
+
+    assert host.host.pid("rollcall-report") == pid
+    host.run(f"systemctl disable --now rollcall-report && rm {unit} && systemctl daemon-reload")
 
 
 def test_another_python_restarts_the_daemons(host: PackageHost) -> None:

@@ -33,6 +33,7 @@ NODE_KEY = "rollcall-registry node-key web-1.example.com"
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 @pytest.mark.real("dpkg-deb", "debootstrap")
 @pytest.mark.page("docs/packages.md")
 def test_each_command_works_in_its_order(

@@ -9,13 +9,25 @@ import docker
 import pytest
 
 from deploy.deb.package import debian_version
-from tests.support.e2e.package_host import AGENT, REGISTRY, SETTINGS, PackageHost, package_host
+from tests.support.e2e.package_host import (
+    AGENT,
+    REGISTRY,
+    SETTINGS,
+    STATE,
+    PackageHost,
+    package_host,
+)
 from tests.support.e2e.packages import NEXT_VERSION, VERSION, Packages
 from tests.support.e2e.systemd_host import systemd_image
 from tests.support.requirements import need_root
 
-pytestmark = [pytest.mark.long, pytest.mark.real("make", "dpkg-deb", "debootstrap")]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.real("make", "dpkg-deb", "debootstrap"),
+    pytest.mark.timeout(900),
+]
 UNITS = "/etc/systemd/system"
+WANTED = f"{UNITS}/multi-user.target.wants"
 MEND = f"sed -i 's/^heartbeat_seconds: .*/heartbeat_seconds: 5/' {SETTINGS}/agent.yml"
 FILES = (
     "find /opt/rollcall/environment -type f ! -name '*.pyc' | sort | xargs sha256sum | sha256sum"
@@ -109,16 +121,50 @@ def test_settings_of_a_daemon_that_is_not_used_are_not_looked_at(
 
 
 def test_make_install_refuses_a_host_that_has_the_package(upgraded: PackageHost) -> None:
-    script = (Path(__file__).parents[2] / "systemd" / "install.sh").read_text()
-    folder = secrets.token_hex(4)
-    upgraded.run(f"mkdir /{folder}; cat >/{folder}/install.sh <<'END'\n{script}END")
-
-    status, said = upgraded.try_to(f"cd /{folder} && sh install.sh")
+    status, said = make_install(upgraded)
 
     assert status == 1
     assert said == (
-        "rollcall: this host has the package rollcall (installed): upgrade it, or remove it first\n"
+        "rollcall: this host has the package rollcall (installed): "
+        "install its new version instead\n"
     )
+
+
+def test_make_install_refuses_a_host_that_has_the_settings_of_a_removed_package(
+    upgraded: PackageHost,
+) -> None:
+    upgraded.run("dpkg --remove rollcall")
+
+    status, said = make_install(upgraded)
+
+    assert upgraded.installed().startswith("config-files ")
+    assert status == 1
+    assert said == (
+        "rollcall: this host has what the removed package rollcall left: "
+        "install the package again,\n"
+        "rollcall: or remove the rest, with all settings, keys and state: apt-get purge rollcall\n"
+    )
+
+
+def test_a_purge_keeps_state_and_keys_of_a_make_install_after_the_removal(
+    upgraded: PackageHost,
+) -> None:
+    upgraded.run("mkdir -p /opt/rollcall/venv")  # what an earlier version's `make install` did
+
+    said = upgraded.run("dpkg --purge rollcall")
+
+    assert "'make install' installed the daemons on this host" in said
+    upgraded.run(
+        f"ls {SETTINGS}/ops.key {SETTINGS}/node.secret {STATE} {WANTED}/{REGISTRY}.service"
+    )
+
+
+def make_install(host: PackageHost) -> tuple[int, str]:
+    """Run ``make install`` on a host, and return the exit status and what was said."""
+    script = (Path(__file__).parents[2] / "systemd" / "install.sh").read_text()
+    folder = secrets.token_hex(4)
+    host.run(f"mkdir /{folder}; cat >/{folder}/install.sh <<'END'\n{script}END")
+    return host.try_to(f"cd /{folder} && sh install.sh")
 
 
 def test_a_package_that_refuses_the_settings_leaves_make_install_as_it_is(
@@ -130,7 +176,7 @@ def test_a_package_that_refuses_the_settings_leaves_make_install_as_it_is(
 
     assert status != 0
     assert f"{SETTINGS}/agent.yml is refused by version {NEXT_VERSION}" in said
-    assert "the daemons that 'make install' installed go on" in said
+    assert "the daemons that 'make install' installed run on" in said
     assert (taken_over.pids(), taken_over.settings()) == before
     taken_over.run(f"systemctl restart {AGENT} {REGISTRY}")
     assert taken_over.states() == ("active", "active")
@@ -138,12 +184,75 @@ def test_a_package_that_refuses_the_settings_leaves_make_install_as_it_is(
     assert version == f"rollcall-agent {VERSION}\n"
 
 
+def test_a_purge_after_that_leaves_make_install_as_it_is(
+    taken_over: PackageHost, packages: Packages
+) -> None:
+    before = taken_over.pids(), taken_over.settings()
+
+    said = taken_over.run("dpkg --purge rollcall")
+
+    assert "'make install' installed the daemons on this host" in said
+    assert_untouched(taken_over, before)
+    assert taken_over.try_to_install(packages.following)[0] != 0
+
+
+def test_a_removal_and_a_later_purge_leave_make_install_as_it_is(taken_over: PackageHost) -> None:
+    before = taken_over.pids(), taken_over.settings()
+
+    taken_over.run("rm -r /opt/rollcall/environment")  # a damaged package can be removed, too
+    taken_over.run("dpkg --remove rollcall")
+    assert taken_over.installed() == f"config-files {NEXT_VERSION}"
+    taken_over.run("dpkg --purge rollcall")
+
+    assert_untouched(taken_over, before)
+
+
+# After the purge, dpkg knows as little of the package as before.
+@pytest.mark.parametrize("action", ["purge", "remove"])
+def test_a_package_that_was_never_configured_leaves_make_install_as_it_is(
+    taken_over: PackageHost, packages: Packages, action: str
+) -> None:
+    before = taken_over.pids(), taken_over.settings()
+    taken_over.run(f"dpkg --unpack /packages/{packages.following.name}")
+    assert taken_over.try_to(f"ls {SETTINGS}/agent.yml")[0] != 0
+
+    taken_over.run(f"dpkg --{action} rollcall")
+
+    taken_over.run(f"rm -f {SETTINGS}/*.yml.dpkg-new")
+    assert_untouched(taken_over, before)
+
+
+def test_settings_that_are_changed_after_a_removal_are_taken_over(
+    taken_over: PackageHost, packages: Packages
+) -> None:
+    taken_over.run(f"dpkg --unpack /packages/{packages.following.name}")
+    taken_over.run("dpkg --remove rollcall")
+    taken_over.run(f"echo '# changed' >>{SETTINGS}/agent.yml")
+
+    assert taken_over.try_to_install(packages.following)[0] != 0
+
+    assert taken_over.run(f"tail -n 1 {SETTINGS}/agent.yml") == "# changed\n"
+    assert taken_over.try_to(f"ls {SETTINGS}/*.kept")[0] != 0
+
+
+def assert_untouched(host: PackageHost, before: tuple[tuple[int, int], str]) -> None:
+    """Fail unless both daemons of ``make install`` run on, by the settings they had."""
+    settings = host.settings()
+    kept = [each for each in settings.splitlines() if ".yml.kept" not in each]
+    assert (host.pids(), kept) == (before[0], before[1].splitlines())
+    host.run(f"ls {STATE}")
+    enabled = host.run(f"systemctl is-enabled {AGENT} {REGISTRY}")
+    assert enabled.split() == ["enabled"] * 2
+    host.run(f"systemctl restart {AGENT} {REGISTRY}")
+    assert host.states() == ("active", "active")
+
+
 def test_a_package_takes_over_what_make_install_installed(taken_over: PackageHost) -> None:
     taken_over.run(MEND)
     pids, settings, identity = taken_over.pids(), taken_over.settings(), taken_over.identity()
     taken_over.run(f"systemctl disable {REGISTRY}")
 
-    said = taken_over.run("dpkg --force-confold --configure rollcall")
+    said = taken_over.run("dpkg --configure rollcall")
 
     assert "nothing was started" not in said
     assert taken_over.states() == ("active", "active")

@@ -8,19 +8,25 @@ version=@VERSION@
 
 say() { echo "rollcall: $*" >&2; }
 
+# `make install` made $venv, so the package was never configured here.
+make_install_is_used() { [ -d "$venv" ] && [ ! -L "$venv" ]; }
+
 systemd_runs() { [ -d /run/systemd/system ]; }
 
-# Print each unit that is enabled, one a line.
+# Print each unit of the package that is enabled, one a line.
 enabled_units() {
-    for link in /etc/systemd/system/*.wants/rollcall-*.service; do
+    for link in /etc/systemd/system/*.wants/rollcall-agent.service \
+        /etc/systemd/system/*.wants/rollcall-registry.service \
+        /etc/systemd/system/*.wants/rollcall-registry@*.service; do
         [ ! -L "$link" ] || basename "$link"
     done | sort -u
 }
 
-# Print each unit that runs, or that systemd is about to start again, one a line.
+# Print each unit of the package that runs, or that systemd is about to start again, one a line.
 running_units() {
     systemd_runs || return 0
-    systemctl list-units --plain --no-legend --state=active,activating,reloading 'rollcall-*.service' |
+    systemctl list-units --plain --no-legend --state=active,activating,reloading \
+        rollcall-agent.service rollcall-registry.service 'rollcall-registry@*.service' |
         while read -r unit _; do echo "$unit"; done
 }
 
@@ -33,7 +39,6 @@ check_settings() {
         rollcall-agent.service) program=agent instance= ;;
         rollcall-registry.service) program=registry instance= ;;
         rollcall-registry@*.service) program=registry ;;
-        *) continue ;;
         esac
         settings=$etc/$program$instance.yml
         # Nothing is compiled: dpkg may be about to put the other version's files back.
@@ -52,11 +57,13 @@ each_unit() { # ACTION, units on standard input
 }
 
 compile() {
-    "$environment/bin/python" -I -m compileall -q "$environment/lib/python3.11/" ||
+    "$environment/bin/python" -I -m compileall -q "$environment/lib/modules/" ||
         say "not all modules could be compiled, so the daemons start more slowly"
 }
 
-remove_compiled() { find "$environment" -name __pycache__ -type d -prune -exec rm -rf {} +; }
+remove_compiled() {
+    [ ! -d "$environment" ] || find "$environment" -name __pycache__ -type d -prune -exec rm -rf {} +
+}
 
 # The operator's settings are in place before the package is: dpkg would ask, or fail where nobody
 # can answer. So they are put aside until it has installed its own.
@@ -69,5 +76,19 @@ put_settings_aside() {
 put_settings_back() {
     for name in agent registry; do
         [ ! -e "$etc/$name.yml.kept" ] || mv "$etc/$name.yml.kept" "$etc/$name.yml"
+    done
+}
+
+# A purge deletes the settings before it runs a script, even those that `make install` uses.
+copy_settings() {
+    for name in agent registry; do
+        [ ! -e "$etc/$name.yml" ] || cp -p "$etc/$name.yml" "$etc/$name.yml.kept"
+    done
+}
+
+# The settings themselves are there, and may have been changed since they were copied.
+remove_copies() {
+    for name in agent registry; do
+        [ ! -e "$etc/$name.yml" ] || rm -f "$etc/$name.yml.kept"
     done
 }
