@@ -143,13 +143,16 @@ async def test_a_local_image_that_is_gone_is_404_and_the_app_runs_on(
 ) -> None:
     with derived_image(docker_client, busybox_image, "ENV VERSION=1") as local:
         record = await agent.create(local)
+        (listed,) = docker_client.images(name=local)
         await update(agent, record["name"], busybox_image)
     before = await agent.get(record["name"])
     assert not is_here(docker_client, record["image_id"])
 
     answer = await agent.ask("PUT", f"/{record['name']}/rollback")
 
-    assert answer.status == 404
+    # The image store of containerd gives it a digest. A server is asked for that, and none answers.
+    has_digest = any("<none>" not in each for each in listed["RepoDigests"] or ())
+    assert answer.status == (502 if has_digest else 404)
     assert "docker load" in answer.json["message"]
     after = await agent.get(record["name"])
     assert (after["state"], after["revision"]) == ("running", 2)
