@@ -84,7 +84,7 @@ TESTS = {
     ),
     "an image that was built here is gone from the host": (
         "agent/apps/operations/test_rollback.py",
-        "test_a_local_image_that_is_gone_is_404_and_the_app_runs_on",
+        "test_a_local_image_that_is_gone_is_refused_and_the_app_runs_on",
     ),
     "the disk is too full": (
         "agent/apps/images/test_kept_images.py",

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from time import monotonic
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry
@@ -26,6 +27,7 @@ from agent.apps.recovery.engine_events import EngineEvents
 from agent.apps.recovery.keeper import Stops
 from agent.apps.recovery.pending_passwords import PendingPasswords
 from agent.apps.recovery.periodic import PeriodicTasks, Work
+from agent.apps.recovery.restart_schedule import RestartSchedule
 from agent.apps.recovery.watcher import EngineWatcher
 from agent.apps.repository.repository import AppRepository
 from agent.apps.service.apps import Apps
@@ -118,7 +120,12 @@ async def open_apps(
                 stops=Stops(engine=engine, clock=clock),
                 log=log,
             ),
-            PendingPasswords(repository=repository, runner=runner, password=operations.password),
+            PendingPasswords(
+                repository=repository,
+                runner=runner,
+                password=operations.password,
+                schedule=RestartSchedule(monotonic),
+            ),
         ],
         repository=repository,
         runner=runner,

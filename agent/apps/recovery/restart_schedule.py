@@ -83,7 +83,7 @@ class RestartSchedule:
 
 
 class ScheduledObserver(ContainerObserver):
-    """Starts apps on a schedule, and looks again at those that were busy when their job ends."""
+    """Acts on apps on a schedule, and looks again at those that were busy when their job ends."""
 
     def __init__(self, runner: OperationRunner, schedule: RestartSchedule) -> None:
         self._runner = runner
@@ -96,7 +96,7 @@ class ScheduledObserver(ContainerObserver):
         return any(not self._runner.is_busy(name) for name in self._busy)
 
     def seconds_to_next(self, most: float) -> float:
-        """Return the seconds until an app is to be started, ``most`` at most."""
+        """Return the seconds until it is to act on an app, ``most`` at most."""
         return self._schedule.seconds_to_next(self._waiting, most)
 
     def _begin(self, apps: Iterable[App]) -> list[App]:
@@ -108,7 +108,7 @@ class ScheduledObserver(ContainerObserver):
         return [app for name, app in by_name.items() if name not in self._busy]
 
     async def _attempt(self, name: str, operation: OperationKind, work: Work) -> None:
-        """Start or restart an app in the background."""
+        """Begin an operation of an app in the background."""
         self._schedule.attempted(name)
         self._busy.add(name)
         with suppress(AppBusy):

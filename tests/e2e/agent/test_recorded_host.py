@@ -1,4 +1,4 @@
-"""A host as an agent of the present schema left it: as one recorded it, and as one records it."""
+"""A host as an agent of each recorded schema left it, and as one of the present schema does."""
 
 import asyncio
 from collections.abc import Iterator
@@ -20,6 +20,7 @@ from tests.support.daemons import Daemon, Daemons
 pytestmark = [pytest.mark.real("dockerd", "unshare", "ip"), pytest.mark.long]
 
 SETTINGS = {"bind": "127.0.0.1", "stop_seconds": 1}
+FIRST_SCHEMA = 8  # test_upgrade.py has those before
 RUNNING, DOWN = ("shop", "web"), ("by-hand", "stopped")
 SOON_SECONDS = 60.0
 
@@ -40,11 +41,19 @@ def client(dockerd: Dockerd) -> Iterator[docker.APIClient]:
         yield client
 
 
-@pytest.fixture(params=[pytest.param("committed", marks=pytest.mark.engines), "recorded now"])
+@pytest.fixture(
+    params=[
+        *(
+            pytest.param(f"schema_{version}", marks=pytest.mark.engines)
+            for version in range(FIRST_SCHEMA, SCHEMA_VERSION + 1)
+        ),
+        "recorded now",
+    ]
+)
 def recorded(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Return the folder of a recorded host."""
-    if request.param == "committed":
-        return RECORDED / f"schema_{SCHEMA_VERSION}"
+    """Return the folder of a recorded host, of each schema from the first that was recorded."""
+    if request.param != "recorded now":
+        return RECORDED / str(request.param)
     asyncio.run(record_host(tmp_path / "recorded"))
     return tmp_path / "recorded"
 

@@ -138,7 +138,7 @@ async def test_an_image_that_made_room_on_a_full_disk_is_pulled_by_its_digest(
         assert "version 1" in await agent.page(back.json)
 
 
-async def test_a_local_image_that_is_gone_is_404_and_the_app_runs_on(
+async def test_a_local_image_that_is_gone_is_refused_and_the_app_runs_on(
     agent: InProcessAgent, docker_client: docker.APIClient, busybox_image: str
 ) -> None:
     with derived_image(docker_client, busybox_image, "ENV VERSION=1") as local:
@@ -150,9 +150,9 @@ async def test_a_local_image_that_is_gone_is_404_and_the_app_runs_on(
 
     answer = await agent.ask("PUT", f"/{record['name']}/rollback")
 
-    # The image store of containerd gives it a digest. A server is asked for that, and none answers.
+    # The image store of containerd gives it a digest. A server is asked for that, if there is one.
     has_digest = any("<none>" not in each for each in listed["RepoDigests"] or ())
-    assert answer.status == (502 if has_digest else 404)
+    assert answer.status in ((404, 502) if has_digest else (404,))
     assert "docker load" in answer.json["message"]
     after = await agent.get(record["name"])
     assert (after["state"], after["revision"]) == ("running", 2)

@@ -1,12 +1,16 @@
 """A password that waits for its app to run keeps no other app waiting."""
 
 import asyncio
+import itertools
+import time
 from pathlib import Path
 
 import pytest
 from structlog.testing import LogCapture
 
+from agent.apps.recovery.restart_schedule import FIRST_PAUSE_SECONDS
 from agent.apps.service.apps import Apps
+from agent.engine.errors import EngineRefused
 from agent.model import NewApp
 from tests.support.agent.engines.fake_engine import IMAGE, FakeContainer, FakeEngine
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
@@ -92,3 +96,30 @@ async def test_a_defect_in_the_setting_of_a_password_breaks_off_no_comparison_wi
 
     assert (record.state, record.password) == ("running", "pending")
     assert "comparing apps with the engine failed" not in {each["event"] for each in log.entries}
+
+
+@pytest.mark.slow
+async def test_passwords_that_cannot_be_set_are_tried_again_after_a_pause(tmp_path: Path) -> None:
+    engine, names, tries = FakeEngine(), ("one", "two", "three"), list[float]()
+    # So that each ends while another one runs.
+    seconds = itertools.cycle((0.31, 0.47, 0.41))
+
+    async def refuse(step: str) -> None:
+        if step == "before execute":
+            tries.append(time.monotonic())
+            await asyncio.sleep(next(seconds))
+            raise EngineRefused("no such runtime")
+
+    async def all_and_one_again() -> bool:
+        return len(tries) > len(names)
+
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
+        for name in names:
+            await stop_with_pending_password(apps, name)
+        engine.at_step = refuse
+        for name in names:
+            container_of(engine, name).state = "running"
+            engine.happen("start", container_of(engine, name))
+        await async_until(all_and_one_again)
+
+    assert tries[len(names)] - tries[0] >= 2 * FIRST_PAUSE_SECONDS

@@ -233,8 +233,10 @@ class Subject:
         """Make the app run as before `apps.isolated` was set."""
         self.running()
         self._restart(isolated=False)
-        self._must("PUT", "/rebuild")
-        self._restart(isolated=True)
+        try:
+            self._must("PUT", "/rebuild")
+        finally:
+            self._restart(isolated=True)
 
     def _restart(self, *, isolated: bool) -> None:
         """Restart the agent with another value of `apps.isolated`."""
