@@ -130,11 +130,12 @@ class AppliedChanges:
     def row(self, hostname: str) -> Row | None:
         """Return a node as it is in memory, with its age; None if it is unknown."""
         entry = self._directory.get(hostname)
-        return None if entry is None else self._row(entry)
+        return None if entry is None else entry.row()._replace(age=self._monotonic() - entry.heard)
 
-    def rows(self, after: str) -> list[Row]:
-        """Return the next nodes after a hostname, a few at a time; none at the end."""
-        return [self._row(entry) for entry in self._directory.following(after)]
-
-    def _row(self, entry: Entry) -> Row:
-        return entry.row()._replace(age=self._monotonic() - entry.heard)
+    def ages(self, after: str) -> list[HeardBefore]:
+        """Return the ages of the next nodes after a hostname, a few at a time; none at the end."""
+        now = self._monotonic()
+        return [
+            HeardBefore(entry.hostname, entry.last_update, entry.address, now - entry.heard)
+            for entry in self._directory.following(after)
+        ]

@@ -60,9 +60,14 @@ class Followed:
         """Return a node."""
         return self.nodes.get(hostname)
 
-    def rows(self, after: str) -> list[Row]:
-        """Return all nodes after a hostname."""
-        return [self.nodes[name] for name in sorted(self.nodes) if name > after]
+    def ages(self, after: str) -> list[HeardBefore]:
+        """Return the ages of all nodes after a hostname."""
+        return [age_of(self.nodes[name]) for name in sorted(self.nodes) if name > after]
+
+
+def age_of(row: Row) -> HeardBefore:
+    """Return the age of a node."""
+    return HeardBefore(row.hostname, row.last_update, row.address, row.age)
 
 
 class Outcomes(list[Exception | None]):
@@ -86,7 +91,9 @@ async def opened(
     store = place(AgeClock(clock or Clock()))
     try:
         rows = await store.load()
-        store.follow(Followed())
+        memory = Followed()
+        memory.nodes = {row.hostname: row for row in rows}
+        store.follow(memory)
         yield store, rows
     finally:
         await store.close()

@@ -53,14 +53,15 @@ class HeardBefore(NamedTuple):
     hostname: str
     last_update: int
     address: str
-    age: float
+    age: float = 0.0
 
 
 class SharedNodes(Protocol):
-    """The nodes in memory, as a store that several registries share needs them.
+    """All nodes in memory, as a store needs them.
 
-    It is called in the order in which the store took the changes, the same for each registry, in
-    between the `done` of this registry's own operations. Other stores never call it.
+    A store that several registries share calls it in the order in which it took the changes, the
+    same for each registry, in between the `done` of this registry's own operations. Other stores
+    read ages alone.
     """
 
     def stored(self, row: Row) -> None:
@@ -82,8 +83,8 @@ class SharedNodes(Protocol):
     def row(self, hostname: str) -> Row | None:
         """Return a node as it is in memory, with its age; None if it is unknown."""
 
-    def rows(self, after: str) -> list[Row]:
-        """Return the next nodes after a hostname, a few at a time; none at the end."""
+    def ages(self, after: str) -> list[HeardBefore]:
+        """Return the ages of the next nodes after a hostname, a few at a time; none at the end."""
 
 
 class NodeStore(Protocol):

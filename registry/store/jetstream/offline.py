@@ -71,7 +71,7 @@ class _Unfollowed:
         del hostname
         return None
 
-    def rows(self, after: str) -> list[Row]:
+    def ages(self, after: str) -> list[HeardBefore]:
         del after
         return []
 

@@ -9,7 +9,7 @@ from registry.store.finishing import Finishing
 from registry.store.jetstream.format.ages import (
     CHUNK_NODES,
     Rings,
-    age_of,
+    age_at,
     chunk_key,
     in_batches,
 )
@@ -147,9 +147,9 @@ class Reports:
     def _next_ages(self, nodes: SharedNodes, last: str) -> list[Age]:
         ages: list[Age] = []
         uptime = self._uptime()
-        while len(ages) < CHUNK_NODES and (rows := nodes.rows(last)):
-            ages += [age_of(row, uptime) for row in rows]
-            last = rows[-1].hostname
+        while len(ages) < CHUNK_NODES and (some := nodes.ages(last)):
+            ages += [age_at(one, uptime) for one in some]
+            last = some[-1].hostname
         return ages
 
     async def _mark(self, key: str, replaced: int | None = None) -> str:

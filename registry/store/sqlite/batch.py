@@ -4,9 +4,10 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from registry.store.protocol import Heard, Row
+from registry.store.sqlite.heard_log import HeardLog, Repeated
 from registry.store.sqlite.schema import checksum
 
 # Rows in one statement. Each step of a statement releases the GIL and has to get it back from the
@@ -14,15 +15,24 @@ from registry.store.sqlite.schema import checksum
 ROWS_PER_STATEMENT = (128, 16, 1)
 
 T = TypeVar("T")
+
+
+class Touch(NamedTuple):
+    """Hosts that were heard of, and ages to repeat in the log beside them."""
+
+    heard: Sequence[Heard]
+    repeated: Repeated | None
+
+
 # A row to keep, a host to forget, hosts that were heard of.
-Operation = Row | str | Sequence[Heard]
+Operation = Row | str | Touch
 
 
 class Batch:
     """The rows to write for many operations, of which later ones replace earlier ones.
 
-    A changed node is one row of `node`. A node that was only heard of is a small row of `heard`;
-    the one of the two with the later uptime counts.
+    A changed node is one row of `node`. Nodes that were only heard of are one row of `heard_log`.
+    Where both have the same uptime, that of `node` counts.
     """
 
     def __init__(self, operations: Sequence[Operation], uptime: float) -> None:
@@ -30,6 +40,7 @@ class Batch:
         self._nodes: dict[str, Row] = {}
         self._heard: dict[str, Heard] = {}
         self._deleted: dict[str, None] = {}
+        self._repeated: list[Repeated] = []
         for operation in operations:
             self._add(operation)
 
@@ -44,8 +55,10 @@ class Batch:
             self._nodes.pop(operation, None)
             self._heard.pop(operation, None)
         else:
-            for heard in operation:
+            for heard in operation.heard:
                 self._add_heard(heard)
+            if operation.repeated is not None:
+                self._repeated.append(operation.repeated)
 
     def _add_heard(self, heard: Heard) -> None:
         hostname, last_update, address = heard
@@ -55,35 +68,30 @@ class Batch:
         elif hostname not in self._deleted:
             self._heard[hostname] = heard
 
-    def apply(self, connection: sqlite3.Connection) -> None:
-        """Write everything in the transaction that is open. Raises sqlite3.Error."""
+    def apply(self, connection: sqlite3.Connection, log: HeardLog) -> None:
+        """Write everything in the transaction that is open. Raises sqlite3.Error, ValueError."""
         uptime = self._uptime
-        deleted = sorted(self._deleted)
-        _delete(connection, "node", deleted)
-        _delete(connection, "heard", deleted)
+        _delete(connection, sorted(self._deleted))
         nodes = [
             (name, row.document, checksum(name, row.document), row.last_update, uptime, row.address)
             for name, row in sorted(self._nodes.items())
         ]
-        _replace(connection, "node", 6, nodes)
-        heard = [
-            (name, last_update, uptime, address)
-            for name, last_update, address in sorted(self._heard.values())
-        ]
-        _replace(connection, "heard", 4, heard)
+        _replace(connection, nodes)
+        for repeated in self._repeated:
+            log.repeat(connection, repeated)
+        if self._heard:
+            log.append(connection, self._heard.values(), uptime)
         connection.execute("INSERT OR REPLACE INTO clock VALUES (1, ?)", [uptime])
 
 
-def _delete(connection: sqlite3.Connection, table: str, hostnames: Sequence[str]) -> None:
+def _delete(connection: sqlite3.Connection, hostnames: Sequence[str]) -> None:
     for some in _in_statements(hostnames):
-        connection.execute(_deletion(table, len(some)), some)
+        connection.execute(_deletion(len(some)), some)
 
 
-def _replace(
-    connection: sqlite3.Connection, table: str, columns: int, rows: Sequence[Iterable[object]]
-) -> None:
-    for some in _in_statements(rows):
-        connection.execute(_replacement(table, columns, len(some)), list(chain.from_iterable(some)))
+def _replace(connection: sqlite3.Connection, nodes: Sequence[Iterable[object]]) -> None:
+    for some in _in_statements(nodes):
+        connection.execute(_replacement(len(some)), list(chain.from_iterable(some)))
 
 
 def _in_statements(rows: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -96,11 +104,10 @@ def _in_statements(rows: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 @cache
-def _deletion(table: str, rows: int) -> str:
-    return " ".join(["DELETE FROM", table, f"WHERE hostname IN ({','.join('?' * rows)})"])
+def _deletion(rows: int) -> str:
+    return " ".join(["DELETE FROM node WHERE hostname IN", f"({','.join('?' * rows)})"])
 
 
 @cache
-def _replacement(table: str, columns: int, rows: int) -> str:
-    row = f"({','.join('?' * columns)})"
-    return " ".join(["INSERT OR REPLACE INTO", table, "VALUES", ",".join([row] * rows)])
+def _replacement(rows: int) -> str:
+    return " ".join(["INSERT OR REPLACE INTO node VALUES", ",".join(["(?,?,?,?,?,?)"] * rows)])

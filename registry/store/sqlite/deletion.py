@@ -34,9 +34,9 @@ def delete(path: Path, hostnames: Iterable[str]) -> list[str]:
             uptime = read_uptime(connection, schema)
             deleted = []
             for hostname in hostnames:
-                if connection.execute("DELETE FROM node WHERE hostname = ?", [hostname]).rowcount:
+                rows = [connection.execute(each, [hostname]).rowcount for each in schema.delete]
+                if rows[0]:
                     deleted.append(hostname)
-                connection.execute("DELETE FROM heard WHERE hostname = ?", [hostname])
             connection.execute("INSERT OR REPLACE INTO clock VALUES (1, ?)", [uptime])
             connection.execute("COMMIT")
     finally:

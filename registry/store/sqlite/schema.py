@@ -2,7 +2,7 @@
 
 import sqlite3
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from registry.store.sqlite.database import (
     sqlite_errors,
     writes_a_log,
 )
+from registry.store.sqlite.heard_log import LatestHeard, read_heard
 
 
 class Schema(NamedTuple):
@@ -24,11 +25,18 @@ class Schema(NamedTuple):
     `migration` makes it from the version before (the first one, from an empty file) and keeps all
     nodes. `nodes` reads hostname, document, checksum, last_update, address and the uptime when the
     host was heard of, sorted by hostname. `uptime` reads for how many seconds registries have run.
+    `delete` forgets a host; the first statement affects a row if it was known. `heard` reads the
+    rows of the log, newest first, if there is one.
     """
 
     migration: str
     nodes: str
     uptime: str
+    delete: tuple[str, ...] = (
+        "DELETE FROM node WHERE hostname = ?",
+        "DELETE FROM heard WHERE hostname = ?",
+    )
+    heard: str = ""
 
 
 # Entry N is schema version N + 1.
@@ -89,6 +97,28 @@ SCHEMAS: tuple[Schema, ...] = (
         FROM node LEFT JOIN heard USING (hostname) ORDER BY hostname
         """,
         uptime="SELECT uptime FROM clock",
+    ),
+    Schema(
+        # `heard_log` is explained in heard_log.py.
+        migration="""
+        UPDATE node SET last_update = heard.last_update, uptime = heard.uptime,
+                        address = heard.address
+            FROM heard WHERE heard.hostname = node.hostname AND heard.uptime > node.uptime;
+        DROP TABLE heard;
+        CREATE TABLE heard_log (
+            id INTEGER PRIMARY KEY,
+            uptime REAL NOT NULL,
+            hosts TEXT NOT NULL,
+            checksum INTEGER NOT NULL
+        );
+        """,
+        nodes="""
+        SELECT hostname, document, checksum, last_update, address, uptime
+        FROM node ORDER BY hostname
+        """,
+        uptime="SELECT uptime FROM clock",
+        delete=("DELETE FROM node WHERE hostname = ?",),
+        heard="SELECT uptime, hosts, checksum FROM heard_log ORDER BY id DESC",
     ),
 )
 
@@ -186,7 +216,23 @@ def read_uptime(connection: sqlite3.Connection, schema: Schema) -> float:
 def read_rows(path: Path, connection: sqlite3.Connection, schema: Schema) -> Iterator[Row]:
     """Yield each node, checked, with its age. Raises StoreOpenError."""
     now = read_uptime(connection, schema)
-    for hostname, document, stored, last_update, address, heard in connection.execute(schema.nodes):
-        if checksum(hostname, document) != stored or last_update is None:
+    later = _read_heard(path, connection, schema)
+    for hostname, document, stored, last, address, uptime in connection.execute(schema.nodes):
+        if checksum(hostname, document) != stored or last is None:
             raise StoreOpenError(f"{path} is corrupt: the row of {hostname!a}; {REMEDY}")
-        yield Row(hostname, document, last_update, address, now - heard)
+        known = uptime, last, address
+        heard = later.get(hostname, known)
+        heard_at, last_update, heard_from = heard if heard[0] > uptime else known
+        yield Row(hostname, document, last_update, heard_from, now - heard_at)
+
+
+def _read_heard(
+    path: Path, connection: sqlite3.Connection, schema: Schema
+) -> Mapping[str, LatestHeard]:
+    """Return when hosts were heard of after their nodes were written. Raises StoreOpenError."""
+    if not schema.heard:
+        return {}
+    try:
+        return read_heard(connection.execute(schema.heard))
+    except ValueError as error:
+        raise StoreOpenError(f"{path} is corrupt: {error}; {REMEDY}") from error

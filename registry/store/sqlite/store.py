@@ -18,7 +18,7 @@ from registry.store.protocol import (
     StorePosition,
 )
 from registry.store.sqlite import stamp
-from registry.store.sqlite.batch import Batch, Operation
+from registry.store.sqlite.batch import Batch, Operation, Touch
 from registry.store.sqlite.creation import create
 from registry.store.sqlite.database import (
     StoreLock,
@@ -30,6 +30,7 @@ from registry.store.sqlite.database import (
     sibling,
     sqlite_errors,
 )
+from registry.store.sqlite.heard_log import HeardLog, Repetition
 from registry.store.sqlite.schema import (
     SCHEMAS,
     Schema,
@@ -63,6 +64,8 @@ class SqliteStore:
         self._schemas = schemas
         self._commits: GroupCommit[Operation] | None = None
         self._connection: sqlite3.Connection | None = None
+        self._repetition: Repetition | None = None
+        self._heard_log = HeardLog()
         self._uptime_at_start = 0.0
         self._started = monotonic()
         self._stamp = Stamp(path)
@@ -88,7 +91,8 @@ class SqliteStore:
         return rows
 
     def follow(self, nodes: SharedNodes) -> None:
-        """Do nothing: no other registry writes here."""
+        """Repeat the ages of these nodes in the log from time to time, which keeps it short."""
+        self._repetition = Repetition(nodes, self._uptime)
 
     def put(self, row: Row, done: DoneCallback, guard: Guard | None = None) -> asyncio.Future[None]:
         """Keep a node."""
@@ -97,7 +101,9 @@ class SqliteStore:
 
     def touch(self, heard: Sequence[Heard], done: DoneCallback) -> asyncio.Future[None]:
         """Keep when nodes were heard of."""
-        return self._require_loaded().submit(heard, done)
+        commits = self._require_loaded()
+        repeated = None if self._repetition is None else self._repetition.next(len(heard))
+        return commits.submit(Touch(heard, repeated), done)
 
     def delete(
         self,
@@ -235,9 +241,6 @@ class SqliteStore:
         self._generation = read_generation(connection)
         if self._continues and not self._stamp.resume(self._generation):
             self._write_stamp(self._generation)
-        connection.execute(
-            "DELETE FROM heard WHERE hostname NOT IN (SELECT hostname FROM node)"
-        ).close()
 
     def _write_stamp(self, generation: str) -> None:
         try:
@@ -275,11 +278,12 @@ class SqliteStore:
         batch = Batch(operations, uptime)
         try:
             connection.execute("BEGIN IMMEDIATE")
-            batch.apply(connection)
+            batch.apply(connection, self._heard_log)
             connection.execute("COMMIT")
             self._uptime_stored = uptime
             self._stamp.advance(uptime)
         except BaseException as error:
+            self._heard_log.fail()
             with suppress(sqlite3.Error):  # then the next failure tries it again
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")

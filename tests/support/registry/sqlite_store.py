@@ -94,7 +94,9 @@ def stored_last_update(path: Path, hostname: str) -> int:
     """Read from the file, without our code, when a host was heard of last."""
     query = """
         SELECT uptime, last_update FROM node WHERE hostname = :hostname
-        UNION ALL SELECT uptime, last_update FROM heard WHERE hostname = :hostname
+        UNION ALL
+        SELECT uptime - ifnull(json_extract(value, '$[3]'), 0), json_extract(value, '$[1]')
+        FROM heard_log, json_each(hosts) WHERE json_extract(value, '$[0]') = :hostname
         ORDER BY uptime DESC
     """
     with closing(sqlite3.connect(path)) as connection:

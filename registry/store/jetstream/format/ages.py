@@ -22,7 +22,7 @@ from registry.store.jetstream.format.messages import (
     decode_written,
     is_deletion,
 )
-from registry.store.protocol import Heard, Row
+from registry.store.protocol import Heard, HeardBefore
 
 # Registries that run together begin at different times, so that one of them writes all ages.
 AGES_SECONDS = 45
@@ -147,9 +147,9 @@ def chunk_key(name: str, number: object) -> str:
     return f"{AGES}.{name}.{number}"
 
 
-def age_of(row: Row, uptime: float) -> Age:
-    """Return when a node was last heard of, at an uptime."""
-    return Age(row.hostname, round(uptime - row.age, 3), row.last_update, row.address)
+def age_at(heard: HeardBefore, uptime: float) -> Age:
+    """Return an age as the uptime when the node was last heard of; `uptime` is now."""
+    return Age(heard.hostname, round(uptime - heard.age, 3), heard.last_update, heard.address)
 
 
 def in_batches(entries: Sequence[HeardOrAge], max_bytes: int) -> Iterator[list[HeardOrAge]]:

@@ -13,7 +13,7 @@ from registry.store.jetstream.format.messages import COMPLETE, is_deletion
 from registry.store.jetstream.publisher import Publisher
 from registry.store.jetstream.reports import Reports
 from registry.store.jetstream.write import Write
-from registry.store.protocol import Heard, Row
+from registry.store.protocol import Heard, HeardBefore
 
 HOSTS = [f"h{number:04}" for number in range(CHUNK_NODES + 1)]
 AGE = 7.0
@@ -77,8 +77,8 @@ class Nodes(Followed):
         super().__init__()
         self.nodes = {name: node(name)._replace(age=AGE) for name in sorted(hosts)}
 
-    def rows(self, after: str) -> list[Row]:
-        return super().rows(after)[:50]
+    def ages(self, after: str) -> list[HeardBefore]:
+        return super().ages(after)[:50]
 
 
 async def write_ages(publisher: Writing, bucket: Bucket, nodes: Nodes) -> None:

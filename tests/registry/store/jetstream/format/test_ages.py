@@ -12,7 +12,7 @@ from registry.store.jetstream.connection.api import JetStreamApi
 from registry.store.jetstream.connection.bucket import find_bucket
 from registry.store.jetstream.connection.link import connected
 from registry.store.options import NatsLogin
-from registry.store.protocol import Heard, NodeStore, Row
+from registry.store.protocol import Heard, HeardBefore, NodeStore, Row
 from tests.support.registry.nats.buckets import backend_at
 from tests.support.registry.nats.servers import NatsCluster
 from tests.support.registry.sqlite_store import Batches, ignore, row
@@ -38,10 +38,10 @@ class Aged(Followed):
     def stored(self, row: Row) -> None:
         self.note(row.hostname)
 
-    def rows(self, after: str) -> list[Row]:
+    def ages(self, after: str) -> list[HeardBefore]:
         return [
             one._replace(age=self._clock() - self._heard[one.hostname])
-            for one in super().rows(after)
+            for one in super().ages(after)
         ]
 
 

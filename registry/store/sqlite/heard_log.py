@@ -1,0 +1,118 @@
+"""When nodes were last heard of: a log in the store, which is bounded by repeating what is known.
+
+A heartbeat that changes nothing is an entry of the log, so that many of them are one row. A row for
+each node would be a page to read and to write for each heartbeat of a large fleet. From time to
+time the ages of all nodes in memory are repeated in the log, some with each write; what is before
+them is then needed no more.
+"""
+
+import sqlite3
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from registry.store.protocol import Heard, HeardBefore, SharedNodes
+
+# Ages are repeated after the start, and once the log has grown by an entry for each node, and by
+# this many.
+MIN_ENTRIES = 1000
+
+# The uptime when a node was last heard of, and its `last_update` and address since then. A plain
+# tuple is of no concern to the garbage collector.
+LatestHeard = tuple[float, int, str]
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(list[HeardBefore]).decode
+
+
+class Repeated(NamedTuple):
+    """Ages that are repeated, as they are at an uptime; the first ones, or the last ones of all."""
+
+    hosts: Sequence[HeardBefore]
+    uptime: float
+    is_first: bool
+    is_last: bool
+
+
+class Repetition:
+    """Chooses which ages are repeated next. Used on the event loop."""
+
+    def __init__(self, nodes: SharedNodes, uptime: Callable[[], float]) -> None:
+        self._nodes = nodes
+        self._uptime = uptime
+        self._entries = MIN_ENTRIES  # since the last repetition began
+        self._repeated = 0
+        self._last: str | None = None
+
+    def next(self, entries: int) -> Repeated | None:
+        """Return what is to be repeated beside so many new entries; None if nothing is."""
+        self._entries += entries
+        is_first = self._last is None
+        if is_first:
+            if self._entries < max(MIN_ENTRIES, self._repeated):
+                return None
+            self._last, self._entries, self._repeated = "", 0, 0
+        hosts, is_last = self._take(entries)
+        return Repeated(hosts, self._uptime(), is_first=is_first, is_last=is_last)
+
+    def _take(self, count: int) -> tuple[list[HeardBefore], bool]:
+        """Return at least so many of the next ages, unless they are the last ones."""
+        hosts: list[HeardBefore] = []
+        while len(hosts) <= count:
+            some = self._nodes.ages(self._last or "")
+            if not some:
+                self._last = None
+                break
+            hosts += some
+            self._last = some[-1].hostname
+        self._repeated += len(hosts)
+        return hosts, self._last is None
+
+
+class HeardLog:
+    """Writes the log. Used in the store's thread, in the transaction that is open."""
+
+    def __init__(self) -> None:
+        self._needless: int | None = None  # the last row before those that repeat all
+
+    def append(
+        self, connection: sqlite3.Connection, hosts: Iterable[Heard | HeardBefore], uptime: float
+    ) -> None:
+        """Add a row. Raises sqlite3.Error, ValueError."""
+        text = _encode(list(hosts))
+        connection.execute(
+            "INSERT INTO heard_log (uptime, hosts, checksum) VALUES (?, ?, ?)",
+            [uptime, text.decode(), zlib.crc32(text)],
+        ).close()
+
+    def repeat(self, connection: sqlite3.Connection, repeated: Repeated) -> None:
+        """Add ages that are repeated; remove what they make needless. Raises sqlite3.Error."""
+        if repeated.is_first:
+            query = "SELECT ifnull(max(id), 0) FROM heard_log"
+            (self._needless,) = connection.execute(query).fetchone()
+        if repeated.hosts:
+            self.append(connection, repeated.hosts, repeated.uptime)
+        if repeated.is_last and self._needless is not None:
+            connection.execute("DELETE FROM heard_log WHERE id <= ?", [self._needless]).close()
+            self._needless = None
+
+    def fail(self) -> None:
+        """Remove nothing until all is repeated once more: something was not written."""
+        self._needless = None
+
+
+def read_heard(rows: Iterable[tuple[float, str, int]]) -> dict[str, LatestHeard]:
+    """Return what a log says of each host; its rows come newest first.
+
+    Raises ValueError for a damaged row.
+    """
+    latest: dict[str, LatestHeard] = {}
+    for uptime, text, checksum in rows:
+        if zlib.crc32(text.encode()) != checksum:
+            raise ValueError("a row of the table heard_log")
+        for hostname, last_update, address, age in _decode(text):
+            if hostname not in latest:
+                latest[hostname] = (uptime - age, last_update, address)
+    return latest

@@ -1,0 +1,169 @@
+"""The log of what was heard: it keeps each age, and stays short."""
+
+import asyncio
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from registry.store.conformance import Followed
+from registry.store.protocol import Heard, HeardBefore, Row
+from registry.store.sqlite.store import SqliteStore
+from tests.support.registry.sqlite_store import ManualClock, ignore, open_store, row, start_error
+
+HOSTS = [f"h{number}" for number in range(9)]
+AGES_AT_A_TIME = 2
+NOT_TEXT = "\udc80"
+
+
+class Put(NamedTuple):
+    """A node that is added or changed."""
+
+    hostname: str
+
+
+class Delete(NamedTuple):
+    """A host that is forgotten."""
+
+    hostname: str
+
+
+class Touch(NamedTuple):
+    """Hosts that were heard of; if it is refused, there is one that no store can take."""
+
+    hostnames: list[str]
+    is_refused: bool
+
+
+class Restart(NamedTuple):
+    """The registry ends, and starts again."""
+
+
+Step = Put | Delete | Touch | Restart
+names = st.sampled_from(HOSTS)
+touches = st.builds(
+    Touch, st.lists(names, max_size=2, unique=True), st.sampled_from([False, False, False, True])
+)
+steps = st.one_of(
+    touches, touches, touches, st.builds(Put, names), st.builds(Delete, names), st.builds(Restart)
+)
+
+
+class Memory(Followed):
+    """Nodes in memory, with the times at which they were heard of."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__()
+        self._clock = clock
+        self._heard: dict[str, float] = {}
+
+    def put(self, node: Row) -> None:
+        self.nodes[node.hostname] = node
+        self._heard[node.hostname] = self._clock()
+
+    def aged(self) -> list[Row]:
+        """Return all nodes with their ages, sorted."""
+        return [
+            self.nodes[name]._replace(age=self._clock() - self._heard[name])
+            for name in sorted(self.nodes)
+        ]
+
+    def ages(self, after: str) -> list[HeardBefore]:
+        return [
+            HeardBefore(node.hostname, node.last_update, node.address, node.age)
+            for node in self.aged()
+            if node.hostname > after
+        ][:AGES_AT_A_TIME]
+
+
+class Model:
+    """A registry: what it has in memory is what its next start has to find."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.clock = ManualClock()
+        self.memory = Memory(self.clock)
+
+    async def run(self, todo: Sequence[Step]) -> None:
+        """Carry out these steps, and a restart; check what each start finds."""
+        remaining = [*todo, Restart()]
+        while remaining:
+            async with open_store(self._path, uptime=self.clock) as (store, rows):
+                assert rows == self.memory.aged()
+                store.follow(self.memory)
+                while not isinstance(step := remaining.pop(0), Restart):
+                    self.clock.now += 1
+                    await self._carry_out(store, step)
+        async with open_store(self._path, uptime=self.clock) as (_, rows):
+            assert rows == self.memory.aged()
+
+    async def _carry_out(self, store: SqliteStore, step: Step) -> None:
+        now = int(self.clock())
+        if isinstance(step, Put):
+            node = row(step.hostname)._replace(last_update=now, address=f"put at {now}")
+            before = store.touch([Heard(step.hostname, 0, "before")], ignore)
+            await asyncio.gather(before, store.put(node, ignore))
+            self.memory.put(node)
+        elif isinstance(step, Delete):
+            await store.delete(step.hostname, ignore)
+            self.memory.nodes.pop(step.hostname, None)
+        elif isinstance(step, Touch):
+            heard = [Heard(name, now, f"heard at {now}") for name in step.hostnames]
+            if step.is_refused:
+                with pytest.raises(ValueError, match="surrogates"):
+                    await store.touch([*heard, Heard(NOT_TEXT, now, "")], ignore)
+                return
+            await store.touch(heard, ignore)
+            for hostname, last_update, address in heard:
+                if known := self.memory.nodes.get(hostname):
+                    self.memory.put(known._replace(last_update=last_update, address=address))
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=50)
+@given(st.lists(steps, min_size=20, max_size=50))
+def test_each_start_finds_what_was_known(
+    tmp_path_factory: pytest.TempPathFactory, todo: list[Step]
+) -> None:
+    path = tmp_path_factory.mktemp("log") / "r.db"
+    asyncio.run(Model(path).run([*map(Put, HOSTS), *todo]))
+
+
+def entries(path: Path) -> int:
+    """Return how many entries the log has, without our code."""
+    with closing(sqlite3.connect(path)) as connection:
+        query = "SELECT ifnull(sum(json_array_length(hosts)), 0) FROM heard_log"
+        (count,) = connection.execute(query).fetchone()
+        return int(count)
+
+
+@pytest.mark.slow
+async def test_the_log_stays_short_however_often_nodes_are_heard_of(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    model = Model(path)
+    hosts = [f"h{number:03}" for number in range(500)]
+    lengths = []
+
+    await model.run([Put(name) for name in hosts])
+    for _ in range(3):
+        touches = [Touch(hosts[start::20], is_refused=False) for start in range(20)]
+        await model.run(touches * 5)
+        lengths.append(entries(path))
+
+    assert max(lengths) < 5 * len(hosts) + 2000
+    assert min(lengths) > 0
+
+
+async def test_a_damaged_row_of_the_log_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    await Model(path).run([Put("h1"), Touch(["h1"], is_refused=False)])
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE heard_log SET hosts = replace(hosts, 'heard', 'heart')")
+        connection.commit()
+
+    assert "corrupt: a row of the table heard_log" in await start_error(path)
