@@ -385,9 +385,7 @@ class JetStreamStore:
 
     def _require_format(self) -> None:
         """Raise StoreOpenError if the bucket is none for registries of this release."""
-        refusal = self._receiver.format.refusal()
-        if refusal:
-            raise StoreOpenError(f"{self._place} {refusal}")
+        self._receiver.format.require_usable(self._place)
 
     def _tick(self) -> None:
         self._require_format()
