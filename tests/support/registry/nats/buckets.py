@@ -1,5 +1,6 @@
 """Stores in a bucket, within the test."""
 
+import json
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ from registry.store.jetstream.publisher import Publisher
 from registry.store.jetstream.receiver import Receiver
 from registry.store.options import NatsOptions
 from registry.store.protocol import NodeStore, Row
+from tests.support.registry.load.load import value_of
 from tests.support.registry.sqlite_store import Batches
 
 
@@ -21,6 +23,13 @@ def backend_at(url: str, options: NatsOptions) -> JetStreamBackend:
     backend = JetStreamBackend.from_url(url, options)
     assert backend is not None
     return backend
+
+
+async def stored_values(url: str, options: NatsOptions) -> dict[str, str]:
+    """Return the value of each node in a bucket, as a `Load` writes it. Raises StoreOpenError."""
+    async with backend_at(url, options).copy_source() as source:
+        rows = (await source.snapshot()).rows
+    return {row.hostname: value_of(json.loads(row.document)) for row in rows}
 
 
 class Parts:
