@@ -75,7 +75,7 @@ class Publisher:
         self._finished = asyncio.Event()
         self._numbers = 0
         self._progress = 0.0
-        self._confirmed_until = 0.0
+        self._confirmed_until = self._now()
         self._confirmations: deque[tuple[float, asyncio.Future[None]]] = deque()
         self.full = ""
         self.max_value = MAX_VALUE_BYTES  # as the server that was connected last says
@@ -93,7 +93,7 @@ class Publisher:
 
     @property
     def unconfirmed_seconds(self) -> float:
-        """Seconds since the latest of the writes was sent that were delivered.
+        """Seconds since the latest of the writes was sent that were delivered, or since the start.
 
         All that was acknowledged to others before that was delivered before it.
         """

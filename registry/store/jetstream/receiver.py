@@ -167,8 +167,9 @@ class Receiver:
         if self.format.refusal() or not self._publisher.is_own(written.by):
             return False
         self.last_own = asyncio.get_running_loop().time()
+        is_awaited = self._publisher.delivered(written.by, sequence)
         self._on_own()
-        return self._publisher.delivered(written.by, sequence)
+        return is_awaited
 
     def _on_deletion(self, message: Message) -> None:
         hostname, deletion = hostname_of(message.key), decode_deletion(message.data)
