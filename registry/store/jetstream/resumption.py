@@ -28,9 +28,9 @@ class Resumption:
 
     def resume(self, state: BucketState) -> None:
         """Go on in a bucket. Raises NoConnection if its end is missing, which may be there soon."""
-        position = self._receiver.revisions.position
+        known = self._receiver.known
         is_new = state.created != self._receiver.created
-        if state.last < position and not is_new:
+        if state.last < known and not is_new:
             if self._went_back_at is None:
                 self._went_back_at = self._loop.time()
             self._lower_ends.append(state.last)
@@ -45,7 +45,7 @@ class Resumption:
             is_same = state.created == self._receiver.created
             # What others wrote behind a lower end is new. If that server only lagged, what is
             # delivered again from there on is what memory holds, or newer.
-            last = min(state.last, position, *lower_ends) if is_same else state.last
+            last = min(state.last, known, *lower_ends) if is_same else state.last
             self._receiver.lose(last)
             self._losses += 1
         self._receiver.created = state.created
