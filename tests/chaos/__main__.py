@@ -118,6 +118,7 @@ class Run:
         self._possible = [
             fault for fault in self._faults.possible if only is None or fault.__name__ in only
         ]
+        self._round: list[Fault] = []
 
     async def work(self, seconds: float, least: int) -> None:
         """Go on for so long, and until there were so many operations."""
@@ -132,12 +133,18 @@ class Run:
 
         while goes_on():
             await asyncio.sleep(self._random.uniform(1, 5))
-            fault = self._random.choice(self._possible)
+            fault = self._next_fault()
             say(f"{fault.__name__}: {len(self._load.history)} operations so far")
             await self._suffer(fault)
         self._load.stop()
         await running
         await async_until(self._is_whole, within=AGREE_SECONDS)
+
+    def _next_fault(self) -> Fault:
+        """Return a fault at random: each once before any of them comes again."""
+        if not self._round:
+            self._round = self._random.sample(self._possible, len(self._possible))
+        return self._round.pop()
 
     async def _suffer(self, fault: Fault) -> None:
         """Let a fault happen for some seconds. After a loss, wait until the hosts have healed it.
