@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from registry.errors import StoreFull, StoreOpenError, StoreUnavailable, StoreUnreachable
-from registry.store.clock import AgeClock, suspended_seconds
+from registry.store.clock import AgeClock, boot_seconds
 from registry.store.finishing import Finishing
 from registry.store.jetstream.connection.api import JetStreamApi
 from registry.store.jetstream.connection.bucket import open_bucket
@@ -62,14 +62,14 @@ class JetStreamStore:
         clock: AgeClock,
         observe: Observe,
         writes_ages: bool = True,
-        suspended: Callable[[], float] = suspended_seconds,
+        now: Callable[[], float] = boot_seconds,
     ) -> None:
-        """`suspended` returns for how many seconds the machine was suspended so far."""
+        """`now` is a clock that goes on while the machine is suspended."""
         self._place = place
         self._connector = Connector(place.servers, place.options.login)
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._publisher = Publisher(place.bucket, Uptime(clock), suspended=suspended)
+        self._publisher = Publisher(place.bucket, Uptime(clock), now=now)
         self._revisions = Revisions()
         self._operations = NodeOperations(self._publisher, self._revisions)
         self._rings = Rings(self._publisher.run)

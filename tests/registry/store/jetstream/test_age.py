@@ -31,7 +31,7 @@ async def test_after_a_suspension_a_store_is_old_until_a_message_has_come_that_w
         place=place,
         clock=AgeClock(time.monotonic),
         observe=Batches().observe,
-        suspended=lambda: suspended[0],
+        now=lambda: time.monotonic() + suspended[0],
     )
     try:
         await store.load()

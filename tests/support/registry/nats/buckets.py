@@ -1,5 +1,6 @@
 """Stores in a bucket, within the test."""
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -40,7 +41,9 @@ class Parts:
 
     def __init__(self, bucket: str, *, follow: bool = True) -> None:
         self.memory = Followed()
-        self.publisher = Publisher(bucket, Uptime(AgeClock(time.monotonic)))
+        self.publisher = Publisher(
+            bucket, Uptime(AgeClock(time.monotonic)), now=asyncio.get_running_loop().time
+        )
         self.revisions = Revisions()
         self.operations = NodeOperations(self.publisher, self.revisions)
         self.rings = Rings(self.publisher.run)
