@@ -17,6 +17,7 @@ from registry.store.jetstream.connection.link import (
     NoConnection,
 )
 from registry.store.jetstream.connection.servers import ServerChecks, check_servers
+from registry.store.jetstream.connections import Connections
 from registry.store.jetstream.format.ages import Rings, Uptime
 from registry.store.jetstream.format.loading import NO_PROGRESS_SECONDS, is_ready
 from registry.store.jetstream.format.messages import CURRENT, Current, encode
@@ -45,8 +46,6 @@ CONFIRMED_WITHIN_SECONDS = 3.0
 UP_TO_DATE_SECONDS = 1.0
 # An election takes some seconds. Only after that are operations refused at once.
 REFUSE_AFTER_SECONDS = 6.0
-MAX_PAUSE_SECONDS = 3.0
-FIRST_PAUSE_SECONDS = 0.1
 
 
 class JetStreamStore:
@@ -66,7 +65,7 @@ class JetStreamStore:
     ) -> None:
         """`now` is a clock that goes on while the machine is suspended."""
         self._place = place
-        self._connector = Connector(place.servers, place.options.login)
+        self._connections = Connections(Connector(place.servers, place.options.login))
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._publisher = Publisher(place.bucket, Uptime(clock), now=now)
@@ -273,54 +272,27 @@ class JetStreamStore:
         """Work over one connection after the other; look at the servers meanwhile."""
         checks = asyncio.create_task(self._checks.run())
         try:
-            await self._work_on()
+            await self._connections.work(
+                self._work_over, has_ended=self._has_ended, tick=self._check
+            )
         finally:
             checks.cancel()
             await asyncio.gather(checks, return_exceptions=True)
 
-    async def _work_on(self) -> None:
-        pause = FIRST_PAUSE_SECONDS
-        while True:
-            began = self._loop.time()
-            if await self._work_once():
-                return
-            self._is_caught_up = False
-            self._check()
-            if self._loop.time() - began > MAX_PAUSE_SECONDS * 2:
-                pause = FIRST_PAUSE_SECONDS
-            await self._pause(pause)
-            pause = min(2 * pause, MAX_PAUSE_SECONDS)
-
-    async def _work_once(self) -> bool:
-        """Work over one connection until it ends; return whether to give up."""
-        try:
-            async with self._connector.connected() as link:
-                await self._work_over(link)
-        except LoginRefused as error:
-            return self._give_up(StoreOpenError(f"{self._place} cannot be read: {error}"))
-        except NoConnection as error:
-            self._reports.problem = str(error)
-        except StoreOpenError as error:
-            return self._give_up(error)
-        except Exception as defect:
-            self._reports.problem = f"defect of the store: {type(defect).__name__}"
-            context = {"message": "defect of the store", "exception": defect}
-            self._loop.call_exception_handler(context)
-        return False
-
-    def _give_up(self, error: StoreOpenError) -> bool:
-        """Return whether to stop, since the store has never been open and never will."""
-        self._reports.problem = str(error)
-        if self._ready.done():
+    def _has_ended(self, error: Exception) -> bool:
+        """Record why a connection ended; return whether the store can never be opened."""
+        self._is_caught_up = False
+        if isinstance(error, LoginRefused):
+            error = StoreOpenError(f"{self._place} cannot be read: {error}")
+        is_known = isinstance(error, (NoConnection, StoreOpenError))
+        self._reports.problem = (
+            str(error) if is_known else f"defect of the store: {type(error).__name__}"
+        )
+        self._check()
+        if self._ready.done() or not isinstance(error, StoreOpenError):
             return False
         self._ready.set_exception(error)
         return True
-
-    async def _pause(self, seconds: float) -> None:
-        over = self._loop.time() + seconds
-        while self._loop.time() < over:
-            await asyncio.sleep(min(seconds, FIRST_PAUSE_SECONDS))
-            self._check()
 
     async def _work_over(self, link: Link) -> None:
         place = self._place
