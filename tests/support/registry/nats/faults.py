@@ -197,8 +197,8 @@ def agree(registries: Sequence[Daemon]) -> bool:
 async def _has_purged(servers: NatsCluster, bucket: str = "rollcall") -> bool:
     """Purge a bucket; return whether that was done: there may be no leader yet."""
     client = Client()
-    await client.connect([f"nats://{server.address}" for server in servers.servers])
     try:
+        await client.connect([f"nats://{server.address}" for server in servers.servers])
         reply = await client.request(f"$JS.API.STREAM.PURGE.KV_{bucket}", b"", timeout=5)
     except errors.Error:
         return False
