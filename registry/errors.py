@@ -50,6 +50,10 @@ class StoreOpenError(Exception):
     """The store cannot be opened; the text says why and what to do. The store was not changed."""
 
 
+class StoreVersionError(StoreOpenError):
+    """Another release wrote the store, in a version that this one does not know."""
+
+
 class StoreUnavailable(Exception):
     """The store did not accept an operation; it may accept it later."""
 

@@ -12,12 +12,12 @@ from config.load import ConfigError
 from httpd.process import exit_without_threads, run_to_end
 from httpd.server.listener import ListenError
 from registry import commands, daemon
-from registry.errors import StoreOpenError
+from registry.errors import StoreOpenError, StoreVersionError
 from registry.message import HostnameInvalid
 from registry.settings import RegistryConfiguration
 
 DEFAULT = "/etc/rollcall/registry.yml"
-WRONG_SETTINGS = 2
+WRONG_SETTINGS = WRONG_RELEASE = 2  # systemd does not try again: it would not help
 INTERRUPTED = 130
 STARTUP_ERRORS = (StoreOpenError, ListenError)
 COPY = """Move all nodes to another store: copy them, follow changes until no registry uses FROM,
@@ -25,8 +25,8 @@ compare both, let registries refuse FROM, and end. FROM and TO are URLs as in th
 the settings' section `nats` is used for both. TO has no nodes yet, is an unfinished copy of FROM,
 which is continued, or was moved itself. Registries refuse an unfinished copy. Exit status: 0 if TO
 holds exactly what FROM held, 1 if not (the message says why; after a fault of a server or disk, run
-it again to continue), 2 if the settings or a URL are wrong, 130 after Ctrl-C (run it again to
-continue)."""
+it again to continue), 2 if the settings or a URL are wrong or this release does not know the
+version of a store, 130 after Ctrl-C (run it again to continue)."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -87,7 +87,7 @@ def _serve(configuration: RegistryConfiguration) -> int:
 
 def _print_error(error: Exception) -> int:
     sys.stderr.write(f"rollcall-registry: {error}\n")
-    return 1
+    return WRONG_RELEASE if isinstance(error, StoreVersionError) else 1
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,17 +1,15 @@
-"""The clock by which the ages of nodes are counted, and what monotonic clocks leave out."""
+"""The clock by which the ages of nodes are counted, and one that counts suspensions, too."""
 
 import time
 from collections.abc import Callable
 
 
-def suspended_seconds() -> float:
-    """Return for how long this machine was suspended since its start, in steps of 0.1 s.
+def boot_seconds() -> float:
+    """Return the seconds since this machine was started, also those while it was suspended.
 
-    Monotonic clocks stand still meanwhile. It is too little if the thread loses the processor
-    between the readings of two clocks, so that a later call may return less.
+    Monotonic clocks, such as that of the event loop, stand still meanwhile.
     """
-    including = time.clock_gettime(time.CLOCK_BOOTTIME)
-    return round(including - time.clock_gettime(time.CLOCK_MONOTONIC), 1)
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class AgeClock:

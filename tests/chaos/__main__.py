@@ -7,26 +7,32 @@ import secrets
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
 
-from dev.waiting import until
+import pytest
+
+from registry.errors import StoreOpenError
+from tests.support.clocks import WallClock
 from tests.support.daemons import Daemon, Daemons
 from tests.support.machine.ports import FreePorts
-from tests.support.registry.cut_off import ServerCables
+from tests.support.registry.cut_off import BAD_GATEWAY, Cable, ServerCables
 from tests.support.registry.load.histories import faults_of
-from tests.support.registry.load.load import Load, values_on
+from tests.support.registry.load.load import REPEATED, Load, values_on
+from tests.support.registry.nats.buckets import stored_values
 from tests.support.registry.nats.disks import Power, powered
-from tests.support.registry.nats.faults import Faults, agree
+from tests.support.registry.nats.faults import LOSSES, Fault, Faults, Parts, agree
 from tests.support.registry.nats.servers import NatsCluster
+from tests.support.waiting import async_until
 
 TEN_MINUTES = 600.0
 CLIENTS = 32
 HOSTS = 500
 REGISTRIES = 3
 AGREE_SECONDS = 120.0
+HEAL_SECONDS = 180.0
 # In ten minutes. A shorter run has as many in proportion.
 OPERATIONS = 100_000
 # A run goes on until it has them, unless that takes so many times as long.
@@ -44,6 +50,9 @@ def main() -> int:
         type=int,
         help=f"go on until there were so many; default: {OPERATIONS} for ten minutes",
     )
+    parser.add_argument(
+        "--fault", action="append", metavar="NAME", help="let only this one happen; repeatable"
+    )
     options = parser.parse_args()
     least = options.operations
     if least is None:
@@ -56,12 +65,18 @@ def main() -> int:
         ExitStack() as stack,
         Daemons(folder=Path(folder, "daemons"), free_port=free_port) as daemons,
     ):
+        clock = jumping_clock(Path(folder), stack)
         cables = [stack.enter_context(ServerCables(servers, free_port)) for _ in range(REGISTRIES)]
         registries = [daemons.registry(store=one.url(), nats=servers.settings()) for one in cables]
-        load = Load(registries, hosts=HOSTS, seed=options.seed)
-        faults = Faults(servers, registries, cables, Random(options.seed), power)
-        asyncio.run(work(load, faults, Random(options.seed), options.seconds, least))
-        until(lambda: agree(registries), "all registries show the same", within=AGREE_SECONDS)
+        ways = [
+            stack.enter_context(Cable(free_port(), one.port, refusal=BAD_GATEWAY))
+            for one in registries
+        ]
+        urls = [f"http://127.0.0.1:{way.port}" for way in ways]
+        load = Load(registries, hosts=HOSTS, seed=options.seed, urls=urls)
+        parts = Parts(servers, registries, cables, ways, clock, power)
+        run = Run(parts, load, Random(options.seed), only=options.fault)
+        asyncio.run(run.work(options.seconds, least))
         return judge(load, registries, least)
 
 
@@ -81,26 +96,85 @@ def started(folder: Path, free_port: FreePorts) -> Iterator[tuple[NatsCluster, P
             yield servers, None
 
 
-async def work(load: Load, faults: Faults, random: Random, seconds: float, least: int) -> None:
-    """Run the load; one fault after the other happens meanwhile."""
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    running = asyncio.create_task(load.run(clients=CLIENTS))
+def jumping_clock(folder: Path, stack: ExitStack) -> WallClock | None:
+    """Return the wall clock of the daemons that are started from now on, if it can be set."""
+    if not any(Path("/usr/lib").glob("*/faketime/libfaketime.so.1")):
+        say("no clocks that jump: they need faketime")
+        return None
+    return WallClock(folder / "clock", stack.enter_context(pytest.MonkeyPatch.context()))
 
-    def goes_on() -> bool:
-        passed = loop.time() - began
-        has_enough = passed >= seconds and len(load.history) >= least
-        return not has_enough and passed < seconds * MAX_TIMES
 
-    while goes_on():
-        await asyncio.sleep(random.uniform(1, 5))
-        fault = random.choice(faults.possible)
-        say(f"{fault.__name__}: {len(load.history)} operations so far")
-        undo = await asyncio.to_thread(fault, faults)
-        await asyncio.sleep(random.uniform(0.5, 12))
+class Run:
+    """A load, while one fault after the other happens to the parts."""
+
+    def __init__(
+        self, parts: Parts, load: Load, random: Random, *, only: Container[str] | None
+    ) -> None:
+        """`only` are the names of the faults that happen, if not all."""
+        self._parts = parts
+        self._load = load
+        self._random = random
+        self._faults = Faults(parts, random)
+        self._possible = [
+            fault for fault in self._faults.possible if only is None or fault.__name__ in only
+        ]
+        self._round: list[Fault] = []
+
+    async def work(self, seconds: float, least: int) -> None:
+        """Go on for so long, and until there were so many operations."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        running = asyncio.create_task(self._load.run(clients=CLIENTS))
+
+        def goes_on() -> bool:
+            passed = loop.time() - began
+            has_enough = passed >= seconds and len(self._load.history) >= least
+            return not has_enough and passed < seconds * MAX_TIMES
+
+        while goes_on():
+            await asyncio.sleep(self._random.uniform(1, 5))
+            fault = self._next_fault()
+            say(f"{fault.__name__}: {len(self._load.history)} operations so far")
+            await self._suffer(fault)
+        self._load.stop()
+        await running
+        await async_until(self._is_whole, within=AGREE_SECONDS)
+
+    def _next_fault(self) -> Fault:
+        """Return a fault at random: each once before any of them comes again."""
+        if not self._round:
+            self._round = self._random.sample(self._possible, len(self._possible))
+        return self._round.pop()
+
+    async def _suffer(self, fault: Fault) -> None:
+        """Let a fault happen for some seconds. After a loss, wait until the hosts have healed it.
+
+        Until then no client repeats what only a registry shows, since a host does not: it may be
+        what the host said before the change that this registry has missed.
+        """
+        is_loss = fault in LOSSES
+        self._load.repeated = 0.0 if is_loss else REPEATED
+        undo = await asyncio.to_thread(fault, self._faults)
+        await asyncio.sleep(self._random.uniform(0.5, 12))
         await asyncio.to_thread(undo)
-    load.stop()
-    await running
+        if is_loss:
+            async with self._load.held():
+                await async_until(self._is_healed, within=HEAL_SECONDS)
+
+    async def _is_healed(self) -> bool:
+        await self._load.confirm()
+        return await self._is_whole()
+
+    async def _is_whole(self) -> bool:
+        """Return whether all registries work, and show exactly what the bucket holds."""
+        servers, registries = self._parts.servers, self._parts.registries
+        if not await asyncio.to_thread(agree, registries):
+            return False
+        shown = await asyncio.to_thread(values_on, registries[0])
+        try:
+            return await stored_values(servers.url(), servers.options()) == shown
+        except StoreOpenError:
+            return False
 
 
 def judge(load: Load, registries: list[Daemon], least: int) -> int:

@@ -87,6 +87,11 @@ class Daemon:
         self.config_path.write_text(yaml.safe_dump(merged(own, settings)))
 
     @property
+    def port(self) -> int:
+        """The port of `base_url`."""
+        return int(self.base_url.rpartition(":")[2])
+
+    @property
     def pid(self) -> int:
         """The process id of the running daemon."""
         return self._running().pid

@@ -4,11 +4,13 @@ import gc
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
+from http import HTTPStatus
 
 import pytest
+import requests
 
 from tests.support.machine.ports import FreePorts
-from tests.support.registry.cut_off import Cable
+from tests.support.registry.cut_off import BAD_GATEWAY, Cable
 
 MORE_THAN_THE_SYSTEM_BUFFERS = bytes(16 * 1024 * 1024)
 NO_ANSWER_SECONDS = 30
@@ -44,6 +46,13 @@ def test_an_idle_connection_is_closed(cable: Cable, server: socket.socket) -> No
         assert far.recv(8) == b"question"
     assert client.recv(1) == far.recv(1) == b""
     close_all_and_collect(client, far)
+
+
+def test_a_request_to_a_server_that_is_gone_is_answered_by_the_load_balancer() -> None:
+    free_port = FreePorts()
+    with Cable(free_port(), free_port(), refusal=BAD_GATEWAY) as balancer:
+        answer = requests.post(f"http://127.0.0.1:{balancer.port}/", json={}, timeout=30)
+    assert (answer.status_code, answer.json()) == (HTTPStatus.BAD_GATEWAY, {})
 
 
 def test_a_connection_that_waits_for_the_cable_is_closed(cable: Cable) -> None:

@@ -1,12 +1,17 @@
-"""What clients of a load note when a registry dies."""
+"""What clients of a load note, and what they do after a loss."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Self
 
 from aiohttp import web
 
 from tests.support.daemons import Daemon, FreePort
+from tests.support.registry.load.histories import Did
 from tests.support.registry.load.load import Load
+from tests.support.waiting import async_until
 
 END_SECONDS = 60.0
 
@@ -41,3 +46,87 @@ async def test_a_deletion_whose_answer_is_lost_with_the_registry_has_an_unknown_
 
     deletion = load.history[-1]
     assert (deletion.kind, deletion.value, deletion.outcome) == ("write", None, "unknown")
+
+
+class Registry:
+    """A registry that shows what it was told; `url` is its address within the context."""
+
+    def __init__(self, port: int) -> None:
+        self.nodes: dict[str, str] = {}
+        self.url = f"http://127.0.0.1:{port}"
+        self._port = port
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[Self]:
+        """Serve within this context."""
+        app = web.Application()
+        app.router.add_route("*", "/nodes/{hostname}", self._answer)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", self._port).start()
+            yield self
+        finally:
+            await runner.cleanup()
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        hostname = request.match_info["hostname"]
+        if request.method == "POST":
+            [label, _] = (await request.json())["labels"]
+            self.nodes[hostname] = label
+        if hostname not in self.nodes:
+            return web.json_response({}, status=404)
+        label = self.nodes[hostname]
+        if request.method == "DELETE":
+            del self.nodes[hostname]
+        return web.json_response([{"labels": [label]}])
+
+
+async def test_what_was_acknowledged_last_is_confirmed_and_what_was_deleted_last_is_gone(
+    tmp_path: Path, free_port: FreePort
+) -> None:
+    daemons = [
+        Daemon(program="rollcall-registry", folder=tmp_path / name, port=free_port(), settings={})
+        for name in ("one", "other")
+    ]
+    load = Load(daemons, hosts=3, seed=1)
+    load.history += [
+        Did("write", "h0.test", 0, 1.0, 2.0, "2"),
+        Did("write", "h0.test", 1, 0.0, 1.0, "1"),
+        Did("write", "h0.test", 1, 3.0, 4.0, "3", "unknown"),
+        Did("write", "h1.test", 0, 1.0, 2.0, None),
+        Did("read", "h1.test", 0, 3.0, 4.0, "4"),
+        Did("write", "h2.test", 0, 1.0, 2.0, "5", "unknown"),
+    ]
+    async with (
+        Registry(daemons[0].port).serving() as one,
+        Registry(daemons[1].port).serving() as two,
+    ):
+        one.nodes["h1.test"] = two.nodes["h2.test"] = "value:6"
+        await load.confirm()
+
+        assert one.nodes | two.nodes == {"h0.test": "value:2"}
+
+
+async def test_no_client_does_anything_while_they_are_held(
+    tmp_path: Path, free_port: FreePort
+) -> None:
+    port = free_port()
+    daemon = Daemon(program="rollcall-registry", folder=tmp_path / "r", port=port, settings={})
+    load = Load([daemon], hosts=1, seed=1)
+    async with Registry(port).serving():
+        clients = asyncio.create_task(load.run(clients=4))
+
+        async def have_done(count: int) -> bool:
+            return len(load.history) > count
+
+        await async_until(lambda: have_done(0))
+        async with load.held():
+            before = len(load.history)
+            for _ in range(20):
+                await load.confirm()
+            assert all(did.kind == "write" for did in load.history[before:])  # clients would read
+            held = len(load.history)
+        await async_until(lambda: have_done(held))
+        load.stop()
+        await clients

@@ -116,8 +116,7 @@ async def check(place: BucketAddress) -> int | None:
             await delivery.end()
     except NoConnection as error:
         raise StoreOpenError(f"{place} cannot be reached: {error}") from error
-    if found.format.refusal():
-        raise StoreOpenError(f"{place} {found.format.refusal()}")
+    found.format.require_usable(place)
     if found.faults:
         raise StoreOpenError(
             f"{place} holds what no registry wrote: {', '.join(found.faults)}; it is left as it is."

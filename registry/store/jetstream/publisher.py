@@ -18,7 +18,7 @@ from secrets import token_hex
 from nats.aio.msg import Msg
 
 from registry.errors import NodeTooLarge, StoreFull, StoreUnreachable, TooManyConflicts
-from registry.store.clock import suspended_seconds
+from registry.store.clock import boot_seconds
 from registry.store.jetstream.connection.answers import (
     Acknowledged,
     Again,
@@ -51,19 +51,17 @@ class Publisher:
     """
 
     def __init__(
-        self,
-        bucket: str,
-        uptime: Uptime,
-        *,
-        suspended: Callable[[], float] = suspended_seconds,
+        self, bucket: str, uptime: Uptime, *, now: Callable[[], float] = boot_seconds
     ) -> None:
-        """`suspended` returns for how many seconds the machine was suspended so far."""
+        """`now` is a clock that goes on while the machine is suspended.
+
+        What was confirmed before that is not up to date, and what was sent may be outdated.
+        """
         self._run = token_hex(6)
         self.uptime = uptime
         self._prefix = f"$KV.{bucket}."
         self._loop = asyncio.get_running_loop()
-        self._suspended = suspended
-        self._suspended_seconds = 0.0
+        self._now = now
         self._queue: deque[Write] = deque()
         self._sent: dict[int, Write] = {}  # the oldest first
         self._sent_bytes = 0
@@ -75,7 +73,7 @@ class Publisher:
         self._finished = asyncio.Event()
         self._numbers = 0
         self._progress = 0.0
-        self._confirmed_until = 0.0
+        self._confirmed_until = self._now()
         self._confirmations: deque[tuple[float, asyncio.Future[None]]] = deque()
         self.full = ""
         self.max_value = MAX_VALUE_BYTES  # as the server that was connected last says
@@ -93,7 +91,7 @@ class Publisher:
 
     @property
     def unconfirmed_seconds(self) -> float:
-        """Seconds since the latest of the writes was sent that were delivered.
+        """Seconds since the latest of the writes was sent that were delivered, or since the start.
 
         All that was acknowledged to others before that was delivered before it.
         """
@@ -107,16 +105,6 @@ class Publisher:
         confirmation = self._loop.create_future()
         self._confirmations.append((self._now(), confirmation))
         await confirmation
-
-    def _now(self) -> float:
-        """Return the time of the loop's clock, which also counts while the machine is suspended.
-
-        What was confirmed before that is not up to date, and what was sent may be outdated.
-        """
-        # Some readings are too small, but this must never go back: then what was sent before a call
-        # would seem to be sent after it.
-        self._suspended_seconds = max(self._suspended_seconds, self._suspended())
-        return self._loop.time() + self._suspended_seconds
 
     def next_stamp(self) -> Stamp:
         """Return what the value of the next write says of it."""

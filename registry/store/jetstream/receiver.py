@@ -77,6 +77,13 @@ class Receiver:
         """The sequence from which on messages are to be delivered."""
         return self.revisions.position + 1
 
+    @property
+    def known(self) -> int:
+        """The sequence up to which memory has what the bucket held, or newer."""
+        position = self.revisions.position
+        is_delivered_again = self._lost_at is None
+        return position if is_delivered_again else max(position, self._lost_until)
+
     def take_rows(self) -> list[Row]:
         """Return the nodes that were collected; from now on, messages wait for `follow`."""
         loaded = self._loaded
@@ -106,8 +113,7 @@ class Receiver:
 
         It may be newer than what the bucket holds up to the sequence `last`.
         """
-        is_lost_already = self._lost_at is not None  # and not all was delivered again since
-        self._lost_until = max(last, self._lost_until) if is_lost_already else last
+        self._lost_until = last
         self._lost_at = self._seen
         self._recovered |= self.missed
         self.missed = frozenset()
@@ -167,8 +173,9 @@ class Receiver:
         if self.format.refusal() or not self._publisher.is_own(written.by):
             return False
         self.last_own = asyncio.get_running_loop().time()
+        is_awaited = self._publisher.delivered(written.by, sequence)
         self._on_own()
-        return self._publisher.delivered(written.by, sequence)
+        return is_awaited
 
     def _on_deletion(self, message: Message) -> None:
         hostname, deletion = hostname_of(message.key), decode_deletion(message.data)

@@ -1,15 +1,14 @@
 """Nodes in a bucket of JetStream: one total order for all registries that share it."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from hashlib import sha256
 
 from registry.errors import StoreFull, StoreOpenError, StoreUnavailable, StoreUnreachable
-from registry.store.clock import AgeClock
+from registry.store.clock import AgeClock, boot_seconds
 from registry.store.finishing import Finishing
 from registry.store.jetstream.connection.api import JetStreamApi
-from registry.store.jetstream.connection.bucket import BucketState, open_bucket
+from registry.store.jetstream.connection.bucket import open_bucket
 from registry.store.jetstream.connection.bucket_address import BucketAddress
 from registry.store.jetstream.connection.link import (
     Connector,
@@ -18,6 +17,7 @@ from registry.store.jetstream.connection.link import (
     NoConnection,
 )
 from registry.store.jetstream.connection.servers import ServerChecks, check_servers
+from registry.store.jetstream.connections import Connections
 from registry.store.jetstream.format.ages import Rings, Uptime
 from registry.store.jetstream.format.loading import NO_PROGRESS_SECONDS, is_ready
 from registry.store.jetstream.format.messages import CURRENT, Current, encode
@@ -25,6 +25,7 @@ from registry.store.jetstream.operations import NodeOperations, Operation, Revis
 from registry.store.jetstream.publisher import FULL, WRITE_SECONDS, Publisher
 from registry.store.jetstream.receiver import Receiver
 from registry.store.jetstream.reports import Reports
+from registry.store.jetstream.resumption import Resumption
 from registry.store.jetstream.session import Session, end
 from registry.store.protocol import (
     DoneCallback,
@@ -45,10 +46,6 @@ CONFIRMED_WITHIN_SECONDS = 3.0
 UP_TO_DATE_SECONDS = 1.0
 # An election takes some seconds. Only after that are operations refused at once.
 REFUSE_AFTER_SECONDS = 6.0
-MAX_PAUSE_SECONDS = 3.0
-FIRST_PAUSE_SECONDS = 0.1
-# A server that was cut off may tell of an earlier state for a while.
-BELIEVE_LOSS_AFTER_SECONDS = 5.0
 
 
 class JetStreamStore:
@@ -58,13 +55,20 @@ class JetStreamStore:
     """
 
     def __init__(
-        self, *, place: BucketAddress, clock: AgeClock, observe: Observe, writes_ages: bool = True
+        self,
+        *,
+        place: BucketAddress,
+        clock: AgeClock,
+        observe: Observe,
+        writes_ages: bool = True,
+        now: Callable[[], float] = boot_seconds,
     ) -> None:
+        """`now` is a clock that goes on while the machine is suspended."""
         self._place = place
-        self._connector = Connector(place.servers, place.options.login)
+        self._connections = Connections(Connector(place.servers, place.options.login))
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._publisher = Publisher(place.bucket, Uptime(clock))
+        self._publisher = Publisher(place.bucket, Uptime(clock), now=now)
         self._revisions = Revisions()
         self._operations = NodeOperations(self._publisher, self._revisions)
         self._rings = Rings(self._publisher.run)
@@ -75,18 +79,14 @@ class JetStreamStore:
             rings=self._rings,
             on_own=self._confirm,
         )
+        self._resumption = Resumption(place.bucket, self._receiver)
         self._reports = Reports(self._publisher, self._rings)
         self._observe = observe
         self._writes_ages = writes_ages
         self._checks = ServerChecks(place.servers, place.options)
         self._work: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None] = self._loop.create_future()
-        self._order = ""
         self._is_caught_up = self._was_read = False
-        self._confirmed = self._loop.time()
-        self._went_back_at: float | None = None
-        self._lower_ends: list[int] = []  # last sequences of the bucket that were seen since then
-        self._losses = 0  # after one, sequences have another meaning
         self._closing = False
 
     async def load(self) -> list[Row]:
@@ -142,7 +142,7 @@ class JetStreamStore:
     @property
     def age(self) -> float:
         """Seconds for which changes by other registries may be missing."""
-        seconds = self._loop.time() - self._confirmed
+        seconds = self._publisher.unconfirmed_seconds
         if self._is_caught_up and seconds <= CONFIRMED_WITHIN_SECONDS:
             return 0.0
         return seconds
@@ -179,7 +179,7 @@ class JetStreamStore:
     @property
     def position(self) -> StorePosition | None:
         """Up to which sequence of which bucket changes are in memory."""
-        return StorePosition(self._order, self._revisions.position)
+        return StorePosition(self._resumption.order, self._revisions.position)
 
     @property
     def memory_bytes(self) -> int:
@@ -227,7 +227,7 @@ class JetStreamStore:
         """Return why an operation cannot be begun, or None if it can."""
         if self._closing:
             return StoreUnavailable("the registry is stopping")
-        seconds = self._loop.time() - self._confirmed
+        seconds = self._publisher.unconfirmed_seconds
         if seconds > REFUSE_AFTER_SECONDS:
             reason = self._reason()
             is_full = self._checks.is_full or reason.startswith(FULL)
@@ -272,89 +272,36 @@ class JetStreamStore:
         """Work over one connection after the other; look at the servers meanwhile."""
         checks = asyncio.create_task(self._checks.run())
         try:
-            await self._work_on()
+            await self._connections.work(
+                self._work_over, has_ended=self._has_ended, tick=self._check
+            )
         finally:
             checks.cancel()
             await asyncio.gather(checks, return_exceptions=True)
 
-    async def _work_on(self) -> None:
-        pause = FIRST_PAUSE_SECONDS
-        while True:
-            began = self._loop.time()
-            if await self._work_once():
-                return
-            self._is_caught_up = False
-            self._check()
-            if self._loop.time() - began > MAX_PAUSE_SECONDS * 2:
-                pause = FIRST_PAUSE_SECONDS
-            await self._pause(pause)
-            pause = min(2 * pause, MAX_PAUSE_SECONDS)
-
-    async def _work_once(self) -> bool:
-        """Work over one connection until it ends; return whether to give up."""
-        try:
-            async with self._connector.connected() as link:
-                await self._work_over(link)
-        except LoginRefused as error:
-            return self._give_up(StoreOpenError(f"{self._place} cannot be read: {error}"))
-        except NoConnection as error:
-            self._reports.problem = str(error)
-        except StoreOpenError as error:
-            return self._give_up(error)
-        except Exception as defect:
-            self._reports.problem = f"defect of the store: {type(defect).__name__}"
-            context = {"message": "defect of the store", "exception": defect}
-            self._loop.call_exception_handler(context)
-        return False
-
-    def _give_up(self, error: StoreOpenError) -> bool:
-        """Return whether to stop, since the store has never been open and never will."""
-        self._reports.problem = str(error)
-        if self._ready.done():
+    def _has_ended(self, error: Exception) -> bool:
+        """Record why a connection ended; return whether the store can never be opened."""
+        self._is_caught_up = False
+        if isinstance(error, LoginRefused):
+            error = StoreOpenError(f"{self._place} cannot be read: {error}")
+        is_known = isinstance(error, (NoConnection, StoreOpenError))
+        self._reports.problem = (
+            str(error) if is_known else f"defect of the store: {type(error).__name__}"
+        )
+        self._check()
+        if self._ready.done() or not isinstance(error, StoreOpenError):
             return False
         self._ready.set_exception(error)
         return True
-
-    async def _pause(self, seconds: float) -> None:
-        over = self._loop.time() + seconds
-        while self._loop.time() < over:
-            await asyncio.sleep(min(seconds, FIRST_PAUSE_SECONDS))
-            self._check()
 
     async def _work_over(self, link: Link) -> None:
         place = self._place
         state = await open_bucket(JetStreamApi(link), place)
         if not self._ready.done():
             await check_servers(state.servers, place.servers, place.options, link)
-        self._resume(state)
+        self._resumption.resume(state)
         session = Session(link, place.bucket, self._receiver, self._publisher)
         await session.run(caught_up=self._caught_up, tick=self._tick)
-
-    def _resume(self, state: BucketState) -> None:
-        """Go on from where the bucket was left; from its beginning if it is another one."""
-        position = self._revisions.position
-        is_new = state.created != self._receiver.created
-        if state.last < position and not is_new:
-            if self._went_back_at is None:
-                self._went_back_at = self._loop.time()
-            self._lower_ends.append(state.last)
-            if self._loop.time() - self._went_back_at < BELIEVE_LOSS_AFTER_SECONDS:
-                raise NoConnection("the server lacks what the bucket had; it may be cut off")
-            is_new = True
-        # If the end is there again, others may have written it anew.
-        is_new = is_new or self._went_back_at is not None or bool(self._receiver.missed)
-        self._went_back_at = None
-        lower_ends, self._lower_ends = self._lower_ends, []
-        if is_new and self._receiver.created:
-            is_same = state.created == self._receiver.created
-            # What others wrote behind a lower end is new. If that server only lagged, what is
-            # delivered again from there on is what memory holds, or newer.
-            last = min(state.last, position, *lower_ends) if is_same else state.last
-            self._receiver.lose(last)
-            self._losses += 1
-        self._receiver.created = state.created
-        order = f"{self._place.bucket} {state.created} {self._losses or ''}".rstrip()
-        self._order = sha256(order.encode()).hexdigest()[:8]
 
     def _progress(self) -> object:
         """Return how far the bucket is read. What comes later is no progress of the start."""
@@ -369,12 +316,12 @@ class JetStreamStore:
         self._reports.report_soon()
 
     def _confirm(self) -> None:
-        """Record an own message: all that was written before it is in memory."""
+        """Record an own message: all that was written before it was sent is in memory."""
         if not self._is_caught_up:
             return
-        self._confirmed = self._loop.time()
-        self._reports.problem = ""
-        self._clock.resume()
+        if not self.age:
+            self._reports.problem = ""
+            self._clock.resume()
         if not self._ready.done():
             self._ready.set_result(None)
 
@@ -385,9 +332,7 @@ class JetStreamStore:
 
     def _require_format(self) -> None:
         """Raise StoreOpenError if the bucket is none for registries of this release."""
-        refusal = self._receiver.format.refusal()
-        if refusal:
-            raise StoreOpenError(f"{self._place} {refusal}")
+        self._receiver.format.require_usable(self._place)
 
     def _tick(self) -> None:
         self._require_format()

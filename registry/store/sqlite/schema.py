@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from registry.errors import StoreOpenError
+from registry.errors import StoreOpenError, StoreVersionError
 from registry.store.protocol import Row, StoreName
 from registry.store.sqlite.database import (
     APPLICATION_ID,
@@ -131,12 +131,12 @@ def checksum(hostname: str, document: bytes) -> int:
 def read_version(path: Path, connection: sqlite3.Connection, schemas: Sequence[Schema]) -> int:
     """Return the schema version of a store, by its file and its log.
 
-    Raises StoreOpenError for a store that a later release has made.
+    Raises StoreVersionError for a store that a later release has made.
     """
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     newest = len(schemas)
     if not 1 <= version <= newest:
-        raise StoreOpenError(
+        raise StoreVersionError(
             f"{path} has schema version {version}, this release knows 1 to {newest};"
             " it is left as it is: run the release that wrote it, or a later one"
         )

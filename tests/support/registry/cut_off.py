@@ -11,19 +11,25 @@ from tests.support.registry.nats.servers import NatsCluster
 from tests.support.servers import close_server, closing
 
 READ_BYTES = 65536
+# With it, a client of HTTP knows that its request had no effect.
+BAD_GATEWAY = (
+    b"HTTP/1.1 502 Bad Gateway\r\nContent-Type: application/json\r\nContent-Length: 2\r\n"
+    b"Connection: close\r\n\r\n{}"
+)
 
 
 class Cable:
     """Passes bytes between a port of its own and a server; it runs in a thread of its own.
 
     With several servers it is a plain TCP load balancer: each connection goes to the next server
-    that accepts it.
+    that accepts it. If none does, `refusal` is the answer to what comes first.
     """
 
-    def __init__(self, port: int, *to: int) -> None:
+    def __init__(self, port: int, *to: int, refusal: bytes = b"") -> None:
         self.port = port
         self._count = len(to)
         self._turns = cycle(to)
+        self._refusal = refusal
         self._loop = asyncio.new_event_loop()
         self._plugged = asyncio.Event()
         self._plugged.set()
@@ -66,6 +72,7 @@ class Cable:
             async with closing(writer):
                 await self._plugged.wait()
                 if (far := await self._connect()) is None:
+                    await self._refuse(reader, writer)
                     return
                 async with closing(far[1]), asyncio.TaskGroup() as directions:
                     directions.create_task(self._pass(reader, far[1]))
@@ -76,6 +83,12 @@ class Cable:
             with suppress(OSError):
                 return await asyncio.open_connection("127.0.0.1", port)
         return None
+
+    async def _refuse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._refusal:
+            await reader.read(READ_BYTES)
+            writer.write(self._refusal)
+            await writer.drain()
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):

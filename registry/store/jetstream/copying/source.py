@@ -100,8 +100,7 @@ async def make_usable(place: BucketAddress, keep: Callable[[Sequence[Row]], None
     """
 
     async def read(bucket: OpenBucket) -> Sequence[Row]:
-        if not bucket.contents.format.is_known:
-            raise StoreOpenError(f"{place} {bucket.contents.format.refusal()}")
+        bucket.contents.format.require_known(place)
         return bucket.contents.rows()
 
     async def work(bucket: OpenBucket) -> None:
@@ -128,7 +127,8 @@ async def bucket_source(place: BucketAddress) -> AsyncIterator[BucketSource]:
     bucket = Bucket(place, make=False)
     try:
         name, found = await bucket.perform(read_format, patience=START_SECONDS)
-        if not found.is_known or found.copied_from:
+        found.require_known(place)
+        if found.copied_from:
             raise StoreOpenError(f"{place} {found.refusal()}")
         source = BucketSource(bucket, name, found)
         try:

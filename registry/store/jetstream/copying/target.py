@@ -87,8 +87,7 @@ class BucketTarget:
     def _require_fit(self, bucket: OpenBucket, source: StoreName, *, resume: bool) -> None:
         contents = bucket.contents
         found, nodes = contents.format, len(contents.rows())
-        if not found.is_known:
-            raise StoreOpenError(f"{self._place} {found.refusal()}")
+        found.require_known(self._place)
         if found.copied_from:
             if found.identity != source.identity:
                 other = StoreName(found.copied_from, found.identity)

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from registry.errors import StoreOpenError, StoreVersionError
 from registry.message import HostnameInvalid, normalise_hostname
 from registry.store.protocol import Heard, Row
 
@@ -112,6 +113,17 @@ class Format(Written, frozen=True, kw_only=True):
     def is_known(self) -> bool:
         """Whether this release can read what is in the bucket."""
         return self.format == KNOWN_FORMAT
+
+    def require_known(self, place: object) -> None:
+        """Raise StoreVersionError if this release cannot read what is in the bucket."""
+        if not self.is_known:
+            raise StoreVersionError(f"{place} {self.refusal()}")
+
+    def require_usable(self, place: object) -> None:
+        """Raise StoreOpenError if no registry of this release may use the bucket."""
+        self.require_known(place)
+        if self.refusal():
+            raise StoreOpenError(f"{place} {self.refusal()}")
 
     def refusal(self) -> str:
         """Return why no registry of this release may use the bucket; empty if it may."""

@@ -147,7 +147,7 @@ def test_a_registry_that_is_cut_off_from_its_clients_learns_from_the_others(
     def is_taken_late() -> bool:
         return "late" in elsewhere.ask("GET", "/nodes/alive").text and same(here, elsewhere)
 
-    with Cable(free_port(), int(here.base_url.rpartition(":")[2])) as cable:
+    with Cable(free_port(), here.port) as cable:
         accept(here, "silent")
         until(lambda: post_through(cable, "x") == 200, "a heartbeat", within=SOON_SECONDS)
         cable.cut()

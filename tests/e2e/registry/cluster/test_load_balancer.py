@@ -24,10 +24,6 @@ HEADERS = {"Authorization": KEY}
 SOON_SECONDS = 180.0
 
 
-def port_of(registry: Daemon) -> int:
-    return int(registry.base_url.rpartition(":")[2])
-
-
 class Watch:
     """A client that follows changes, and connects again whenever the stream ends."""
 
@@ -114,7 +110,7 @@ def test_an_agent_a_watch_and_prometheus_go_on_when_one_of_three_registries_is_k
     with NatsCluster(folder=tmp_path / "nats", free_port=free_port) as servers:
         shared: dict[str, Any] = {"store": servers.url(), "nats": servers.settings(), "keys": KEYS}
         registries = [daemons.registry(**shared) for _ in range(3)]
-        with Cable(free_port(), *map(port_of, registries)) as balancer:
+        with Cable(free_port(), *(registry.port for registry in registries)) as balancer:
             url = f"http://127.0.0.1:{balancer.port}"
             agent, server = agent_of(url, daemons), prometheus(discovery({url: KEY}))
             with watching(url) as watch:

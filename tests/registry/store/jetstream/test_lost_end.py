@@ -31,7 +31,7 @@ def restart(server: NatsServer, data: Path | None = None) -> None:
     server.kill()
     if data is not None:
         server.lose_data()
-        shutil.copytree(data, server.store)
+        shutil.copytree(data, server.store, dirs_exist_ok=True)
     server.begin()
     server.wait()
 
@@ -90,7 +90,7 @@ async def test_what_others_wrote_over_the_lost_end_while_a_registry_was_cut_off_
             await write_up_to(elsewhere, node("c"), before.sequence)
             elsewhere.kill()
             server.lose_data()
-            shutil.copytree(elsewhere.store, server.store)
+            shutil.copytree(elsewhere.store, server.store, dirs_exist_ok=True)
             server.begin()
             server.wait()
 

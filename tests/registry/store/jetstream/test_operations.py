@@ -1,5 +1,6 @@
 """Operations on nodes end, whatever becomes of the bucket."""
 
+import asyncio
 import time
 import tracemalloc
 from collections.abc import Sequence
@@ -71,7 +72,9 @@ async def test_a_conflict_in_a_bucket_that_is_lost_is_sent_to_the_next_one() -> 
 
 
 async def test_what_waits_for_another_operation_is_refused_if_its_guard_says_so_then() -> None:
-    publisher = Publisher("b", Uptime(AgeClock(time.monotonic)))
+    publisher = Publisher(
+        "b", Uptime(AgeClock(time.monotonic)), now=asyncio.get_running_loop().time
+    )
     operations = NodeOperations(publisher, Revisions())
     refusal = KeyError("it belongs to another host")
     first = Operation("a", node("a"), Outcomes(), None)
@@ -90,7 +93,9 @@ async def test_what_waits_for_another_operation_is_refused_if_its_guard_says_so_
 
 
 async def test_when_the_store_closes_what_waits_for_a_failed_operation_fails_too() -> None:
-    publisher = Publisher("b", Uptime(AgeClock(time.monotonic)))
+    publisher = Publisher(
+        "b", Uptime(AgeClock(time.monotonic)), now=asyncio.get_running_loop().time
+    )
     operations = NodeOperations(publisher, Revisions())
     submitted = [Operation("a", node("a"), Outcomes(), None) for _ in range(3)]
     for operation in submitted:

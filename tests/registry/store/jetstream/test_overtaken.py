@@ -108,6 +108,7 @@ async def answers(registry: Unheard) -> AsyncIterator[Callable[[int], "asyncio.F
 
         async def wait(count: int) -> None:
             async def has() -> bool:
+                registry.publisher.check()  # as a session does: what is not answered is sent again
                 return len(seen) >= count
 
             await async_until(has)

@@ -19,7 +19,12 @@ def unconnected_store() -> JetStreamStore:
     """Return a store of which nothing was read yet."""
     place = BucketAddress.from_url("nats://127.0.0.1:1/rollcall", NatsOptions())
     assert place is not None
-    return JetStreamStore(place=place, clock=AgeClock(time.monotonic), observe=Batches().observe)
+    return JetStreamStore(
+        place=place,
+        clock=AgeClock(time.monotonic),
+        observe=Batches().observe,
+        now=asyncio.get_running_loop().time,
+    )
 
 
 @in_virtual_time

@@ -10,7 +10,7 @@ from tests.support.daemons import Daemon
 from tests.support.registry.cut_off import ServerCables
 from tests.support.registry.load.histories import faults_of
 from tests.support.registry.load.load import Load, values_on
-from tests.support.registry.nats.faults import Fault, Faults, agree
+from tests.support.registry.nats.faults import Fault, Faults, Parts, agree
 from tests.support.registry.nats.servers import NatsCluster
 from tests.support.waiting import async_until
 
@@ -31,7 +31,7 @@ class FaultRun:
         self, servers: NatsCluster, registries: list[Daemon], cables: Sequence[ServerCables]
     ) -> None:
         self._registries = registries
-        self._faults = Faults(servers, registries, cables, Random(1))
+        self._faults = Faults(Parts(servers, registries, cables), Random(1))
         self._load = Load(registries, hosts=HOSTS, seed=1)
 
     async def over(

@@ -3,8 +3,8 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import aiohttp
@@ -12,10 +12,11 @@ import aiohttp
 from tests.support.daemons import Daemon
 from tests.support.registry.load.histories import Did, Outcome, Value
 
-CLIENT_SECONDS = 15.0
+# Longer than faults last and a registry takes to answer then: no write has an effect after its end.
+CLIENT_SECONDS = 30.0
 LABEL = "value:"
-# So many posts have the value that the registry has shown last: elsewhere it may be another one.
 REPEATED = 0.3
+DELETED = 0.1
 
 
 async def send_once(
@@ -34,31 +35,79 @@ async def send_once(
         raise aiohttp.ClientError(str(error)) from error
 
 
+def new_session() -> aiohttp.ClientSession:
+    """Return a session of clients, as many as there may be."""
+    return aiohttp.ClientSession(
+        timeout=aiohttp.ClientTimeout(total=CLIENT_SECONDS),
+        connector=aiohttp.TCPConnector(limit=0),
+        middlewares=(send_once,),
+    )
+
+
 class Load:
     """Clients that go to another registry with each request. `history` is what they did.
 
-    Each client reads what it has written, where it has written it.
+    Each client reads what it has written, where it has written it. `urls` are those of the
+    registries, if not their own. So many of the writes are `repeated` that have the value which the
+    registry has shown last: elsewhere it may be another one.
     """
 
-    def __init__(self, registries: Sequence[Daemon], *, hosts: int, seed: int) -> None:
-        self._urls = [registry.base_url for registry in registries]
+    def __init__(
+        self,
+        registries: Sequence[Daemon],
+        *,
+        hosts: int,
+        seed: int,
+        urls: Sequence[str] | None = None,
+    ) -> None:
+        self._urls = urls or [registry.base_url for registry in registries]
         self._headers = [{"Authorization": f"Bearer {one.key}"} for one in registries]
         self._hosts = [f"h{number}.test" for number in range(hosts)]
         self._random = random.Random(seed)
         self._values = 0
         self._shown: dict[tuple[int, str], str] = {}  # by registry and hostname
         self._is_stopped = False
+        self._goes_on = asyncio.Event()
+        self._goes_on.set()
+        self._busy = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.repeated = REPEATED
         self.history: list[Did] = []
         self.statuses: dict[int, int] = {}
 
     async def run(self, *, clients: int, pause: float = 0.0) -> None:
         """Let clients work until `stop`."""
-        timeout = aiohttp.ClientTimeout(total=CLIENT_SECONDS)
-        connector = aiohttp.TCPConnector(limit=0)
-        async with aiohttp.ClientSession(
-            timeout=timeout, connector=connector, middlewares=(send_once,)
-        ) as session:
+        async with new_session() as session:
             await asyncio.gather(*[self._client(session, pause) for _ in range(clients)])
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Let no client do anything within this context; wait until each has ended what it does."""
+        self._goes_on.clear()
+        try:
+            await self._idle.wait()
+            yield
+        finally:
+            self._goes_on.set()
+
+    async def confirm(self) -> None:
+        """Report all nodes once more, each as it was acknowledged last, to whichever registry.
+
+        Those that were deleted last are deleted again from each registry that shows them.
+        """
+        latest: dict[str, Did] = {}
+        for did in self.history:
+            is_later = did.hostname not in latest or did.ended > latest[did.hostname].ended
+            if did.kind == "write" and did.outcome == "ok" and is_later:
+                latest[did.hostname] = did
+        async with new_session() as session:
+            await asyncio.gather(
+                *[
+                    self._confirm(session, name, latest[name].value if name in latest else None)
+                    for name in self._hosts
+                ]
+            )
 
     def stop(self) -> None:
         """Let each client finish what it does, and no more."""
@@ -74,22 +123,48 @@ class Load:
 
     async def _client(self, session: aiohttp.ClientSession, pause: float) -> None:
         while not self._is_stopped:
-            hostname = self._random.choice(self._hosts)
-            registry = self._random.randrange(len(self._urls))
-            kind = "POST" if self._random.random() < 0.9 else "DELETE"
-            with suppress(aiohttp.ClientConnectorError):  # nothing was sent
-                await self._do(session, kind, hostname, registry)
-                await self._do(session, "GET", hostname, registry)
+            await self._goes_on.wait()
+            self._busy += 1
+            self._idle.clear()
+            try:
+                await self._write_and_read(session)
+            finally:
+                self._busy -= 1
+                if not self._busy:
+                    self._idle.set()
             await asyncio.sleep(pause)
 
+    async def _confirm(self, session: aiohttp.ClientSession, hostname: str, value: Value) -> None:
+        with suppress(aiohttp.ClientConnectorError):
+            if value is None:
+                for registry in range(len(self._urls)):
+                    await self._do(session, "DELETE", hostname, registry)
+            else:
+                registry = self._random.randrange(len(self._urls))
+                await self._do(session, "POST", hostname, registry, value)
+
+    async def _write_and_read(self, session: aiohttp.ClientSession) -> None:
+        hostname = self._random.choice(self._hosts)
+        registry = self._random.randrange(len(self._urls))
+        with suppress(aiohttp.ClientConnectorError):  # nothing was sent
+            if self._random.random() < DELETED:
+                await self._do(session, "DELETE", hostname, registry)
+            else:
+                value = self._next_value(hostname, registry)
+                await self._do(session, "POST", hostname, registry, value)
+            await self._do(session, "GET", hostname, registry)
+
     async def _do(
-        self, session: aiohttp.ClientSession, method: str, hostname: str, registry: int
+        self,
+        session: aiohttp.ClientSession,
+        method: str,
+        hostname: str,
+        registry: int,
+        value: Value = None,
     ) -> None:
         loop = asyncio.get_running_loop()
-        value: Value = None
         body: dict[str, Any] | None = None
         if method == "POST":
-            value = self._next_value(hostname, registry)
             body = {"labels": [f"{LABEL}{value}", "prometheus:web"], "kv": {}}
         began = loop.time()
         status, answer = 0, None
@@ -111,7 +186,7 @@ class Load:
     def _next_value(self, hostname: str, registry: int) -> str:
         """Return a new value, or the one that a registry has shown last."""
         shown = self._shown.get((registry, hostname))
-        if shown is not None and self._random.random() < REPEATED:
+        if shown is not None and self._random.random() < self.repeated:
             return shown
         self._values += 1
         return str(self._values)

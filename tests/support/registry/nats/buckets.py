@@ -1,5 +1,7 @@
 """Stores in a bucket, within the test."""
 
+import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -13,6 +15,7 @@ from registry.store.jetstream.publisher import Publisher
 from registry.store.jetstream.receiver import Receiver
 from registry.store.options import NatsOptions
 from registry.store.protocol import NodeStore, Row
+from tests.support.registry.load.load import value_of
 from tests.support.registry.sqlite_store import Batches
 
 
@@ -23,6 +26,13 @@ def backend_at(url: str, options: NatsOptions) -> JetStreamBackend:
     return backend
 
 
+async def stored_values(url: str, options: NatsOptions) -> dict[str, str]:
+    """Return the value of each node in a bucket, as a `Load` writes it. Raises StoreOpenError."""
+    async with backend_at(url, options).copy_source() as source:
+        rows = (await source.snapshot()).rows
+    return {row.hostname: value_of(json.loads(row.document)) for row in rows}
+
+
 class Parts:
     """The parts of a store without any connection; the test says what is delivered.
 
@@ -31,7 +41,9 @@ class Parts:
 
     def __init__(self, bucket: str, *, follow: bool = True) -> None:
         self.memory = Followed()
-        self.publisher = Publisher(bucket, Uptime(AgeClock(time.monotonic)))
+        self.publisher = Publisher(
+            bucket, Uptime(AgeClock(time.monotonic)), now=asyncio.get_running_loop().time
+        )
         self.revisions = Revisions()
         self.operations = NodeOperations(self.publisher, self.revisions)
         self.rings = Rings(self.publisher.run)

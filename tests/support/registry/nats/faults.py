@@ -1,42 +1,64 @@
 """Faults of NATS servers and registries: each begins, and ends again."""
 
+import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from random import Random
 
+from nats import errors
+from nats.aio.client import Client
+
+from dev.waiting import until
+from tests.support.clocks import SetClock
 from tests.support.daemons import Daemon
 from tests.support.machine.disks import fill_disk
-from tests.support.registry.cut_off import ServerCables
+from tests.support.registry.cut_off import Cable, ServerCables
 from tests.support.registry.nats.disks import Power
 from tests.support.registry.nats.servers import NatsCluster, NatsServer
 
 Undo = Callable[[], None]
+JUMP_SECONDS = 3600
+ELECTION_SECONDS = 180.0
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What can fail.
+
+    `cables` are the ways of each registry to the servers, `ways` those of clients to each registry,
+    and `clock` is the wall clock of the registries. Without `power`, the servers store on the
+    machine's own disk.
+    """
+
+    servers: NatsCluster
+    registries: Sequence[Daemon]
+    cables: Sequence[ServerCables]
+    ways: Sequence[Cable] = ()
+    clock: SetClock | None = None
+    power: Power | None = None
 
 
 class Faults:
-    """What can happen to a cluster. Each method begins a fault and returns what ends it.
+    """What can happen to a cluster. Each method begins a fault and returns what ends it."""
 
-    `cables` are the ways of each registry to the servers. Without `power`, the servers store on the
-    machine's own disk, and faults of disks are not possible.
-    """
-
-    def __init__(
-        self,
-        servers: NatsCluster,
-        registries: Sequence[Daemon],
-        cables: Sequence[ServerCables],
-        random: Random,
-        power: Power | None = None,
-    ) -> None:
-        self._servers = servers
-        self._registries = registries
-        self._cables = cables
+    def __init__(self, parts: Parts, random: Random) -> None:
+        self._servers = parts.servers
+        self._registries = parts.registries
+        self._cables = parts.cables
+        self._ways = parts.ways
+        self._clock = parts.clock
+        self._power = parts.power
         self._random = random
-        self._power = power
 
     @property
     def possible(self) -> Sequence["Fault"]:
-        """All faults that can happen to these servers."""
-        return ALL if self._power is None else (*ALL, *OF_DISKS)
+        """All faults that can happen to these parts."""
+        return (
+            *ALL,
+            *(OF_CLIENTS if self._ways else ()),
+            *(OF_CLOCKS if self._clock is not None else ()),
+            *(OF_DISKS if self._power is not None else ()),
+        )
 
     def kill_leader(self) -> Undo:
         """Kill the server that leads the stream."""
@@ -92,6 +114,31 @@ class Faults:
         cables.cut()
         return cables.mend
 
+    def cut_clients(self) -> Undo:
+        """Cut a registry off from its clients, and not from the servers."""
+        way = self._random.choice(self._ways)
+        way.cut()
+        return way.mend
+
+    def jump_clocks(self) -> Undo:
+        """Set the wall clock of the registries an hour ahead, or back."""
+        assert self._clock is not None
+        clock = self._clock
+        clock.set_by(self._random.choice([-JUMP_SECONDS, JUMP_SECONDS]))
+        return lambda: clock.set_by(0)
+
+    def purge_bucket(self) -> Undo:
+        """Remove all that the bucket holds, as an operator does by hand."""
+        until(lambda: asyncio.run(_has_purged(self._servers)), "a purge", within=ELECTION_SECONDS)
+        return lambda: None
+
+    def lose_cluster(self) -> Undo:
+        """Lose all servers and what they have stored; others take their place."""
+        start = _killed(self._servers.servers)
+        for server in self._servers.servers:
+            server.lose_data()
+        return start
+
     def cut_power(self) -> Undo:
         """Cut the power of all servers and their disks."""
         assert self._power is not None
@@ -133,14 +180,31 @@ OF_REGISTRIES: Sequence[Fault] = (
     Faults.freeze_registry,
     Faults.cut_registry,
 )
+OF_CLIENTS: Sequence[Fault] = (Faults.cut_clients,)
+OF_CLOCKS: Sequence[Fault] = (Faults.jump_clocks,)
 OF_DISKS: Sequence[Fault] = (Faults.cut_power, Faults.fill_disk)
-ALL: Sequence[Fault] = (*OF_FEW_SERVERS, *OF_MOST_SERVERS, *OF_REGISTRIES)
+# What was stored is gone then, until the hosts have reported again.
+LOSSES: Sequence[Fault] = (Faults.purge_bucket, Faults.lose_cluster)
+ALL: Sequence[Fault] = (*OF_FEW_SERVERS, *OF_MOST_SERVERS, *OF_REGISTRIES, *LOSSES)
 
 
 def agree(registries: Sequence[Daemon]) -> bool:
     """Return whether all registries accept heartbeats, and show the same nodes."""
     healthy = all(one.ask("GET", "/healthz").status_code == 200 for one in registries)
     return healthy and len({one.ask("GET", "/nodes").content for one in registries}) == 1
+
+
+async def _has_purged(servers: NatsCluster, bucket: str = "rollcall") -> bool:
+    """Purge a bucket; return whether that was done: there may be no leader yet."""
+    client = Client()
+    try:
+        await client.connect([f"nats://{server.address}" for server in servers.servers])
+        reply = await client.request(f"$JS.API.STREAM.PURGE.KV_{bucket}", b"", timeout=5)
+    except errors.Error:
+        return False
+    finally:
+        await client.close()
+    return b'"success":true' in reply.data
 
 
 def _frozen(server: NatsServer) -> Undo:

@@ -106,9 +106,10 @@ class NatsServer:
         self._config.write_text(text.replace("sync_interval", bound))
 
     def lose_data(self) -> None:
-        """Remove what a server that was killed has stored."""
+        """Remove what a server that was killed has stored; its folder may be a disk of its own."""
         assert self._process is None
-        shutil.rmtree(self.store)
+        for folder in self.store.iterdir():
+            shutil.rmtree(folder)
 
     @property
     def is_running(self) -> bool:

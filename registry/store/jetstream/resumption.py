@@ -1,0 +1,53 @@
+"""Where a store goes on in its bucket when it is connected again."""
+
+import asyncio
+from hashlib import sha256
+
+from registry.store.jetstream.connection.bucket import BucketState
+from registry.store.jetstream.connection.link import NoConnection
+from registry.store.jetstream.receiver import Receiver
+
+# A server that was cut off may tell of an earlier state for a while.
+BELIEVE_LOSS_AFTER_SECONDS = 5.0
+
+
+class Resumption:
+    """Goes on after what was delivered, or from the beginning if the bucket has lost its end.
+
+    `order` is the name of the order that the bucket's sequences have.
+    """
+
+    def __init__(self, bucket: str, receiver: Receiver) -> None:
+        self._bucket = bucket
+        self._receiver = receiver
+        self._loop = asyncio.get_running_loop()
+        self._went_back_at: float | None = None
+        self._lower_ends: list[int] = []  # last sequences of the bucket that were seen since then
+        self._losses = 0  # after one, sequences have another meaning
+        self.order = ""
+
+    def resume(self, state: BucketState) -> None:
+        """Go on in a bucket. Raises NoConnection if its end is missing, which may be there soon."""
+        known = self._receiver.known
+        is_new = state.created != self._receiver.created
+        if state.last < known and not is_new:
+            if self._went_back_at is None:
+                self._went_back_at = self._loop.time()
+            self._lower_ends.append(state.last)
+            if self._loop.time() - self._went_back_at < BELIEVE_LOSS_AFTER_SECONDS:
+                raise NoConnection("the server lacks what the bucket had; it may be cut off")
+            is_new = True
+        # If the end is there again, others may have written it anew.
+        is_new = is_new or self._went_back_at is not None or bool(self._receiver.missed)
+        self._went_back_at = None
+        lower_ends, self._lower_ends = self._lower_ends, []
+        if is_new and self._receiver.created:
+            is_same = state.created == self._receiver.created
+            # What others wrote behind a lower end is new. If that server only lagged, what is
+            # delivered again from there on is what memory holds, or newer.
+            last = min(state.last, known, *lower_ends) if is_same else state.last
+            self._receiver.lose(last)
+            self._losses += 1
+        self._receiver.created = state.created
+        order = f"{self._bucket} {state.created} {self._losses or ''}".rstrip()
+        self.order = sha256(order.encode()).hexdigest()[:8]
