@@ -239,6 +239,15 @@ STARTS = (
         ),
     ),
     Operation(
+        name="pending password after a start by hand, by the agent",
+        prepare=Subject.stopped_with_pending_password,
+        request=lambda subject, _: subject.start_by_hand(),
+        expected=lambda subject, before: _with_last_password(
+            subject, replace(before, state="running"), "set"
+        ),
+        settle=Subject.until_password_set,
+    ),
+    Operation(
         name="start of an app that is down, by the agent",
         prepare=Subject.running,
         request=lambda subject, _: subject.kill(),
@@ -259,6 +268,18 @@ ENDS = (
         prepare=Subject.running,
         request=lambda subject, _: subject.ask("PUT", "/stop"),
         expected=lambda _, before: replace(before, state="exited", desired="stopped"),
+    ),
+    Operation(
+        name="stop that ends a pull",
+        prepare=Subject.running_as_pulled,
+        request=lambda subject, _: subject.ask_while_pulling("PUT", "/stop"),
+        expected=lambda _, before: replace(before, state="exited", desired="stopped"),
+    ),
+    Operation(
+        name="delete that ends a pull",
+        prepare=Subject.running_as_pulled,
+        request=lambda subject, _: subject.ask_while_pulling("DELETE", ""),
+        expected=lambda _, __: Snapshot(),
     ),
     Operation(
         name="delete",

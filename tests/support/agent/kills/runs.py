@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 
-from tests.support.agent.kills.engine_proxy import ANSWERS, KILLS, Call, Fault
+from tests.support.agent.kills.engine_proxy import ANSWERS, KILLS, PULL, Call, Fault
 from tests.support.agent.kills.host import KilledHost, KilledHosts
 from tests.support.agent.kills.operations import EVERY_OPERATION, Operation
 
@@ -25,7 +25,7 @@ Check = Callable[[Sequence[Operation]], None]
 ALL = os.environ.get("ROLLCALL_FAULTS") == "all"
 ONLY = os.environ.get("ROLLCALL_OPERATION", "")
 # They have limits of their own, and may take long.
-PATIENT = ("POST /images/create", "PUT /containers/ID/archive")
+PATIENT = (PULL, "PUT /containers/ID/archive")
 TABLE_HEAD = (
     "| operation | changing calls | kills | answers lost or late | done | as before |",
     "| --- " * 6 + "|",
