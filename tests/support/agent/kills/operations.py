@@ -108,13 +108,16 @@ CREATIONS = (
     ),
 )
 
-ISOLATED_APPS = (
+ISOLATED_CREATIONS = (
     Operation(
         name="create, isolated, without the network",
         prepare=Subject.absent_without_network,
         request=lambda subject, _: subject.post(),
         expected=lambda subject, _: replace(subject.created(), network=ISOLATED),
     ),
+)
+
+MOVES = (
     Operation(
         name="move into the network of isolated apps",
         prepare=Subject.not_isolated_yet,
@@ -347,6 +350,6 @@ DATA_AND_PASSWORDS = (
 )
 
 EVERY_OPERATION = (
-    *(*CREATIONS, *ISOLATED_APPS, *UPDATES, *REBUILDS),
+    *(*CREATIONS, *ISOLATED_CREATIONS, *MOVES, *UPDATES, *REBUILDS),
     *(*ROLLBACKS, *STARTS, *ENDS, *DATA_AND_PASSWORDS),
 )

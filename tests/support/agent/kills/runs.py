@@ -4,8 +4,8 @@ Each operation is run twice without a fault, then once for each fault at a call 
 A test run takes the kills after the last call and after every second one before it, and at each
 call an answer that is lost or comes after the time limit, in turns. ``ROLLCALL_FAULTS=all`` takes
 all four faults at each call. ``ROLLCALL_OPERATION=rebuild`` takes only the operations with that in
-their names; if no test has any, each of them fails. ``ROLLCALL_HOSTS=2`` runs them on two agents at
-the same time.
+their names; if no test has any, each of them fails. ``ROLLCALL_HOSTS=2`` runs those of a file on
+two agents at the same time, and not on three.
 """
 
 import logging
