@@ -47,9 +47,10 @@ it continues, the heartbeat may still arrive. Let it continue or end it, and do 
 class StatusView(msgspec.Struct, kw_only=True):
     """What ``status --json`` prints.
 
-    ``pid`` is that of the running agent, ``left`` whether the host is deregistered, ``heartbeat``
-    what is reported, and ``left_out`` what cannot be, with the reason. ``unhealthy`` are the names
-    of apps, ``foreign`` containers and volumes of other agents on this host's engine.
+    ``pid`` and ``started_at`` are those of the running agent, ``started_at`` None while it starts.
+    ``left`` tells whether the host is deregistered, ``heartbeat`` what is reported, and
+    ``left_out`` what cannot be, with the reason. ``unhealthy`` are the names of apps, ``foreign``
+    containers and volumes of other agents on this host's engine.
     """
 
     hostname: str
@@ -121,11 +122,14 @@ def _status_view(configuration: AgentConfiguration, status: AgentStatus | None) 
     agent_id = status.agent_id if status else None
     pid = lock_holder_pid(configuration.state_directory)
     faults: list[str] = []
+    # An agent that starts has not written the file yet; versions before wrote no pid.
+    of_this_run = status is not None and pid is not None and status.pid in (None, pid)
+    present = status if of_this_run else None
     host = configuration.host(
         configuration.settings.node,
         agent_id=agent_id,
         # The next start draws another one.
-        agent_instance=status.agent_instance if status and pid is not None else None,
+        agent_instance=present.agent_instance if present else None,
         label_files=LabelFiles(warn=faults.append),
         warn=faults.append,
     )
@@ -139,7 +143,7 @@ def _status_view(configuration: AgentConfiguration, status: AgentStatus | None) 
         hostname=configuration.address.hostname,
         agent_id=agent_id,
         pid=pid,
-        started_at=status.started_at if status else None,
+        started_at=present.started_at if present else None,
         left=Deregistration(directory=configuration.state_directory).is_deregistered(),
         heartbeat=host.heartbeat(hosting),
         left_out=faults,
@@ -156,6 +160,8 @@ def _status_view(configuration: AgentConfiguration, status: AgentStatus | None) 
 def _agent(view: StatusView, now: float) -> str:
     if view.pid is None:
         return "not running; this is what it would say, with the apps as it last knew them"
+    if view.started_at is None:
+        return f"starting, pid {view.pid}"
     return f"running, pid {view.pid}, started {_ago(view.started_at, now)}"
 
 

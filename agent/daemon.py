@@ -112,7 +112,9 @@ async def run(configuration: AgentConfiguration, log: FilteringBoundLogger) -> N
             )
         )
         # The instance is that of this process: if a machine is cloned, the clone has another one.
-        agent_run = AgentRun(agent_id=identity.id, agent_instance=uuid4().hex, started_at=time())
+        agent_run = AgentRun(
+            pid=os.getpid(), agent_id=identity.id, agent_instance=uuid4().hex, started_at=time()
+        )
         host = _host(configuration, agent_run, port=port, log=log)
         heartbeat_builder = HeartbeatBuilder(
             host=host(configuration.settings.node), hosted_apps=apps.hosted_apps

@@ -23,8 +23,6 @@ PACKAGES = ("docker.io", "iptables", "procps")
 TESTS = ("tests/agent", "tests/e2e/agent", "tests/e2e/reporting/test_apps.py")
 # The operation with the most changing calls, of those that tests break off at each call.
 SAMPLED_OPERATION = "rebuild"
-# It waits half of its time, and all other sampled tests take no longer on the other workers.
-SAMPLED_HOSTS = "2"
 DOCKERD = """\
 #!/bin/sh
 exec sh {become} {tree} "$@" {options}
@@ -57,7 +55,6 @@ def main(arguments: Sequence[str]) -> int:
     chosen = ["-m", "engines" if options.sample else "real", *further, *TESTS]
     if options.sample:
         os.environ.setdefault("ROLLCALL_OPERATION", SAMPLED_OPERATION)
-        os.environ.setdefault("ROLLCALL_HOSTS", SAMPLED_HOSTS)
     os.environ["PATH"] = engine.system_path(os.environ)
     if not can_isolate():
         print("rollcall: newer engines need root and unshare, and no DOCKER_HOST", file=sys.stderr)

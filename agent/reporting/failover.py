@@ -1,9 +1,10 @@
 """Which registry of a group gets the heartbeats, and when the agent moves to another."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from agent.reporting.connections import RegistryConnection
+from agent.reporting.heartbeat import BuildHeartbeat
 from agent.reporting.registration import Registration
 from agent.reporting.status import HeartbeatRecorder
 from registry.client.client import RegistryError, TooSlow
@@ -37,7 +38,7 @@ class Failover:
 
     async def report(
         self,
-        heartbeat: Callable[[], Awaitable[Heartbeat]],
+        heartbeat: BuildHeartbeat,
         *,
         is_deregistered: Callable[[], bool],
         within_seconds: float | None = None,
@@ -49,8 +50,8 @@ class Failover:
         since `deregister` waits only so long for the end of an attempt.
 
         ``within_seconds`` is the time for the last report: each registry that is left to be asked
-        gets an equal share of what remains, and former names of the host are left to the next
-        start.
+        gets an equal share of what remains, of which the heartbeat takes half at most: the engine
+        may be frozen. Former names of the host are left to the next start.
         """
         clock, failures = asyncio.get_running_loop(), dict[str, RegistryError]()
         until = None if within_seconds is None else clock.time() + within_seconds
@@ -93,15 +94,15 @@ class Failover:
     async def _attempt(
         self,
         connection: RegistryConnection,
-        heartbeat: Callable[[], Awaitable[Heartbeat]],
+        heartbeat: BuildHeartbeat,
         share: float | None,
     ) -> float:
         """Send a heartbeat to a registry; return the seconds that its answer took."""
         if share is None:
-            return await self._send(connection, await heartbeat())
+            return await self._send(connection, await heartbeat(None))
         try:
             async with asyncio.timeout(share):
-                return await self._send(connection, await heartbeat())
+                return await self._send(connection, await heartbeat(share / 2))
         except TimeoutError as error:
             raise TooSlow(f"no answer within {share:.2g} s when the agent ended") from error
 

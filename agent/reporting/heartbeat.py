@@ -121,20 +121,27 @@ class Host:
         return valid[:limit]
 
 
+# Its argument is the number of seconds that it may take at most, or None.
+BuildHeartbeat = Callable[[float | None], Awaitable[Heartbeat]]
+
+
 class HeartbeatBuilder:
     """Builds the present heartbeat; ``host`` may be replaced by one with other labels.
 
-    ``hosted_apps`` returns the apps. It must neither fail nor take long.
+    ``hosted_apps`` returns the apps. It must neither fail nor take long. Its argument is that of
+    ``heartbeat``.
     """
 
-    def __init__(self, *, host: Host, hosted_apps: Callable[[], Awaitable[HostedApps]]) -> None:
+    def __init__(
+        self, *, host: Host, hosted_apps: Callable[[float | None], Awaitable[HostedApps]]
+    ) -> None:
         self.host = host
         self.last_hosted_apps = NO_APPS_KNOWN
         self._hosted_apps = hosted_apps
 
-    async def heartbeat(self) -> Heartbeat:
-        """Return the heartbeat as of now."""
-        self.last_hosted_apps = await self._hosted_apps()
+    async def heartbeat(self, within_seconds: float | None = None) -> Heartbeat:
+        """Return the heartbeat as of now; ``within_seconds`` limits the wait for the engine."""
+        self.last_hosted_apps = await self._hosted_apps(within_seconds)
         return self.host.heartbeat(self.last_hosted_apps)
 
 

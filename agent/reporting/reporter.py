@@ -1,15 +1,15 @@
 """Sends this host's heartbeats to a group of registries, as long as the agent runs."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from agent.reporting.backoff import Backoff
 from agent.reporting.failover import Failover
+from agent.reporting.heartbeat import BuildHeartbeat
 from agent.reporting.status import HeartbeatRecorder
 from agent.state.deregistration import Deregistration
-from registry.message import Heartbeat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Reporter:
         self,
         *,
         failover: Failover,
-        heartbeat: Callable[[], Awaitable[Heartbeat]],
+        heartbeat: BuildHeartbeat,
         deregistration: Deregistration,
         recorder: HeartbeatRecorder,
         timing: ReportTiming,

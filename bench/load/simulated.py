@@ -171,7 +171,7 @@ class SimulatedAgent:
         self._id = secrets.token_hex(16)
         self._reporter: Reporter | None = None
 
-    async def heartbeat(self) -> Heartbeat:
+    async def heartbeat(self, _within_seconds: float | None) -> Heartbeat:
         """Count an attempt, and return a heartbeat as large as that of a host with two apps."""
         self.recorder.tally.attempts[int(time.monotonic())] += 1
         address = f"127.0.{self.number // 250}.{self.number % 250 + 1}"

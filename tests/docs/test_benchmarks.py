@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.agent.kills.operations import EVERY_OPERATION
 from tests.support.e2e.page_runs import environment
 from tests.support.pages import TOP, Page, run
 
@@ -25,6 +26,12 @@ python() {
 }
 pytest() { command pytest --collect-only --quiet "$@"; }
 """
+
+# Of an operation's row in the table of kills: its name, and the numbers.
+ROW = re.compile(
+    r"^\| (.+?) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \| (?:\*\*)?(\d+)(?:\*\*)? \|$"
+)
+KILLS_TABLE = "| operation | changing calls | kills | answers lost or late |"
 
 
 def follow(page: Page, folder: Path) -> str:
@@ -66,3 +73,23 @@ def test_each_command_about_the_agent_works(page: Page, tmp_path: Path) -> None:
 
     assert "idle with 1 apps" in output
     assert "test_kills.py::" in output
+
+
+def test_the_table_of_kills_has_each_operation_with_all_faults_and_their_ends() -> None:
+    text = (TOP / "docs/benchmarks-agent.md").read_text()
+    assert text.count(KILLS_TABLE) == 1
+    table = text.partition(KILLS_TABLE)[2].partition("\n\n")[0]
+    found = [row for row in map(ROW.match, table.splitlines()) if row is not None]
+    *names, together = [row[1] for row in found]
+    *rows, sums = [[int(number) for number in row.groups()[1:]] for row in found]
+
+    assert names == [operation.name for operation in EVERY_OPERATION]
+    for name, (calls, kills, answers, done, undone, neither) in zip(names, rows, strict=True):
+        assert kills == 2 * calls, name
+        # A call that has a limit of its own is not answered late.
+        assert calls <= answers <= 2 * calls, name
+        assert done + undone == kills + answers, name
+        assert neither == 0, name
+    assert together == "together"
+    assert sums == [sum(column) for column in zip(*rows, strict=True)]
+    assert f"all {sums[1] + sums[2]} faults" in text

@@ -7,7 +7,7 @@ from agent.apps.containers.passwords import Passwords, check_password, hash_pass
 from agent.apps.errors import AppNotRunning, NoSuchUser
 from agent.apps.operations.job import Job
 from agent.apps.repository.repository import AppRepository
-from agent.engine.errors import EngineConflict, ObjectNotFound
+from agent.engine.errors import EngineConflict, EngineRefused, ObjectNotFound
 from agent.journal import PasswordEntry
 from agent.model import App
 
@@ -35,6 +35,7 @@ class PasswordOperation:
             InvalidPassword: the text cannot be a password.
             NoSuchUser: the image has no such user, or no program that sets passwords.
             AppNotRunning: the app is paused, or between two starts.
+            EngineRefused: the engine runs no program in the app.
 
         """
         app = self._repository.get(job.app)
@@ -55,10 +56,15 @@ class PasswordOperation:
         await self.recover(job, entry)
 
     async def recover(self, _job: Job, entry: PasswordEntry) -> None:
-        """Set the password in a running container; else leave it for the next start."""
+        """Set the password in a running container; else leave it for the next start.
+
+        Raises:
+            NoSuchUser, EngineRefused: the app is as it was.
+
+        """
         try:
             app = await self._apply(entry.target)
-        except NoSuchUser as error:
+        except (NoSuchUser, EngineRefused) as error:
             before = entry.before
             if entry.header.background:  # else the response has the error
                 before = msgspec.structs.replace(before, message=str(error))

@@ -223,9 +223,16 @@ class Sweeper:
             container = containers.get(app.container_id or "")
             idle = not self._runner.is_busy(app.name)
             if container is not None and idle and container.name.startswith(f"{app.name}.NEXT-"):
-                renamed = await self._containers.rename(container.id, app.name)
-                if not renamed:
-                    self._warn_once("name held by another container", container)
+                await self._rename(container, app.name)
+
+    async def _rename(self, container: Container, name: str) -> None:
+        try:
+            renamed = await self._containers.rename(container.id, name)
+        except EngineRefused as error:  # the others are compared all the same
+            self._warn_once("container not renamed", container, reason=str(error))
+        else:
+            if not renamed:
+                self._warn_once("name held by another container", container)
 
     def _warn_once(self, event: str, container: Container, **fields: str) -> None:
         if container.id not in self._logged:

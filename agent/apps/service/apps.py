@@ -254,6 +254,6 @@ class Apps:
         """Call the listener when ``foreign`` has changed."""
         self._queries.on_foreign(listener)
 
-    async def hosted_apps(self) -> HostedApps:
+    async def hosted_apps(self, within_seconds: float | None = None) -> HostedApps:
         """Return the apps for the heartbeat; never fails, and takes a few seconds at most."""
-        return await self._hosted_apps.hosted_apps()
+        return await self._hosted_apps.hosted_apps(within_seconds)

@@ -279,11 +279,15 @@ class HostedAppsQuery:
             return "the container engine does not answer in time"
         return self._engine.problem
 
-    async def hosted_apps(self) -> HostedApps:
-        """Return the apps and the state of the engine; never fails, and takes 5 s at most."""
+    async def hosted_apps(self, within_seconds: float | None = None) -> HostedApps:
+        """Return the apps and the state of the engine; never fail.
+
+        Wait for the engine for 5 s at most, and for ``within_seconds`` if that is less.
+        """
         containers, self._late_answer = self._late_answer, None
         if containers is None and self._background_list is None:
-            containers = await self._list_in_time()
+            limits = (self._timeout_seconds, within_seconds)
+            containers = await self._list_in_time(min(each for each in limits if each is not None))
         known = containers or {}
         apps = tuple(
             _hosted(app, known.get(app.container_id or "")) for app in self._repository.existing()
@@ -291,10 +295,10 @@ class HostedAppsQuery:
         state = "unreachable" if containers is None else "running"
         return HostedApps(apps=apps, docker_state=state, docker_version=self._engine.version)
 
-    async def _list_in_time(self) -> Mapping[str, Container] | None:
+    async def _list_in_time(self, seconds: float) -> Mapping[str, Container] | None:
         try:
-            async with asyncio.timeout(self._timeout_seconds):
-                return await self._containers(seconds=self._timeout_seconds)
+            async with asyncio.timeout(seconds):
+                return await self._containers(seconds=seconds)
         except (TimeoutError, EngineTimeout):
             if self._background_list is None:
                 self._background_list = asyncio.create_task(

@@ -271,9 +271,9 @@ async def test_the_heartbeat_is_built_again_for_each_registry(tmp_path: Path) ->
 class BreakingHarness(GroupHarness):
     """A reporter whose second heartbeat cannot be built."""
 
-    async def heartbeat(self) -> Heartbeat:
+    async def heartbeat(self, within_seconds: float | None) -> Heartbeat:
         """Fail at the second call."""
-        heartbeat = await super().heartbeat()
+        heartbeat = await super().heartbeat(within_seconds)
         if self.builds == 2:
             raise ZeroDivisionError("division by zero")
         return heartbeat
@@ -322,10 +322,10 @@ async def test_at_the_end_of_the_agent_each_registry_that_is_asked_gets_a_share_
 class DeregisteredHarness(GroupHarness):
     """The host is deregistered while its first heartbeat is sent."""
 
-    async def heartbeat(self) -> Heartbeat:
+    async def heartbeat(self, within_seconds: float | None) -> Heartbeat:
         """Deregister the host, and return what it says."""
         assert not self.deregistration.begin(within_seconds=0)
-        return await super().heartbeat()
+        return await super().heartbeat(within_seconds)
 
 
 @in_virtual_time

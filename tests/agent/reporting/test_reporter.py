@@ -86,6 +86,37 @@ async def test_a_registry_that_is_silent_delays_the_end_by_three_seconds(tmp_pat
     assert harness.statuses[URL].state == "slow"
 
 
+class FrozenEngineHarness(ReporterHarness):
+    """A reporter whose engine answers no more; without a limit it is waited for five seconds."""
+
+    frozen = False
+
+    async def heartbeat(self, within_seconds: float | None = None) -> Heartbeat:
+        """Wait for the engine."""
+        if self.frozen:
+            await asyncio.sleep(5 if within_seconds is None else within_seconds)
+        return await super().heartbeat(within_seconds)
+
+
+@in_virtual_time
+async def test_an_engine_that_is_frozen_leaves_the_last_report_half_of_its_time(
+    tmp_path: Path,
+) -> None:
+    harness = FrozenEngineHarness(tmp_path)
+    reporters = Reporters()
+    reporters.start([harness.reporter])
+    await harness.registry.until(lambda: len(harness.registry.taken) == 1)
+    harness.frozen = True
+    reporters.request_report()
+    clock = asyncio.get_running_loop()
+    started = clock.time()
+
+    await reporters.stop()
+
+    assert clock.time() - started == pytest.approx(1.5)
+    assert len(harness.registry.taken) == 2
+
+
 @in_virtual_time
 async def test_a_burst_of_requests_is_one_report_of_its_end(tmp_path: Path) -> None:
     harness = ReporterHarness(tmp_path)

@@ -1,15 +1,20 @@
 """A database that a newer agent has migrated, as after a downgrade."""
 
 import sqlite3
+import subprocess
+import sys
+import tarfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from socket import AF_UNIX, socket
 
 import pytest
+import yaml
 
 from agent.state.store import SCHEMA_VERSION
-from tests.support.daemons import Daemon, Daemons
+from tests.support.agent.earlier_host import RECORDED
+from tests.support.daemons import Daemon, Daemons, FreePort
 from tests.support.e2e.commands import change_settings, run_command
 
 pytestmark = pytest.mark.real
@@ -30,6 +35,19 @@ def engine(tmp_path: Path) -> Iterator[socket]:
 
 
 @pytest.fixture
+def earlier_program(tmp_path: Path) -> Path:
+    """Return the folder of the last agent of schema 4.
+
+    It is in the tree since a clone may lack the history. It was made by `git archive 8ac9aef agent
+    config httpd registry/__init__.py registry/message.py registry/client | xz -9e`.
+    """
+    folder = tmp_path / "earlier-program"
+    with tarfile.open(RECORDED / "schema_4" / "program.tar.xz") as program:
+        program.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.fixture
 def agent(daemons: Daemons, tmp_path: Path, engine: socket) -> Daemon:
     """Return an agent that has ended, and whose database has the schema of a newer one."""
     database = tmp_path / "state" / "agent.db"
@@ -37,7 +55,6 @@ def agent(daemons: Daemons, tmp_path: Path, engine: socket) -> Daemon:
     assert agent.terminate() == 0
     change_settings(agent, docker={"url": f"unix://{engine.getsockname()}"})
     with closing(sqlite3.connect(database)) as newer:
-        # All versions, from schema 1 on, compare this number, and refuse one that is greater.
         assert newer.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
         newer.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     return agent
@@ -52,7 +69,6 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_it_is_refused_with_the_status_after_which_systemd_tries_no_more_and_nothing_is_changed(
     agent: Daemon, tmp_path: Path, engine: socket
 ) -> None:
-    """Today's agent stands for an earlier one, which is not here to be started."""
     state = tmp_path / "state"
     before = contents(state)
 
@@ -60,6 +76,40 @@ def test_it_is_refused_with_the_status_after_which_systemd_tries_no_more_and_not
 
     unit = (TOP / "systemd" / "rollcall-agent.service").read_text()
     assert f"RestartPreventExitStatus={refused.returncode}\n" in unit
+    assert refused.stderr == (
+        f"rollcall-agent: {state}/agent.db: was made by a newer agent; use that one\n"
+    )
+    assert contents(state) == before
+    with pytest.raises(BlockingIOError):
+        engine.accept()
+
+
+def test_an_earlier_agent_refuses_the_database_of_todays_and_changes_nothing(
+    daemons: Daemons, free_port: FreePort, tmp_path: Path, engine: socket, earlier_program: Path
+) -> None:
+    state = tmp_path / "state"
+    today = daemons.agent(store=f"sqlite:///{state}/agent.db")
+    assert today.terminate() == 0
+    before = contents(state)
+    settings = {
+        "listen": f"127.0.0.1:{free_port()}",
+        "keys": [{"name": "ops", "value": "k" * 16, "allow": ["read", "write"]}],
+        "docker": {"url": f"unix://{engine.getsockname()}"},
+        "store": f"sqlite:///{state}/agent.db",
+    }
+    (tmp_path / "agent.yml").write_text(yaml.safe_dump(settings))
+
+    refused = subprocess.run(
+        [sys.executable, "-m", "agent.main", "--config", tmp_path / "agent.yml"],
+        cwd=earlier_program,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    # Today's would end with 2: this is the earlier one, which had no status of its own for it.
+    assert refused.returncode == 1
     assert refused.stderr == (
         f"rollcall-agent: {state}/agent.db: was made by a newer agent; use that one\n"
     )

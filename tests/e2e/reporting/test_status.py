@@ -5,6 +5,7 @@ import signal
 
 import pytest
 
+from agent.state.lock import state_lock
 from dev.waiting import until
 from tests.support.daemons import Daemons
 from tests.support.e2e.commands import (
@@ -59,6 +60,24 @@ def test_the_instance_is_that_of_the_agent_that_runs_and_of_none_once_it_has_end
     )
     second = nodes(registry)["web-1"]["kv"]["agent.instance"]
     assert status(agent)["heartbeat"]["kv"]["agent.instance"] == second
+
+
+def test_an_agent_that_starts_is_not_shown_with_the_instance_and_the_start_of_the_run_before(
+    daemons: Daemons,
+) -> None:
+    registry = daemons.registry()
+    agent = daemons.agent(registries=[registry], node={"hostname": "web-1"})
+    until_listed(registry, "web-1")
+    until_state(agent, registry.base_url, "taken")
+    agent.terminate()
+
+    with state_lock(agent.config_path.parent):  # as an agent does that has just begun to start
+        starting = status(agent)
+        shown = run_command("rollcall-agent", agent, "status").stdout
+
+    assert (starting["pid"], starting["started_at"]) == (os.getpid(), None)
+    assert "agent.instance" not in starting["heartbeat"]["kv"]
+    assert f"agent       starting, pid {os.getpid()}\n" in shown
 
 
 def test_what_cannot_be_sent_is_told_with_its_place(daemons: Daemons) -> None:

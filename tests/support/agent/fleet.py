@@ -82,7 +82,7 @@ class SimulatedHost:
     def _count(self) -> None:
         self.taken += any(each.current and each.state == "taken" for each in self._statuses)
 
-    async def _heartbeat(self) -> Heartbeat:
+    async def _heartbeat(self, _within_seconds: float | None) -> Heartbeat:
         return Heartbeat(labels=["service:web"], kv={"agent.id": self._identity.id})
 
 

@@ -149,8 +149,9 @@ class ReporterHarness:
             ),
         )
 
-    async def heartbeat(self) -> Heartbeat:
+    async def heartbeat(self, within_seconds: float | None) -> Heartbeat:
         """Return what the host says, and count the calls in ``builds``."""
+        del within_seconds
         self.builds += 1
         return Heartbeat(labels=[self.label], kv={})
 

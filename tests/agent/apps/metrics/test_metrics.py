@@ -1,6 +1,7 @@
 """What /metrics says of apps."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,15 +20,25 @@ from agent.engine.errors import EngineUnavailable
 from agent.engine.models import (
     MIB,
     DiskUsage,
+    InspectedContainer,
     Sample,
 )
 from agent.model import AppChanges, NewApp
-from tests.support.agent.engines.fake_engine import DATA_IMAGE, IMAGE, FakeEngine
+from tests.support.agent.engines.fake_engine import (
+    DATA_IMAGE,
+    IMAGE,
+    FakeContainer,
+    FakeEngine,
+)
 from tests.support.agent.running_apps import ASKER, running_apps
+from tests.support.clocks import in_virtual_time
 from tests.support.waiting import async_until
 
 OFTEN = Intervals(states=0.02, usage=0.02, disk=0.02, settle=0, first_disk=0, usage_timeout=0.5)
 LOG = structlog.wrap_logger(None, processors=[LogCapture()])
+HOUR = 3600
+# No measurement is due then.
+END = 2 * HOUR - 15
 Values = dict[tuple[str, str], float]
 
 
@@ -234,7 +245,71 @@ async def test_their_number_is_bounded_and_those_left_out_are_counted() -> None:
     assert len([name for name, _ in values if name == "app_state"]) == MAX_APPS
 
 
-def a_record(name: str) -> AppView:
+RUNNING = FakeContainer(
+    id="c1",
+    name="shop",
+    image=IMAGE,
+    image_id="i1",
+    labels={},
+    env={},
+    ports=[],
+    volumes={},
+    cpu=100,
+    memory=64,
+    state="running",
+)
+
+
+class CountingEngine(MeasuredEngine):
+    """An engine that notes when each thing was measured, by the event loop's clock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times = defaultdict[str, list[float]](list)
+
+    def _note(self, what: str) -> None:
+        self.times[what].append(asyncio.get_running_loop().time())
+
+    async def inspect(self, container_id: str) -> InspectedContainer:
+        self._note("inspect")
+        return await super().inspect(container_id)
+
+    async def sample(self, container_id: str, *, priority: bool = False) -> Sample | None:
+        self._note("sample")
+        return await super().sample(container_id, priority=priority)
+
+    async def disk_usage(self, *, seconds: float) -> DiskUsage:
+        self._note("disk")
+        return await super().disk_usage(seconds=seconds)
+
+
+@in_virtual_time
+async def test_cpu_and_memory_are_measured_each_minute_and_the_disk_each_hour_whoever_asks() -> (
+    None
+):
+    engine = CountingEngine()
+    engine.state.containers["c1"] = RUNNING
+    sampler = AppSampler(engine=engine, log=LOG)
+    metrics, lists = Metrics(sampler), list[float]()
+    clock = asyncio.get_running_loop()
+
+    async def records() -> list[AppView]:
+        lists.append(clock.time())
+        return [a_record("shop", container_id="c1")]
+
+    async with sampler.sampling(records):
+        while clock.time() < END:
+            metrics.values()  # as a scrape does
+            await asyncio.sleep(15)
+
+    assert engine.times["sample"] == engine.times["inspect"] == list(range(0, END, 60))
+    assert engine.times["disk"] == [60, 60 + HOUR]
+    # With each measurement, and each 30 seconds after the second in which changes are awaited.
+    looks = {*range(0, END, 60), *range(0, END, 31)}
+    assert set(lists) == looks
+
+
+def a_record(name: str, *, container_id: str | None = None) -> AppView:
     return AppView(
         name=name,
         image=IMAGE,
@@ -247,7 +322,7 @@ def a_record(name: str) -> AppView:
         desired="running",
         healthy=True,
         volumes={},
-        container_id=None,
+        container_id=container_id,
         image_id=None,
         created_at="2026-01-31T12:00:00Z",
         message=None,

@@ -11,6 +11,7 @@ from agent.apps.service.queries import HostedAppsQuery
 from agent.engine.errors import EngineTimeout, EngineUnavailable
 from agent.engine.models import Container
 from agent.state.store import Store
+from tests.support.clocks import in_virtual_time
 from tests.support.waiting import async_until
 
 
@@ -76,6 +77,25 @@ async def test_a_frozen_engine_is_waited_for_once_and_its_answer_is_a_change(
     assert engine.asked == 2  # its answer is new enough, once
     assert (await query.hosted_apps()).docker_state == "running"
     assert engine.asked == 3
+    await query.close()
+
+
+@in_virtual_time
+async def test_a_frozen_engine_is_waited_for_no_longer_than_the_heartbeat_may_take(
+    repository: AppRepository,
+) -> None:
+    query = HostedAppsQuery(
+        repository=repository,
+        containers=FrozenEngine(),
+        engine=EngineNotFound(),
+        on_change=lambda: None,
+    )
+    clock = asyncio.get_running_loop()
+    began = clock.time()
+
+    assert (await query.hosted_apps(1.5)).docker_state == "unreachable"
+
+    assert clock.time() - began == pytest.approx(1.5)
     await query.close()
 
 

@@ -21,8 +21,8 @@ from tests.support.agent.kills.runs import Check, failures_of
 from tests.support.agent.kills.subject import DECLARED, AppImages, image_id
 from tests.support.daemons import Daemons, FreePort
 
-# The files of this folder are run side by side; a run of one of them may take more agents.
-HOSTS = int(os.environ.get("ROLLCALL_HOSTS", "1"))
+# The agents of a file wait for most of the time, and so do those of the files that run beside it.
+HOSTS = int(os.environ.get("ROLLCALL_HOSTS", "3"))
 # A late answer takes so long. No call to an engine may take as long under the load of these tests.
 TIMEOUT_SECONDS = 6
 FIRST_PORT, PORTS_OF_A_HOST = 30_000, 100

@@ -6,16 +6,10 @@ import docker
 import docker.errors
 import pytest
 
-from tests.support.agent.kills.operations import ISOLATED_APPS
+from tests.support.agent.kills.operations import ISOLATED_CREATIONS, MOVES
 from tests.support.agent.kills.runs import Check
 
 pytestmark = [pytest.mark.real("docker-registry"), pytest.mark.long, pytest.mark.timeout(1800)]
-
-
-@pytest.fixture
-def host_count() -> int:
-    """Return 1: the network, which each creation finds missing, is that of all agents."""
-    return 1
 
 
 @pytest.fixture
@@ -31,7 +25,15 @@ def _network(docker_client: docker.APIClient) -> Iterator[None]:
         docker_client.remove_network("rollcall")
 
 
-def test_an_isolated_app_with_a_fault_at_any_call_has_the_network_from_before_or_the_new_one(
+# The network, which each creation finds missing, is that of all agents on the engine.
+@pytest.mark.parametrize("host_count", [1], ids=["one agent"])
+def test_a_creation_with_a_fault_at_any_call_is_done_or_undone_without_the_network(
     check: Check,
 ) -> None:
-    check(ISOLATED_APPS)
+    check(ISOLATED_CREATIONS)
+
+
+def test_a_move_with_a_fault_at_any_call_leaves_the_app_in_the_network_from_before_or_the_new_one(
+    check: Check,
+) -> None:
+    check(MOVES)

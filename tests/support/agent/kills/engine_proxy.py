@@ -28,6 +28,7 @@ UPGRADE = re.compile(rb"\r\nUpgrade:", re.IGNORECASE)
 LENGTH = re.compile(rb"\r\nContent-Length: *([0-9]+)", re.IGNORECASE)
 SWITCHING_PROTOCOLS = b"101"
 READS = {"GET", "HEAD", "OPTIONS"}
+PULL = "POST /images/create"
 # Requests that are sent with POST and change nothing.
 POSTED_READS = {
     "POST /auth",
@@ -71,13 +72,15 @@ class Watch:
     """The changing calls since ``EngineProxy.watch``, and the fault that is planned.
 
     A call that is repeated until it succeeds counts once: the number of attempts depends on timing.
-    So does a removal of the same object, whatever came in between.
+    So does a removal of the same object, whatever came in between. With ``held_pull``, which is set
+    at the first pull, pulls do not begin, and end when the agent closes the connection.
     """
 
     fault: Fault | None = None
     strike: Callable[[], None] = lambda: None
     calls: list[Call] = field(default_factory=list)
     struck: threading.Event = field(default_factory=threading.Event)
+    held_pull: threading.Event | None = None
     _last: bytes = b""
     _removals: set[bytes] = field(default_factory=set)
 
@@ -134,6 +137,11 @@ class EngineProxy:
         self._watch = Watch(fault, strike)
         return self._watch
 
+    def hold_pulls(self) -> threading.Event:
+        """Let no pull begin before the next call of ``watch``; return what is set at the first."""
+        self._watch.held_pull = threading.Event()
+        return self._watch.held_pull
+
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         server = await asyncio.start_unix_server(self._accept, self._path, limit=MAX_HEAD)
@@ -158,7 +166,10 @@ class EngineProxy:
         head = await reader.readuntil(END_OF_HEAD)
         watch, call = self._watch, changing_call(head)
         moment = watch.count(call, head.partition(b"\r\n")[0]) if call is not None else None
-        if moment != "before":
+        if call == PULL and moment is None and watch.held_pull is not None:
+            watch.held_pull.set()
+            await reader.read()
+        elif moment != "before":
             await self._forward(head, reader, writer, moment=moment)
         if moment in KILLS:
             watch.strike()

@@ -29,7 +29,10 @@ class KilledHost:
     ) -> None:
         self._agent, self._proxy = agent, proxy
         self._client, self._images = client, images
-        self._subjects = [Subject(agent, client, images)]
+        self._subjects = [self._new_subject()]
+
+    def _new_subject(self) -> Subject:
+        return Subject(self._agent, self._client, self._images, self._proxy)
 
     def run_whole(self, operation: Operation) -> list[Call]:
         """Run an operation without a fault; return its changing calls."""
@@ -93,7 +96,7 @@ class KilledHost:
         self._proxy.watch()
         if not self._agent.is_running:
             self._agent.start()
-        self._subjects.append(Subject(self._agent, self._client, self._images))
+        self._subjects.append(self._new_subject())
 
     def clean(self) -> None:
         """Delete all apps."""

@@ -108,13 +108,16 @@ CREATIONS = (
     ),
 )
 
-ISOLATED_APPS = (
+ISOLATED_CREATIONS = (
     Operation(
         name="create, isolated, without the network",
         prepare=Subject.absent_without_network,
         request=lambda subject, _: subject.post(),
         expected=lambda subject, _: replace(subject.created(), network=ISOLATED),
     ),
+)
+
+MOVES = (
     Operation(
         name="move into the network of isolated apps",
         prepare=Subject.not_isolated_yet,
@@ -239,6 +242,15 @@ STARTS = (
         ),
     ),
     Operation(
+        name="pending password after a start by hand, by the agent",
+        prepare=Subject.stopped_with_pending_password,
+        request=lambda subject, _: subject.start_by_hand(),
+        expected=lambda subject, before: _with_last_password(
+            subject, replace(before, state="running"), "set"
+        ),
+        settle=Subject.until_password_set,
+    ),
+    Operation(
         name="start of an app that is down, by the agent",
         prepare=Subject.running,
         request=lambda subject, _: subject.kill(),
@@ -259,6 +271,18 @@ ENDS = (
         prepare=Subject.running,
         request=lambda subject, _: subject.ask("PUT", "/stop"),
         expected=lambda _, before: replace(before, state="exited", desired="stopped"),
+    ),
+    Operation(
+        name="stop that ends a pull",
+        prepare=Subject.running_as_pulled,
+        request=lambda subject, _: subject.ask_while_pulling("PUT", "/stop"),
+        expected=lambda _, before: replace(before, state="exited", desired="stopped"),
+    ),
+    Operation(
+        name="delete that ends a pull",
+        prepare=Subject.running_as_pulled,
+        request=lambda subject, _: subject.ask_while_pulling("DELETE", ""),
+        expected=lambda _, __: Snapshot(),
     ),
     Operation(
         name="delete",
@@ -326,6 +350,6 @@ DATA_AND_PASSWORDS = (
 )
 
 EVERY_OPERATION = (
-    *(*CREATIONS, *ISOLATED_APPS, *UPDATES, *REBUILDS),
+    *(*CREATIONS, *ISOLATED_CREATIONS, *MOVES, *UPDATES, *REBUILDS),
     *(*ROLLBACKS, *STARTS, *ENDS, *DATA_AND_PASSWORDS),
 )

@@ -4,8 +4,8 @@ Each operation is run twice without a fault, then once for each fault at a call 
 A test run takes the kills after the last call and after every second one before it, and at each
 call an answer that is lost or comes after the time limit, in turns. ``ROLLCALL_FAULTS=all`` takes
 all four faults at each call. ``ROLLCALL_OPERATION=rebuild`` takes only the operations with that in
-their names; if no test has any, each of them fails. ``ROLLCALL_HOSTS=2`` runs them on two agents at
-the same time.
+their names; if no test has any, each of them fails. ``ROLLCALL_HOSTS=2`` runs those of a file on
+two agents at the same time, and not on three.
 """
 
 import logging
@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 
-from tests.support.agent.kills.engine_proxy import ANSWERS, KILLS, Call, Fault
+from tests.support.agent.kills.engine_proxy import ANSWERS, KILLS, PULL, Call, Fault
 from tests.support.agent.kills.host import KilledHost, KilledHosts
 from tests.support.agent.kills.operations import EVERY_OPERATION, Operation
 
@@ -25,7 +25,7 @@ Check = Callable[[Sequence[Operation]], None]
 ALL = os.environ.get("ROLLCALL_FAULTS") == "all"
 ONLY = os.environ.get("ROLLCALL_OPERATION", "")
 # They have limits of their own, and may take long.
-PATIENT = ("POST /images/create", "PUT /containers/ID/archive")
+PATIENT = (PULL, "PUT /containers/ID/archive")
 TABLE_HEAD = (
     "| operation | changing calls | kills | answers lost or late | done | as before |",
     "| --- " * 6 + "|",

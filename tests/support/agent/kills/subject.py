@@ -11,8 +11,8 @@ import docker
 import docker.errors
 import requests
 
-from dev.waiting import until
-from tests.support.agent.containers import run_in_container
+from tests.support.agent.kills.changed_app import ChangedApp
+from tests.support.agent.kills.engine_proxy import EngineProxy
 from tests.support.agent.kills.observed_app import ObservedApp
 from tests.support.agent.kills.snapshot import Snapshot, take_snapshot
 from tests.support.daemons import Daemon
@@ -21,10 +21,8 @@ from tests.support.e2e.commands import change_settings
 LIMITS = ((50, 32), (60, 40))  # percent of a core, MiB
 # The page by which an app is healthy; a restart puts it back.
 PAGE_CHECK = {"path": "/index.html", "interval_seconds": 1, "timeout_seconds": 5, "retries": 1}
-TAKE_PAGE_AWAY = "busybox mv /www/index.html /www/away"
 PUT_PAGE_BACK = "busybox mv /www/away /www/index.html"
 SERVE = "trap 'exit 0' TERM; httpd -f -p 8000 -h /www & wait"
-UP_SECONDS = 120.0
 # The networks of apps that are isolated, and of those that are not.
 ISOLATED, OPEN = "rollcall", "bridge"
 # The images declare a volume besides.
@@ -65,34 +63,18 @@ def engine_was_slow(answer: requests.Response | None) -> bool:
     return "does not answer in time" in answer.text
 
 
-def _is_up(answer: requests.Response | None) -> bool:
-    """Return whether the answer is the record of an app that is up and passes its check."""
-    if answer is None or not answer.ok:
-        return False
-    record = answer.json()
-    healthy = record["health"] is None or record["healthy"] is True
-    return bool(record["state"] == "running" and record["progress"] is None and healthy)
-
-
-class Subject:
+class Subject(ChangedApp):
     """The app that operations change. Its image has a tag of its own, which can be moved."""
 
-    def __init__(self, agent: Daemon, client: docker.APIClient, images: AppImages) -> None:
-        self.app = ObservedApp(agent, client)
+    def __init__(
+        self, agent: Daemon, client: docker.APIClient, images: AppImages, proxy: EngineProxy
+    ) -> None:
+        super().__init__(ObservedApp(agent, client), proxy)
         self.images = images
         self.tag = f"rollcall-test-kills:{secrets.token_hex(4)}"
         self.tar = b""
         self._ports: tuple[int, ...] = ()
         self._passwords = [secrets.token_hex(8)]
-
-    def ask(
-        self, method: str, path: str, body: Any = None, **options: Any
-    ) -> requests.Response | None:
-        """Send the agent a request for the app; None if the agent ended before it answered."""
-        try:
-            return self.app.agent.ask(method, self.app.path + path, json=body, **options)
-        except requests.RequestException:
-            return None
 
     def post(
         self, image: str | None = None, headers: dict[str, str] | None = None
@@ -298,47 +280,6 @@ class Subject:
             answer, attempts = ask(), attempts + 1
         assert answer is not None
         return answer
-
-    def settled(self) -> None:
-        """Wait until no operation of the app runs."""
-        self.app.settled()
-
-    # What the agent does without a request.
-
-    def take_page_away(self) -> requests.Response | None:
-        """Make the app fail its check; return its record once it was restarted."""
-        (container,) = self.app.containers()
-        return self._until_started_again(
-            lambda: run_in_container(
-                self.app.client, {"container_id": container["Id"]}, TAKE_PAGE_AWAY
-            )
-        )
-
-    def kill(self) -> requests.Response | None:
-        """Kill the app through the engine; return its record once it was started."""
-        (container,) = self.app.containers()
-        return self._until_started_again(lambda: self.app.client.kill(container["Id"]))
-
-    def _until_started_again(self, disturb: Callable[[], object]) -> requests.Response | None:
-        """Return the record once the app is up again; None if the agent ended before that."""
-        before = self._started_at()
-        disturb()
-        answers = list[requests.Response | None]()
-
-        def again() -> bool:
-            answers.append(self.ask("GET", ""))
-            return answers[-1] is None or (_is_up(answers[-1]) and self._started_at() != before)
-
-        until(again, "the start of the app", within=UP_SECONDS)
-        return answers[-1]
-
-    def _started_at(self) -> str:
-        (container,) = self.app.containers()
-        return str(self.app.client.inspect_container(container["Id"])["State"]["StartedAt"])
-
-    def until_up(self) -> None:
-        """Wait until the app runs, passes its check if it has one, and no operation runs."""
-        until(lambda: _is_up(self.ask("GET", "")), "the app to be up", within=UP_SECONDS)
 
     # Outcomes of operations.
 
