@@ -27,6 +27,7 @@ class CertificateMonitor:
         self._seen: dict[str, str] = {}
         self._logged: dict[str, str] = {}
         self._expiries: dict[str, dict[Path, float]] = {}
+        self._contexts: dict[str, object] = {}
         for urls, client_tls in self._files:
             self._read_expiries(urls, client_tls)
 
@@ -44,8 +45,10 @@ class CertificateMonitor:
         for urls, client_tls in self._files:
             fault = client_tls.renew()
             if fault is None:
-                self._read_expiries(urls, client_tls)
                 self._forget(urls)
+                if client_tls.context() is not self._contexts.get(urls):  # files have changed
+                    self._contexts[urls] = client_tls.context()
+                    self._read_expiries(urls, client_tls)
             elif self._seen.get(urls) == fault != self._logged.get(urls):
                 self._logged[urls] = fault
                 self._log.warning(
