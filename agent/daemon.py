@@ -9,11 +9,12 @@ from contextlib import (
 )
 from functools import partial
 from importlib.resources import files
+from pathlib import Path
 from random import SystemRandom
 from time import time
 from uuid import uuid4
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Gauge
 from structlog.typing import FilteringBoundLogger
 
 from agent.api.errors import STATUS_BY_ERROR
@@ -51,6 +52,9 @@ from config.changes import log_pending_restarts
 from config.lines import lines_in_mistakes
 from httpd.app import build_app
 from httpd.auth import Keyring
+from httpd.host_metrics.certificates import CertificateMetrics
+from httpd.host_metrics.disks import DiskMetrics
+from httpd.host_metrics.loop import measuring_loop
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.process import SignalHandler, map_large_blocks
 from httpd.server.listener import serving
@@ -74,6 +78,8 @@ async def run(configuration: AgentConfiguration, log: FilteringBoundLogger) -> N
     """
     map_large_blocks()
     async with AsyncExitStack() as stack:
+        metrics, keyring = new_metrics(), Keyring(configuration.callers)
+        await stack.enter_async_context(measuring_loop(metrics))
         stack.enter_context(state_lock(configuration.state_directory))
         deregistration = Deregistration(directory=configuration.state_directory)
         deregistration.clear()  # first of all: a `deregister` during the start must win
@@ -85,7 +91,6 @@ async def run(configuration: AgentConfiguration, log: FilteringBoundLogger) -> N
         )
         notifier = SystemdNotifier(os.environ)
         signals = SignalHandler(notifier=notifier, log=log)
-        metrics, keyring = new_metrics(), Keyring(configuration.callers)
         reporters = Reporters()
         engine = _engine(configuration)
         apps = await stack.enter_async_context(
@@ -130,7 +135,7 @@ async def run(configuration: AgentConfiguration, log: FilteringBoundLogger) -> N
             log=log,
         )
         reporters.start(group_reporters)
-        stack.enter_context(_scheduled(configuration, group_reporters, log))
+        stack.enter_context(_scheduled(configuration, group_reporters, metrics, log))
         await signals.run_until_stopped(
             partial(
                 _reload,
@@ -194,6 +199,7 @@ async def _apps(
     """Run the apps, and measure them, while the context is open."""
     sampler = AppSampler(engine=engine, log=log)
     metrics.register(AppMetrics(lambda: sampler.figures))
+    metrics.register(DiskMetrics(lambda: _folders(configuration, sampler)))
 
     def changed() -> None:
         sampler.look_soon()
@@ -212,7 +218,17 @@ async def _apps(
         ) as apps,
         sampler.sampling(apps.all),
     ):
+        engine_up = Gauge(
+            "rollcall_agent_engine_up", "Whether the container engine answers.", registry=metrics
+        )
+        engine_up.set_function(lambda: float(apps.problem() is None))
         yield apps
+
+
+def _folders(configuration: AgentConfiguration, sampler: AppSampler) -> list[Path]:
+    """Return the folders whose disks apps and agent fill, as far as they are known."""
+    host = sampler.figures.host
+    return [configuration.state_directory, *([Path(host.data_root)] if host else [])]
 
 
 @asynccontextmanager
@@ -351,9 +367,15 @@ async def _registry_clients(
 
 
 def _scheduled(
-    configuration: AgentConfiguration, reporters: list[Reporter], log: FilteringBoundLogger
+    configuration: AgentConfiguration,
+    reporters: list[Reporter],
+    metrics: CollectorRegistry,
+    log: FilteringBoundLogger,
 ) -> AbstractContextManager[None]:
     """Return the context in which heartbeats and checks of certificates are due periodically."""
     certificate_monitor = CertificateMonitor(configuration.registry_groups, log=log)
+    tls = configuration.tls
+    sources = [certificate_monitor.expiries, *([tls.expiries] if tls else [])]
+    metrics.register(CertificateMetrics(sources))
     ticks = [*(reporter.tick for reporter in reporters), certificate_monitor.tick]
     return scheduled(ticks, seconds=configuration.settings.heartbeat_seconds)

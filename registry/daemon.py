@@ -16,6 +16,9 @@ from config.address import listen_address
 from config.changes import changed_settings, log_pending_restarts
 from config.lines import lines_in_mistakes
 from httpd.auth import Keyring
+from httpd.host_metrics.certificates import CertificateMetrics
+from httpd.host_metrics.disks import DiskMetrics
+from httpd.host_metrics.loop import measuring_loop
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.process import PeriodicTask, SignalHandler, map_large_blocks
 from httpd.server.limits import Timeouts
@@ -60,8 +63,12 @@ async def run(
     keyring = Keyring(configuration.callers, derived=configuration.derived())
     settings, metrics = configuration.settings, new_metrics()
     request_metrics, tls = RequestMetrics(metrics), configuration.tls()
+    store = backend or configuration.store()
+    metrics.register(CertificateMetrics([tls.expiries] if tls else []))
+    metrics.register(DiskMetrics(lambda: [store.folder] if store.folder else []))
     async with AsyncExitStack() as stack:
-        registry = _open(stack, backend or configuration.store(), configuration, metrics, log)
+        await stack.enter_async_context(measuring_loop(metrics))
+        registry = _open(stack, store, configuration, metrics, log)
         app = build_application(
             registry,
             keyring=keyring,

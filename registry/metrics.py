@@ -112,6 +112,12 @@ class NodeMetrics(Collector):
             "Memory that all nodes take, as estimated for nodes.max_mib.",
             value=self._nodes.used_bytes,
         )
+        bound = GaugeMetricFamily(
+            "rollcall_registry_nodes_max_bytes", "What nodes.max_mib allows all nodes to take."
+        )
+        if self._nodes.max_bytes is not None:
+            bound.add_metric([], self._nodes.max_bytes)
+        yield bound
         yield GaugeMetricFamily(
             "rollcall_registry_available",
             "1 while heartbeats are accepted, 0 while the store is loading or unavailable.",

@@ -11,6 +11,7 @@ from structlog.typing import FilteringBoundLogger
 
 from config.load import ConfigError, Loaded, raise_mistakes
 from config.server import TlsFileNames, TlsSettings
+from httpd.host_metrics.certificates import expiries_of
 from httpd.server.tls_protocol import SSLProtocol
 
 RENEWAL_CHECK_SECONDS = 10.0
@@ -40,6 +41,14 @@ class ServerTls:
         self._files = files
         self._loaded_stamps = self._stamps()
         self.context = self._load()
+        self._expiries = self._read_expiries()
+
+    def expiries(self) -> dict[Path, float]:
+        """Return when the files that are in use expire, as Unix times."""
+        return self._expiries
+
+    def _read_expiries(self) -> dict[Path, float]:
+        return expiries_of(certificate=self._files.certificate, authorities=self._files.client_ca)
 
     def _load(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -86,6 +95,7 @@ class ServerTls:
         # The listener uses this context, so new handshakes get the new certificate.
         self._load_into(self.context)
         self._loaded_stamps = stamps
+        self._expiries = self._read_expiries()
         return True
 
     async def keep_renewing(self, log: FilteringBoundLogger) -> None:

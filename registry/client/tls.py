@@ -20,8 +20,8 @@ class ClientTls:
         certificate: Path | None = None,
         key: Path | None = None,
     ) -> None:
-        self._ca = ca
-        self._certificate = certificate
+        self.ca = ca
+        self.certificate = certificate
         self._key = key
         self._stamps: list[tuple[int, int, int]] | None = None
         self._context: ssl.SSLContext | None = None
@@ -52,14 +52,14 @@ class ClientTls:
         return None
 
     def _load(self) -> ssl.SSLContext:
-        context = ssl.create_default_context(cafile=self._ca)
+        context = ssl.create_default_context(cafile=self.ca)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        if self._certificate is not None:
-            context.load_cert_chain(self._certificate, self._key, password=_no_password)
+        if self.certificate is not None:
+            context.load_cert_chain(self.certificate, self._key, password=_no_password)
         return context
 
     def _files(self) -> list[Path]:
-        return [path for path in (self._ca, self._certificate, self._key) if path is not None]
+        return [path for path in (self.ca, self.certificate, self._key) if path is not None]
 
     def _stamp(self, path: Path) -> tuple[int, int, int]:
         status = path.stat()

@@ -137,6 +137,11 @@ class Nodes:
         return self._acceptance.used_bytes
 
     @property
+    def max_bytes(self) -> int | None:
+        """The bound on the memory of all nodes, None if there is none."""
+        return self._acceptance.max_bytes
+
+    @property
     def store_age(self) -> float:
         """Seconds for which changes by other registries may be missing; 0 if none is."""
         return self._store.age

@@ -280,6 +280,10 @@ class StoreBackend(CopyBackend, Protocol):
     `str()` returns what messages call it, such as a path.
     """
 
+    @property
+    def folder(self) -> Path | None:
+        """The folder on whose disk the store is, None if it is not on this host."""
+
     def open(self, *, clock: AgeClock, observe: Observe) -> NodeStore:
         """Return the store, not loaded yet; make it if there is none. Raises StoreOpenError."""
 

@@ -24,15 +24,21 @@ class Pair:
 
 
 class Authority:
-    """A CA whose own certificate is the file ``ca``."""
+    """A CA whose own certificate is the file ``ca``; all are good for so long."""
 
-    def __init__(self, folder: Path, name: str = "test CA") -> None:
+    def __init__(
+        self, folder: Path, name: str = "test CA", *, lifetime: dt.timedelta = DAY
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
+        self._lifetime = lifetime
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name(name)
         self.ca = folder / "ca.crt"
-        self.ca.write_bytes(_pem(_signed(self._name, self._name, self._key, self._key, ca=True)))
+        certificate = _signed(
+            self._name, self._name, self._key, self._key, ca=True, lifetime=lifetime
+        )
+        self.ca.write_bytes(_pem(certificate))
 
     def issue(
         self,
@@ -41,10 +47,15 @@ class Authority:
         age: dt.timedelta = dt.timedelta(0),
         key: PrivateKey | None = None,
     ) -> Pair:
-        """Make a certificate for DNS names and addresses, good for a day from ``age`` ago."""
+        """Make a certificate for DNS names and addresses, good from ``age`` ago."""
         pair = _pair(self._folder, stem or names[0])
         key = key or ec.generate_private_key(ec.SECP256R1())
-        certificate = _signed(_name(names[0]), self._name, key, self._key, names=names, age=age)
+        certificate = _signed(
+            *(_name(names[0]), self._name, key, self._key),
+            names=names,
+            age=age,
+            lifetime=self._lifetime,
+        )
         _write(pair, certificate, key)
         return pair
 
@@ -67,6 +78,7 @@ def _signed(  # a certificate has so many parts
     names: tuple[str, ...] = (),
     ca: bool = False,
     age: dt.timedelta = dt.timedelta(0),
+    lifetime: dt.timedelta = DAY,
 ) -> x509.Certificate:
     start = dt.datetime.now(dt.UTC) - age - dt.timedelta(hours=1)
     builder = (
@@ -76,7 +88,7 @@ def _signed(  # a certificate has so many parts
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(start)
-        .not_valid_after(start + DAY)
+        .not_valid_after(start + lifetime)
         .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
     )
     if names:

@@ -114,6 +114,11 @@ class Capacity:
         self._kept: dict[str, Targets] = {}  # of large nodes, by hostname
 
     @property
+    def max_bytes(self) -> int | None:
+        """The bound, None if there is none."""
+        return self._max_mib * MIB or None
+
+    @property
     def used_bytes(self) -> int:
         """The estimated memory of all nodes."""
         text = self._nodes * NODE_BYTES + int(self._text * BYTES_PER_BYTE)

@@ -37,6 +37,11 @@ class Acceptance:
         """The estimated memory of all nodes."""
         return self._capacity.used_bytes
 
+    @property
+    def max_bytes(self) -> int | None:
+        """The bound on the memory of all nodes, None if there is none."""
+        return self._capacity.max_bytes
+
     def check_identity(
         self, known: Entry, heartbeat: Heartbeat, source: Source, *, operator: bool
     ) -> None:

@@ -31,6 +31,11 @@ class JetStreamBackend:
     def __str__(self) -> str:
         return str(self._place)
 
+    @property
+    def folder(self) -> Path | None:
+        """Nothing: the disks are those of the servers."""
+        return None
+
     def open(self, *, clock: AgeClock, observe: Observe) -> NodeStore:
         """Return the store, not connected yet."""
         return JetStreamStore(place=self._place, clock=clock, observe=observe)

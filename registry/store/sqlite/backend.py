@@ -31,6 +31,11 @@ class SqliteBackend:
     def __str__(self) -> str:
         return str(self._path)
 
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the file."""
+        return self._path.parent
+
     def open(self, *, clock: AgeClock, observe: Observe) -> NodeStore:
         """Return the store; make the file if there is none. Raises StoreOpenError."""
         return SqliteStore(path=self._path, monotonic=clock, observe=observe)

@@ -1,5 +1,6 @@
 """What an agent logs about certificate files that were renewed badly."""
 
+import datetime as dt
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,15 @@ from registry.client.client import ClientTls
 from tests.support.agent.reporter_harness import FakeRegistry
 from tests.support.certificates import Authority
 
+HOUR = dt.timedelta(hours=1)
+
 
 @pytest.mark.slow
 async def test_a_bad_renewal_that_stays_is_logged_once_and_so_is_its_end(
     tmp_path: Path,
 ) -> None:
     authority, log = Authority(tmp_path), LogCapture()
-    pair = authority.issue("web-1")
+    pair = authority.issue("web-1", age=HOUR)
     client_tls = ClientTls(ca=authority.ca, certificate=pair.certificate, key=pair.key)
     good = client_tls.context()
     url = "https://registry.example.com"
@@ -32,13 +35,16 @@ async def test_a_bad_renewal_that_stays_is_logged_once_and_so_is_its_end(
     )
 
     await certificate_monitor.tick()
+    expires = certificate_monitor.expiries()
+    assert expires.keys() == {pair.certificate, authority.ca}
     authority.issue("web-2")
-    pair.key.write_bytes((tmp_path / "web-2.key").read_bytes())
+    pair.certificate.write_bytes((tmp_path / "web-2.crt").read_bytes())
     await certificate_monitor.tick()
     assert log.entries == []  # it may be half written
     for _ in range(3):
         await certificate_monitor.tick()
     assert client_tls.context() is good
+    assert certificate_monitor.expiries() == expires
     authority.issue("web-1")
     for _ in range(2):
         await certificate_monitor.tick()
@@ -49,3 +55,5 @@ async def test_a_bad_renewal_that_stays_is_logged_once_and_so_is_its_end(
     assert "MISMATCH" in bad["reason"].upper()
     assert (good_again["log_level"], good_again["registry"]) == ("info", url)
     assert client_tls.context() is not good
+    renewed = certificate_monitor.expiries()[pair.certificate]
+    assert renewed - expires[pair.certificate] == pytest.approx(3600, abs=60)

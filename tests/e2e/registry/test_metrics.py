@@ -53,6 +53,10 @@ def test_what_happened_is_counted_by_its_kind(registry: Daemon) -> None:
 
     assert told("registry_nodes", ("state", "fresh")) == 1
     assert told("registry_nodes", ("state", "stale")) == 0
+    assert told("registry_nodes_max_bytes") == 512 * 1024**2 > told("registry_nodes_bytes") > 0
+    folder = str(registry.config_path.parent)
+    assert told("disk_size_bytes", ("folder", folder)) > told("disk_free_bytes", ("folder", folder))
+    assert told("loop_delay_seconds_count") >= 0
     assert told("registry_available") == 1
     for outcome, times in (("added", 2), ("unchanged", 1), ("changed", 1)):
         assert told("registry_heartbeats_total", ("outcome", outcome)) == times

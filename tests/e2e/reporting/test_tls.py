@@ -85,7 +85,10 @@ def test_both_daemons_speak_tls_with_certificates_of_a_private_ca(
 
     assert "prometheus:rollcall:__scheme__:https" in node["labels"]
     assert node["kv"]["agent.url"].startswith("https://web-1:")
-    assert agent.ask("GET", "/metrics").status_code == 200
+    metrics = agent.ask("GET", "/metrics").text
+    for file in (authority.ca, authority.ca.with_name("agent.crt")):
+        assert f'\nrollcall_certificate_expiry_timestamp_seconds{{file="{file}"}} ' in metrics
+    assert "\nrollcall_agent_engine_up 0.0\n" in metrics
     assert "travels unencrypted" not in agent.log()
 
 

@@ -1,0 +1,1 @@
+"""The images of both daemons."""
