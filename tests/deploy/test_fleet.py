@@ -7,10 +7,7 @@ It is here because it installs the packages that the tests of this folder build 
 """
 
 import os
-import re
 import secrets
-import shutil
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -28,9 +25,9 @@ from tests.support.e2e.fleet.alerts import (
     fleet_settings,
     rules_without_waits,
 )
+from tests.support.e2e.fleet.ansible import Ansible, Play
 from tests.support.e2e.fleet.hosts import (
     FleetHosts,
-    SshAccess,
     fleet_hosts,
     share_engine_socket,
     ssh_access,
@@ -39,7 +36,6 @@ from tests.support.e2e.fleet.operator import Operator
 from tests.support.e2e.packages import NEXT_VERSION, VERSION, Packages
 from tests.support.e2e.rollout_page import REGISTRY
 from tests.support.e2e.systemd_host import SystemdHost
-from tests.support.pages import Page, run
 from tests.support.prometheus import Prometheus, running_prometheus
 from tests.support.requirements import need_root
 
@@ -53,25 +49,10 @@ UNIT = "rollcall-agent"
 STALE_SECONDS = 20
 SOON_SECONDS = 90.0
 CLONES_REFUSED = 'rollcall_registry_heartbeats_refused_total{reason="clone"} > 0'
-SECTIONS = (
-    "1. Name the machines",
-    "2. Create a CA",
-    "3. Set up the registry",
-    "4. Set up the hosts",
-    "5. Look at the result",
-)
 # The next release refuses heartbeats that come more often than every five seconds.
-ADDED = {
-    "store: sqlite:///var/lib/rollcall-registry/registry.db": (
-        f"nodes: {{warm_up_seconds: 0, stale_after_seconds: {STALE_SECONDS}}}"
-    ),
-    "store: sqlite:///var/lib/rollcall-agent/agent.db": "heartbeat_seconds: 5",
-}
-# The names of the hosts are known to what runs below this alone.
-WITH_NAMES = (
-    *("unshare", "--mount", "sh", "-euc"),
-    'mount --bind "$0" /etc/hosts && exec "$@"',
-)
+ACCEPTED, REFUSED = {"heartbeat_seconds": 5}, {"heartbeat_seconds": 1}
+REGISTRY_SETTINGS = {"nodes": {"warm_up_seconds": 0, "stale_after_seconds": STALE_SECONDS}}
+ALL_AT_ONCE = ("--extra-vars", f"rollcall_at_once={len(AGENTS)}")
 
 
 @dataclass(frozen=True)
@@ -82,6 +63,8 @@ class Fleet:
     hosts: dict[str, SystemdHost]
     operator: Operator
     prometheus: Prometheus
+    ansible: Ansible
+    first: Play
 
     def up(self, host: str) -> str | None:
         """Return what Prometheus last got of a host: 1, 0, or None if it is no target."""
@@ -116,65 +99,30 @@ def fleet(
     """Return a fleet in which every daemon runs."""
     need_root()
     socket = engine_url.removeprefix("unix://")
-    work = tmp_path_factory.mktemp("work")
+    folder = tmp_path_factory.mktemp("fleet")
     with ExitStack() as stack:
         stack.callback(os.chown, socket, -1, Path(socket).stat().st_gid)
         machines = stack.enter_context(fleet_hosts(docker_client, engine_socket=socket))
         hosts = stack.enter_context(machines.booted((REGISTRY, *AGENTS), with_engine=AGENTS))
         share_engine_socket(socket, [hosts[name] for name in AGENTS])
         access = stack.enter_context(ssh_access(hosts, machines.addresses))
-        set_up(packages, hosts, work, access)
-        settings = fleet_settings(work, rules_without_waits(RULES, work))
-        prometheus = stack.enter_context(
-            running_prometheus(
-                settings,
-                folder=tmp_path_factory.mktemp("prometheus"),
-                port=free_port(),
-                within=(*WITH_NAMES, str(access.names)),
-            )
+        ansible = Ansible(folder, access, AGENTS, REGISTRY_SETTINGS)
+        first = ansible.play(packages.present, REFUSED, *ALL_AT_ONCE, "-v", "--diff")
+        assert first.status == 0, first.output
+        prometheus = running_prometheus(
+            fleet_settings(ansible.work, rules_without_waits(RULES, folder)),
+            folder=folder / "prometheus",
+            port=free_port(),
+            within=access.with_names(),
         )
-        yield Fleet(machines, hosts, Operator(work, machines.addresses), prometheus)
-
-
-def set_up(
-    packages: Packages, hosts: dict[str, SystemdHost], work: Path, access: SshAccess
-) -> None:
-    """Install the package on all hosts, and follow the page about rolling out."""
-    files, tools = work.with_name("packages"), work.with_name("tools")
-    (files / "packages").mkdir(parents=True)
-    shutil.copy(packages.present, files / "packages")
-    shutil.copy(packages.following, files / "packages")
-    tools.mkdir()
-    for host in hosts.values():
-        host.put(files)
-        install(host, packages.present)
-    for program in ("ssh", "scp"):
-        (tools / program).write_text(
-            f'#!/bin/sh\nexec /usr/bin/{program} -F {access.config} "$@"\n'
+        yield Fleet(
+            machines,
+            hosts,
+            Operator(ansible.work, machines.addresses),
+            stack.enter_context(prometheus),
+            ansible,
+            first,
         )
-        (tools / program).chmod(0o755)
-    script = Page("docs/rollout.md").script(only=SECTIONS)
-    for line, more in ADDED.items():
-        assert line in script
-        script = script.replace(line, f"{line}\n{more}")
-    path = f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    shell = (*WITH_NAMES, str(access.names), "bash", "-c")
-    names = " ".join(AGENTS)
-    script = re.sub("^HOSTS=.*$", f'HOSTS="{names}"', script, flags=re.MULTILINE)
-    run(
-        script,
-        folder=work,
-        environment={**os.environ, "PATH": path, "no_proxy": "*"},
-        shell=shell,
-    )
-
-
-def install(host: SystemdHost, package: Path) -> None:
-    """Install a package as docs/packages.md says."""
-    host.run(
-        "DEBIAN_FRONTEND=noninteractive apt-get install --yes -o Dpkg::Options::=--force-confold"
-        f" /packages/{package.name}"
-    )
 
 
 def refusal(host: SystemdHost) -> str:
@@ -203,35 +151,75 @@ def test_all_hosts_register_and_are_up_in_prometheus(fleet: Fleet) -> None:
     assert fleet.alerts() == []
 
 
-def test_an_upgrade_restarts_no_app_and_loses_no_target(
+def test_a_second_run_of_the_playbook_changes_nothing_and_no_run_shows_a_secret(
+    fleet: Fleet, packages: Packages
+) -> None:
+    second = fleet.ansible.play(packages.present, REFUSED, *ALL_AT_ONCE, "-v", "--diff")
+
+    assert second.status == 0, second.output
+    assert second.changed() == dict.fromkeys((REGISTRY, *AGENTS), 0)
+    assert all(fleet.first.changed().values())
+    node_keys = [fleet.hosts[name].run("cat /etc/rollcall/host.key").strip() for name in AGENTS]
+    secrets_made = [*fleet.ansible.secrets(), *node_keys]
+    assert len(set(secrets_made)) > 2 * len(AGENTS)
+    for output in (fleet.first.output, second.output):
+        assert [secret for secret in secrets_made if secret in output] == []
+
+
+def test_keys_can_be_read_by_their_daemon_and_root_alone(fleet: Fleet) -> None:
+    for name, keys, user in (
+        (REGISTRY, ("ops", "scraper", "node-secret", "tls.key"), "rollcall-registry"),
+        (PURGED, ("ops", "agents.key", "host.key", "tls.key"), "rollcall-agent"),
+    ):
+        said = fleet.hosts[name].run(f"cd /etc/rollcall && stat -c '%a %U' {' '.join(keys)}")
+        assert said.splitlines() == [f"600 {user}"] * len(keys)
+    assert fleet.ansible.work.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_host_that_cannot_be_upgraded_keeps_the_others_from_it(
+    fleet: Fleet, packages: Packages
+) -> None:
+    play = fleet.ansible.play(packages.following, REFUSED)
+
+    assert play.status != 0
+    assert play.failed() == {UPGRADED}
+    assert f"agent.yml is refused by version {NEXT_VERSION}" in play.output
+    assert fleet.hosts[REGISTRY].run("rollcall-registry --version").split()[1] == NEXT_VERSION
+    nodes = fleet.operator.nodes()
+    assert {nodes[name]["kv"]["agent.version"] for name in AGENTS} == {VERSION}
+    assert all(fleet.accepted(host) for host in AGENTS)
+
+
+def test_an_upgrade_goes_host_by_host_restarts_no_app_and_loses_no_target(
     fleet: Fleet, packages: Packages, app: str, docker_client: docker.APIClient
 ) -> None:
     host, node = fleet.hosts[UPGRADED], fleet.operator.nodes()[UPGRADED]
     pid, started = host.pid(UNIT), docker_client.inspect_container(app)["State"]["StartedAt"]
-    assert node["kv"]["agent.version"] == VERSION
     begin = time.time()
 
-    install(host, packages.following)
+    # The registry was upgraded before the host that could not be.
+    play = fleet.ansible.play(packages.following, ACCEPTED, f"--limit={UPGRADED},{PURGED}")
 
-    until(
-        lambda: fleet.operator.nodes()[UPGRADED]["kv"]["agent.version"] == NEXT_VERSION,
-        "a heartbeat of the new version",
-        within=SOON_SECONDS,
-    )
+    assert play.status == 0, play.output
+    assert play.batches() == 2
+    # The playbook has waited for each.
+    nodes = fleet.operator.nodes()
+    versions = {name: node["kv"]["agent.version"] for name, node in nodes.items()}
+    assert versions == {UPGRADED: NEXT_VERSION, PURGED: NEXT_VERSION, STOPPED: VERSION}
     assert host.pid(UNIT) != pid
     state = docker_client.inspect_container(app)["State"]
     assert (state["Running"], state["StartedAt"]) == (True, started)
     assert fleet.operator.nodes()[UPGRADED]["kv"]["agent.id"] == node["kv"]["agent.id"]
     until(lambda: fleet.up(UPGRADED) == "1", "up", within=SOON_SECONDS)
     seconds = int(time.time() - begin)
-    (series,) = fleet.prometheus.get(
+    series = fleet.prometheus.get(
         "query_range",
-        query=f'up{{job="rollcall", instance="{UPGRADED}:7656"}}',
+        query='up{job="rollcall"}',
         start=str(begin),
         end=str(begin + seconds),
         step="1",
     )["result"]
-    assert len(series["values"]) == seconds + 1
+    assert [len(each["values"]) for each in series] == [seconds + 1] * len(AGENTS)
 
 
 def test_a_registry_whose_host_was_killed_comes_back_with_all_it_accepted(fleet: Fleet) -> None:
