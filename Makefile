@@ -27,11 +27,12 @@ test-fast: debian-lint .venv/installed-dev ## Run the tests that need nothing bu
 engines: debian-test .venv/installed-dev ## Run the tests of the agent on this machine's Docker Engine and on newer ones (ENGINES="--sample")
 	@$(PYTHON) -m dev.engines $(ENGINES)
 
-lint: debian-lint .venv/installed-dev ## Check style, types and the arrows between packages
+lint: debian-lint .venv/installed-dev ## Check style, types, the arrows between packages, and the role for Ansible
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy --num-workers auto
 	.venv/bin/lint-imports
+	.venv/bin/ansible-lint --offline -q --profile production deploy/ansible
 
 format: .venv/installed-dev ## Lay out the code, and mend what can be mended by machine
 	.venv/bin/ruff check --fix-only .

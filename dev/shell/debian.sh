@@ -40,6 +40,7 @@ if [ "$1" = test ] || [ "$1" = bench ]; then
     have openssl || need openssl
     have mkfs.ext4 || need e2fsprogs
     have faketime || need faketime
+    have ssh || need openssh-client
 fi
 [ -n "$missing" ] || exit 0
 

@@ -1,7 +1,7 @@
 """A real Prometheus, for as long as a test needs it."""
 
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,6 +13,7 @@ from dev.waiting import until
 
 READY_SECONDS = 60.0
 STOP_SECONDS = 30.0
+HOSTNAME = "__meta_rollcall_hostname"
 
 
 class Prometheus:
@@ -37,7 +38,8 @@ class Prometheus:
     def hostnames(self) -> set[str]:
         """Return of which hosts a registry has named targets, as it knows them now."""
         active = self.get("targets", state="active")["activeTargets"]
-        return {target["discoveredLabels"]["__meta_rollcall_hostname"] for target in active}
+        labels = (target["discoveredLabels"] for target in active)
+        return {each[HOSTNAME] for each in labels if HOSTNAME in each}
 
     def discovery_failures(self) -> float:
         """Return how many fetches of targets have failed."""
@@ -75,14 +77,18 @@ def discovery(registries: Mapping[str, str]) -> Mapping[str, Any]:
 
 @contextmanager
 def running_prometheus(
-    settings: Mapping[str, Any], *, folder: Path, port: int
+    settings: Mapping[str, Any], *, folder: Path, port: int, within: Sequence[str] = ()
 ) -> Iterator[Prometheus]:
-    """Run Prometheus with these settings (what prometheus.yml holds), its data in the folder."""
+    """Run Prometheus with these settings (what prometheus.yml holds), its data in the folder.
+
+    ``within`` is a command that becomes the one that is given to it as further arguments.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "prometheus.yml"
     config.write_text(yaml.safe_dump(dict(settings)))
     log_path = folder / "log"
     command = [
+        *within,
         "prometheus",
         f"--config.file={config}",
         f"--storage.tsdb.path={folder / 'data'}",

@@ -1,6 +1,6 @@
 """The page about rolling out to a fleet: its names, and what must hold after its steps."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tests.support.pages import Page
 
@@ -47,9 +47,16 @@ CHECKS: Mapping[str, Sequence[str]] = {
 
 
 def rollout_script(
-    page: Page, *, checks: Mapping[str, Sequence[str]] = CHECKS, before: str = ""
+    page: Page,
+    *,
+    checks: Mapping[str, Sequence[str]] = CHECKS,
+    before: str = "",
+    without: Collection[str] = (),
 ) -> str:
-    """Return the page as a script in which each host sends a heartbeat every second."""
+    """Return the page as a script in which each host sends a heartbeat every second.
+
+    What is below the headings ``without`` is left out.
+    """
     listen = "listen: 0.0.0.0:7656\n"
-    script = page.script(checks=checks, before=WAIT + before)
+    script = page.script(checks=checks, before=WAIT + before, without=without)
     return script.replace(listen, f"{listen}heartbeat_seconds: 1\n")

@@ -5,10 +5,12 @@ import secrets
 import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import docker
+import docker.errors
 
 from dev.debian import debian_tree
 from dev.waiting import until
@@ -17,8 +19,19 @@ from tests.support.images import imported
 
 UP = ("running\n", "degraded\n")
 # It would mount each cgroup controller of the kernel that is not mounted on this machine. No engine
-# beside it could measure its containers then.
-BOOT = "mount --bind /dev/null /proc/cgroups && exec /lib/systemd/systemd"
+# beside it could measure its containers then. Where mounts are not shared, credentials are empty.
+BOOT = "mount --bind /dev/null /proc/cgroups && mount --make-rshared / && exec /lib/systemd/systemd"
+BOOT_SECONDS = 60.0
+# The last two are for whoever manages the host from afar.
+PACKAGES = ("systemd-sysv", "dbus", "python3", "procps", "openssh-server", "python3-apt")
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """A network of the engine, and the address of a host in it."""
+
+    network: str
+    address: str
 
 
 class SystemdHost:
@@ -27,6 +40,31 @@ class SystemdHost:
     def __init__(self, *, client: docker.APIClient, container: str) -> None:
         self._client = client
         self._container = container
+
+    def wait_until_booted(self) -> None:
+        """Wait until systemd has started what it starts."""
+        until(self._is_booted, "boot", within=BOOT_SECONDS)
+
+    def _is_booted(self) -> bool:
+        try:
+            return self.try_to("systemctl is-system-running")[1] in UP
+        except docker.errors.APIError:  # the container is not there yet
+            return False
+
+    def power_off(self) -> None:
+        """End all processes at once, as if the power were cut; files stay."""
+        self._client.kill(self._container)
+
+    def power_on(self) -> None:
+        """Boot the host again."""
+        self._client.start(self._container)
+        self.wait_until_booted()
+
+    def copy_disk(self, tag: str) -> str:
+        """Make an image of the host's files as they are, and return it."""
+        repository, _, version = tag.partition(":")
+        self._client.commit(self._container, repository=repository, tag=version)
+        return tag
 
     def put(self, folder: Path) -> None:
         """Copy what is in a folder to the root of the file system."""
@@ -66,14 +104,15 @@ class SystemdHost:
     def address(self) -> str:
         """Return its address on the engine's network."""
         inspected = self._client.inspect_container(self._container)
-        address: str = inspected["NetworkSettings"]["Networks"]["bridge"]["IPAddress"]
+        (network,) = inspected["NetworkSettings"]["Networks"].values()
+        address: str = network["IPAddress"]
         return address
 
 
 @contextmanager
 def systemd_image(client: docker.APIClient) -> Iterator[str]:
     """Yield an image with systemd, for as long as this lasts."""
-    tree = debian_tree("systemd-sysv", "dbus", "python3", "procps")
+    tree = debian_tree(*PACKAGES)
     with imported(client, tree, f"rollcall-test-systemd:{secrets.token_hex(4)}") as image:
         yield image
 
@@ -93,22 +132,49 @@ def booted_host(
     """
     with ExitStack() as stack:
         settings = _container_settings(client, hosts or {}, engine_socket)
+        if engine_socket is not None:
+            settings["NetworkMode"] = "none"
         container = _boot(client, image, name=name, settings=settings)
         stack.callback(client.remove_container, container, force=True, v=True)
         host = SystemdHost(client=client, container=container)
-        until(lambda: host.try_to("systemctl is-system-running")[1] in UP, "boot", within=60)
-        host.run("mount --make-rshared /")  # else credentials are empty in a container
+        host.wait_until_booted()
         yield host
+
+
+@contextmanager
+def attached_host(
+    client: docker.APIClient,
+    image: str,
+    attachment: Attachment,
+    *,
+    hosts: Mapping[str, str],
+    hostname: str,
+    engine_socket: str | None = None,
+) -> Iterator[SystemdHost]:
+    """Begin to boot a host with a hostname in a network, and remove it at the end.
+
+    Its address stays the same when it boots again. ``hosts`` are as for ``booted_host``.
+    """
+    with ExitStack() as stack:
+        settings = _container_settings(client, hosts, engine_socket)
+        endpoint = client.create_endpoint_config(ipv4_address=attachment.address)
+        container = _boot(
+            client,
+            image,
+            settings={**settings, "NetworkMode": attachment.network},
+            hostname=hostname,
+            networking_config={"EndpointsConfig": {attachment.network: endpoint}},
+        )
+        stack.callback(client.remove_container, container, force=True, v=True)
+        yield SystemdHost(client=client, container=container)
 
 
 def _container_settings(
     client: docker.APIClient, hosts: Mapping[str, str], engine_socket: str | None
 ) -> dict[str, Any]:
     binds = ["/sys/fs/cgroup:/sys/fs/cgroup:rw"]
-    alone: dict[str, Any] = {}
     if engine_socket is not None:
         binds.append(f"{engine_socket}:/run/docker.sock")
-        alone = {"network_mode": "none"}
     settings: dict[str, Any] = client.create_host_config(
         cap_add=["SYS_ADMIN", "SYS_PTRACE"],
         security_opt=["seccomp=unconfined", "apparmor=unconfined"],
@@ -116,20 +182,19 @@ def _container_settings(
         tmpfs={"/run": "", "/run/lock": ""},
         cgroupns="host",
         extra_hosts=dict(hosts),
-        **alone,
     )
     return settings
 
 
 def _boot(
-    client: docker.APIClient, image: str, *, name: str | None, settings: Mapping[str, Any]
+    client: docker.APIClient, image: str, *, settings: Mapping[str, Any], **options: Any
 ) -> str:
     made = client.create_container(
         image,
         ["/bin/sh", "-c", BOOT],
-        name=name,
         environment={"container": "docker"},
         host_config=dict(settings),
+        **options,
     )
     container: str = made["Id"]
     client.start(container)

@@ -1,0 +1,91 @@
+#!/bin/sh
+# Make what the folder of a fleet lacks, laid out as in docs/rollout.md, and print what was made.
+# fleet_folder.sh FOLDER DAYS NAME=HOSTNAME...: a subfolder for each machine, of which the registry's
+# is `registry`, and those of the operator and of Prometheus. Certificates that end within DAYS are
+# made anew. `secret=FILE` is a secret of node keys.
+set -eu
+umask 077
+folder=$1 seconds=$(($2 * 86400))
+shift 2
+mkdir -p "$folder"
+cd "$folder"
+
+made() { echo "made $1"; }
+
+quietly() { # COMMAND: what openssl says is of interest only if it fails
+    said=$("$@" 2>&1) || {
+        echo "$said" >&2
+        exit 1
+    }
+}
+
+key() { # FILE
+    [ ! -s "$1" ] || return 0
+    openssl rand -hex 32 >"$1.new"
+    mv "$1.new" "$1"
+    made "$1"
+}
+
+copy() { # FILE TARGET
+    cmp -s "$1" "$2" || {
+        cp "$1" "$2"
+        made "$2"
+    }
+}
+
+ca() {
+    [ ! -s ca.crt ] || return 0
+    quietly openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 \
+        -subj "/CN=rollcall CA" -keyout ca.key -out ca.crt.new
+    mv ca.crt.new ca.crt
+    made ca.crt
+}
+
+good() { # CERTIFICATE: it is of this CA, and will be for as long as is asked
+    openssl verify -CAfile ca.crt "$1" && openssl x509 -noout -checkend "$seconds" -in "$1"
+}
+
+certificate() { # FOLDER NAME
+    mkdir -p "$1"
+    copy ca.crt "$1/ca.crt"
+    ! good "$1/tls.crt" >/dev/null 2>&1 || return 0
+    quietly openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes \
+        -subj "/CN=$2" -keyout "$1/tls.key.new" -out "$1/tls.csr"
+    printf 'subjectAltName=DNS:%s\nextendedKeyUsage=serverAuth,clientAuth\n' "$2" >"$1/tls.ext"
+    quietly openssl x509 -req -in "$1/tls.csr" -CA ca.crt -CAkey ca.key -days 90 \
+        -extfile "$1/tls.ext" -out "$1/tls.crt.new"
+    mv "$1/tls.key.new" "$1/tls.key"
+    mv "$1/tls.crt.new" "$1/tls.crt"
+    made "$1/tls.crt"
+}
+
+header() { # FILE: what curl sends as the operator
+    printf 'Authorization: Bearer %s\n' "$(cat registry/ops)" >"$1.new"
+    copy "$1.new" "$1"
+    rm "$1.new"
+}
+
+ca
+key agents.key
+for machine in "$@" operator=operator prometheus=prometheus; do
+    folder=${machine%%=*}
+    if [ "$folder" = secret ]; then
+        key "registry/${machine#*=}"
+        continue
+    fi
+    certificate "$folder" "${machine#*=}"
+    case $folder in
+    operator | prometheus) ;;
+    registry)
+        key registry/ops
+        key registry/scraper
+        ;;
+    *)
+        key "$folder/ops"
+        copy agents.key "$folder/agents.key"
+        ;;
+    esac
+done
+header operator/header
+copy registry/scraper prometheus/scraper
+copy agents.key prometheus/agents.key

@@ -1,0 +1,282 @@
+"""A fleet from its installation on, test after test: a registry's host, three hosts and Prometheus.
+
+Each host is a container with systemd, in a network that the test makes. The agents share the engine
+of this machine, as several agents may: each knows its own apps by its identity. An engine in each
+container would need more of the kernel than a container has here, and room for images of its own.
+It is here because it installs the packages that the tests of this folder build once.
+"""
+
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import docker
+import pytest
+
+from dev.waiting import until
+from tests.support.daemons import FreePort
+from tests.support.e2e.fleet.alerts import (
+    HOST_STALE,
+    RULES,
+    fleet_settings,
+    rules_without_waits,
+)
+from tests.support.e2e.fleet.ansible import Ansible, Play
+from tests.support.e2e.fleet.hosts import (
+    FleetHosts,
+    fleet_hosts,
+    share_engine_socket,
+    ssh_access,
+)
+from tests.support.e2e.fleet.operator import Operator
+from tests.support.e2e.packages import NEXT_VERSION, VERSION, Packages
+from tests.support.e2e.rollout_page import REGISTRY
+from tests.support.e2e.systemd_host import SystemdHost
+from tests.support.prometheus import Prometheus, running_prometheus
+from tests.support.requirements import need_root
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.real("dpkg-deb", "debootstrap", "ssh", "curl", "openssl", "unshare", "prometheus"),
+    pytest.mark.timeout(900),
+]
+AGENTS = UPGRADED, PURGED, STOPPED = tuple(f"web-{number}.example.com" for number in (1, 2, 3))
+UNIT = "rollcall-agent"
+STALE_SECONDS = 20
+SOON_SECONDS = 90.0
+CLONES_REFUSED = 'rollcall_registry_heartbeats_refused_total{reason="clone"} > 0'
+# The next release refuses heartbeats that come more often than every five seconds.
+ACCEPTED, REFUSED = {"heartbeat_seconds": 5}, {"heartbeat_seconds": 1}
+REGISTRY_SETTINGS = {"nodes": {"warm_up_seconds": 0, "stale_after_seconds": STALE_SECONDS}}
+ALL_AT_ONCE = ("--extra-vars", f"rollcall_at_once={len(AGENTS)}")
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Hosts by their names, on which the daemons run, and whoever looks after them."""
+
+    machines: FleetHosts
+    hosts: dict[str, SystemdHost]
+    operator: Operator
+    prometheus: Prometheus
+    ansible: Ansible
+    first: Play
+
+    def up(self, host: str) -> str | None:
+        """Return what Prometheus last got of a host: 1, 0, or None if it is no target."""
+        samples = self.prometheus.query(f'up{{job="rollcall", instance="{host}:7656"}}')
+        return samples[0]["value"][1] if samples else None
+
+    def heard_since(self, moment: int) -> bool:
+        """Return whether the registry has heard of every host since a moment."""
+        nodes = self.operator.nodes()
+        return nodes.keys() == set(AGENTS) and all(
+            node["last_update"] > moment for node in nodes.values()
+        )
+
+    def alerts(self) -> list[str]:
+        """Return the names of the alerts that fire."""
+        samples = self.prometheus.query('ALERTS{alertstate="firing"}')
+        return [sample["metric"]["alertname"] for sample in samples]
+
+    def accepted(self, host: str) -> bool:
+        """Return whether a host's own status is that the registry has accepted its heartbeat."""
+        return self.hosts[host].try_to("rollcall-agent status")[0] == 0
+
+
+@pytest.fixture(scope="module")
+def fleet(
+    docker_client: docker.APIClient,
+    engine_url: str,
+    packages: Packages,
+    tmp_path_factory: pytest.TempPathFactory,
+    free_port: FreePort,
+) -> Iterator[Fleet]:
+    """Return a fleet in which every daemon runs."""
+    need_root()
+    socket = engine_url.removeprefix("unix://")
+    folder = tmp_path_factory.mktemp("fleet")
+    with ExitStack() as stack:
+        stack.callback(os.chown, socket, -1, Path(socket).stat().st_gid)
+        machines = stack.enter_context(fleet_hosts(docker_client, engine_socket=socket))
+        hosts = stack.enter_context(machines.booted((REGISTRY, *AGENTS), with_engine=AGENTS))
+        share_engine_socket(socket, [hosts[name] for name in AGENTS])
+        access = stack.enter_context(ssh_access(hosts, machines.addresses))
+        ansible = Ansible(folder, access, AGENTS, REGISTRY_SETTINGS)
+        first = ansible.play(packages.present, REFUSED, *ALL_AT_ONCE, "-v", "--diff")
+        assert first.status == 0, first.output
+        prometheus = running_prometheus(
+            fleet_settings(ansible.work, rules_without_waits(RULES, folder)),
+            folder=folder / "prometheus",
+            port=free_port(),
+            within=access.with_names(),
+        )
+        yield Fleet(
+            machines,
+            hosts,
+            Operator(ansible.work, machines.addresses),
+            stack.enter_context(prometheus),
+            ansible,
+            first,
+        )
+
+
+def refusal(host: SystemdHost) -> str:
+    """Return what a host's status says of a refused clone, "" if it says nothing of one."""
+    said = host.try_to("rollcall-agent status")[1]
+    return said if "clone_refused" in said else ""
+
+
+@pytest.fixture(scope="module")
+def app(fleet: Fleet, docker_client: docker.APIClient, busybox_image: str) -> Iterator[str]:
+    """Return the id of the container of an app on the host that is upgraded."""
+    name = f"fleet-{secrets.token_hex(4)}"
+    fleet.operator.create_app(UPGRADED, {"name": name, "image": busybox_image, "pull": "never"})
+    (found,) = docker_client.containers(filters={"name": name})
+    container: str = found["Id"]
+    yield container
+    docker_client.remove_container(container, force=True, v=True)
+
+
+def test_all_hosts_register_and_are_up_in_prometheus(fleet: Fleet) -> None:
+    until(lambda: fleet.operator.fresh(STALE_SECONDS) == set(AGENTS), "nodes", within=SOON_SECONDS)
+
+    until(lambda: {fleet.up(host) for host in AGENTS} == {"1"}, "targets", within=SOON_SECONDS)
+
+    assert all(fleet.accepted(host) for host in AGENTS)
+    assert fleet.alerts() == []
+
+
+def test_a_second_run_of_the_playbook_changes_nothing_and_no_run_shows_a_secret(
+    fleet: Fleet, packages: Packages
+) -> None:
+    second = fleet.ansible.play(packages.present, REFUSED, *ALL_AT_ONCE, "-v", "--diff")
+
+    assert second.status == 0, second.output
+    assert second.changed() == dict.fromkeys((REGISTRY, *AGENTS), 0)
+    assert all(fleet.first.changed().values())
+    node_keys = [fleet.hosts[name].run("cat /etc/rollcall/host.key").strip() for name in AGENTS]
+    secrets_made = [*fleet.ansible.secrets(), *node_keys]
+    assert len(set(secrets_made)) > 2 * len(AGENTS)
+    for output in (fleet.first.output, second.output):
+        assert [secret for secret in secrets_made if secret in output] == []
+
+
+def test_keys_can_be_read_by_their_daemon_and_root_alone(fleet: Fleet) -> None:
+    for name, keys, user in (
+        (REGISTRY, ("ops", "scraper", "node-secret", "tls.key"), "rollcall-registry"),
+        (PURGED, ("ops", "agents.key", "host.key", "tls.key"), "rollcall-agent"),
+    ):
+        said = fleet.hosts[name].run(f"cd /etc/rollcall && stat -c '%a %U' {' '.join(keys)}")
+        assert said.splitlines() == [f"600 {user}"] * len(keys)
+    assert fleet.ansible.work.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_host_that_cannot_be_upgraded_keeps_the_others_from_it(
+    fleet: Fleet, packages: Packages
+) -> None:
+    play = fleet.ansible.play(packages.following, REFUSED)
+
+    assert play.status != 0
+    assert play.failed() == {UPGRADED}
+    assert f"agent.yml is refused by version {NEXT_VERSION}" in play.output
+    assert fleet.hosts[REGISTRY].run("rollcall-registry --version").split()[1] == NEXT_VERSION
+    nodes = fleet.operator.nodes()
+    assert {nodes[name]["kv"]["agent.version"] for name in AGENTS} == {VERSION}
+    assert all(fleet.accepted(host) for host in AGENTS)
+
+
+def test_an_upgrade_goes_host_by_host_restarts_no_app_and_loses_no_target(
+    fleet: Fleet, packages: Packages, app: str, docker_client: docker.APIClient
+) -> None:
+    host, node = fleet.hosts[UPGRADED], fleet.operator.nodes()[UPGRADED]
+    pid, started = host.pid(UNIT), docker_client.inspect_container(app)["State"]["StartedAt"]
+    begin = time.time()
+
+    # The registry was upgraded before the host that could not be.
+    play = fleet.ansible.play(packages.following, ACCEPTED, f"--limit={UPGRADED},{PURGED}")
+
+    assert play.status == 0, play.output
+    assert play.batches() == 2
+    # The playbook has waited for each.
+    nodes = fleet.operator.nodes()
+    versions = {name: node["kv"]["agent.version"] for name, node in nodes.items()}
+    assert versions == {UPGRADED: NEXT_VERSION, PURGED: NEXT_VERSION, STOPPED: VERSION}
+    assert host.pid(UNIT) != pid
+    state = docker_client.inspect_container(app)["State"]
+    assert (state["Running"], state["StartedAt"]) == (True, started)
+    assert fleet.operator.nodes()[UPGRADED]["kv"]["agent.id"] == node["kv"]["agent.id"]
+    until(lambda: fleet.up(UPGRADED) == "1", "up", within=SOON_SECONDS)
+    seconds = int(time.time() - begin)
+    series = fleet.prometheus.get(
+        "query_range",
+        query='up{job="rollcall"}',
+        start=str(begin),
+        end=str(begin + seconds),
+        step="1",
+    )["result"]
+    assert [len(each["values"]) for each in series] == [seconds + 1] * len(AGENTS)
+
+
+def test_a_registry_whose_host_was_killed_comes_back_with_all_it_accepted(fleet: Fleet) -> None:
+    fleet.hosts[STOPPED].run(f"systemctl stop {UNIT}")  # it cannot register again meanwhile
+    before = fleet.operator.nodes()
+    instances = {name: node["kv"]["agent.instance"] for name, node in before.items()}
+
+    fleet.hosts[REGISTRY].power_off()
+    until(lambda: fleet.prometheus.discovery_failures() > 0, "a failure", within=SOON_SECONDS)
+    targets = fleet.prometheus.hostnames()
+    fleet.hosts[REGISTRY].power_on()
+
+    after = until(fleet.operator.nodes, "an answer", within=SOON_SECONDS)
+    assert targets == before.keys() == after.keys() == set(AGENTS)
+    assert after[STOPPED] == before[STOPPED]
+    assert instances == {name: node["kv"]["agent.instance"] for name, node in after.items()}
+    fleet.hosts[STOPPED].run(f"systemctl start {UNIT}")
+    came_back = int(time.time())
+    until(lambda: fleet.heard_since(came_back), "new heartbeats", within=SOON_SECONDS)
+    assert fleet.prometheus.hostnames() == set(AGENTS)
+
+
+def test_a_clone_with_the_state_of_a_host_is_told_and_counted(
+    fleet: Fleet,
+) -> None:
+    original, identity = fleet.hosts[PURGED], fleet.operator.nodes()[PURGED]["kv"]["agent.id"]
+
+    with fleet.machines.clone(PURGED, original) as clone:
+        said = until(lambda: refusal(original), "a refusal", within=SOON_SECONDS)
+        node = fleet.operator.nodes()[PURGED]
+        until(lambda: fleet.prometheus.query(CLONES_REFUSED), "a count", within=SOON_SECONDS)
+        addresses = original.address(), clone.address()
+    assert "One machine is a copy of the other" in said
+    assert [address for address in addresses if address not in said] == []
+    assert node["kv"]["agent.id"] == identity
+
+    original.run(f"systemctl restart {UNIT}")
+    until(lambda: fleet.accepted(PURGED), "the original is accepted", within=SOON_SECONDS)
+
+
+def test_a_host_that_stops_is_stale_then_down_and_an_alert_fires(fleet: Fleet) -> None:
+    assert HOST_STALE not in fleet.alerts()
+
+    fleet.hosts[STOPPED].power_off()
+
+    until(lambda: fleet.up(STOPPED) == "0", "down", within=SOON_SECONDS)
+    until(lambda: STOPPED not in fleet.operator.fresh(STALE_SECONDS), "stale", within=SOON_SECONDS)
+    until(lambda: HOST_STALE in fleet.alerts(), "the alert", within=SOON_SECONDS)
+    assert STOPPED in fleet.operator.nodes()
+    assert fleet.prometheus.hostnames() >= {STOPPED}
+
+
+def test_a_host_that_is_purged_is_gone_once_it_was_deregistered(fleet: Fleet) -> None:
+    host = fleet.hosts[PURGED]
+
+    host.run("rollcall-agent deregister && apt-get purge --yes rollcall")
+
+    assert PURGED not in fleet.operator.nodes()
+    until(lambda: fleet.up(PURGED) is None, "no target", within=SOON_SECONDS)
+    assert host.try_to("ls -d /etc/rollcall /opt/rollcall /var/lib/rollcall-agent")[0] != 0

@@ -1,0 +1,1 @@
+"""A fleet of hosts, whoever set it up, and those who look at it."""
