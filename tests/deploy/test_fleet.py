@@ -21,9 +21,8 @@ from dev.waiting import until
 from tests.support.daemons import FreePort
 from tests.support.e2e.fleet.alerts import (
     HOST_STALE,
-    RULES,
     fleet_settings,
-    rules_without_waits,
+    rules_without_wait,
 )
 from tests.support.e2e.fleet.ansible import Ansible, Play
 from tests.support.e2e.fleet.hosts import (
@@ -110,7 +109,7 @@ def fleet(
         first = ansible.play(packages.present, REFUSED, *ALL_AT_ONCE, "-v", "--diff")
         assert first.status == 0, first.output
         prometheus = running_prometheus(
-            fleet_settings(ansible.work, rules_without_waits(RULES, folder)),
+            fleet_settings(ansible.work, rules_without_wait(HOST_STALE, folder)),
             folder=folder / "prometheus",
             port=free_port(),
             within=access.with_names(),

@@ -8,19 +8,19 @@ import yaml
 
 from tests.support.e2e.fleet.operator import REGISTRY_PORT
 from tests.support.e2e.rollout_page import REGISTRY
+from tests.support.monitoring import RULES
 
 HOST_STALE = "RollcallHostStale"
-RULES = Path(__file__).with_name("rules.yml")
 
 
-def rules_without_waits(file: Path, folder: Path) -> Path:
-    """Return a copy of a file of rules, in a folder, by which alerts do not wait."""
-    rules = yaml.safe_load(file.read_text("utf-8"))
-    for group in rules["groups"]:
-        group.pop("interval", None)
-        for rule in group["rules"]:
-            rule.pop("for", None)
-    made = folder / file.name
+def rules_without_wait(alert: str, folder: Path) -> Path:
+    """Return a copy of the rules, in a folder, in which one alert fires at once."""
+    rules = yaml.safe_load(RULES.read_text("utf-8"))
+    (found,) = [
+        rule for group in rules["groups"] for rule in group["rules"] if rule.get("alert") == alert
+    ]
+    del found["for"]
+    made = folder / RULES.name
     made.write_text(yaml.safe_dump(rules))
     return made
 
