@@ -68,6 +68,11 @@ class Batch:
         elif hostname not in self._deleted:
             self._heard[hostname] = heard
 
+    @property
+    def repeats_ages(self) -> bool:
+        """Whether ages are repeated in the log."""
+        return bool(self._repeated)
+
     def apply(self, connection: sqlite3.Connection, log: HeardLog) -> None:
         """Write everything in the transaction that is open. Raises sqlite3.Error, ValueError."""
         uptime = self._uptime
@@ -81,6 +86,7 @@ class Batch:
             log.repeat(connection, repeated)
         if self._heard:
             log.append(connection, self._heard.values(), uptime)
+            log.remove_some(connection)
         connection.execute("INSERT OR REPLACE INTO clock VALUES (1, ?)", [uptime])
 
 

@@ -13,11 +13,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from registry.store.protocol import Heard, HeardBefore, SharedNodes
+from registry.store.protocol import Heard, HeardBefore, Row, SharedNodes
 
-# Ages are repeated after the start, and once the log has grown by an entry for each node, and by
-# this many.
+# Ages are repeated once the log has grown by an entry for each node, and by this many.
 MIN_ENTRIES = 1000
+# Rows are removed a few at a time, so that no commit takes long; a flush adds two.
+ROWS_REMOVED_AT_ONCE = 8
+HOSTS_IN_ROW = 1000
 
 # The uptime when a node was last heard of, and its `last_update` and address since then. A plain
 # tuple is of no concern to the garbage collector.
@@ -42,7 +44,7 @@ class Repetition:
     def __init__(self, nodes: SharedNodes, uptime: Callable[[], float]) -> None:
         self._nodes = nodes
         self._uptime = uptime
-        self._entries = MIN_ENTRIES  # since the last repetition began
+        self._entries = 0  # since the last repetition
         self._repeated = 0
         self._last: str | None = None
 
@@ -53,7 +55,7 @@ class Repetition:
         if is_first:
             if self._entries < max(MIN_ENTRIES, self._repeated):
                 return None
-            self._last, self._entries, self._repeated = "", 0, 0
+            self._last, self._repeated = "", 0
         hosts, is_last = self._take(entries)
         return Repeated(hosts, self._uptime(), is_first=is_first, is_last=is_last)
 
@@ -63,7 +65,7 @@ class Repetition:
         while len(hosts) <= count:
             some = self._nodes.ages(self._last or "")
             if not some:
-                self._last = None
+                self._last, self._entries = None, 0
                 break
             hosts += some
             self._last = some[-1].hostname
@@ -75,32 +77,78 @@ class HeardLog:
     """Writes the log. Used in the store's thread, in the transaction that is open."""
 
     def __init__(self) -> None:
-        self._needless: int | None = None  # the last row before those that repeat all
+        self._before: int | None = None  # the last row before those that repeat all
+        self._needless = 0  # the last row of those that were repeated
 
     def append(
         self, connection: sqlite3.Connection, hosts: Iterable[Heard | HeardBefore], uptime: float
     ) -> None:
         """Add a row. Raises sqlite3.Error, ValueError."""
-        text = _encode(list(hosts))
+        text = _encode(list(hosts)).decode()
         connection.execute(
             "INSERT INTO heard_log (uptime, hosts, checksum) VALUES (?, ?, ?)",
-            [uptime, text.decode(), zlib.crc32(text)],
+            [uptime, text, _checksum(uptime, text)],
         ).close()
 
     def repeat(self, connection: sqlite3.Connection, repeated: Repeated) -> None:
-        """Add ages that are repeated; remove what they make needless. Raises sqlite3.Error."""
+        """Add ages that are repeated. Raises sqlite3.Error."""
         if repeated.is_first:
             query = "SELECT ifnull(max(id), 0) FROM heard_log"
-            (self._needless,) = connection.execute(query).fetchone()
+            (self._before,) = connection.execute(query).fetchone()
         if repeated.hosts:
             self.append(connection, repeated.hosts, repeated.uptime)
-        if repeated.is_last and self._needless is not None:
-            connection.execute("DELETE FROM heard_log WHERE id <= ?", [self._needless]).close()
-            self._needless = None
+        if repeated.is_last and self._before is not None:
+            self._needless, self._before = self._before, None
+
+    def remove_some(self, connection: sqlite3.Connection) -> None:
+        """Remove the oldest rows that are needed no more. Raises sqlite3.Error."""
+        if self._needless:
+            removed = connection.execute(
+                "DELETE FROM heard_log WHERE id IN"
+                " (SELECT id FROM heard_log WHERE id <= ? ORDER BY id LIMIT ?)",
+                [self._needless, ROWS_REMOVED_AT_ONCE],
+            )
+            if not removed.rowcount:
+                self._needless = 0
 
     def fail(self) -> None:
-        """Remove nothing until all is repeated once more: something was not written."""
-        self._needless = None
+        """Remove nothing until all is repeated once more: some of it was not written."""
+        self._before, self._needless = None, 0
+
+
+def fold(connection: sqlite3.Connection, rows: Sequence[Row], uptime: float) -> None:
+    """Write a log that is long anew, with one entry for each node: these are all, as at an uptime.
+
+    Otherwise it would grow with each run that ends before all ages are repeated. It is left as it
+    is if there is no room. Raises sqlite3.Error.
+    """
+    query = "SELECT ifnull(sum(json_array_length(hosts)), 0) FROM heard_log"
+    (entries,) = connection.execute(query).fetchone()
+    if entries <= 2 * len(rows) + MIN_ENTRIES:
+        return
+    try:
+        _write_all(connection, rows, uptime)
+    except sqlite3.OperationalError:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK").close()
+
+
+def _write_all(connection: sqlite3.Connection, rows: Sequence[Row], uptime: float) -> None:
+    log = HeardLog()
+    connection.execute("BEGIN IMMEDIATE").close()
+    connection.execute("DELETE FROM heard_log").close()
+    for start in range(0, len(rows), HOSTS_IN_ROW):
+        ages = [
+            HeardBefore(row.hostname, row.last_update, row.address, row.age)
+            for row in rows[start : start + HOSTS_IN_ROW]
+        ]
+        log.append(connection, ages, uptime)
+    connection.execute("COMMIT").close()
+
+
+def _checksum(uptime: float, text: str) -> int:
+    """Return a checksum over a row: SQLite does not notice a flipped bit."""
+    return zlib.crc32(text.encode(), zlib.crc32(repr(uptime).encode()))
 
 
 def read_heard(rows: Iterable[tuple[float, str, int]]) -> dict[str, LatestHeard]:
@@ -110,7 +158,7 @@ def read_heard(rows: Iterable[tuple[float, str, int]]) -> dict[str, LatestHeard]
     """
     latest: dict[str, LatestHeard] = {}
     for uptime, text, checksum in rows:
-        if zlib.crc32(text.encode()) != checksum:
+        if _checksum(uptime, text) != checksum:
             raise ValueError("a row of the table heard_log")
         for hostname, last_update, address, age in _decode(text):
             if hostname not in latest:

@@ -30,7 +30,7 @@ from registry.store.sqlite.database import (
     sibling,
     sqlite_errors,
 )
-from registry.store.sqlite.heard_log import HeardLog, Repetition
+from registry.store.sqlite.heard_log import HeardLog, Repetition, fold
 from registry.store.sqlite.schema import (
     SCHEMAS,
     Schema,
@@ -203,6 +203,7 @@ class SqliteStore:
                 rows = list(read_rows(self._path, connection, schema))
                 self._continues = self._is_own(connection)
             self._connection = self._open()
+            fold(self._connection, rows, self._uptime_at_start)
             return rows
 
     def _is_own(self, connection: sqlite3.Connection) -> bool:
@@ -227,6 +228,7 @@ class SqliteStore:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
+        connection.execute("PRAGMA secure_delete = OFF")  # else each removed page is written
         (journal,) = connection.execute("PRAGMA journal_mode").fetchone()
         (synchronous,) = connection.execute("PRAGMA synchronous").fetchone()
         if (journal, synchronous) != ("wal", 2):
@@ -283,7 +285,8 @@ class SqliteStore:
             self._uptime_stored = uptime
             self._stamp.advance(uptime)
         except BaseException as error:
-            self._heard_log.fail()
+            if batch.repeats_ages:
+                self._heard_log.fail()
             with suppress(sqlite3.Error):  # then the next failure tries it again
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")

@@ -66,7 +66,8 @@ async def test_a_corrupt_file_is_refused(tmp_path: Path, harm: str) -> None:
     elif harm == "page":
         content[4096 * 3 : 4096 * 4] = bytes(range(256)) * 16
     elif harm == "bit":
-        content[content.index(b'{"labels":["a"]', 4096 * 4) + 12] ^= 1
+        # Of each document: the file may also have places from which a row was moved.
+        content = content.replace(b'{"labels":["a"]', b'{"labels":["c"]')
     else:
         content[16:24] = b"\xff" * 8
     path.write_bytes(content)
