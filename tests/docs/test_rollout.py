@@ -40,7 +40,8 @@ def test_the_page_can_be_followed_from_its_first_line_to_its_last(
         "BIN=/opt/rollcall/venv/bin": f"BIN={simulated_hosts.programs}",
     }
     work, script = tmp_path / "work", rollout_script(page, without={INSTALLATION})
-    work.mkdir()
+    (work / "rollcall").mkdir(parents=True)  # the sources, which the package is built from
+    (work / "rollcall" / "deploy").symlink_to(TOP / "deploy")
     for words, others in (STAND_INS | places).items():
         assert words in script
         script = script.replace(words, others)
