@@ -38,9 +38,8 @@ STORE = "store: sqlite:///var/lib/rollcall-registry/registry.db"
 NODES = "nodes: {warm_up_seconds: 0, stale_after_seconds: 5}"
 SCRAPED_AFTER = "5. Look at the result"
 FIRING = 'ALERTS{alertname="RollcallHostStale", alertstate="firing"}'
-# Nobody waits here for a minute between two scrapes, nor for the alert's own patience.
+# Nobody waits here for the alert's own patience.
 SCRAPED = f"""
-sed -i '1i global: {{scrape_interval: 2s, evaluation_interval: 2s}}' prometheus/prometheus.yml
 sed -i '/ for:/d' prometheus/rules.yml
 prometheus --config.file=prometheus/prometheus.yml
 until_query 'up{{instance="{FIRST}:7656"}} == 1'
