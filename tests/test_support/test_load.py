@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Self
 
@@ -11,6 +11,7 @@ from aiohttp import web
 from tests.support.daemons import Daemon, FreePort
 from tests.support.registry.load.histories import Did
 from tests.support.registry.load.load import Load
+from tests.support.registry.load.losses import LossCheck
 from tests.support.waiting import async_until
 
 END_SECONDS = 60.0
@@ -53,6 +54,7 @@ class Registry:
 
     def __init__(self, port: int) -> None:
         self.nodes: dict[str, str] = {}
+        self.ages: list[int] = []  # those of the next answers with all nodes
         self.url = f"http://127.0.0.1:{port}"
         self._port = port
 
@@ -61,6 +63,8 @@ class Registry:
         """Serve within this context."""
         app = web.Application()
         app.router.add_route("*", "/nodes/{hostname}", self._answer)
+        app.router.add_get("/nodes", self._list)
+        app.router.add_get("/healthz", self._healthz)
         runner = web.AppRunner(app)
         await runner.setup()
         try:
@@ -68,6 +72,14 @@ class Registry:
             yield self
         finally:
             await runner.cleanup()
+
+    async def _healthz(self, _request: web.Request) -> web.Response:
+        return web.json_response({})
+
+    async def _list(self, _request: web.Request) -> web.Response:
+        age = {"Rollcall-Store-Age": str(self.ages.pop(0))} if self.ages else {}
+        nodes = [{"hostname": name, "labels": [label]} for name, label in self.nodes.items()]
+        return web.json_response(nodes, headers=age)
 
     async def _answer(self, request: web.Request) -> web.Response:
         hostname = request.match_info["hostname"]
@@ -130,3 +142,41 @@ async def test_no_client_does_anything_while_they_are_held(
         await async_until(lambda: have_done(held))
         load.stop()
         await clients
+
+
+async def test_a_registry_that_forgets_its_nodes_at_a_loss_is_caught(
+    tmp_path: Path, free_port: FreePort
+) -> None:
+    daemons = [
+        Daemon(program="rollcall-registry", folder=tmp_path / name, port=free_port(), settings={})
+        for name in ("one", "other")
+    ]
+    load = Load(daemons, hosts=2, seed=1)
+    now = asyncio.get_running_loop().time()
+    load.history += [
+        Did("write", "h0.test", 0, now - 3, now - 2, "1"),
+        Did("write", "h0.test", 1, now + 30, now + 31, "2"),  # the other may not know
+        Did("write", "h1.test", 0, now - 3, now - 2, None),
+    ]
+    check = LossCheck(daemons, load, within=END_SECONDS, unnoticed=0.0)
+    async with (
+        AsyncExitStack() as stack,
+        Registry(daemons[0].port).serving() as one,
+        Registry(daemons[1].port).serving() as two,
+    ):
+        for daemon in daemons:
+            stack.callback(daemon.close)
+        one.nodes["h0.test"], two.nodes["h0.test"] = "value:1", "value:2"
+        two.ages = [5, 4]
+        await check.begin()
+        assert not two.ages
+        two.ages = [5, 4]
+        assert await check.faults() == []
+        assert not two.ages
+
+        del two.nodes["h0.test"]
+        [fault] = await check.faults()
+        assert fault.startswith("registry 1 after a loss: h0.test ends with None")
+        two.nodes["h0.test"] = one.nodes["h1.test"] = "value:1"
+        [fault] = await check.faults()
+        assert fault.startswith("registry 0 after a loss: h1.test ends with 1")
