@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Self
 
+import pytest
 from aiohttp import web
 
 from tests.support.daemons import Daemon, FreePort
@@ -49,12 +50,38 @@ async def test_a_deletion_whose_answer_is_lost_with_the_registry_has_an_unknown_
     assert (deletion.kind, deletion.value, deletion.outcome) == ("write", None, "unknown")
 
 
+@pytest.mark.parametrize(
+    ("status", "outcomes"),
+    [(200, {"ok"}), (409, {"unknown"}), (429, set()), (503, {"unknown"}), (507, {"unknown"})],
+)
+async def test_a_change_that_was_refused_may_have_taken_effect_before(
+    tmp_path: Path, free_port: FreePort, status: int, outcomes: set[str]
+) -> None:
+    port = free_port()
+    daemon = Daemon(program="rollcall-registry", folder=tmp_path / "r", port=port, settings={})
+    load = Load([daemon], hosts=1, seed=1)
+    registry = Registry(port)
+    registry.status = status
+    async with registry.serving():
+        clients = asyncio.create_task(load.run(clients=1))
+
+        async def has_answered() -> bool:
+            return status in load.statuses
+
+        await async_until(has_answered)
+        load.stop()
+        await clients
+
+    assert {did.outcome for did in load.history if did.kind == "write"} == outcomes
+
+
 class Registry:
     """A registry that shows what it was told; `url` is its address within the context."""
 
     def __init__(self, port: int) -> None:
         self.nodes: dict[str, str] = {}
         self.ages: list[int] = []  # those of the next answers with all nodes
+        self.status = 200  # of the answers to changes
         self.url = f"http://127.0.0.1:{port}"
         self._port = port
 
@@ -83,6 +110,8 @@ class Registry:
 
     async def _answer(self, request: web.Request) -> web.Response:
         hostname = request.match_info["hostname"]
+        if request.method != "GET" and self.status != 200:
+            return web.json_response({}, status=self.status)
         if request.method == "POST":
             [label, _] = (await request.json())["labels"]
             self.nodes[hostname] = label

@@ -35,7 +35,7 @@ class LossCheck:
         self._known_until = 0.0
 
     async def begin(self) -> None:
-        """Wait until each registry has what was acknowledged some seconds ago. A loss may follow."""
+        """Wait until each registry has what was acknowledged some seconds ago, before a loss."""
         await async_until(self._are_current, within=self._within)
 
     async def faults(self) -> list[str]:
