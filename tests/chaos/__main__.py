@@ -7,7 +7,7 @@ import secrets
 import shutil
 import sys
 import tempfile
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
@@ -21,6 +21,7 @@ from tests.support.machine.ports import FreePorts
 from tests.support.registry.cut_off import BAD_GATEWAY, Cable, ServerCables
 from tests.support.registry.load.histories import faults_of
 from tests.support.registry.load.load import REPEATED, Load, values_on
+from tests.support.registry.load.losses import LossCheck
 from tests.support.registry.nats.buckets import stored_values
 from tests.support.registry.nats.disks import Power, powered
 from tests.support.registry.nats.faults import LOSSES, Fault, Faults, Parts, agree
@@ -77,7 +78,7 @@ def main() -> int:
         parts = Parts(servers, registries, cables, ways, clock, power)
         run = Run(parts, load, Random(options.seed), only=options.fault)
         asyncio.run(run.work(options.seconds, least))
-        return judge(load, registries, least)
+        return judge(load, registries, least, forgotten=run.forgotten)
 
 
 @contextmanager
@@ -105,7 +106,10 @@ def jumping_clock(folder: Path, stack: ExitStack) -> WallClock | None:
 
 
 class Run:
-    """A load, while one fault after the other happens to the parts."""
+    """A load, while one fault after the other happens to the parts.
+
+    `forgotten` is what registries did not show any more after a loss.
+    """
 
     def __init__(
         self, parts: Parts, load: Load, random: Random, *, only: Container[str] | None
@@ -119,6 +123,7 @@ class Run:
             fault for fault in self._faults.possible if only is None or fault.__name__ in only
         ]
         self._round: list[Fault] = []
+        self.forgotten: list[str] = []
 
     async def work(self, seconds: float, least: int) -> None:
         """Go on for so long, and until there were so many operations."""
@@ -147,19 +152,31 @@ class Run:
         return self._round.pop()
 
     async def _suffer(self, fault: Fault) -> None:
-        """Let a fault happen for some seconds. After a loss, wait until the hosts have healed it.
+        """Let a fault happen for some seconds."""
+        if fault in LOSSES:
+            await self._suffer_loss(fault)
+            return
+        self._load.repeated = REPEATED
+        await self._let_happen(fault)
+
+    async def _suffer_loss(self, fault: Fault) -> None:
+        """Let a loss happen; look at what registries still show; wait until hosts have healed it.
 
         Until then no client repeats what only a registry shows, since a host does not: it may be
         what the host said before the change that this registry has missed.
         """
-        is_loss = fault in LOSSES
-        self._load.repeated = 0.0 if is_loss else REPEATED
+        check = LossCheck(self._parts.registries, self._load, within=HEAL_SECONDS)
+        self._load.repeated = 0.0
+        await check.begin()
+        await self._let_happen(fault)
+        async with self._load.held():
+            self.forgotten += await check.faults()
+            await async_until(self._is_healed, within=HEAL_SECONDS)
+
+    async def _let_happen(self, fault: Fault) -> None:
         undo = await asyncio.to_thread(fault, self._faults)
         await asyncio.sleep(self._random.uniform(0.5, 12))
         await asyncio.to_thread(undo)
-        if is_loss:
-            async with self._load.held():
-                await async_until(self._is_healed, within=HEAL_SECONDS)
 
     async def _is_healed(self) -> bool:
         await self._load.confirm()
@@ -177,9 +194,10 @@ class Run:
             return False
 
 
-def judge(load: Load, registries: list[Daemon], least: int) -> int:
+def judge(load: Load, registries: list[Daemon], least: int, *, forgotten: Sequence[str]) -> int:
     """Say what was done and what was wrong; return the exit status."""
-    found = faults_of(load.history, [values_on(registry) for registry in registries])
+    found = [*forgotten]
+    found += faults_of(load.history, [values_on(registry) for registry in registries])
     answers = ", ".join(f"{count} x {status}" for status, count in sorted(load.statuses.items()))
     say(f"{len(load.history)} operations; answers: {answers}")
     if load.statuses.get(500):

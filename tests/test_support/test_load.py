@@ -2,15 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Self
 
+import pytest
 from aiohttp import web
 
 from tests.support.daemons import Daemon, FreePort
 from tests.support.registry.load.histories import Did
 from tests.support.registry.load.load import Load
+from tests.support.registry.load.losses import LossCheck
 from tests.support.waiting import async_until
 
 END_SECONDS = 60.0
@@ -48,11 +50,38 @@ async def test_a_deletion_whose_answer_is_lost_with_the_registry_has_an_unknown_
     assert (deletion.kind, deletion.value, deletion.outcome) == ("write", None, "unknown")
 
 
+@pytest.mark.parametrize(
+    ("status", "outcomes"),
+    [(200, {"ok"}), (409, {"unknown"}), (429, set()), (503, {"unknown"}), (507, {"unknown"})],
+)
+async def test_a_change_that_was_refused_may_have_taken_effect_before(
+    tmp_path: Path, free_port: FreePort, status: int, outcomes: set[str]
+) -> None:
+    port = free_port()
+    daemon = Daemon(program="rollcall-registry", folder=tmp_path / "r", port=port, settings={})
+    load = Load([daemon], hosts=1, seed=1)
+    registry = Registry(port)
+    registry.status = status
+    async with registry.serving():
+        clients = asyncio.create_task(load.run(clients=1))
+
+        async def has_answered() -> bool:
+            return status in load.statuses
+
+        await async_until(has_answered)
+        load.stop()
+        await clients
+
+    assert {did.outcome for did in load.history if did.kind == "write"} == outcomes
+
+
 class Registry:
     """A registry that shows what it was told; `url` is its address within the context."""
 
     def __init__(self, port: int) -> None:
         self.nodes: dict[str, str] = {}
+        self.ages: list[int] = []  # those of the next answers with all nodes
+        self.status = 200  # of the answers to changes
         self.url = f"http://127.0.0.1:{port}"
         self._port = port
 
@@ -61,6 +90,8 @@ class Registry:
         """Serve within this context."""
         app = web.Application()
         app.router.add_route("*", "/nodes/{hostname}", self._answer)
+        app.router.add_get("/nodes", self._list)
+        app.router.add_get("/healthz", self._healthz)
         runner = web.AppRunner(app)
         await runner.setup()
         try:
@@ -69,8 +100,18 @@ class Registry:
         finally:
             await runner.cleanup()
 
+    async def _healthz(self, _request: web.Request) -> web.Response:
+        return web.json_response({})
+
+    async def _list(self, _request: web.Request) -> web.Response:
+        age = {"Rollcall-Store-Age": str(self.ages.pop(0))} if self.ages else {}
+        nodes = [{"hostname": name, "labels": [label]} for name, label in self.nodes.items()]
+        return web.json_response(nodes, headers=age)
+
     async def _answer(self, request: web.Request) -> web.Response:
         hostname = request.match_info["hostname"]
+        if request.method != "GET" and self.status != 200:
+            return web.json_response({}, status=self.status)
         if request.method == "POST":
             [label, _] = (await request.json())["labels"]
             self.nodes[hostname] = label
@@ -130,3 +171,41 @@ async def test_no_client_does_anything_while_they_are_held(
         await async_until(lambda: have_done(held))
         load.stop()
         await clients
+
+
+async def test_a_registry_that_forgets_its_nodes_at_a_loss_is_caught(
+    tmp_path: Path, free_port: FreePort
+) -> None:
+    daemons = [
+        Daemon(program="rollcall-registry", folder=tmp_path / name, port=free_port(), settings={})
+        for name in ("one", "other")
+    ]
+    load = Load(daemons, hosts=2, seed=1)
+    now = asyncio.get_running_loop().time()
+    load.history += [
+        Did("write", "h0.test", 0, now - 3, now - 2, "1"),
+        Did("write", "h0.test", 1, now + 30, now + 31, "2"),  # the other may not know
+        Did("write", "h1.test", 0, now - 3, now - 2, None),
+    ]
+    check = LossCheck(daemons, load, within=END_SECONDS, unnoticed=0.0)
+    async with (
+        AsyncExitStack() as stack,
+        Registry(daemons[0].port).serving() as one,
+        Registry(daemons[1].port).serving() as two,
+    ):
+        for daemon in daemons:
+            stack.callback(daemon.close)
+        one.nodes["h0.test"], two.nodes["h0.test"] = "value:1", "value:2"
+        two.ages = [5, 4]
+        await check.begin()
+        assert not two.ages
+        two.ages = [5, 4]
+        assert await check.faults() == []
+        assert not two.ages
+
+        del two.nodes["h0.test"]
+        [fault] = await check.faults()
+        assert fault.startswith("registry 1 after a loss: h0.test ends with None")
+        two.nodes["h0.test"] = one.nodes["h1.test"] = "value:1"
+        [fault] = await check.faults()
+        assert fault.startswith("registry 0 after a loss: h1.test ends with 1")

@@ -72,8 +72,7 @@ class Publisher:
         self._wake = asyncio.Event()
         self._finished = asyncio.Event()
         self._numbers = 0
-        self._progress = 0.0
-        self._confirmed_until = self._now()
+        self._progress = self._confirmed_until = self._now()
         self._confirmations: deque[tuple[float, asyncio.Future[None]]] = deque()
         self.full = ""
         self.max_value = MAX_VALUE_BYTES  # as the server that was connected last says
@@ -96,6 +95,14 @@ class Publisher:
         All that was acknowledged to others before that was delivered before it.
         """
         return self._now() - self._confirmed_until
+
+    @property
+    def silent_seconds(self) -> float:
+        """Seconds since any of the writes was delivered, whenever it was sent, or since the start.
+
+        However long each takes, this stays low as long as they are delivered.
+        """
+        return self._now() - self._progress
 
     async def confirmed(self) -> None:
         """Return once a write is delivered that is sent after this call.

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
@@ -35,6 +36,16 @@ from registry.store.jetstream.publisher import Publisher
 from registry.store.protocol import HeardBefore, Row, SharedNodes
 
 
+class Loss(NamedTuple):
+    """A loss of the bucket's end: what is there up to `last`, and was known before, is old.
+
+    `seen` is the latest uptime that had been delivered then.
+    """
+
+    last: int
+    seen: float
+
+
 class Receiver:
     """Takes each message of the bucket once, in the order of the sequences.
 
@@ -60,8 +71,7 @@ class Receiver:
         self._nodes: SharedNodes | None = None
         self._waiting: list[Message] = []
         self._seen = 0.0  # the latest uptime that was delivered
-        self._lost_at: float | None = None
-        self._lost_until = 0
+        self._losses: list[Loss] = []  # until all is delivered again
         self.created = ""
         self.format = Format()
         self.current = ""
@@ -80,9 +90,7 @@ class Receiver:
     @property
     def known(self) -> int:
         """The sequence up to which memory has what the bucket held, or newer."""
-        position = self.revisions.position
-        is_delivered_again = self._lost_at is None
-        return position if is_delivered_again else max(position, self._lost_until)
+        return max(self.revisions.position, *[loss.last for loss in self._losses], 0)
 
     def take_rows(self) -> list[Row]:
         """Return the nodes that were collected; from now on, messages wait for `follow`."""
@@ -108,13 +116,15 @@ class Receiver:
         """The nodes in memory, once they are followed."""
         return self._nodes
 
-    def lose(self, last: int) -> None:
+    def lose(self, last: int, *, is_certain: bool) -> None:
         """Begin anew, with another bucket, or one that has lost its end. Memory goes on.
 
-        It may be newer than what the bucket holds up to the sequence `last`.
+        It may be newer than what the bucket holds up to the sequence `last`. If the loss is not
+        certain, it may also be newer than what is there up to that of a loss before.
         """
-        self._lost_until = last
-        self._lost_at = self._seen
+        # A loss up to an earlier sequence is part of this one: it saw no more.
+        keeps = [] if is_certain else [loss for loss in self._losses if loss.last > last]
+        self._losses = [*keeps, Loss(last, self._seen)]
         self._recovered |= self.missed
         self.missed = frozenset()
         self.revisions.clear()
@@ -130,7 +140,7 @@ class Receiver:
 
     def found_again(self) -> None:
         """Record that all of the bucket was delivered."""
-        self._lost_at = None
+        self._losses = []
         self._recovered = frozenset()
 
     def receive(self, message: Message) -> None:
@@ -173,6 +183,7 @@ class Receiver:
         if self.format.refusal() or not self._publisher.is_own(written.by):
             return False
         self.last_own = asyncio.get_running_loop().time()
+        # First, since `_on_own` sees by the age, which ends here, whether the clock may go on.
         is_awaited = self._publisher.delivered(written.by, sequence)
         self._on_own()
         return is_awaited
@@ -222,9 +233,9 @@ class Receiver:
 
         The uptime tells that only of what was there at the loss: other registries may be behind.
         """
-        if self._lost_at is None or message.sequence > self._lost_until:
+        if hostname_of(message.key) in self._recovered:
             return False
-        return hostname_of(message.key) not in self._recovered and uptime <= self._lost_at
+        return any(message.sequence <= loss.last and uptime <= loss.seen for loss in self._losses)
 
     def _on_heard(self, message: Message) -> None:
         if is_deletion(message.headers):

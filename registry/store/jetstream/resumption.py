@@ -29,24 +29,28 @@ class Resumption:
     def resume(self, state: BucketState) -> None:
         """Go on in a bucket. Raises NoConnection if its end is missing, which may be there soon."""
         known = self._receiver.known
-        is_new = state.created != self._receiver.created
-        if state.last < known and not is_new:
+        is_same = state.created == self._receiver.created
+        is_new = is_certain = not is_same
+        if state.last < known and is_same:
             if self._went_back_at is None:
                 self._went_back_at = self._loop.time()
             self._lower_ends.append(state.last)
             if self._loop.time() - self._went_back_at < BELIEVE_LOSS_AFTER_SECONDS:
                 raise NoConnection("the server lacks what the bucket had; it may be cut off")
-            is_new = True
+            is_new = is_certain = True
         # If the end is there again, others may have written it anew.
         is_new = is_new or self._went_back_at is not None or bool(self._receiver.missed)
         self._went_back_at = None
         lower_ends, self._lower_ends = self._lower_ends, []
         if is_new and self._receiver.created:
-            is_same = state.created == self._receiver.created
             # What others wrote behind a lower end is new. If that server only lagged, what is
             # delivered again from there on is what memory holds, or newer.
             last = min(state.last, known, *lower_ends) if is_same else state.last
-            self._receiver.lose(last)
+            # That does not hold while all is delivered again after a loss: memory is newer there.
+            # So a lower end that was seen for a moment does not end that loss. The price: if others
+            # wrote behind that end within this moment, it may be taken for old, and is replaced at
+            # the next heartbeat. The other way, changes would go back that were acknowledged.
+            self._receiver.lose(last, is_certain=is_certain)
             self._losses += 1
         self._receiver.created = state.created
         order = f"{self._bucket} {state.created} {self._losses or ''}".rstrip()

@@ -227,7 +227,7 @@ class JetStreamStore:
         """Return why an operation cannot be begun, or None if it can."""
         if self._closing:
             return StoreUnavailable("the registry is stopping")
-        seconds = self._publisher.unconfirmed_seconds
+        seconds = self._publisher.silent_seconds
         if seconds > REFUSE_AFTER_SECONDS:
             reason = self._reason()
             is_full = self._checks.is_full or reason.startswith(FULL)

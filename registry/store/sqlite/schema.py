@@ -131,11 +131,14 @@ def checksum(hostname: str, document: bytes) -> int:
 def read_version(path: Path, connection: sqlite3.Connection, schemas: Sequence[Schema]) -> int:
     """Return the schema version of a store, by its file and its log.
 
-    Raises StoreVersionError for a store that a later release has made.
+    Raises StoreVersionError for a store that a later release has made, and StoreOpenError for one
+    with a version that no release writes.
     """
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     newest = len(schemas)
-    if not 1 <= version <= newest:
+    if version < 1:
+        raise StoreOpenError(f"{path} is corrupt: it has schema version {version}; {REMEDY}")
+    if version > newest:
         raise StoreVersionError(
             f"{path} has schema version {version}, this release knows 1 to {newest};"
             " it is left as it is: run the release that wrote it, or a later one"

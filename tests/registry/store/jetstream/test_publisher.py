@@ -126,6 +126,31 @@ async def test_a_machine_that_was_suspended_is_not_up_to_date_until_it_has_writt
 
 
 @in_virtual_time
+@pytest.mark.parametrize("latency", [4.0, 6.0])
+async def test_writes_that_are_delivered_late_are_no_silence(latency: float) -> None:
+    loop = asyncio.get_running_loop()
+    publisher = Publisher("b", Uptime(AgeClock(time.monotonic)), now=loop.time)
+    link = Link()
+    link.client = SilentClient()
+    sending = asyncio.create_task(publisher.send_over(link))
+    silent, unconfirmed = [], []
+    for sequence in range(1, SECONDS):
+        stamp = publisher.next_stamp()
+        publisher.submit(Write("heard.a.0.1", b"{}", Reported(), number=stamp.number))
+        loop.call_later(latency, publisher.delivered, stamp.by, sequence)
+        await asyncio.sleep(1)
+        if sequence > latency:
+            silent.append(publisher.silent_seconds)
+            unconfirmed.append(publisher.unconfirmed_seconds)
+
+    assert max(silent) <= 1.0
+    assert min(unconfirmed) >= latency
+    await asyncio.sleep(2 * latency)
+    assert publisher.silent_seconds > latency
+    sending.cancel()
+
+
+@in_virtual_time
 async def test_a_change_that_is_never_confirmed_ends_though_reports_are() -> None:
     publisher = Publisher(
         "b", Uptime(AgeClock(time.monotonic)), now=asyncio.get_running_loop().time

@@ -81,3 +81,21 @@ async def test_what_was_there_before_a_loss_is_old_though_the_connection_breaks_
     parts.receiver.receive(stored(6, "a", 6))
 
     assert [row.document for row in parts.memory.nodes.values()] == [numbered(7)]
+
+
+@in_virtual_time
+async def test_what_was_there_before_a_loss_is_old_though_a_server_lags_for_a_moment() -> None:
+    parts = Parts("b")
+    resumption = Resumption("b", parts.receiver)
+    resumption.resume(bucket(0))
+    for message in (stored(1, "a", 1), stored(7, "a", 7), heard(8)):
+        parts.receiver.receive(message)
+    await lose_end(resumption, 6)
+    parts.receiver.receive(heard(4))
+
+    with pytest.raises(NoConnection, match="lacks what the bucket had"):
+        resumption.resume(bucket(5))
+    resumption.resume(bucket(6))
+    parts.receiver.receive(stored(6, "a", 6))
+
+    assert [row.document for row in parts.memory.nodes.values()] == [numbered(7)]

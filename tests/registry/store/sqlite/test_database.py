@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from registry.errors import StoreOpenError
+from registry.errors import StoreOpenError, StoreVersionError
 from registry.store.sqlite.database import sqlite_errors
 from tests.support.registry.sqlite_store import (
     fill,
@@ -33,16 +33,33 @@ async def test_another_programs_database_is_refused(tmp_path: Path) -> None:
     assert "another program" in await start_error(path)
 
 
-@pytest.mark.parametrize("version", [99, 0])
+@pytest.mark.parametrize(
+    ("version", "error", "told"),
+    [
+        pytest.param(
+            99, StoreVersionError, "has schema version 99, this release knows 1 to", id="later"
+        ),
+        pytest.param(0, StoreOpenError, "is corrupt: it has schema version 0; .*backup", id="none"),
+        pytest.param(
+            -1, StoreOpenError, "is corrupt: it has schema version -1; .*backup", id="less"
+        ),
+    ],
+)
 async def test_a_store_of_a_later_release_or_of_none_is_refused(
-    tmp_path: Path, version: int
+    tmp_path: Path, version: int, error: type[StoreOpenError], told: str
 ) -> None:
     path = tmp_path / "r.db"
     await fill(path, "a")
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA user_version = {version}")
+    before = path.read_bytes()
 
-    assert f"schema version {version}, this release knows 1 to " in await start_error(path)
+    with pytest.raises(StoreOpenError, match=told) as refused:
+        async with open_store(path):
+            pass
+
+    assert type(refused.value) is error
+    assert path.read_bytes() == before
 
 
 def test_a_full_disk_is_told_without_the_advice_to_restore_a_backup() -> None:

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Literal
 
@@ -56,6 +56,18 @@ def faults_of(history: Sequence[Did], finals: Sequence[Mapping[str, str]]) -> li
         faults += _read_faults(writes, [did for did in dids if did.kind == "read"])
     faults += [f"{name} was never written" for name in finals[0].keys() - by_host.keys()]
     return faults
+
+
+def faults_after_loss(
+    history: Sequence[Did], shown: Mapping[str, str], known_until: float
+) -> list[str]:
+    """Return what a registry has forgotten that shows these nodes after their store was lost.
+
+    It must have known the writes that had ended before `known_until`; later ones it may not know.
+    """
+    writes = [did for did in history if did.kind == "write"]
+    known = [did if did.ended < known_until else replace(did, outcome="unknown") for did in writes]
+    return faults_of(known, [shown])
 
 
 def _acknowledged(writes: Iterable[Did]) -> Iterator[tuple[Did, float]]:

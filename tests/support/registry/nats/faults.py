@@ -195,7 +195,10 @@ def agree(registries: Sequence[Daemon]) -> bool:
 
 
 async def _has_purged(servers: NatsCluster, bucket: str = "rollcall") -> bool:
-    """Purge a bucket; return whether that was done: there may be no leader yet."""
+    """Purge a bucket; return whether that was done: there may be no leader yet.
+
+    If only the answer does not come in time, the bucket is purged, and once more at the next try.
+    """
     client = Client()
     try:
         await client.connect([f"nats://{server.address}" for server in servers.servers])
