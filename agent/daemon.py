@@ -53,7 +53,7 @@ from config.lines import lines_in_mistakes
 from httpd.app import build_app
 from httpd.auth import Keyring
 from httpd.host_metrics.certificates import CertificateMetrics
-from httpd.host_metrics.disks import DiskMetrics
+from httpd.host_metrics.disks import measuring_disks
 from httpd.host_metrics.loop import measuring_loop
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.process import SignalHandler, map_large_blocks
@@ -199,13 +199,13 @@ async def _apps(
     """Run the apps, and measure them, while the context is open."""
     sampler = AppSampler(engine=engine, log=log)
     metrics.register(AppMetrics(lambda: sampler.figures))
-    metrics.register(DiskMetrics(lambda: _folders(configuration, sampler)))
 
     def changed() -> None:
         sampler.look_soon()
         on_change()
 
     async with (
+        measuring_disks(metrics, lambda: _folders(configuration, sampler)),
         open_apps(
             store=Store(configuration.database),
             engine=engine,
