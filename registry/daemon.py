@@ -64,7 +64,10 @@ async def run(
     settings, metrics = configuration.settings, new_metrics()
     request_metrics, tls = RequestMetrics(metrics), configuration.tls()
     store = backend or configuration.store()
-    metrics.register(CertificateMetrics([tls.expiries] if tls else []))
+    # The certificates of `nats.tls` are read at the start alone.
+    nats_expiries = configuration.nats_expiries()
+    sources = [lambda: nats_expiries, *([tls.expiries] if tls else [])]
+    metrics.register(CertificateMetrics(sources))
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(measuring_loop(metrics))
         await stack.enter_async_context(
