@@ -9,12 +9,11 @@ from contextlib import (
 )
 from functools import partial
 from importlib.resources import files
-from pathlib import Path
 from random import SystemRandom
 from time import time
 from uuid import uuid4
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
 
 from agent.api.errors import STATUS_BY_ERROR
@@ -24,9 +23,10 @@ from agent.apps.metrics.collector import AppMetrics
 from agent.apps.metrics.sampler import AppSampler
 from agent.apps.service.apps import Apps
 from agent.engine.docker.engine import DockerEngine
+from agent.metrics import measuring_agent_disks, show_certificates, show_engine
 from agent.reporting.backoff import Backoff
 from agent.reporting.certificates import CertificateMonitor
-from agent.reporting.connections import RegistryGroup
+from agent.reporting.connections import RegistryGroup, registry_clients
 from agent.reporting.failover import Failover
 from agent.reporting.heartbeat import HeartbeatBuilder, Host
 from agent.reporting.label_files import LabelFiles
@@ -52,8 +52,6 @@ from config.changes import log_pending_restarts
 from config.lines import lines_in_mistakes
 from httpd.app import build_app
 from httpd.auth import Keyring
-from httpd.host_metrics.certificates import CertificateMetrics
-from httpd.host_metrics.disks import DiskMetrics
 from httpd.host_metrics.loop import measuring_loop
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.process import SignalHandler, map_large_blocks
@@ -103,7 +101,7 @@ async def run(configuration: AgentConfiguration, log: FilteringBoundLogger) -> N
                 log=log,
             )
         )
-        await stack.enter_async_context(_registry_clients(configuration, log))
+        await stack.enter_async_context(registry_clients(configuration.registry_groups, log))
         # It ends after the listener, so that the last report holds what the last requests change.
         stack.push_async_callback(reporters.stop)
         port = await stack.enter_async_context(
@@ -199,13 +197,13 @@ async def _apps(
     """Run the apps, and measure them, while the context is open."""
     sampler = AppSampler(engine=engine, log=log)
     metrics.register(AppMetrics(lambda: sampler.figures))
-    metrics.register(DiskMetrics(lambda: _folders(configuration, sampler)))
 
     def changed() -> None:
         sampler.look_soon()
         on_change()
 
     async with (
+        measuring_agent_disks(metrics, configuration, sampler),
         open_apps(
             store=Store(configuration.database),
             engine=engine,
@@ -218,17 +216,8 @@ async def _apps(
         ) as apps,
         sampler.sampling(apps.all),
     ):
-        engine_up = Gauge(
-            "rollcall_agent_engine_up", "Whether the container engine answers.", registry=metrics
-        )
-        engine_up.set_function(lambda: float(apps.problem() is None))
+        show_engine(metrics, apps.problem)
         yield apps
-
-
-def _folders(configuration: AgentConfiguration, sampler: AppSampler) -> list[Path]:
-    """Return the folders whose disks apps and agent fill, as far as they are known."""
-    host = sampler.figures.host
-    return [configuration.state_directory, *([Path(host.data_root)] if host else [])]
 
 
 @asynccontextmanager
@@ -349,23 +338,6 @@ def _group_reporters(
     return reporters
 
 
-@asynccontextmanager
-async def _registry_clients(
-    configuration: AgentConfiguration, log: FilteringBoundLogger
-) -> AsyncIterator[None]:
-    """Keep the clients of the registries open."""
-    async with AsyncExitStack() as stack:
-        groups = configuration.registry_groups
-        for connection in (each for group in groups for each in group.connections):
-            if connection.sends_key_unencrypted:
-                log.warning(
-                    "the key for this registry travels unencrypted: use https",
-                    registry=connection.url,
-                )
-            await stack.enter_async_context(connection.client)
-        yield
-
-
 def _scheduled(
     configuration: AgentConfiguration,
     reporters: list[Reporter],
@@ -374,8 +346,6 @@ def _scheduled(
 ) -> AbstractContextManager[None]:
     """Return the context in which heartbeats and checks of certificates are due periodically."""
     certificate_monitor = CertificateMonitor(configuration.registry_groups, log=log)
-    tls = configuration.tls
-    sources = [certificate_monitor.expiries, *([tls.expiries] if tls else [])]
-    metrics.register(CertificateMetrics(sources))
+    show_certificates(metrics, configuration, certificate_monitor)
     ticks = [*(reporter.tick for reporter in reporters), certificate_monitor.tick]
     return scheduled(ticks, seconds=configuration.settings.heartbeat_seconds)

@@ -17,7 +17,7 @@ from config.changes import changed_settings, log_pending_restarts
 from config.lines import lines_in_mistakes
 from httpd.auth import Keyring
 from httpd.host_metrics.certificates import CertificateMetrics
-from httpd.host_metrics.disks import DiskMetrics
+from httpd.host_metrics.disks import measuring_disks
 from httpd.host_metrics.loop import measuring_loop
 from httpd.metrics import RequestMetrics, new_metrics
 from httpd.process import PeriodicTask, SignalHandler, map_large_blocks
@@ -64,10 +64,15 @@ async def run(
     settings, metrics = configuration.settings, new_metrics()
     request_metrics, tls = RequestMetrics(metrics), configuration.tls()
     store = backend or configuration.store()
-    metrics.register(CertificateMetrics([tls.expiries] if tls else []))
-    metrics.register(DiskMetrics(lambda: [store.folder] if store.folder else []))
+    # The certificates of `nats.tls` are read at the start alone.
+    nats_expiries = configuration.nats_expiries()
+    sources = [lambda: nats_expiries, *([tls.expiries] if tls else [])]
+    metrics.register(CertificateMetrics(sources))
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(measuring_loop(metrics))
+        await stack.enter_async_context(
+            measuring_disks(metrics, lambda: [store.folder] if store.folder else [])
+        )
         registry = _open(stack, store, configuration, metrics, log)
         app = build_application(
             registry,

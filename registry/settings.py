@@ -13,6 +13,7 @@ from config.registry import NatsLoginSettings, NatsTlsSettings, RegistrySettings
 from config.secrets import SecretReader
 from config.server import Secret
 from httpd.auth import Caller, fingerprint
+from httpd.host_metrics.certificates import expiries_of
 from httpd.server.tls import ServerTls, server_tls, tls_checks
 from registry.api.access import NodeKeyCallers, NodeKeys
 from registry.prometheus.targets import TargetOptions
@@ -156,6 +157,16 @@ class RegistryConfiguration:
         except OSError as error:
             raise ConfigError(f"{self.file}: nats.tls: {files} cannot be used: {error}") from error
         return context
+
+    def nats_expiries(self) -> dict[Path, float]:
+        """Return when the certificates of `nats.tls` expire, as Unix times."""
+        tls = self.settings.nats.tls
+        if tls is None:
+            return {}
+        certificate, authorities = (
+            None if name is None else self._secrets.path(name) for name in (tls.certificate, tls.ca)
+        )
+        return expiries_of(certificate=certificate, authorities=authorities)
 
     def _readable(self, where: str, name: str) -> Path:
         path = self._secrets.path(name)

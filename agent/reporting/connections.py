@@ -1,11 +1,14 @@
 """How this host reaches its registries: URLs, keys, certificates and clients."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from types import TracebackType
 from typing import Protocol, Self
 from urllib.parse import urlsplit
+
+from structlog.typing import FilteringBoundLogger
 
 from config.address import is_loopback
 from registry.client.client import ClientTls, Node
@@ -91,3 +94,19 @@ class RegistryGroup:
             return sha256(f"{agent_id} {connection.url}".encode()).digest()
 
         return replace(self, connections=sorted(self.connections, key=rank))
+
+
+@asynccontextmanager
+async def registry_clients(
+    groups: Iterable[RegistryGroup], log: FilteringBoundLogger
+) -> AsyncIterator[None]:
+    """Keep the clients of the registries open while the context is."""
+    async with AsyncExitStack() as stack:
+        for connection in (each for group in groups for each in group.connections):
+            if connection.sends_key_unencrypted:
+                log.warning(
+                    "the key for this registry travels unencrypted: use https",
+                    registry=connection.url,
+                )
+            await stack.enter_async_context(connection.client)
+        yield

@@ -140,6 +140,9 @@ def _put_files(root: Path, release: Release) -> None:
     (root / "etc/rollcall/labels.d").mkdir()
     put("opt/rollcall/share/README.md", (systemd / "README.md").read_bytes())
     shutil.copytree(source / "docs", root / "opt/rollcall/docs")
+    for name in ("rules.yml", "dashboard.json"):
+        file = Path("deploy", "monitoring", name)
+        put(f"opt/rollcall/{file}", (source / file).read_bytes())
     put("opt/rollcall/docs/CHANGELOG.md", (source / "CHANGELOG.md").read_bytes())
     date = formatdate(release.epoch)
     text = CHANGELOG.format(version=release.version(), maintainer=MAINTAINER, date=date)

@@ -3,6 +3,7 @@
 import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -42,7 +43,7 @@ class CertificateMetrics(Collector):
 
 
 def expiries_of(*, certificate: Path | None, authorities: Path | None) -> dict[Path, float]:
-    """Return when files expire, as Unix times; a file that cannot be read is left out.
+    """Return when files expire, as Unix times; a file without a readable certificate is left out.
 
     A certificate expires with the first one of its chain. A file of authorities expires with the
     last one: while authorities are replaced, it holds old and new ones.
@@ -56,11 +57,12 @@ def expiries_of(*, certificate: Path | None, authorities: Path | None) -> dict[P
 
 
 def _times_in(file: Path) -> list[float]:
-    try:
-        texts = PEM.findall(file.read_text("ascii", errors="replace"))
-        return [expiry_of(ssl.PEM_cert_to_DER_cert(text)) for text in texts]
-    except (OSError, ValueError):
-        return []
+    times: list[float] = []
+    with suppress(OSError):
+        for text in PEM.findall(file.read_text("ascii", errors="replace")):
+            with suppress(ValueError):
+                times.append(expiry_of(ssl.PEM_cert_to_DER_cert(text)))
+    return times
 
 
 def expiry_of(certificate: bytes) -> float:

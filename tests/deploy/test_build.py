@@ -116,6 +116,14 @@ def _install_with(function: str, settings: Mapping[str, Path], target: Path) -> 
     return done.stderr
 
 
+def test_rules_and_dashboard_are_where_the_pages_link_to_them(tmp_path: Path) -> None:
+    lay_out(tmp_path / "root", Release(TOP, ARCHITECTURES["amd64"], 0))
+
+    for name in ("rules.yml", "dashboard.json"):
+        file = tmp_path / "root/opt/rollcall/docs" / f"../deploy/monitoring/{name}"
+        assert file.read_bytes() == (TOP / "deploy" / "monitoring" / name).read_bytes()
+
+
 def _write_wheel(folder: Path, name: str) -> None:
     """Write a wheel with one empty module."""
     info = f"{name}-1.0.dist-info"

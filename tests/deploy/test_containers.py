@@ -48,7 +48,11 @@ docker() {
   done
   case $command in
     build) names=(--build-arg "BASE=$BASE" "${names[@]}") ;;
-    run) names=(--health-interval 1s --health-timeout 2s --health-retries 1 "${names[@]}") ;;
+    run)
+      case ${names[-1]} in *-registry) port=7655 ;; *) port=7656 ;; esac
+      names=(--health-interval 1s --health-timeout 2s --health-retries 1 "${names[@]}")
+      names=(--env "ROLLCALL_URL=http://127.0.0.1:$port" "${names[@]}")
+      ;;
   esac
   command docker "$command" "${names[@]}"
 }
@@ -157,7 +161,6 @@ def _follow_the_page(made: Containers, socket: str) -> None:
     for words, others in {
         "7655": str(made.ports["registry"]),
         "7656": str(made.ports["agent"]),
-        "registry.example.com": "127.0.0.1",
         "/run/docker.sock)": f"{socket})",
         "/run/docker.sock:": f"{socket}:",
         "/etc/machine-id:": f"{made.folder.with_name('machine-id')}:",

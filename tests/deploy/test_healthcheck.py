@@ -1,6 +1,5 @@
 """The health check of the images, against daemons of any settings."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,55 +11,71 @@ from tests.support.daemons import Daemon, Daemons, TlsOptions
 pytestmark = pytest.mark.real
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Return the folder with the settings of a container."""
-    made = tmp_path / "rollcall"
-    made.mkdir()
-    return made
-
-
-def check(daemon: Daemon, name: str, folder: Path) -> int:
+def check(daemon: Daemon) -> int:
     """Check the health of a daemon as its container would."""
-    shutil.copy(daemon.config_path, folder / f"{name}.yml")
-    return main(name, folder)
+    return main({"ROLLCALL_URL": daemon.base_url})
 
 
 def test_a_registry_is_healthy_until_it_ends(
-    daemons: Daemons, folder: Path, capsys: pytest.CaptureFixture[str]
+    daemons: Daemons, capsys: pytest.CaptureFixture[str]
 ) -> None:
     registry = daemons.registry()
 
-    assert check(registry, "registry", folder) == 0
+    assert check(registry) == 0
     assert capsys.readouterr().out == '{"message":"ok"}\n'
     registry.terminate()
-    assert check(registry, "registry", folder) == 1
+    assert check(registry) == 1
     assert "Connection refused" in capsys.readouterr().out
 
 
 def test_an_agent_without_an_engine_is_unhealthy(
-    daemons: Daemons, folder: Path, capsys: pytest.CaptureFixture[str]
+    daemons: Daemons, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert check(daemons.agent(), "agent", folder) == 1
+    assert check(daemons.agent()) == 1
     assert "engine" in capsys.readouterr().out
 
 
+def test_a_mistake_in_the_settings_of_a_running_registry_does_not_count(daemons: Daemons) -> None:
+    registry = daemons.registry()
+    registry.config_path.write_text("listen: nowhere\n")
+
+    assert check(registry) == 0
+
+
 @pytest.mark.parametrize("asks_for_certificates", [False, True])
-def test_a_registry_with_tls_is_asked_with_its_own_certificate(
-    daemons: Daemons, folder: Path, *, asks_for_certificates: bool
+def test_a_registry_with_tls_is_healthy(
+    daemons: Daemons, tmp_path: Path, *, asks_for_certificates: bool
 ) -> None:
-    authority = Authority(folder / "certificates")
+    authority = Authority(tmp_path / "certificates")
     own, operator = authority.issue("127.0.0.1"), authority.issue("operator")
     tls = {"certificate": str(own.certificate), "key": str(own.key)}
     if asks_for_certificates:
         tls["client_ca"] = str(authority.ca)
     trust: TlsOptions = (str(authority.ca), (str(operator.certificate), str(operator.key)))
+    registry = daemons.registry(tls=tls, trust=trust)
 
-    assert check(daemons.registry(tls=tls, trust=trust), "registry", folder) == 0
+    assert check(registry) == 0
+    registry.terminate()
+    assert check(registry) == 1
 
 
-def test_settings_with_a_mistake_are_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "agent.yml").write_text("listen: nowhere\n")
+def test_a_registry_without_tls_that_is_asked_with_it_is_unhealthy(daemons: Daemons) -> None:
+    registry = daemons.registry()
 
-    assert main("agent", folder) == 1
-    assert "agent.yml: `listen`: `nowhere` is no address" in capsys.readouterr().out
+    assert main({"ROLLCALL_URL": registry.base_url.replace("http:", "https:")}) == 1
+
+
+def test_a_registry_with_tls_that_is_asked_without_it_is_unhealthy(
+    daemons: Daemons, tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path / "certificates")
+    own = authority.issue("127.0.0.1")
+    tls = {"certificate": str(own.certificate), "key": str(own.key)}
+    registry = daemons.registry(tls=tls, trust=(str(authority.ca), None))
+
+    assert main({"ROLLCALL_URL": registry.base_url.replace("https:", "http:")}) == 1
+
+
+@pytest.mark.parametrize("environment", [{}, {"ROLLCALL_URL": "http://127.0.0.1:none"}])
+def test_without_an_address_it_is_unhealthy(environment: dict[str, str]) -> None:
+    assert main(environment) == 1

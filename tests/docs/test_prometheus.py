@@ -15,7 +15,7 @@ until_query 'up{job="rollcall-registry"} == 1'
 until_query 'up{job="web", tier="front", a_b="c", host="web-1.example.com", rack="r12"} == 0'
 until_query 'rollcall_agent_registry_up == 1'
 until_query 'ALERTS{alertname="RollcallTargetLabelsAltered", reason="mended", alertstate="pending"}'
-query 'ALERTS{alertname!="RollcallTargetLabelsAltered"}' | grep '"result":\\[\\]'
+until_query 'absent(ALERTS{alertname!="RollcallTargetLabelsAltered"})'
 """
 
 

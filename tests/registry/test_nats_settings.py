@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from config.load import ConfigError
+from httpd.host_metrics.certificates import expiries_of
 from registry.settings import RegistryConfiguration
 from tests.support.certificates import Authority
 
@@ -41,6 +42,19 @@ def mistakes(file: Path) -> list[str]:
     with pytest.raises(ConfigError) as raised:
         RegistryConfiguration(file).validate()
     return [mistake.removeprefix(f"{file}: ") for mistake in raised.value.mistakes]
+
+
+def test_the_ends_of_the_certificates_for_nats_are_told(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca")
+    pair = authority.issue("registry")
+    tls = {"certificate": str(pair.certificate), "key": str(pair.key), "ca": str(authority.ca)}
+
+    with_tls = RegistryConfiguration(write(tmp_path, nats={"tls": tls})).nats_expiries()
+    without = RegistryConfiguration(write(tmp_path)).nats_expiries()
+
+    assert with_tls == expiries_of(certificate=pair.certificate, authorities=authority.ca)
+    assert with_tls.keys() == {pair.certificate, authority.ca}
+    assert without == {}
 
 
 def test_what_is_set_is_what_the_store_gets(tmp_path: Path) -> None:

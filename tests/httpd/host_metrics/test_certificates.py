@@ -26,6 +26,7 @@ TIMES = st.integers(1, 8000 * 365).flatmap(
         lambda seconds: EPOCH + dt.timedelta(days=days, seconds=seconds)
     )
 )
+DAMAGED = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 NAMES = st.text(st.characters(exclude_categories=["C"]), min_size=1, max_size=16)
 
 
@@ -84,9 +85,17 @@ def test_the_first_of_a_chain_counts_and_the_last_of_the_authorities(tmp_path: P
     assert found == {chain: 2 * 86_400, authorities: 4 * 86_400}
 
 
+def test_a_certificate_that_cannot_be_read_leaves_the_others_of_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "ca.crt"
+    file.write_text(f"{expiring(3)}{DAMAGED}{expiring(4)}")
+
+    assert expiries_of(certificate=file, authorities=None) == {file: 3 * 86_400}
+    assert expiries_of(certificate=None, authorities=file) == {file: 4 * 86_400}
+
+
 def test_a_file_that_holds_no_certificate_is_left_out(tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.crt"
-    damaged.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+    damaged.write_text(DAMAGED)
 
     assert expiries_of(certificate=tmp_path / "none.crt", authorities=damaged) == {}
     assert expiries_of(certificate=None, authorities=None) == {}

@@ -59,7 +59,7 @@ def next_release(folder: Path) -> Path:
     """Return a copy of the tree with a higher version, other settings, and fewer accepted."""
     source = folder / "next"
     source.mkdir()
-    for name in ("agent", "config", "docs", "httpd", "registry", "systemd"):
+    for name in ("agent", "config", "docs", "httpd", "registry", "systemd", "deploy/monitoring"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(TOP / name, source / name, ignore=ignored, symlinks=True)
     for name in ("README.md", "CHANGELOG.md", "requirements-nats.txt", "pyproject.toml"):
