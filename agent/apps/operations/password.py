@@ -35,7 +35,8 @@ class PasswordOperation:
             InvalidPassword: the text cannot be a password.
             NoSuchUser: the image has no such user, or no program that sets passwords.
             AppNotRunning: the app is paused, or between two starts.
-            EngineRefused: the engine runs no program in the app.
+            EngineRefused: the engine runs no program in the app, which is as it was. In the
+                background the password is pending, and the app's ``message`` has the reason.
 
         """
         app = self._repository.get(job.app)
@@ -49,28 +50,63 @@ class PasswordOperation:
         if container is not None and not running:
             await self._passwords.check_settable(container)
         target = msgspec.structs.replace(
-            app, password=await hash_password(password), password_pending=not running
+            app,
+            password=await hash_password(password),
+            password_pending=not running,
+            message=None if app.password_pending else app.message,
         )
         entry = PasswordEntry(header=job.header, before=app, target=target)
         await job.commit(entry)
-        await self.recover(job, entry)
+        await self._carry_out(entry, answers=not job.header.background)
 
     async def recover(self, _job: Job, entry: PasswordEntry) -> None:
         """Set the password in a running container; else leave it for the next start.
 
         Raises:
-            NoSuchUser, EngineRefused: the app is as it was.
+            NoSuchUser: the app is as it was, and its ``message`` has the reason.
+            EngineRefused: the password is pending, and the app's ``message`` has the reason.
 
         """
+        await self._carry_out(entry, answers=False)
+
+    async def _carry_out(self, entry: PasswordEntry, *, answers: bool) -> None:
+        """Set the password; ``answers`` says that somebody gets the error in the response."""
         try:
             app = await self._apply(entry.target)
-        except (NoSuchUser, EngineRefused) as error:
-            before = entry.before
-            if entry.header.background:  # else the response has the error
-                before = msgspec.structs.replace(before, message=str(error))
-            await self._repository.finish(entry, before, error=error)
+        except NoSuchUser as error:
+            await self._fail(entry, entry.before, error, answers=answers)
             raise
+        except EngineRefused as error:
+            seen = await self._look(entry.target)
+            if seen is None:
+                pending = msgspec.structs.replace(entry.target, password_pending=True)
+                left = entry.before if answers else pending
+                await self._fail(entry, left, error, answers=answers)
+                raise
+            app = seen
         await self._repository.finish(entry, app)
+
+    async def _fail(
+        self, entry: PasswordEntry, app: App, error: Exception, *, answers: bool
+    ) -> None:
+        if not answers:
+            app = msgspec.structs.replace(app, message=str(error))
+        await self._repository.finish(entry, app, error=error)
+
+    async def _look(self, app: App) -> App | None:
+        """Return the app as its container has it, None if that runs without the password.
+
+        A `chpasswd` whose answer was lost may have set it.
+        """
+        try:
+            container = await self._containers.current(app)
+        except EngineRefused:
+            return None
+        if container is None or container.state != "running":
+            return msgspec.structs.replace(app, password_pending=True)
+        if await self._passwords.read_hash(container) != app.password:
+            return None
+        return msgspec.structs.replace(app, password_pending=False)
 
     async def apply_pending(self, job: Job) -> None:
         """Set the password that waits for the app to run, after somebody else has started it."""
@@ -80,6 +116,8 @@ class PasswordOperation:
         dropped = None
         try:
             app = await self._apply(app)
+            if not app.password_pending:
+                app = msgspec.structs.replace(app, message=None)
         except NoSuchUser as error:
             dropped = error
             app = msgspec.structs.replace(

@@ -1,14 +1,17 @@
 """An engine that refuses to run a program in an app, as one whose disk is full may."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from structlog.testing import LogCapture
 
-from agent.engine.errors import EngineRefused
+from agent.apps.service.apps import Apps
+from agent.engine.errors import EngineRefused, EngineUnavailable
+from agent.engine.models import InspectedContainer
 from agent.model import NewApp
-from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
+from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine, do_nothing
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
 from tests.support.waiting import async_until
 
@@ -38,7 +41,9 @@ async def test_a_password_that_the_engine_refuses_to_set_leaves_the_app_as_it_wa
 
 
 @pytest.mark.slow
-async def test_in_the_background_the_record_has_the_reason(tmp_path: Path) -> None:
+async def test_in_the_background_the_password_is_pending_until_the_engine_sets_it(
+    tmp_path: Path,
+) -> None:
     engine = FakeEngine()
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
         await apps.create(NewApp(name="web", image=IMAGE), ASKER)
@@ -49,6 +54,135 @@ async def test_in_the_background_the_record_has_the_reason(tmp_path: Path) -> No
 
         async def told() -> bool:
             after = await apps.get("web")
-            return (after.progress, after.message) == (None, REASON)
+            return (after.progress, after.password, after.message) == (None, "pending", REASON)
 
         await async_until(told)
+        engine.at_step = do_nothing
+        await async_until(partial(is_set, apps))
+
+    (container,) = engine.state.containers.values()
+    assert container.shadow.startswith("app:$6$")
+
+
+async def lose_answer(step: str) -> None:
+    if step == "after execute":
+        raise EngineUnavailable("the connection was cut")
+
+
+async def is_set(apps: Apps) -> bool:
+    after = await apps.get("web")
+    return (after.progress, after.password, after.message) == (None, "set", None)
+
+
+@pytest.mark.slow
+async def test_a_password_whose_answer_was_lost_is_kept_though_the_next_attempt_is_refused(
+    tmp_path: Path,
+) -> None:
+    engine = FakeEngine()
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
+        await apps.create(NewApp(name="web", image=IMAGE), ASKER)
+        engine.at_step = lose_answer
+        with pytest.raises(EngineUnavailable):
+            await apps.set_password("web", "correct horse battery", ASKER)
+        (container,) = engine.state.containers.values()
+        held = container.shadow
+        engine.at_step = refuse_exec
+        await async_until(partial(is_set, apps))
+        engine.at_step = do_nothing
+
+        await apps.rebuild("web", ASKER)
+
+    (container,) = engine.state.containers.values()
+    assert container.shadow == held
+
+
+@pytest.mark.slow
+async def test_a_password_that_was_set_before_the_engine_failed_is_kept(tmp_path: Path) -> None:
+    async def refuse_after(step: str) -> None:
+        if step == "after execute":
+            raise EngineRefused(REASON)
+
+    engine = FakeEngine(at_step=refuse_after)
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
+        await apps.create(NewApp(name="web", image=IMAGE), ASKER)
+
+        await apps.set_password("web", "correct horse battery", ASKER)
+
+        assert (await apps.get("web")).password == "set"
+
+
+@pytest.mark.slow
+async def test_a_recovered_password_that_the_engine_refuses_is_pending_and_blocks_no_change(
+    tmp_path: Path,
+) -> None:
+    engine = FakeEngine()
+
+    async def unavailable(step: str) -> None:
+        if step == "before execute":
+            raise EngineUnavailable("the connection was cut")
+
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
+        await apps.create(NewApp(name="web", image=IMAGE), ASKER)
+        engine.at_step = unavailable
+        with pytest.raises(EngineUnavailable):
+            await apps.set_password("web", "correct horse battery", ASKER)
+        engine.at_step = refuse_exec
+
+        assert (await apps.stop("web", ASKER)).state == "exited"
+
+        after = await apps.get("web")
+        assert (after.progress, after.password, after.message) == (None, "pending", REASON)
+
+
+@pytest.mark.slow
+async def test_a_password_is_pending_if_the_app_ends_when_the_engine_refuses_to_set_it(
+    tmp_path: Path,
+) -> None:
+    engine = FakeEngine()
+
+    async def end(step: str) -> None:
+        if step == "before execute":
+            (container,) = engine.state.containers.values()
+            container.state = "paused"
+            raise EngineRefused(REASON)
+
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
+        await apps.create(NewApp(name="web", image=IMAGE), ASKER)
+        engine.at_step = end
+
+        await apps.set_password("web", "correct horse battery", ASKER)
+
+        assert (await apps.get("web")).password == "pending"
+
+
+class UnseenContainerEngine(FakeEngine):
+    """An engine that tells of no container once it has refused to run a program."""
+
+    refused = False
+
+    async def inspect(self, container_id: str) -> InspectedContainer:
+        if self.refused:
+            raise EngineRefused("layer does not exist")
+        return await super().inspect(container_id)
+
+
+@pytest.mark.slow
+async def test_a_password_is_given_up_if_the_engine_does_not_even_tell_of_the_container(
+    tmp_path: Path,
+) -> None:
+    engine = UnseenContainerEngine()
+
+    async def refuse(step: str) -> None:
+        engine.refused = step == "before execute"
+        await refuse_exec(step)
+
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
+        await apps.create(NewApp(name="web", image=IMAGE), ASKER)
+        engine.at_step = refuse
+
+        with pytest.raises(EngineRefused, match=REASON):
+            await apps.set_password("web", "correct horse battery", ASKER)
+
+        engine.refused = False
+        after = await apps.get("web")
+        assert (after.progress, after.password) == (None, None)
