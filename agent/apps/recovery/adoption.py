@@ -36,6 +36,7 @@ class Adoption:
         self._passwords = passwords
         self._defaults = defaults
         self._log = log
+        self._not_read: set[str] = set()
 
     async def adopt(self) -> None:
         """Put the apps of all containers into a new database; do nothing in any other."""
@@ -99,7 +100,9 @@ class Adoption:
         except ObjectNotFound:
             return None
         except (msgspec.MsgspecError, EngineRefused) as error:
-            self._log.warning("container not read", app=name, reason=str(error))
+            if container.id not in self._not_read:  # each sweep tries again
+                self._not_read.add(container.id)
+                self._log.warning("container not read", app=name, reason=str(error))
             return None
 
 

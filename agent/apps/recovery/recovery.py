@@ -178,7 +178,7 @@ class Sweeper:
         self._containers = containers
         self._adoption = adoption
         self._log = log
-        self._logged: set[str] = set()
+        self._logged: set[tuple[str, str]] = set()
 
     async def adopt(self) -> None:
         """Read the apps of a new database from their containers."""
@@ -235,8 +235,8 @@ class Sweeper:
                 self._warn_once("name held by another container", container)
 
     def _warn_once(self, event: str, container: Container, **fields: str) -> None:
-        if container.id not in self._logged:
-            self._logged.add(container.id)
+        if (event, container.id) not in self._logged:
+            self._logged.add((event, container.id))
             self._warn(event, container, **fields)
 
     def _warn(self, event: str, container: Container, **fields: str) -> None:

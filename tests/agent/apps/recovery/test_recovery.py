@@ -28,7 +28,7 @@ from dev.waiting import until
 from tests.support.agent.containers import derived_image
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.in_process import DEFAULTS, in_process_agent
-from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.agent.running_apps import ASKER, running_apps
 from tests.support.daemons import Daemons
 from tests.support.waiting import async_until
 
@@ -298,41 +298,3 @@ async def test_a_start_that_broke_off_before_it_made_a_container_is_undone_and_t
         after = await in_process.until(app.name, progress=None)
         assert (after["state"], after["message"]) == ("missing", "the start broke off")
         assert (await in_process.ask("PUT", f"/{app.name}/start")).json["message"] is None
-
-
-class FixedNameEngine(FakeEngine):
-    """An engine that refuses to rename one container."""
-
-    fixed = ""
-
-    async def rename(self, container_id: str, name: str) -> None:
-        if container_id == self.fixed:
-            raise EngineRefused("device or resource busy")
-        await super().rename(container_id, name)
-
-
-@pytest.mark.slow
-async def test_a_rename_that_the_engine_refuses_is_told_once_and_delays_no_other_app(
-    tmp_path: Path,
-) -> None:
-    engine, log = FixedNameEngine(), LogCapture()
-    async with running_apps(tmp_path, engine, log, defaults=AT_ONCE) as apps:
-        for name in ("first", "second", "third"):
-            await apps.create(NewApp(name=name, image=IMAGE), ASKER)
-    first, second, third = engine.state.containers.values()
-    engine.fixed = first.id
-    for each in (first, second):
-        each.name += ".NEXT-0123abcd"
-    third.state = "exited"  # as if it had been killed
-
-    async def others_are_as_they_should_be() -> bool:
-        return (second.name, third.state) == ("second", "running")
-
-    async with running_apps(tmp_path, engine, log, defaults=AT_ONCE):
-        await async_until(others_are_as_they_should_be)
-
-    told = [each for each in log.entries if each["event"] == "container not renamed"]
-    assert [(each["app"], each["reason"]) for each in told] == [
-        ("first", "device or resource busy")
-    ]
-    assert first.name.startswith("first.NEXT-")

@@ -1,0 +1,119 @@
+"""Containers that the engine refuses to rename or to tell of: told once, and no other waits."""
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from structlog.testing import LogCapture
+
+from agent.apps.service.apps import Apps
+from agent.engine.errors import EngineRefused
+from agent.engine.models import InspectedContainer
+from agent.model import NewApp
+from tests.support.agent.engines.fake_engine import IMAGE, FakeContainer, FakeEngine
+from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.waiting import async_until
+
+REASON = "device or resource busy"
+
+
+class RefusingEngine(FakeEngine):
+    """An engine that refuses to rename a container, or to tell of one."""
+
+    fixed = ""
+    unread = ""
+    refused = 0
+
+    def _refuse(self) -> None:
+        self.refused += 1
+        raise EngineRefused(REASON)
+
+    async def rename(self, container_id: str, name: str) -> None:
+        if container_id == self.fixed:
+            self._refuse()
+        await super().rename(container_id, name)
+
+    async def inspect(self, container_id: str) -> InspectedContainer:
+        if container_id == self.unread:
+            self._refuse()
+        return await super().inspect(container_id)
+
+    async def refuse_again(self) -> None:
+        """Wait until it has refused this twice more: the agent has handled the first of these."""
+        for _ in range(2):
+            before = self.refused
+
+            async def refused(before: int = before) -> bool:
+                return self.refused > before
+
+            self.go_away()  # so that the agent looks at all containers again
+            await async_until(refused)
+
+
+async def create(apps: Apps, engine: FakeEngine, *names: str) -> list[FakeContainer]:
+    for name in names:
+        await apps.create(NewApp(name=name, image=IMAGE), ASKER)
+    return [*engine.state.containers.values()]
+
+
+async def is_told(log: LogCapture, event: str) -> bool:
+    return any(each["event"] == event for each in log.entries)
+
+
+def told(log: LogCapture, event: str) -> list[tuple[str, str]]:
+    return [(each["app"], each["reason"]) for each in log.entries if each["event"] == event]
+
+
+@pytest.mark.slow
+async def test_a_rename_that_the_engine_refuses_is_told_once_and_delays_no_other_app(
+    tmp_path: Path,
+) -> None:
+    engine, log = RefusingEngine(), LogCapture()
+    async with running_apps(tmp_path, engine, log, defaults=AT_ONCE) as apps:
+        first, second, third = await create(apps, engine, "first", "second", "third")
+    engine.fixed = first.id
+    for each in (first, second):
+        each.name += ".NEXT-0123abcd"
+    third.state = "exited"  # as if it had been killed
+
+    async def others_are_as_they_should_be() -> bool:
+        return (second.name, third.state) == ("second", "running")
+
+    async with running_apps(tmp_path, engine, log, defaults=AT_ONCE):
+        await async_until(others_are_as_they_should_be)
+        await engine.refuse_again()
+
+    assert told(log, "container not renamed") == [("first", REASON)]
+    assert first.name.startswith("first.NEXT-")
+
+
+@pytest.mark.slow
+async def test_another_reason_why_a_container_keeps_its_name_is_told_too(tmp_path: Path) -> None:
+    engine, log = RefusingEngine(), LogCapture()
+    async with running_apps(tmp_path, engine, log, defaults=AT_ONCE) as apps:
+        first, second = await create(apps, engine, "first", "second")
+    engine.fixed = first.id
+    first.name += ".NEXT-0123abcd"
+
+    async with running_apps(tmp_path, engine, log, defaults=AT_ONCE):
+        await async_until(partial(is_told, log, "container not renamed"))
+        engine.fixed, second.name = "", "first"
+        engine.go_away()
+        await async_until(partial(is_told, log, "name held by another container"))
+
+
+@pytest.mark.slow
+async def test_a_container_of_no_app_that_the_engine_tells_nothing_of_is_told_once(
+    tmp_path: Path,
+) -> None:
+    engine, log = RefusingEngine(), LogCapture()
+    async with running_apps(tmp_path / "lost", engine, log, defaults=AT_ONCE) as apps:
+        first, _ = await create(apps, engine, "first", "second")
+    engine.unread = first.id
+
+    async with running_apps(tmp_path / "empty", engine, log, defaults=AT_ONCE) as apps:
+        await async_until(partial(is_told, log, "app read from its container"))
+        await engine.refuse_again()
+        assert [each.name for each in await apps.all()] == ["second"]
+
+    assert told(log, "container not read") == [("first", REASON)]
