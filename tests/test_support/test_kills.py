@@ -1,5 +1,6 @@
 """Which operations the tests of kills take, and what their checks find."""
 
+import io
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import docker
 import pytest
+import requests
 from structlog.testing import LogCapture
 
 from agent.apps.containers.network import NETWORK
@@ -15,10 +17,13 @@ from agent.apps.service.apps import Apps
 from dev.engines import SAMPLED_OPERATION
 from tests.support.agent.consistency import DEFAULT_NETWORK, NEW, Expected, check
 from tests.support.agent.engines.fake_engine import FakeEngine
+from tests.support.agent.kills.engine_proxy import Watch
+from tests.support.agent.kills.host import Attempt, repeated
 from tests.support.agent.kills.observed_app import ObservedApp
 from tests.support.agent.kills.operations import EVERY_OPERATION, REBUILDS, UPDATES
 from tests.support.agent.kills.runs import named
-from tests.support.agent.kills.snapshot import take_snapshot
+from tests.support.agent.kills.snapshot import Snapshot, take_snapshot
+from tests.support.agent.kills.subject import ATTEMPTS
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
 from tests.support.daemons import Daemons
 
@@ -36,6 +41,42 @@ def test_a_part_of_no_name_is_an_error_that_shows_the_names() -> None:
 
 def test_the_sample_has_an_operation() -> None:
     assert named(EVERY_OPERATION, SAMPLED_OPERATION)
+
+
+def attempt(status: int, message: str, *, struck: bool = False) -> Attempt:
+    answer = requests.Response()
+    answer.status_code, answer.raw = status, io.BytesIO(message.encode())
+    watch = Watch()
+    if struck:
+        watch.struck.set()
+    return Attempt(Snapshot(), watch, answer)
+
+
+SLOW = (503, "the container engine does not answer in time")
+
+
+def test_an_operation_is_repeated_if_the_engine_was_slow_and_no_fault_struck() -> None:
+    attempts = [attempt(*SLOW), attempt(*SLOW), attempt(200, "")]
+    left, settled = iter(attempts), list[str]()
+
+    assert repeated(lambda: next(left), lambda: settled.append("")) is attempts[2]
+    assert len(settled) == 2
+
+
+@pytest.mark.parametrize(
+    "only", [attempt(*SLOW, struck=True), attempt(503, "away"), attempt(409, SLOW[1])]
+)
+def test_an_operation_is_not_repeated_after_a_fault_or_another_answer(only: Attempt) -> None:
+    left = iter([only])
+
+    assert repeated(lambda: next(left), lambda: None) is only
+
+
+def test_an_operation_at_which_the_engine_is_always_slow_is_given_up() -> None:
+    made = [attempt(*SLOW) for _ in range(ATTEMPTS)]
+    left = iter(made)
+
+    assert repeated(lambda: next(left), lambda: None) is made[-1]
 
 
 async def check_passes(apps: Apps, engine: FakeEngine, expected: Expected) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Self, TypeVar
@@ -21,6 +22,27 @@ STRIKE_SECONDS = 120.0
 SWEEP_SECONDS = 120.0
 
 
+@dataclass(frozen=True)
+class Attempt:
+    """An operation that was run: the app before, the changing calls, and the answer if it came."""
+
+    before: Snapshot
+    watch: Watch
+    answer: requests.Response | None
+
+
+def repeated(attempt: Callable[[], Attempt], settle: Callable[[], None]) -> Attempt:
+    """Return the first attempt whose fault struck, or at which the engine was not slow.
+
+    ``settle`` is called before each further attempt. The last of ATTEMPTS is returned in any case.
+    """
+    made, attempts = attempt(), 1
+    while engine_was_slow(made.answer) and not made.watch.struck.is_set() and attempts < ATTEMPTS:
+        settle()
+        made, attempts = attempt(), attempts + 1
+    return made
+
+
 class KilledHost:
     """An agent with a proxy of its own before the engine, and the app that it changes."""
 
@@ -37,28 +59,37 @@ class KilledHost:
     def run_whole(self, operation: Operation) -> list[Call]:
         """Run an operation without a fault; return its changing calls."""
         subject = self._subjects[-1]
-        before, watch, answer = self._whole(subject, operation)
-        attempts = 1
-        while engine_was_slow(answer) and attempts < ATTEMPTS:
-            subject.app.swept()
-            before, watch, answer = self._whole(subject, operation)
-            attempts += 1
+        attempt = self._repeated(subject, operation)
+        before, answer = attempt.before, attempt.answer
         assert answer is not None
         assert answer.ok == operation.succeeds, answer.text
         operation.settle(subject)
         after, expected = subject.snapshot(), operation.expected(subject, before)
         assert after == expected, after.differences(expected)
         self._proxy.watch()
-        return watch.calls
+        return attempt.watch.calls
 
-    def _whole(
-        self, subject: Subject, operation: Operation
-    ) -> tuple[Snapshot, Watch, requests.Response | None]:
-        """Run an operation without a fault; return the app before, the calls, and the answer."""
-        operation.prepare(subject)
-        before = subject.snapshot()
-        watch = self._proxy.watch()
-        return before, watch, operation.request(subject, before)
+    def _repeated(
+        self, subject: Subject, operation: Operation, fault: Fault | None = None
+    ) -> Attempt:
+        """Run an operation, again where the engine was slow before the fault."""
+
+        def attempt() -> Attempt:
+            operation.prepare(subject)
+            before = subject.snapshot()
+            watch = self._proxy.watch(fault, self._agent.kill)
+            return Attempt(before, watch, operation.request(subject, before))
+
+        def settle() -> None:
+            self._without_fault()
+            subject.app.swept()
+
+        return repeated(attempt, settle)
+
+    def _without_fault(self) -> None:
+        self._proxy.watch()
+        if not self._agent.is_running:
+            self._agent.start()
 
     def run_with_fault(self, operation: Operation, fault: Fault) -> str:
         """Run an operation with a fault, restart an agent that was killed, and check the app.
@@ -83,19 +114,15 @@ class KilledHost:
         self, subject: Subject, operation: Operation, fault: Fault
     ) -> tuple[Snapshot, requests.Response | None]:
         """Run an operation up to the fault; return the app before, and the answer if it came."""
-        operation.prepare(subject)
-        before = subject.snapshot()
-        watch = self._proxy.watch(fault, self._agent.kill)
-        answer = operation.request(subject, before)
+        attempt = self._repeated(subject, operation, fault)
+        watch = attempt.watch
         assert watch.struck.wait(STRIKE_SECONDS), f"the call was not made, only {watch.calls}"
         self._proxy.watch()
-        return before, answer
+        return attempt.before, attempt.answer
 
     def renew(self) -> None:
         """Continue with another app."""
-        self._proxy.watch()
-        if not self._agent.is_running:
-            self._agent.start()
+        self._without_fault()
         self._subjects.append(self._new_subject())
 
     def clean(self) -> None:
