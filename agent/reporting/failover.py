@@ -11,6 +11,8 @@ from registry.client.client import RegistryError, TooSlow
 from registry.message import Heartbeat
 
 MAX_RETRY_AFTER_SECONDS = 300.0
+# What the last report keeps for sending; the rest is for the engine, which may be slow.
+SEND_SECONDS = 0.5
 
 
 class Failover:
@@ -50,8 +52,9 @@ class Failover:
         since `deregister` waits only so long for the end of an attempt.
 
         ``within_seconds`` is the time for the last report: each registry that is left to be asked
-        gets an equal share of what remains, of which the heartbeat takes half at most: the engine
-        may be frozen. Former names of the host are left to the next start.
+        gets an equal share of what remains. The heartbeat leaves SEND_SECONDS of it, or half of a
+        share that is shorter than twice that: the engine may be frozen. Former names of the host
+        are left to the next start.
         """
         clock, failures = asyncio.get_running_loop(), dict[str, RegistryError]()
         until = None if within_seconds is None else clock.time() + within_seconds
@@ -102,7 +105,7 @@ class Failover:
             return await self._send(connection, await heartbeat(None))
         try:
             async with asyncio.timeout(share):
-                return await self._send(connection, await heartbeat(share / 2))
+                return await self._send(connection, await heartbeat(_engine_seconds(share)))
         except TimeoutError as error:
             raise TooSlow(f"no answer within {share:.2g} s when the agent ended") from error
 
@@ -118,6 +121,10 @@ class Failover:
         for connection in self._connections:
             if connection is not self._current:
                 await connection.client.disconnect()
+
+
+def _engine_seconds(share: float) -> float:
+    return max(share - SEND_SECONDS, share / 2)
 
 
 def _pause(failure: RegistryError) -> float:

@@ -1,6 +1,7 @@
 """An agent with several registries, of which it uses one: when it moves, and when it stays."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
@@ -32,15 +33,21 @@ from tests.support.agent.reporter_harness import UNREACHABLE, FakeRegistry, Repo
 from tests.support.clocks import in_virtual_time
 
 A, B, C = URLS = ["http://a:7655", "http://b:7655", "http://c:7655"]
+LIST_SECONDS = 0.9
 
 
 class GroupHarness(ReporterHarness):
     """A reporter with the registries A, B and C, which it prefers in this order."""
 
     def __init__(
-        self, folder: Path, *, max_silence_seconds: float = 3600, backoff: Backoff | None = None
+        self,
+        folder: Path,
+        *,
+        urls: Sequence[str] = URLS,
+        max_silence_seconds: float = 3600,
+        backoff: Backoff | None = None,
     ) -> None:
-        registries = {url: FakeRegistry() for url in URLS}
+        registries = {url: FakeRegistry() for url in urls}
         super().__init__(
             folder, registries=registries, max_silence_seconds=max_silence_seconds, backoff=backoff
         )
@@ -317,6 +324,40 @@ async def test_at_the_end_of_the_agent_each_registry_that_is_asked_gets_a_share_
     assert clock.time() - began == pytest.approx(1)
     assert len(third.taken) == 1
     assert [harness.statuses[url].state for url in URLS] == ["slow", "unreachable", "taken"]
+
+
+class SlowEngineHarness(GroupHarness):
+    """A reporter whose engine is slow: unreachable from the first limit on that it misses."""
+
+    slow = False
+    state = "running"
+
+    async def heartbeat(self, within_seconds: float | None) -> Heartbeat:
+        """Return the state of the engine."""
+        if self.slow and within_seconds is not None:
+            await asyncio.sleep(min(within_seconds, LIST_SECONDS))
+            if within_seconds < LIST_SECONDS:
+                self.state = "unreachable"
+        heartbeat = await super().heartbeat(within_seconds)
+        return Heartbeat(labels=heartbeat.labels, kv={"docker.state": self.state})
+
+
+@in_virtual_time
+async def test_an_engine_that_is_slow_at_the_end_of_the_agent_is_not_unreachable(
+    tmp_path: Path,
+) -> None:
+    harness = SlowEngineHarness(tmp_path, urls=URLS[:2])
+    first, second = harness.registries.values()
+    reporters = Reporters()
+    reporters.start([harness.reporter])
+    await first.until(lambda: len(first.taken) == 1)
+    harness.slow, first.failure = True, UNREACHABLE
+    reporters.request_report()
+
+    await reporters.stop()
+
+    ((_, last),) = second.taken
+    assert last.kv["docker.state"] == "running"
 
 
 class DeregisteredHarness(GroupHarness):
