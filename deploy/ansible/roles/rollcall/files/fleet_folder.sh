@@ -41,14 +41,16 @@ ca() {
     made ca.crt
 }
 
-good() { # CERTIFICATE: it is of this CA, and will be for as long as is asked
-    openssl verify -CAfile ca.crt "$1" && openssl x509 -noout -checkend "$seconds" -in "$1"
+good() { # FOLDER NAME: the certificate is of this CA, has the name and the key, and lasts long enough
+    openssl verify -CAfile ca.crt -verify_hostname "$2" "$1/tls.crt" &&
+        openssl x509 -noout -checkend "$seconds" -in "$1/tls.crt" &&
+        [ "$(openssl x509 -noout -pubkey -in "$1/tls.crt")" = "$(openssl pkey -pubout -in "$1/tls.key")" ]
 }
 
 certificate() { # FOLDER NAME
     mkdir -p "$1"
     copy ca.crt "$1/ca.crt"
-    ! good "$1/tls.crt" >/dev/null 2>&1 || return 0
+    ! good "$1" "$2" >/dev/null 2>&1 || return 0
     quietly openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes \
         -subj "/CN=$2" -keyout "$1/tls.key.new" -out "$1/tls.csr"
     printf 'subjectAltName=DNS:%s\nextendedKeyUsage=serverAuth,clientAuth\n' "$2" >"$1/tls.ext"
@@ -65,6 +67,16 @@ header() { # FILE: what curl sends as the operator
     rm "$1.new"
 }
 
+check_secrets() { # MACHINE...: a new secret would refuse the keys that all hosts have
+    [ -n "$(ls registry/node-secret* 2>/dev/null)" ] || return 0
+    for machine in "$@"; do
+        case $machine in secret=*) [ ! -s "registry/${machine#*=}" ] || return 0 ;; esac
+    done
+    echo "$folder/registry has a secret of node keys that rollcall_node_secrets does not name" >&2
+    exit 1
+}
+
+check_secrets "$@"
 ca
 key agents.key
 for machine in "$@" operator=operator prometheus=prometheus; do
