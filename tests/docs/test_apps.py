@@ -126,6 +126,10 @@ TESTS = {
         "agent/apps/operations/passwords/test_password.py",
         "test_an_app_rebuilt_while_stopped_gets_the_password_when_it_starts",
     ),
+    "the engine refuses to set a password after an answer with 202": (
+        "agent/apps/operations/passwords/test_refused_exec.py",
+        "test_in_the_background_the_password_is_pending_until_the_engine_sets_it",
+    ),
     "an update to an image in which the password cannot be set": (
         "agent/apps/operations/passwords/test_password.py",
         "test_an_update_to_an_image_that_cannot_take_the_password_is_undone",
