@@ -36,7 +36,11 @@ class CertificateMetrics(Collector):
             "When a file of certificates that is in use expires.",
             labels=["file"],
         )
-        expiries = {file: at for source in self._sources for file, at in source().items()}
+        expiries: dict[Path, float] = {}
+        for source in self._sources:
+            for file, at in source().items():
+                # One source may still use what the file held before.
+                expiries[file] = min(at, expiries.get(file, at))
         for file, at in expiries.items():
             family.add_metric([str(file)], at)
         yield family

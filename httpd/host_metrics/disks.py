@@ -58,8 +58,9 @@ class DiskMetrics(Collector):
             thread = self._threads.get(folder)
             if thread is None or not thread.is_alive():
                 thread = Thread(target=self._sample, args=(folder,), name="disk", daemon=True)
-                self._threads[folder] = thread
-                thread.start()
+                with suppress(RuntimeError):  # no more threads now; the next round tries again
+                    thread.start()
+                    self._threads[folder] = thread
         return list(self._threads.values())
 
     def _sample(self, folder: Path) -> None:

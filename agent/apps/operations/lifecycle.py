@@ -70,6 +70,12 @@ class StartOperation:
     async def _start(self, app: App, container_id: str) -> App:
         try:
             return await self._starter.start(app, container_id, set_password=app.password_pending)
+        except EngineRefused:
+            if not app.password_pending:
+                raise
+            # Only the password may have been refused; then it stays pending.
+            started = await self._starter.start(app, container_id, set_password=False)
+            return msgspec.structs.replace(started, password_pending=True)
         except NoSuchUser as error:
             # If the password stayed, the app would never start again.
             without = msgspec.structs.replace(app, password=None, password_pending=False)

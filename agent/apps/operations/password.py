@@ -122,11 +122,16 @@ class PasswordOperation:
             dropped = error
             app = msgspec.structs.replace(
                 app,
-                password=None,
+                password=await self._held(app),
                 password_pending=False,
                 message=f"the password was dropped: {error}",
             )
         await self._repository.put(app, outcome_of=job.header, error=dropped)
+
+    async def _held(self, app: App) -> str | None:
+        """Return the hash that the app's container has, such as that of an earlier password."""
+        container = await self._containers.current(app)
+        return None if container is None else await self._passwords.read_hash(container)
 
     async def _apply(self, app: App) -> App:
         pending = True

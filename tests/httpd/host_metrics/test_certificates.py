@@ -101,6 +101,15 @@ def test_a_file_that_holds_no_certificate_is_left_out(tmp_path: Path) -> None:
     assert expiries_of(certificate=None, authorities=None) == {}
 
 
+def test_of_two_uses_of_a_file_the_one_that_ends_first_counts(tmp_path: Path) -> None:
+    file = tmp_path / "tls.crt"
+    metrics = CollectorRegistry()
+    metrics.register(CertificateMetrics([lambda: {file: 1_000.0}, lambda: {file: 2_000.0}]))
+
+    name = "rollcall_certificate_expiry_timestamp_seconds"
+    assert metrics.get_sample_value(name, {"file": str(file)}) == 1_000
+
+
 @pytest.mark.slow
 def test_the_certificate_that_is_in_use_counts(tmp_path: Path) -> None:
     authority = Authority(tmp_path)

@@ -9,7 +9,7 @@ from structlog.testing import LogCapture
 
 from agent.apps.service.apps import Apps
 from agent.engine.errors import EngineRefused, EngineUnavailable
-from agent.engine.models import InspectedContainer
+from agent.engine.models import ExecResult, InspectedContainer
 from agent.model import NewApp
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine, do_nothing
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
@@ -186,3 +186,74 @@ async def test_a_password_is_given_up_if_the_engine_does_not_even_tell_of_the_co
         engine.refused = False
         after = await apps.get("web")
         assert (after.progress, after.password) == (None, None)
+
+
+@pytest.mark.slow
+async def test_an_app_starts_though_the_engine_refuses_to_set_its_pending_password(
+    tmp_path: Path,
+) -> None:
+    engine = FakeEngine()
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
+        await apps.create(NewApp(name="web", image=IMAGE), ASKER)
+        await apps.stop("web", ASKER)
+        await apps.set_password("web", "correct horse battery", ASKER)
+        engine.at_step = refuse_exec
+
+        started = await apps.start("web", ASKER)
+
+        assert (started.state, started.password) == ("running", "pending")
+
+
+class FailingChpasswdEngine(FakeEngine):
+    """An engine in whose apps `chpasswd` may fail."""
+
+    fails = False
+
+    async def execute(
+        self,
+        container_id: str,
+        command: list[str],
+        *,
+        stdin: bytes = b"",
+        as_root: bool = True,
+        seconds: float | None = None,
+    ) -> ExecResult:
+        if self.fails and as_root:
+            return ExecResult(exit_code=1, output="cannot lock /etc/passwd")
+        return await super().execute(
+            container_id, command, stdin=stdin, as_root=as_root, seconds=seconds
+        )
+
+
+@pytest.mark.slow
+async def test_a_password_that_cannot_be_set_leaves_the_one_that_the_container_has(
+    tmp_path: Path,
+) -> None:
+    engine = FailingChpasswdEngine()
+    background = replace(ASKER, respond_async=True)
+
+    async def pending(apps: Apps) -> bool:
+        return (await apps.get("web")).password == "pending"
+
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
+        await apps.create(NewApp(name="web", image=IMAGE), ASKER)
+        await apps.set_password("web", "the first password", ASKER)
+        (container,) = engine.state.containers.values()
+        held = container.shadow
+        engine.at_step = refuse_exec
+        await apps.set_password("web", "the second password", background)
+        await async_until(partial(pending, apps))
+
+        engine.fails = True
+        engine.at_step = do_nothing
+
+        async def dropped() -> bool:
+            after = await apps.get("web")
+            return after.password == "set" and "dropped" in (after.message or "")
+
+        await async_until(dropped)
+        engine.fails = False
+        await apps.rebuild("web", ASKER)
+
+    (container,) = engine.state.containers.values()
+    assert container.shadow == held
