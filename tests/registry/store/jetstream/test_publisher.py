@@ -248,23 +248,23 @@ class GivenUp:
     """Changes that wait, and the order in which they are given up."""
 
     def __init__(self, count: int) -> None:
+        loop, ahead = asyncio.get_running_loop(), 0.0
         self.publisher = Publisher(
-            "b", Uptime(AgeClock(time.monotonic)), now=asyncio.get_running_loop().time
+            "b", Uptime(AgeClock(time.monotonic)), now=lambda: loop.time() + ahead
         )
         self.numbers: list[int] = []
         self.all = asyncio.Event()
         self._count = count
         operations = NodeOperations(self.publisher, Revisions())
         self._tasks = [
-            asyncio.create_task(self._wait(number, self._overdue(operations, f"h{number}")))
+            asyncio.create_task(self._wait(number, self._submitted(operations, f"h{number}")))
             for number in range(count)
         ]
+        ahead = WRITE_SECONDS + 1  # nothing was delivered meanwhile
 
-    def _overdue(self, operations: NodeOperations, hostname: str) -> Operation:
+    def _submitted(self, operations: NodeOperations, hostname: str) -> Operation:
         operation = Operation(hostname, node(hostname), Outcomes(), None)
         operations.submit(operation)
-        assert operation.write is not None
-        operation.write.began -= WRITE_SECONDS + 1
         return operation
 
     async def _wait(self, number: int, operation: Operation) -> None:
