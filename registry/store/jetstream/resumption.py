@@ -48,8 +48,9 @@ class Resumption:
             last = min(state.last, known, *lower_ends) if is_same else state.last
             # That does not hold while all is delivered again after a loss: memory is newer there.
             # So a lower end that was seen for a moment does not end that loss. The price: if others
-            # wrote behind that end within this moment, it may be taken for old, and is replaced at
-            # the next heartbeat. The other way, changes would go back that were acknowledged.
+            # wrote behind that end within this moment, it may be taken for old: a node until its
+            # next heartbeat, a deletion until the node expires. The other way, changes would go
+            # back that were acknowledged.
             self._receiver.lose(last, is_certain=is_certain)
             self._losses += 1
         self._receiver.created = state.created
