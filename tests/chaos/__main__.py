@@ -15,8 +15,8 @@ from random import Random
 import pytest
 
 from registry.errors import StoreOpenError
-from tests.support.clocks import WallClock
 from tests.support.daemons import Daemon, Daemons
+from tests.support.machine.clocks import WallClock
 from tests.support.machine.ports import FreePorts
 from tests.support.registry.cut_off import BAD_GATEWAY, Cable, ServerCables
 from tests.support.registry.load.histories import faults_of

@@ -9,7 +9,7 @@ from httpd.process import PeriodicTask
 from registry.daemon import FLUSH_SECONDS, QUIET_LOAD_SECONDS, accept_when_loaded, timeouts
 from registry.errors import StoreOpenError
 from registry.nodes.directory.events import Source
-from tests.support.clocks import in_virtual_time
+from tests.support.machine.clocks import in_virtual_time
 from tests.support.registry.in_process import InProcessRegistry
 
 BODY = b'{"labels":[],"kv":{}}'

@@ -23,7 +23,7 @@ from registry.store.group_commit import GroupCommit
 from registry.store.protocol import DoneCallback, Guard, Row
 from tests.support.registry.in_process import OPS, InProcessRegistry, in_process_registry
 from tests.support.registry.load.large_fleet import MeasuredLoop
-from tests.support.registry.memory_store import MemoryStore
+from tests.support.registry.stores.memory_store import MemoryStore
 
 MAX_SECONDS = 0.010
 # Several nodes may be changed or deleted in one iteration of the loop.

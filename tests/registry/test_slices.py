@@ -21,7 +21,7 @@ from registry.nodes.history import Position
 from tests.support.registry.in_process import KEYS, OPS, InProcessRegistry, in_process_registry
 from tests.support.registry.load.large_fleet import MeasuredLoop, rows
 from tests.support.registry.load.watcher import ManyWatchers
-from tests.support.registry.memory_store import MemoryStore
+from tests.support.registry.stores.memory_store import MemoryStore
 from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real

@@ -7,7 +7,7 @@ import pytest
 from agent.state.identity import Identity
 from registry.client.client import HostnameTaken, NotPermitted
 from tests.support.agent.reporter_harness import UNREACHABLE, URL, ReporterHarness
-from tests.support.clocks import in_virtual_time
+from tests.support.machine.clocks import in_virtual_time
 
 
 @in_virtual_time

@@ -9,7 +9,7 @@ from agent.reporting.reporter import Reporters
 from registry.client.client import Busy, HostnameTaken, WrongKey
 from registry.message import Heartbeat
 from tests.support.agent.reporter_harness import UNREACHABLE, URL, ReporterHarness
-from tests.support.clocks import in_virtual_time
+from tests.support.machine.clocks import in_virtual_time
 
 
 @in_virtual_time

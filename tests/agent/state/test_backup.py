@@ -12,7 +12,7 @@ import pytest
 from agent.model import App
 from agent.state.backup import back_up
 from agent.state.store import Store, StoreUnusable
-from tests.support.agent.transactions import stored
+from tests.support.agent.database.transactions import stored
 from tests.support.machine.disks import memory_disk
 from tests.support.requirements import need_root
 

@@ -15,8 +15,8 @@ from agent.apps.views.events import event_view
 from agent.journal import EntryHeader, StopEntry
 from agent.state.events import MAX_EVENTS_OF_AN_APP, MAX_FORMER_APPS, MAX_LATEST, Event
 from agent.state.store import Store
-from tests.support.agent.stored_app import APP, ENTRY
-from tests.support.agent.transactions import finished, stored
+from tests.support.agent.database.stored_app import APP, ENTRY
+from tests.support.agent.database.transactions import finished, stored
 
 
 def event(app: str = "web", action: str = "stop", *, time: float = 1.5) -> Event:

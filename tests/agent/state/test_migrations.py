@@ -24,7 +24,7 @@ from agent.state.events import Event
 from agent.state.history import Pull
 from agent.state.rows import AppTransaction
 from agent.state.store import Store, StoreUnusable
-from tests.support.agent.interrupted import Interruption, interruptions
+from tests.support.agent.recorded.interrupted import Interruption, interruptions
 
 SCHEMAS = Path(__file__).with_name("schemas")
 TYPES: dict[str, set[type[Entry]]] = {

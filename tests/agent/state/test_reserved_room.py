@@ -12,8 +12,8 @@ from agent.model import App, spec_values
 from agent.state.events import Event
 from agent.state.history import Revision
 from agent.state.store import Store
-from tests.support.agent.stored_app import APP
-from tests.support.agent.transactions import finished, stored
+from tests.support.agent.database.stored_app import APP
+from tests.support.agent.database.transactions import finished, stored
 
 LARGE_ENV = {"TEXT": "x" * 32_000}
 # As JSON, an app with this env has six times as many bytes.

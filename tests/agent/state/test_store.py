@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from agent.state.store import Store, StoreError, StoreUnusable
-from tests.support.agent.stored_app import APP, ENTRY
-from tests.support.agent.transactions import finished, stored
+from tests.support.agent.database.stored_app import APP, ENTRY
+from tests.support.agent.database.transactions import finished, stored
 
 
 async def test_what_is_put_is_there_after_it_is_opened_again(tmp_path: Path) -> None:

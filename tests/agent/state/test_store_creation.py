@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.agent import store_creation
+from tests.support.agent.database import store_creation
 
 
 @pytest.mark.slow

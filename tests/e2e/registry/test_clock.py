@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from dev.waiting import until
-from tests.support.clocks import WallClock
 from tests.support.daemons import Daemon, Daemons
-from tests.support.registry.sqlite_store import stored_last_update
+from tests.support.machine.clocks import WallClock
+from tests.support.registry.stores.sqlite_store import stored_last_update
 
 pytestmark = pytest.mark.real("faketime")
 

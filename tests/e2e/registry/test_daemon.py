@@ -16,7 +16,7 @@ from dev.waiting import until
 from registry.main import main
 from tests.support.daemons import Daemon, Daemons
 from tests.support.registry.load.write_load import WriteLoad
-from tests.support.registry.sqlite_store import stored_last_update
+from tests.support.registry.stores.sqlite_store import stored_last_update
 
 pytestmark = pytest.mark.real
 

@@ -11,7 +11,7 @@ from dev.waiting import until
 from tests.support.daemons import Daemon, Daemons
 from tests.support.e2e.commands import run_command
 from tests.support.prometheus import StartPrometheus, discovery
-from tests.support.registry.sqlite_store import write_earlier_store
+from tests.support.registry.stores.sqlite_store import write_earlier_store
 
 pytestmark = pytest.mark.real("prometheus")
 

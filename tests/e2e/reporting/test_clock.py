@@ -8,7 +8,6 @@ import pytest
 
 from dev.waiting import until
 from tests.support.certificates import Authority
-from tests.support.clocks import WallClock
 from tests.support.daemons import Daemon, Daemons
 from tests.support.e2e.commands import (
     SOON_SECONDS,
@@ -18,6 +17,7 @@ from tests.support.e2e.commands import (
     until_listed,
     until_state,
 )
+from tests.support.machine.clocks import WallClock
 
 pytestmark = pytest.mark.real("faketime")
 HOUR, DAY = 3600, 86_400

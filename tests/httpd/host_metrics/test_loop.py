@@ -5,7 +5,7 @@ import asyncio
 from prometheus_client import CollectorRegistry
 
 from httpd.host_metrics.loop import measuring_loop
-from tests.support.clocks import in_virtual_time
+from tests.support.machine.clocks import in_virtual_time
 
 
 def shown(metrics: CollectorRegistry, name: str, **labels: str) -> float | None:

@@ -13,7 +13,7 @@ from tests.support.registry.in_process import (
     InProcessRegistry,
     in_process_registry,
 )
-from tests.support.registry.memory_store import MemoryStore
+from tests.support.registry.stores.memory_store import MemoryStore
 
 
 async def test_a_new_node_is_answered_as_an_array_of_it_and_is_in_the_store(

@@ -41,7 +41,7 @@ from tests.support.registry.load.pipelined_requests import (
     request,
     special,
 )
-from tests.support.registry.memory_store import MemoryStore
+from tests.support.registry.stores.memory_store import MemoryStore
 
 SHORT_LINGER = Timeouts(linger=0.01)
 

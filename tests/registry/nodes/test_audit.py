@@ -12,7 +12,7 @@ from registry.nodes.audit import MAX_SINGLE_LINES, AuditLog
 from registry.nodes.directory.directory import Entry
 from registry.nodes.directory.events import Change, ChangeKind, Source
 from registry.store.protocol import Row
-from tests.support.clocks import in_virtual_time
+from tests.support.machine.clocks import in_virtual_time
 
 REPOSITORY = Path(__file__).parents[3]
 

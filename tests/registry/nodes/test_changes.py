@@ -6,7 +6,7 @@ from config.registry import NodesSettings
 from registry.errors import CloneRefused, StoreUnreachable
 from registry.store.protocol import Heard, HeardBefore, Row
 from tests.support.registry.in_process import InProcessRegistry, in_process_registry
-from tests.support.registry.memory_store import MemoryStore
+from tests.support.registry.stores.memory_store import MemoryStore
 
 TARGETS = "/prometheus/web?format=http_sd"
 

@@ -12,7 +12,7 @@ from tests.support.registry.in_process import (
     RegistryResponse,
     in_process_registry,
 )
-from tests.support.registry.memory_store import MemoryStore
+from tests.support.registry.stores.memory_store import MemoryStore
 
 OLD = Row("web-1", b'{"labels":["prometheus:web"],"kv":{}}', 1_600_000_000, "127.0.0.1", 10.0)
 LIMITS = NodesSettings(warm_up_seconds=90)

@@ -13,7 +13,7 @@ from tests.support.registry.in_process import (
     InProcessRegistry,
     in_process_registry,
 )
-from tests.support.registry.memory_store import MemoryStore
+from tests.support.registry.stores.memory_store import MemoryStore
 
 LABELS = ["prometheus:web:host:127.0.0.1", "prometheus:web:host:127.0.0.2"]
 

@@ -18,7 +18,7 @@ from registry.responses.readers import (
     Readers,
 )
 from tests.support.registry.in_process import in_process_registry
-from tests.support.registry.sqlite_store import ManualClock
+from tests.support.registry.stores.sqlite_store import ManualClock
 
 SIZE = 1_000_000
 

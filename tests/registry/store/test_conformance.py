@@ -11,9 +11,9 @@ from registry.store.jetstream.backend import JetStreamBackend
 from registry.store.shared_conformance import SHARED_CHECKS
 from registry.store.sqlite.backend import SqliteBackend
 from tests.support.daemons import FreePort
-from tests.support.registry.memory_store import MemoryPlace
 from tests.support.registry.nats.servers import OLDEST_PROGRAM, NatsCluster
-from tests.support.registry.sqlite_store import Batches
+from tests.support.registry.stores.memory_store import MemoryPlace
+from tests.support.registry.stores.sqlite_store import Batches
 
 
 def memory(_folder: Path) -> Place:

@@ -26,10 +26,10 @@ from registry.store.protocol import (
 )
 from registry.store.sqlite.backend import SqliteBackend
 from tests.support.daemons import FreePort
-from tests.support.registry.copies import Copy, CutOff
 from tests.support.registry.nats.buckets import backend_at
 from tests.support.registry.nats.servers import NatsCluster
-from tests.support.registry.sqlite_store import Batches, ignore, row
+from tests.support.registry.stores.copies import Copy, CutOff
+from tests.support.registry.stores.sqlite_store import Batches, ignore, row
 
 NewStore = Callable[[str], StoreBackend]
 BUCKET = pytest.param("bucket", marks=pytest.mark.real)

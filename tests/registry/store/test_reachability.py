@@ -5,7 +5,7 @@ from structlog.testing import LogCapture
 
 from registry.store.reachability import ReachabilityLog
 from tests.support.registry.in_process import InProcessRegistry
-from tests.support.registry.memory_store import MemoryStore
+from tests.support.registry.stores.memory_store import MemoryStore
 
 
 async def test_each_reason_for_which_a_store_is_at_risk_is_an_error_in_the_log_once() -> None:

@@ -28,7 +28,7 @@ from registry.nodes.audit import AUDITED
 from registry.nodes.directory.events import Change, Source
 from registry.nodes.directory.freshness import Clocks, Freshness
 from registry.prometheus.targets import TargetOptions
-from tests.support.registry.memory_store import MemoryStore
+from tests.support.registry.stores.memory_store import MemoryStore
 
 OPS = "ops-key-0123456789"
 SCRAPER = "scraper-key-0123456789"

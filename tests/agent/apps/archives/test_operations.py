@@ -12,10 +12,10 @@ from agent.apps.errors import AppNotStopped, InvalidData
 from agent.apps.service.apps import Apps
 from agent.model import NewApp
 from agent.state.store import Store
+from tests.support.agent.database.transactions import stored
 from tests.support.agent.engines.fake_engine import DATA_IMAGE, FakeEngine
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
 from tests.support.agent.tars import packed
-from tests.support.agent.transactions import stored
 from tests.support.waiting import async_until
 
 TAR = packed({"data/x": b"", "cache/y": b""})

@@ -10,6 +10,7 @@ from agent.apps.containers.data import volume_name
 from agent.apps.containers.spec import SPEC_LABEL
 from agent.model import AppChanges, NewApp
 from agent.state.store import Store
+from tests.support.agent.database.transactions import stored
 from tests.support.agent.engines.fake_engine import (
     DATA_IMAGE,
     IMAGE,
@@ -18,7 +19,6 @@ from tests.support.agent.engines.fake_engine import (
     fake_image,
 )
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
-from tests.support.agent.transactions import stored
 
 OURS, DATA, CACHE = volume_name("web"), "d" * 64, "c" * 64
 BEFORE = {"/srv": OURS, "/data": DATA, "/cache": CACHE}

@@ -31,7 +31,7 @@ from tests.support.agent.engines.fake_engine import (
     FakeEngine,
 )
 from tests.support.agent.running_apps import ASKER, running_apps
-from tests.support.clocks import in_virtual_time
+from tests.support.machine.clocks import in_virtual_time
 from tests.support.waiting import async_until
 
 OFTEN = Intervals(states=0.02, usage=0.02, disk=0.02, settle=0, first_disk=0, usage_timeout=0.5)

@@ -13,7 +13,7 @@ from agent.model import App, spec_values
 from agent.state.store import Store
 from tests.support.agent.engines.fake_engine import FakeEngine, FakeEngineState
 from tests.support.agent.in_process import DEFAULTS
-from tests.support.agent.interrupted import OPERATIONS, Interruption, interruptions
+from tests.support.agent.recorded.interrupted import OPERATIONS, Interruption, interruptions
 from tests.support.agent.running_apps import running_apps
 from tests.support.waiting import async_until
 

@@ -11,7 +11,7 @@ from agent.apps.service.queries import HostedAppsQuery
 from agent.engine.errors import EngineTimeout, EngineUnavailable
 from agent.engine.models import Container
 from agent.state.store import Store
-from tests.support.clocks import in_virtual_time
+from tests.support.machine.clocks import in_virtual_time
 from tests.support.waiting import async_until
 
 

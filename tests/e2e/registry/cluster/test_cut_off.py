@@ -12,8 +12,8 @@ import pytest
 import requests
 
 from dev.waiting import until
-from tests.support.clocks import ServerClock, WallClock
 from tests.support.daemons import Daemon, Daemons, FreePort, merged
+from tests.support.machine.clocks import ServerClock, WallClock
 from tests.support.registry.cut_off import Cable, ServerCables
 from tests.support.registry.load.histories import VISIBLE_SECONDS
 from tests.support.registry.nats.servers import NatsCluster, NatsServer

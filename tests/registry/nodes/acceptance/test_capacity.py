@@ -20,7 +20,7 @@ from tests.support.registry.in_process import (
     InProcessRegistry,
     in_process_registry,
 )
-from tests.support.registry.memory_store import MemoryStore
+from tests.support.registry.stores.memory_store import MemoryStore
 
 pytestmark = pytest.mark.slow
 

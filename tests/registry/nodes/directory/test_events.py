@@ -11,7 +11,7 @@ from registry.nodes.directory.directory import Entry
 from registry.nodes.directory.events import REGISTRY, Change, ChangeKind, NodeEvents, Source
 from registry.store.protocol import Row
 from tests.support.registry.in_process import InProcessRegistry, in_process_registry
-from tests.support.registry.memory_store import MemoryStore
+from tests.support.registry.stores.memory_store import MemoryStore
 
 DAY = 86_400
 DOCUMENT = b'{"labels":[],"kv":{}}'

@@ -12,7 +12,7 @@ from tests.support.registry.in_process import (
     ManualClocks,
     in_process_registry,
 )
-from tests.support.registry.memory_store import MemoryStore
+from tests.support.registry.stores.memory_store import MemoryStore
 
 DAY = 86_400
 

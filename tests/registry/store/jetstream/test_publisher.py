@@ -23,7 +23,7 @@ from registry.store.jetstream.publisher import (
     Publisher,
 )
 from registry.store.jetstream.write import Write
-from tests.support.clocks import in_virtual_time
+from tests.support.machine.clocks import in_virtual_time
 from tests.support.registry.load.large_fleet import MeasuredLoop
 
 SECONDS = 30

@@ -11,7 +11,7 @@ from registry.store.jetstream.connection.link import Link, connected
 from registry.store.jetstream.publisher import Publisher
 from registry.store.jetstream.session import Session, end
 from registry.store.options import NatsLogin
-from tests.support.clocks import in_virtual_time
+from tests.support.machine.clocks import in_virtual_time
 from tests.support.registry.nats.buckets import Parts
 from tests.support.registry.nats.servers import NatsCluster
 

@@ -9,11 +9,11 @@ import requests
 from registry.errors import StoreOpenError
 from registry.store.jetstream.connection.servers import require_version
 from registry.store.options import NatsLogin, NatsOptions
-from tests.support.clocks import in_virtual_time
 from tests.support.daemons import FreePort
+from tests.support.machine.clocks import in_virtual_time
 from tests.support.registry.nats.buckets import open_bucket
 from tests.support.registry.nats.servers import NatsCluster
-from tests.support.registry.sqlite_store import ignore, row
+from tests.support.registry.stores.sqlite_store import ignore, row
 from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real

@@ -11,8 +11,8 @@ from registry.store.jetstream.connection.bucket_address import BucketAddress
 from registry.store.jetstream.publisher import WRITE_SECONDS
 from registry.store.jetstream.store import REFUSE_AFTER_SECONDS, JetStreamStore
 from registry.store.options import NatsOptions
-from tests.support.clocks import in_virtual_time
-from tests.support.registry.sqlite_store import Batches
+from tests.support.machine.clocks import in_virtual_time
+from tests.support.registry.stores.sqlite_store import Batches
 
 
 def unconnected_store() -> JetStreamStore:

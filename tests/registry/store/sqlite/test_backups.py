@@ -11,7 +11,7 @@ import yaml
 from registry.errors import StoreOpenError
 from registry.main import main
 from registry.store.sqlite import backups
-from tests.support.registry.sqlite_store import fill, hostnames_of, ignore, open_store, row
+from tests.support.registry.stores.sqlite_store import fill, hostnames_of, ignore, open_store, row
 
 USER = 12345
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")

@@ -8,7 +8,7 @@ import pytest
 
 from registry.errors import StoreOpenError, StoreVersionError
 from registry.store.sqlite.database import sqlite_errors
-from tests.support.registry.sqlite_store import (
+from tests.support.registry.stores.sqlite_store import (
     fill,
     ignore,
     open_store,

@@ -9,7 +9,7 @@ import yaml
 from registry.errors import StoreOpenError
 from registry.main import main
 from registry.store.sqlite.deletion import delete
-from tests.support.registry.sqlite_store import (
+from tests.support.registry.stores.sqlite_store import (
     fill,
     hostnames_of,
     open_store,

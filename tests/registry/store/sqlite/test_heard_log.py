@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 from registry.store.conformance import Followed
 from registry.store.protocol import Heard, HeardBefore, Row
 from registry.store.sqlite.store import SqliteStore
-from tests.support.registry.sqlite_store import ManualClock, ignore, open_store, row, start_error
+from tests.support.registry.stores.sqlite_store import (
+    ManualClock,
+    ignore,
+    open_store,
+    row,
+    start_error,
+)
 
 HOSTS = [f"h{number}" for number in range(9)]
 AGES_AT_A_TIME = 2

@@ -9,8 +9,8 @@ from registry.errors import StoreOpenError
 from registry.store.copying import copy
 from registry.store.sqlite.backend import SqliteBackend
 from registry.store.sqlite.database import APPLICATION_ID, MOVED_ID, UNFINISHED_ID, read_application
-from tests.support.registry.copies import Copy, CutOff
-from tests.support.registry.sqlite_store import fill, hostnames_of, open_store
+from tests.support.registry.stores.copies import Copy, CutOff
+from tests.support.registry.stores.sqlite_store import fill, hostnames_of, open_store
 
 MAGIC = bytes.fromhex("d9d505f920a163d7")
 SECTOR_BYTES = 512

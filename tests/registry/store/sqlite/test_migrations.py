@@ -12,7 +12,7 @@ from registry.errors import StoreOpenError
 from registry.store.protocol import Heard, Row
 from registry.store.sqlite import backups
 from registry.store.sqlite.schema import SCHEMAS, Schema
-from tests.support.registry.sqlite_store import (
+from tests.support.registry.stores.sqlite_store import (
     EARLIER,
     WRITTEN,
     ignore,

@@ -10,7 +10,7 @@ from registry.errors import StoreOpenError
 from registry.store.sqlite import backups
 from registry.store.sqlite.schema import SCHEMAS
 from registry.store.sqlite.store import SqliteStore
-from tests.support.registry.sqlite_store import (
+from tests.support.registry.stores.sqlite_store import (
     Batches,
     ManualClock,
     ignore,

@@ -9,7 +9,7 @@ import pytest
 from registry.errors import StoreOpenError
 from registry.store.protocol import Heard
 from registry.store.sqlite import backups
-from tests.support.registry.sqlite_store import (
+from tests.support.registry.stores.sqlite_store import (
     Batches,
     fill,
     hostnames_of,

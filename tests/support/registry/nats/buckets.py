@@ -16,7 +16,7 @@ from registry.store.jetstream.receiver import Receiver
 from registry.store.options import NatsOptions
 from registry.store.protocol import NodeStore, Row
 from tests.support.registry.load.load import value_of
-from tests.support.registry.sqlite_store import Batches
+from tests.support.registry.stores.sqlite_store import Batches
 
 
 def backend_at(url: str, options: NatsOptions) -> JetStreamBackend:

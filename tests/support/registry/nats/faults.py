@@ -9,8 +9,8 @@ from nats import errors
 from nats.aio.client import Client
 
 from dev.waiting import until
-from tests.support.clocks import SetClock
 from tests.support.daemons import Daemon
+from tests.support.machine.clocks import SetClock
 from tests.support.machine.disks import fill_disk
 from tests.support.registry.cut_off import Cable, ServerCables
 from tests.support.registry.nats.disks import Power

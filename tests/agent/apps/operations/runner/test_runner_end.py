@@ -15,7 +15,7 @@ from agent.apps.operations.runner import OperationRunner
 from agent.apps.repository.repository import AppRepository
 from agent.state.store import Store
 from tests.support.agent.running_apps import ASKER
-from tests.support.clocks import in_virtual_time
+from tests.support.machine.clocks import in_virtual_time
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from tests.support.registry.nats.accounts import Operator, credentials
 from tests.support.registry.nats.buckets import backend_at, open_bucket
 from tests.support.registry.nats.permissions import LEAST, SYSTEM
 from tests.support.registry.nats.servers import NatsCluster
-from tests.support.registry.sqlite_store import Batches
+from tests.support.registry.stores.sqlite_store import Batches
 
 pytestmark = pytest.mark.real
 

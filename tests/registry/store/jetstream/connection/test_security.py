@@ -21,11 +21,11 @@ from registry.store.shared_conformance import SHARED_CHECKS
 from registry.store.sqlite.backend import SqliteBackend
 from tests.support.certificates import Authority
 from tests.support.daemons import FreePort
-from tests.support.registry.copies import Copy
 from tests.support.registry.nats.buckets import backend_at, open_bucket
 from tests.support.registry.nats.permissions import PERMISSIONS
 from tests.support.registry.nats.servers import NatsCluster
-from tests.support.registry.sqlite_store import Batches, fill, hostnames_of, ignore, row
+from tests.support.registry.stores.copies import Copy
+from tests.support.registry.stores.sqlite_store import Batches, fill, hostnames_of, ignore, row
 
 pytestmark = pytest.mark.real
 SOON_SECONDS = 60.0

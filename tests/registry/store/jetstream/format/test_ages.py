@@ -15,7 +15,7 @@ from registry.store.options import NatsLogin
 from registry.store.protocol import Heard, HeardBefore, NodeStore, Row
 from tests.support.registry.nats.buckets import backend_at
 from tests.support.registry.nats.servers import NatsCluster
-from tests.support.registry.sqlite_store import Batches, ignore, row
+from tests.support.registry.stores.sqlite_store import Batches, ignore, row
 from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real

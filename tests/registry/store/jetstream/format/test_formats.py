@@ -17,10 +17,10 @@ from registry.store.jetstream.format.messages import EXPECTED
 from registry.store.options import NatsLogin
 from registry.store.protocol import NodeStore
 from registry.store.sqlite.backend import SqliteBackend
-from tests.support.registry.copies import Copy
 from tests.support.registry.nats.buckets import backend_at, open_bucket
 from tests.support.registry.nats.servers import NatsCluster
-from tests.support.registry.sqlite_store import fill, ignore, row
+from tests.support.registry.stores.copies import Copy
+from tests.support.registry.stores.sqlite_store import fill, ignore, row
 from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real

@@ -3,7 +3,7 @@
 import asyncio
 
 from registry.store.jetstream.format.loading import NO_PROGRESS_SECONDS, is_ready
-from tests.support.clocks import in_virtual_time
+from tests.support.machine.clocks import in_virtual_time
 
 MANY = 5
 

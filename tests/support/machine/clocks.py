@@ -13,7 +13,7 @@ from typing import Any, ParamSpec
 import pytest
 
 from dev.test import MEMORY
-from tests.support import skewed_clock
+from tests.support.machine import skewed_clock
 
 P = ParamSpec("P")
 

@@ -8,7 +8,7 @@ import pytest
 from tests.support.examples import share_of
 from tests.support.registry.in_process import InProcessRegistry, in_process_registry
 from tests.support.registry.load.watcher import Watcher, without_time
-from tests.support.registry.shared_store import SharedLog
+from tests.support.registry.stores.shared_store import SharedLog
 from tests.support.waiting import async_until
 
 HOSTS = [f"h{number:03}" for number in range(100)]

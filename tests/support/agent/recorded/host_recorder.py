@@ -1,7 +1,7 @@
 """Records a host of the present version, with its apps, as `earlier_host.py` makes it again.
 
-``python -m tests.support.agent.host_recorder`` writes the folder of the present schema anew. It is
-run, as root, by `dev/shell/isolated.sh`, whenever the schema of agent.db has changed.
+``python -m tests.support.agent.recorded.host_recorder`` writes the folder of the present schema
+anew. It is run, as root, by `dev/shell/isolated.sh`, whenever the schema of agent.db has changed.
 """
 
 import asyncio
@@ -18,7 +18,9 @@ import docker
 
 from agent.state.store import SCHEMA_VERSION
 from dev.waiting import until
-from tests.support.agent.earlier_host import (
+from tests.support.agent.engine_proxy import engine_proxy
+from tests.support.agent.engines.dockerd import Dockerd
+from tests.support.agent.recorded.earlier_host import (
     IDENTITY_FILES,
     IDS,
     RECORDED,
@@ -26,8 +28,6 @@ from tests.support.agent.earlier_host import (
     EarlierHost,
     engine_ids,
 )
-from tests.support.agent.engine_proxy import engine_proxy
-from tests.support.agent.engines.dockerd import Dockerd
 from tests.support.daemons import Daemon, Daemons
 from tests.support.machine.ports import FreePorts
 

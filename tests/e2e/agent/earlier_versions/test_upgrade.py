@@ -9,8 +9,8 @@ import pytest
 
 from dev.waiting import until
 from tests.support.agent.containers import run_in_container
-from tests.support.agent.earlier_host import RECORDED, EarlierHost
 from tests.support.agent.engines.dockerd import Dockerd
+from tests.support.agent.recorded.earlier_host import RECORDED, EarlierHost
 from tests.support.daemons import Daemon, Daemons
 
 pytestmark = [

@@ -12,9 +12,9 @@ import pytest
 from agent.state.store import SCHEMA_VERSION
 from dev.waiting import until
 from tests.support.agent.containers import run_in_container
-from tests.support.agent.earlier_host import RECORDED, EarlierHost
 from tests.support.agent.engines.dockerd import Dockerd
-from tests.support.agent.host_recorder import record_host
+from tests.support.agent.recorded.earlier_host import RECORDED, EarlierHost
+from tests.support.agent.recorded.host_recorder import record_host
 from tests.support.daemons import Daemon, Daemons
 
 pytestmark = [pytest.mark.real("dockerd", "unshare", "ip"), pytest.mark.long]

@@ -14,7 +14,7 @@ from registry.store.sqlite import backups
 from tests.support.daemons import Daemon, Daemons, FreePort
 from tests.support.machine.disks import memory_disk, new_disk
 from tests.support.registry.load.write_load import WriteLoad
-from tests.support.registry.sqlite_store import fill
+from tests.support.registry.stores.sqlite_store import fill
 from tests.support.requirements import need_root
 
 pytestmark = pytest.mark.real("mkfs.ext4", "mount")

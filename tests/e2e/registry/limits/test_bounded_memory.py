@@ -21,7 +21,7 @@ from tests.support.daemons import Daemon, Daemons
 from tests.support.machine.memory import MEBIBYTE, peak, reset_peak, resident
 from tests.support.machine.memory_cgroup import MemoryCgroup
 from tests.support.registry.load.large_fleet import rows
-from tests.support.registry.sqlite_store import ignore, open_store
+from tests.support.registry.stores.sqlite_store import ignore, open_store
 
 # Beside other tests, each takes some minutes.
 pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.timeout(900)]
@@ -34,7 +34,7 @@ UNFINISHED_HEAD = b"GET / HTTP/1.1\r\nX: " + b"x" * 15_000
 CHANGES = 1000
 HEARTBEAT_PAUSE = 0.1
 UNIT = Path("systemd/rollcall-registry.service")
-VAR = Path(__file__).parents[3] / "var"
+VAR = Path(__file__).parents[4] / "var"
 MAX_GROWTH = 400 * MEBIBYTE
 SMALL_BUFFER = 4096
 SLOW_READ_SECONDS = 9.0

@@ -16,7 +16,7 @@ import docker
 from dev.images import build
 from tests.support.agent.engines.dockerd import IMAGE
 
-RECORDED = Path(__file__).parents[2] / "e2e" / "agent" / "earlier_versions"
+RECORDED = Path(__file__).parents[3] / "e2e" / "agent" / "earlier_versions"
 IDENTITY_FILES = ("identity.json", "identities.json")
 # What an engine has drawn: the ids of the images, and that of its run.
 IDS = "ids.json"

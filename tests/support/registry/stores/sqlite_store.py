@@ -14,7 +14,7 @@ from registry.store.sqlite.schema import SCHEMAS, Schema
 from registry.store.sqlite.store import SqliteStore
 
 # Dumps of what a registry of each schema wrote, and of those that are migrated.
-WRITTEN = sorted((Path(__file__).parents[2] / "registry/store/sqlite/schemas").glob("schema_*.sql"))
+WRITTEN = sorted((Path(__file__).parents[3] / "registry/store/sqlite/schemas").glob("schema_*.sql"))
 EARLIER = WRITTEN[: len(SCHEMAS) - 1]
 DOCUMENT = b'{"labels":["a"],"kv":{}}'
 

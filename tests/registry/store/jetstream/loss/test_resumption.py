@@ -11,7 +11,7 @@ from registry.store.jetstream.connection.link import NoConnection
 from registry.store.jetstream.format.messages import HeardNodes, encode, node_value
 from registry.store.jetstream.resumption import BELIEVE_LOSS_AFTER_SECONDS, Resumption
 from registry.store.shared_conformance import numbered
-from tests.support.clocks import in_virtual_time
+from tests.support.machine.clocks import in_virtual_time
 from tests.support.registry.nats.buckets import Parts
 
 

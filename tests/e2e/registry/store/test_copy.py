@@ -18,7 +18,7 @@ from tests.support.registry.load.write_load import WriteLoad
 from tests.support.registry.nats.servers import NatsCluster
 
 pytestmark = pytest.mark.real
-KILLED_COPY = "tests.support.registry.killed_copy"
+KILLED_COPY = "tests.support.registry.stores.killed_copy"
 FOLLOWS = "following the changes"
 SECONDS = 120.0
 

@@ -15,7 +15,7 @@ from tests.support.e2e.commands import run_command
 from tests.support.registry.nats.servers import NatsCluster
 
 pytestmark = pytest.mark.real
-TOP = Path(__file__).parents[3]
+TOP = Path(__file__).parents[4]
 LATER_VERSION = 99
 LATER_FORMAT = b'{"by":"later-1","uptime":1.0,"format":2}'
 

@@ -5,7 +5,7 @@ import random
 from dataclasses import dataclass
 
 from registry.store.protocol import DoneCallback, Guard, Row, StorePosition
-from tests.support.registry.memory_store import MemoryStore
+from tests.support.registry.stores.memory_store import MemoryStore
 
 MAX_DELAY_SECONDS = 0.02
 ORDER = "5f0c1d7e"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from registry.client.client import Busy, OverLimit, RegistryError, TooSlow, Unreachable, WrongKey
 from registry.message import Heartbeat, Node
 from tests.support.agent.reporter_harness import FakeRegistry, ReporterHarness
-from tests.support.clocks import in_virtual_time
+from tests.support.machine.clocks import in_virtual_time
 
 LIMIT_SECONDS = 10.0
 EPSILON = 0.001

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from agent.state.store import SCHEMA_VERSION
-from tests.support.agent.earlier_host import RECORDED
+from tests.support.agent.recorded.earlier_host import RECORDED
 from tests.support.daemons import Daemon, Daemons, FreePort
 from tests.support.e2e.commands import change_settings, run_command
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.real
 
 # The lock holds the id of the last process; SQLite maps an index of the log in order to read.
 PASSING = {"agent.lock", "agent.db-shm"}
-TOP = Path(__file__).parents[3]
+TOP = Path(__file__).parents[4]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import msgspec
 from agent.model import App
 from tests.support.agent.engines.fake_engine import IMAGE_IDS, FakeEngineState
 
-FOLDER = Path(__file__).parents[2] / "agent" / "apps" / "recovery" / "interrupted"
+FOLDER = Path(__file__).parents[3] / "agent" / "apps" / "recovery" / "interrupted"
 OPERATIONS = sorted(file.stem for file in FOLDER.glob("*.json"))
 
 

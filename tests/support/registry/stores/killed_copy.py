@@ -14,7 +14,7 @@ from registry.store.jetstream.copying.target import BucketTarget
 from registry.store.options import NatsOptions
 from registry.store.protocol import CopyBackend, CopySource, CopyTarget, Snapshot, StoreName
 from registry.store.snapshots import Known
-from tests.support.registry.killed_at_commit import kill_self
+from tests.support.registry.stores.killed_at_commit import kill_self
 
 
 class KilledAsAgesAreWritten(BucketTarget):

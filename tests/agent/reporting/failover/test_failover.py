@@ -30,7 +30,7 @@ from registry.client.client import (
 )
 from registry.message import Heartbeat
 from tests.support.agent.reporter_harness import UNREACHABLE, FakeRegistry, ReporterHarness
-from tests.support.clocks import in_virtual_time
+from tests.support.machine.clocks import in_virtual_time
 
 A, B, C = URLS = ["http://a:7655", "http://b:7655", "http://c:7655"]
 LIST_SECONDS = 0.9

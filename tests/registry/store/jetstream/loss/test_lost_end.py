@@ -19,7 +19,7 @@ from registry.store.shared_conformance import OpenedStore, numbered
 from tests.support.daemons import FreePort
 from tests.support.registry.nats.buckets import backend_at
 from tests.support.registry.nats.servers import NatsCluster, NatsServer
-from tests.support.registry.sqlite_store import Batches
+from tests.support.registry.stores.sqlite_store import Batches
 from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real

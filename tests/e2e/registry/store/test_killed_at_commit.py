@@ -20,7 +20,7 @@ def test_a_change_that_is_cut_off_is_unknown_and_harmless_to_repeat(
     dying = (
         sys.executable,
         "-m",
-        "tests.support.registry.killed_at_commit",
+        "tests.support.registry.stores.killed_at_commit",
         str(registry.config_path),
         moment,
     )
