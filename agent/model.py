@@ -8,6 +8,7 @@ import msgspec
 
 PullPolicy = Literal["always", "missing", "never"]
 DesiredState = Literal["running", "stopped"]
+APP_NAME_PATTERN = r"[a-z0-9][a-z0-9_.-]{1,62}"
 StopSeconds = Annotated[int, msgspec.Meta(ge=0, le=3600)]
 # Clients that cannot leave out a field send 0.
 ZERO_IS_UNSET = frozenset({"ssh_port", "http_port", "cpu", "memory", "ssh_target", "http_target"})

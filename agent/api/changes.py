@@ -211,7 +211,7 @@ class ChangesApi:
 
         With ``?dry_run=true``, answer with what it would do.
         """
-        asker, requester = caller(request), requests.requester(request)
+        client, requester = caller(request), requests.requester(request)
         if requests.dry_run(request, *change.parameters):
             plan = await self._apps.plan(
                 change.name, requester, change.carry_out, ends_pulls=change.ends_pulls
@@ -220,7 +220,7 @@ class ChangesApi:
         view = await change.carry_out(self._apps, requester)
         if view is None:
             return bodies.message_response(done)
-        body = requests.redacted(asker, view)
+        body = requests.redacted(client, view)
         if requester.respond_async and change.may_be_async:
             return bodies.json_response(
                 body,

@@ -11,14 +11,14 @@ from aiohttp import web
 
 from agent.apps.operations.runner import Requester
 from agent.apps.views.apps import AppSpecT, AppState, without_env_values
+from agent.model import APP_NAME_PATTERN
 from httpd import bodies
 from httpd.auth import Caller, caller
 from httpd.errors import BadInput
 
 APPS_PATH = "/v1/apps"
 # Any other name is a path that does not exist.
-NAME_PATTERN = r"[a-z0-9][a-z0-9_.-]{1,62}"
-APP_PATH = f"{APPS_PATH}/{{name:{NAME_PATTERN}}}"
+APP_PATH = f"{APPS_PATH}/{{name:{APP_NAME_PATTERN}}}"
 DEFAULT_WAIT_SECONDS = 60
 MAX_WAIT_SECONDS = 600
 DEFAULT_LOG_LINES = 100
@@ -52,14 +52,14 @@ def only_app_name(request: web.Request, *allowed: str) -> str:
     return app_name(request)
 
 
-def may_write(asker: Caller) -> bool:
+def may_write(client: Caller) -> bool:
     """Return whether a key may change apps, and see the values in their environment."""
-    return "write" in asker.allow
+    return "write" in client.allow
 
 
-def redacted(asker: Caller, view: AppSpecT) -> AppSpecT:
+def redacted(client: Caller, view: AppSpecT) -> AppSpecT:
     """Return the part of a view that a key may see."""
-    return view if may_write(asker) else without_env_values(view)
+    return view if may_write(client) else without_env_values(view)
 
 
 def requester(request: web.Request) -> Requester:

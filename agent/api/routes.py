@@ -69,22 +69,22 @@ class AppsApi:
         """
         query = bodies.query(request, LIST_FILTERS)
         labels, states = query.getall("label", []), requests.states(query.getall("state", []))
-        asker = caller(request)
+        client = caller(request)
 
         async def encoded() -> bytes:
             views = await self._apps.all(labels=labels, states=states)
-            return msgspec.json.encode([requests.redacted(asker, view) for view in views])
+            return msgspec.json.encode([requests.redacted(client, view) for view in views])
 
-        return await self._shared(("list", requests.may_write(asker), labels, states), encoded)
+        return await self._shared(("list", requests.may_write(client), labels, states), encoded)
 
     async def get(self, request: web.Request) -> web.Response:
         """Answer GET /v1/apps/NAME with 200 and the app."""
-        name, asker = requests.only_app_name(request), caller(request)
+        name, client = requests.only_app_name(request), caller(request)
 
         async def encoded() -> bytes:
-            return msgspec.json.encode(requests.redacted(asker, await self._apps.get(name)))
+            return msgspec.json.encode(requests.redacted(client, await self._apps.get(name)))
 
-        return await self._shared(("one", requests.may_write(asker), name), encoded)
+        return await self._shared(("one", requests.may_write(client), name), encoded)
 
     async def _shared(
         self, what: tuple[object, ...], encoded: Callable[[], Awaitable[bytes]]
@@ -98,11 +98,11 @@ class AppsApi:
 
     async def history(self, request: web.Request) -> web.Response:
         """Answer GET /v1/apps/NAME/history with 200 and a list of revisions, the newest first."""
-        revisions, asker = (
+        revisions, client = (
             await self._apps.history(requests.only_app_name(request)),
             caller(request),
         )
-        return bodies.json_response([requests.redacted(asker, each) for each in revisions])
+        return bodies.json_response([requests.redacted(client, each) for each in revisions])
 
     async def processes(self, request: web.Request) -> web.Response:
         """Answer GET /v1/apps/NAME/processes with 200 and a list, empty unless the app runs."""

@@ -19,7 +19,7 @@ from registry.client.client import REGISTRY_ERRORS, RegistryError
 STATUS_FILE = "status.json"
 TAKEN = "taken"
 DEFECT = "defect"
-AWAY = "away"
+UNAVAILABLE = "unavailable"
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
@@ -192,7 +192,7 @@ class HeartbeatRecorder:
         self._on_change = on_change
         self._log = log
         self._registered = False
-        self._away_since: float | None = None
+        self._outage_since: float | None = None
         self._logged: dict[str, set[str]] = {}
         self._deregistered_logged = False
         for url, status in self._statuses.items():
@@ -223,7 +223,7 @@ class HeartbeatRecorder:
     def failed(self, failures: Mapping[str, RegistryError]) -> None:
         """Record a heartbeat that no registry took; ``failures`` are by URL."""
         for url, failure in failures.items():
-            topic = AWAY if failure.transient else failure.kind
+            topic = UNAVAILABLE if failure.transient else failure.kind
             self._log_failure(url, topic, kind=failure.kind, reason=str(failure))
             self._fail(self._statuses[url], failure.kind, str(failure), self._clock())
         self._begin_outage()
@@ -257,25 +257,25 @@ class HeartbeatRecorder:
         )
 
     def _log_taken(self, url: str) -> None:
-        if self._away_since is not None:
+        if self._outage_since is not None:
             # By a monotonic clock: at boot the wall clock is often corrected during the outage.
-            away_seconds = round(asyncio.get_running_loop().time() - self._away_since)
+            away_seconds = round(asyncio.get_running_loop().time() - self._outage_since)
             self._log.info("registry back", registry=url, away_seconds=away_seconds)
         elif not self._registered:
             self._log.info("registered", registry=url)
         self._registered = True
-        self._away_since = None
+        self._outage_since = None
         self._logged.clear()
 
     def _log_failure(self, url: str, topic: str, **fields: Any) -> None:
         logged = self._logged.setdefault(url, set())
-        if not logged or (topic != AWAY and topic not in logged):
+        if not logged or (topic != UNAVAILABLE and topic not in logged):
             self._log.warning("heartbeat not taken", registry=url, **fields)
         logged.add(topic)
 
     def _begin_outage(self) -> None:
-        if self._away_since is None:
-            self._away_since = asyncio.get_running_loop().time()
+        if self._outage_since is None:
+            self._outage_since = asyncio.get_running_loop().time()
         self._metrics.up.labels(self._current.url).set(0)
         self._on_change()
 

@@ -7,7 +7,7 @@ import msgspec
 from httpd.auth import Caller
 from httpd.bodies import decode
 from httpd.errors import BadInput
-from httpd.server.lane.lane import Peer, Reply, Respond
+from httpd.server.lane.lane import LaneResponse, Peer, Respond
 from registry.api.access import may_report
 from registry.api.nodes import source_of
 from registry.errors import STATUS_BY_ERROR
@@ -44,7 +44,9 @@ class HeartbeatEndpoint:
                 return None
         return partial(self._report, hostname, caller) if may_report(caller, hostname) else None
 
-    def _report(self, hostname: str, caller: Caller, peer: Peer, body: bytes) -> Reply | None:
+    def _report(
+        self, hostname: str, caller: Caller, peer: Peer, body: bytes
+    ) -> LaneResponse | None:
         """Take a heartbeat, or return None before anything has changed."""
         nodes = self._nodes
         if len(body) > MAX_BYTES_AT_ONCE:  # so is the answer, which is to be sent in pieces
@@ -56,11 +58,11 @@ class HeartbeatEndpoint:
         source = source_of(caller, peer.address)
         unchanged = nodes.heartbeats.accept_unchanged(hostname, body, source)
         if unchanged is not None:
-            return Reply(unchanged)
+            return LaneResponse(unchanged)
         try:
             heartbeat = decode(body, self._decoder, has_unique_keys=has_unique_keys)
             operator = "write" in caller.allow
             result = nodes.heartbeats.accept(hostname, heartbeat, body, source, operator=operator)
         except REFUSALS:  # raised before anything has changed
             return None
-        return Reply(result.response, result.durable)
+        return LaneResponse(result.response, result.durable)

@@ -17,7 +17,7 @@ from registry.errors import (
     StoreUnavailable,
 )
 from registry.message import Heartbeat, normalise_hostname
-from registry.nodes.acceptance.capacity import Reservation, Targets, targets_of
+from registry.nodes.acceptance.capacity import Reservation, TargetCost, target_cost_of
 from registry.nodes.acceptance.large_heartbeats import MAX_BYTES_AT_ONCE
 from registry.nodes.acceptance.rules import Acceptance
 from registry.nodes.changes import AppliedChanges
@@ -57,7 +57,7 @@ class _Received(NamedTuple):
     source: Source
     operator: bool
     entry: Entry
-    targets: Targets | None = None
+    targets: TargetCost | None = None
 
 
 class Heartbeats:
@@ -177,9 +177,9 @@ class Heartbeats:
 
     def _prepare(
         self, hostname: str, heartbeat: Heartbeat, body: bytes, source: Source
-    ) -> tuple[Entry, Targets]:
+    ) -> tuple[Entry, TargetCost]:
         entry = self._entry(hostname, heartbeat, body, source)
-        return entry, targets_of(entry.head)
+        return entry, target_cost_of(entry.head)
 
     def _entry(self, hostname: str, heartbeat: Heartbeat, body: bytes, source: Source) -> Entry:
         """Return the node that a heartbeat describes, heard of now.

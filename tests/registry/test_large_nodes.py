@@ -15,7 +15,7 @@ import pytest
 
 from registry.errors import NodeNotFound, StoreUnavailable
 from registry.message import MAX_BODY_BYTES, Heartbeat
-from registry.nodes.acceptance.capacity import targets_of
+from registry.nodes.acceptance.capacity import target_cost_of
 from registry.nodes.acceptance.large_heartbeats import MAX_BYTES_AT_ONCE, MAX_LARGE_BYTES
 from registry.nodes.directory.events import Source
 from registry.nodes.nodes import Nodes
@@ -154,7 +154,7 @@ async def compute_targets(registry: InProcessRegistry, hostname: str) -> None:
     """Compute the targets of a node."""
     entry = registry.components.directory.get(hostname)
     assert entry is not None
-    targets_of(entry.head)
+    target_cost_of(entry.head)
 
 
 async def add_many(registry: InProcessRegistry, shape: str) -> None:

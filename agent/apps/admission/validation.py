@@ -7,10 +7,10 @@ from typing import Any
 
 from agent.apps.errors import InvalidApp, InvalidLabel
 from agent.engine.models import EngineInfo
-from agent.model import App, AppChanges, HealthCheck, NewApp, given_values
+from agent.model import APP_NAME_PATTERN, App, AppChanges, HealthCheck, NewApp, given_values
 from config.address import MAX_PORT
 
-APP_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{1,62}")
+APP_NAME = re.compile(APP_NAME_PATTERN)
 IMAGE_SERVER = r"(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?(?::[0-9]{1,5})?/)?"
 IMAGE_PATH_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 IMAGE_REFERENCE = re.compile(

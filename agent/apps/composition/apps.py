@@ -26,7 +26,7 @@ from agent.apps.recovery.adoption import Adoption
 from agent.apps.recovery.engine_events import EngineEvents
 from agent.apps.recovery.keeper import Stops
 from agent.apps.recovery.pending_passwords import PendingPasswords
-from agent.apps.recovery.periodic import PeriodicTasks, Work
+from agent.apps.recovery.periodic import PeriodicTasks, PeriodicWork
 from agent.apps.recovery.restart_schedule import RestartSchedule
 from agent.apps.recovery.watcher import EngineWatcher
 from agent.apps.repository.repository import AppRepository
@@ -205,7 +205,7 @@ def _periodic(
     ownership: Ownership, network: AppsNetwork, watcher: EngineWatcher, log: FilteringBoundLogger
 ) -> PeriodicTasks:
     claim_guard = ClaimGuard(ownership=ownership, on_adopted=watcher.look_again, log=log)
-    work: dict[Work, float] = {
+    work: dict[PeriodicWork, float] = {
         claim_guard.look: LOOK_SECONDS,
         network.check: NETWORK_CHECK_SECONDS,
     }

@@ -56,7 +56,7 @@ class AppsNetwork:
         self._subnets = defaults.subnets
         self._log = log
         self._kernel_settings = kernel_settings
-        self._told: set[str] = set()
+        self._logged_faults: set[str] = set()
         self._turn = asyncio.Lock()
 
     def message(self, container: Container) -> str | None:
@@ -132,9 +132,9 @@ class AppsNetwork:
         if not self._isolated:
             return
         faults = await self._faults()
-        for fault in sorted(faults - self._told):
+        for fault in sorted(faults - self._logged_faults):
             self._log.warning("apps are not isolated as they should be", reason=fault)
-        self._told = faults
+        self._logged_faults = faults
 
     async def _faults(self) -> set[str]:
         try:

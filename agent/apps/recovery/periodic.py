@@ -1,4 +1,4 @@
-"""Work that is repeated as long as the apps are open."""
+"""PeriodicWork that is repeated as long as the apps are open."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -8,7 +8,7 @@ from structlog.typing import FilteringBoundLogger
 
 from agent.engine.errors import EngineError
 
-Work = Callable[[], Awaitable[None]]
+PeriodicWork = Callable[[], Awaitable[None]]
 
 
 class PeriodicTasks:
@@ -18,7 +18,9 @@ class PeriodicTasks:
     logged as a defect.
     """
 
-    def __init__(self, seconds_by_work: Mapping[Work, float], log: FilteringBoundLogger) -> None:
+    def __init__(
+        self, seconds_by_work: Mapping[PeriodicWork, float], log: FilteringBoundLogger
+    ) -> None:
         self._seconds_by_work = seconds_by_work
         self._log = log
         self._tasks: list[asyncio.Task[None]] = []
@@ -36,7 +38,7 @@ class PeriodicTasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _repeat(self, work: Work, seconds: float) -> None:
+    async def _repeat(self, work: PeriodicWork, seconds: float) -> None:
         while True:
             try:
                 with suppress(EngineError):

@@ -11,15 +11,15 @@ from urllib.parse import urlencode
 import aiohttp
 import msgspec
 
-from agent.engine.api.answers import Version
+from agent.engine.api.responses import Version
 from agent.engine.api.single_flight import SingleFlight
 from agent.engine.api.translation import (
     BROKEN,
     LATE,
     ODD,
-    from_answer,
     from_library,
-    understood,
+    from_response,
+    well_formed,
     within,
 )
 from agent.engine.errors import (
@@ -76,7 +76,7 @@ class EngineClient:
     async def _negotiated(self) -> str:
         async with within(self.timeout_seconds), self._response("GET", "/version") as response:
             body = await self._whole(response)
-        with understood():
+        with well_formed():
             return common_version(VERSION.decode(body))
 
     def forget_version(self) -> None:
@@ -110,7 +110,7 @@ class EngineClient:
                 versioned = f"/v{await self.api_version()}{target}"
                 async with self._response("GET", versioned) as response:
                     body = await self._whole(response)
-            with understood():
+            with well_formed():
                 return read(body)
 
         return await self._flights.share(f"{limit:g} {target}", ask)
@@ -253,7 +253,7 @@ class EngineClient:
             async with response:
                 if response.status >= HTTPStatus.MULTIPLE_CHOICES:
                     async with within(self.timeout_seconds):
-                        raise from_answer(response.status, await self._whole(response))
+                        raise from_response(response.status, await self._whole(response))
                 yield response
         except BROKEN as error:
             self.forget_version()

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from agent.engine.api import answers
-from agent.engine.api.answers import NEVER
+from agent.engine.api import responses
+from agent.engine.api.responses import NEVER
 from agent.engine.logins import (
     came_from_registry,
     digest_of,
@@ -49,19 +49,19 @@ CHECK_SECONDS, CHECK_RETRIES = 30, 3  # the engine's defaults
 TCP_PORT = re.compile(r"[0-9]{1,5}/tcp")  # a range of ports, which an image may hold, is ignored
 
 
-_LIST = msgspec.json.Decoder(list[answers.Listed])
-_INSPECTED = msgspec.json.Decoder(answers.Inspected)
-_INFO = msgspec.json.Decoder(answers.Info)
-_IMAGES = msgspec.json.Decoder(list[answers.ListedImage])
-_IMAGE = msgspec.json.Decoder(answers.Image)
-_VOLUME = msgspec.json.Decoder(answers.Volume)
-_VOLUMES = msgspec.json.Decoder(answers.VolumeList)
-_DISK_USAGE = msgspec.json.Decoder(answers.DiskUsage)
-_TOP = msgspec.json.Decoder(answers.Top)
-_EVENT = msgspec.json.Decoder(answers.Event)
-_NETWORK = msgspec.json.Decoder(answers.Network)
-_READ = msgspec.json.Decoder(answers.Read)
-_STATS = msgspec.json.Decoder(answers.Stats)
+_LIST = msgspec.json.Decoder(list[responses.Listed])
+_INSPECTED = msgspec.json.Decoder(responses.Inspected)
+_INFO = msgspec.json.Decoder(responses.Info)
+_IMAGES = msgspec.json.Decoder(list[responses.ListedImage])
+_IMAGE = msgspec.json.Decoder(responses.Image)
+_VOLUME = msgspec.json.Decoder(responses.Volume)
+_VOLUMES = msgspec.json.Decoder(responses.VolumeList)
+_DISK_USAGE = msgspec.json.Decoder(responses.DiskUsage)
+_TOP = msgspec.json.Decoder(responses.Top)
+_EVENT = msgspec.json.Decoder(responses.Event)
+_NETWORK = msgspec.json.Decoder(responses.Network)
+_READ = msgspec.json.Decoder(responses.Read)
+_STATS = msgspec.json.Decoder(responses.Stats)
 
 
 def info(answer: bytes) -> EngineInfo:
@@ -90,7 +90,7 @@ def containers(answer: bytes) -> list[Container]:
     return [_container(entry) for entry in _LIST.decode(answer)]
 
 
-def _container(entry: answers.Listed) -> Container:
+def _container(entry: responses.Listed) -> Container:
     names = [name.removeprefix("/") for name in entry.names or ()]
     return Container(
         id=entry.id,
@@ -119,7 +119,7 @@ def _health(state: str, found: str) -> Health | None:
     return HEALTH.get(found) if state == "running" else None
 
 
-def _health_seconds(check: answers.HealthCheck | None) -> float | None:
+def _health_seconds(check: responses.HealthCheck | None) -> float | None:
     if check is None or not check.test or check.test[0] == "NONE":
         return None
     interval = check.interval / NANOSECONDS or CHECK_SECONDS
@@ -159,7 +159,7 @@ def inspected(answer: bytes) -> InspectedContainer:
     )
 
 
-def _exit_code(state: answers.State) -> int | None:
+def _exit_code(state: responses.State) -> int | None:
     # The engine reports 0 for a container that runs.
     unknown = state.status in ("running", "paused") or _time(state.finished_at) is None
     return None if unknown else state.exit_code
@@ -170,7 +170,7 @@ def _addresses(published: Iterable[tuple[int, str]]) -> dict[int, str]:
     return dict(sorted(published, key=lambda each: ":" not in each[1]))
 
 
-def _published(bindings: Mapping[str, list[answers.Binding] | None]) -> dict[int, str]:
+def _published(bindings: Mapping[str, list[responses.Binding] | None]) -> dict[int, str]:
     # A port of the container may be published on several ports of the host.
     return _addresses(
         (int(outside.host_port), outside.address)
@@ -191,7 +191,7 @@ def _environment(pairs: list[str] | None) -> dict[str, str]:
 def image(answer: bytes, reference: str) -> Image:
     """Return the image with this reference that was inspected."""
     entry = _IMAGE.decode(answer)
-    config = entry.config or answers.Config()
+    config = entry.config or responses.Config()
     return Image(
         id=entry.id,
         labels=config.labels or {},
@@ -302,7 +302,7 @@ def sample(answer: bytes) -> Sample | None:
     )
 
 
-def _used(memory: answers.Memory) -> int | None:
+def _used(memory: responses.Memory) -> int | None:
     if memory.usage is None:
         return None
     # Page cache that the kernel can reclaim is not counted. In cgroup v1 its name has a prefix.
@@ -311,7 +311,7 @@ def _used(memory: answers.Memory) -> int | None:
     return max(0, memory.usage - cached)
 
 
-def _blocks(entries: list[answers.Block], operation: str) -> int:
+def _blocks(entries: list[responses.BlkioEntry], operation: str) -> int:
     return sum(entry.value for entry in entries if entry.op.lower() == operation)
 
 

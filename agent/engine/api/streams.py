@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 import msgspec
 
-from agent.engine.api.answers import PullLine
-from agent.engine.api.translation import ODD, from_pull, understood
+from agent.engine.api.responses import PullLine
+from agent.engine.api.translation import ODD, from_pull, well_formed
 from agent.engine.errors import EngineRefused, TooManyStreams
 from agent.engine.models import PullProgress
 
@@ -97,7 +97,7 @@ class PullReport:
             EngineRefused: the line cannot be read.
 
         """
-        with understood():
+        with well_formed():
             entry = PULL_LINE.decode(line)
         text = (entry.error_detail.message if entry.error_detail else "") or entry.error
         if text:

@@ -12,7 +12,7 @@ import requests
 import urllib3
 from docker.errors import APIError, DockerException
 
-from agent.engine.api.answers import Refusal
+from agent.engine.api.responses import ErrorResponse
 from agent.engine.errors import (
     DiskFull,
     EngineConflict,
@@ -58,7 +58,7 @@ BROKEN = (
 )
 
 
-REFUSAL = msgspec.json.Decoder(Refusal)
+ERROR_RESPONSE = msgspec.json.Decoder(ErrorResponse)
 
 
 def from_text(text: str, status: int = 500) -> EngineError:
@@ -74,10 +74,10 @@ def from_text(text: str, status: int = 500) -> EngineError:
     return BY_STATUS.get(status, EngineRefused)(text)
 
 
-def from_answer(status: int, body: bytes) -> EngineError:
+def from_response(status: int, body: bytes) -> EngineError:
     """Return the error for a response with a status of an error."""
     try:
-        text = REFUSAL.decode(body).message
+        text = ERROR_RESPONSE.decode(body).message
     except (ValueError, RecursionError):
         text = body.decode("utf-8", "replace")
     return _from_words(status, text)
@@ -113,7 +113,7 @@ def translated() -> Iterator[None]:
 
 
 @contextmanager
-def understood() -> Iterator[None]:
+def well_formed() -> Iterator[None]:
     """Raise EngineRefused where an answer is not of the shape that it should have.
 
     Only decode an answer in this context: it reports any error as a mistake of the engine.

@@ -17,7 +17,7 @@ from urllib3.connection import HTTPConnection
 from urllib3.connectionpool import HTTPConnectionPool
 
 from agent.engine.api.client import EngineClient
-from agent.engine.api.translation import translated, understood, within
+from agent.engine.api.translation import translated, well_formed, within
 from agent.engine.errors import EngineUnavailable
 
 # The stubs of docker-py lack some methods and mistype others.
@@ -91,7 +91,7 @@ class Commands:
     def _run(self, work: Callable[[Client], T], version: str) -> T:
         client = self._take(version)
         try:
-            with translated(), understood():
+            with translated(), well_formed():
                 return work(client)
         except EngineUnavailable:
             self._client.forget_version()

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from agent.engine.api import decoding
 from agent.engine.api.client import EngineClient, encoded_filters
 from agent.engine.api.streams import Budget, lines
-from agent.engine.api.translation import understood, within
+from agent.engine.api.translation import well_formed, within
 from agent.engine.models import ContainerEvent, ImageEvent
 
 ACTIONS = [
@@ -44,7 +44,7 @@ class Events:
             chunks = self._client.stream("GET", "/events", query=query)
             async with aclosing(chunks), aclosing(lines(chunks)) as entries:
                 async for entry in entries:
-                    with understood():
+                    with well_formed():
                         event = decoding.event(entry, label)
                     yield event
         self._client.forget_version()  # the engine stops, and may come back in another version
@@ -53,13 +53,13 @@ class Events:
         """Return when a container was stopped by request, None if it was started since."""
         filters = {"type": ["container"], "container": [container_id], "event": STOPS_AND_STARTS}
         past = await self._past(filters, since=1)
-        with understood():
+        with well_formed():
             return decoding.stop_time(past)
 
     async def of_image(self, names: Collection[str], *, since: float) -> list[ImageEvent]:
         """Return the events of an image, which has these full references and ids."""
         past = await self._past({"type": ["image"]}, since=since)
-        with understood():
+        with well_formed():
             return decoding.image_events(past, names)
 
     async def _past(self, filters: Mapping[str, list[str]], *, since: float) -> list[bytes]:

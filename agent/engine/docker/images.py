@@ -55,7 +55,7 @@ class EngineImages:
         headers = await asyncio.to_thread(login_header, reference, self.logins)
         late = self._late(f"made no progress for {self._idle_seconds:g} s")
         try:
-            async with self._understood(late):
+            async with self._translated(late):
                 async with asyncio.timeout(self._pull_seconds):
                     await self._pull(reference, headers, PullReport(progress))
         except TimeoutError as error:
@@ -67,14 +67,14 @@ class EngineImages:
         path = f"/distribution/{quote(reference, safe='/:@')}/json"
         seconds = self._client.timeout_seconds
         late = ImageServerUnavailable(f"its server did not answer in {seconds:g} s")
-        async with self._understood(late):
+        async with self._translated(late):
             chunks = self._client.stream("GET", path, headers=headers, idle_seconds=seconds)
             async with aclosing(chunks):
                 async for _ in chunks:
                     pass
 
     @asynccontextmanager
-    async def _understood(self, late: ImageServerUnavailable) -> AsyncIterator[None]:
+    async def _translated(self, late: ImageServerUnavailable) -> AsyncIterator[None]:
         """Raise our errors for what the engine answers about the server of an image."""
         try:
             yield

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from agent.engine.api.answers import Answer
 from agent.engine.api.client import EngineClient
-from agent.engine.api.translation import understood
+from agent.engine.api.responses import ApiObject
+from agent.engine.api.translation import well_formed
 from agent.engine.docker.commands import Client, Commands
 from agent.engine.errors import ObjectNotFound
 from agent.engine.models import Network
@@ -16,15 +16,15 @@ MASQUERADE = "com.docker.network.bridge.enable_ip_masquerade"
 MTU = "com.docker.network.driver.mtu"
 
 
-class _Subnet(Answer):
+class _Subnet(ApiObject):
     subnet: str = ""
 
 
-class _Ipam(Answer):
+class _Ipam(ApiObject):
     config: list[_Subnet] | None = None
 
 
-class _Inspected(Answer):
+class _Inspected(ApiObject):
     name: str
     driver: str
     options: dict[str, str] | None = None
@@ -71,7 +71,7 @@ class Networks:
 
 def network(answer: bytes) -> Network:
     """Return the network that was inspected."""
-    with understood():
+    with well_formed():
         entry = _NETWORK.decode(answer)
         options = entry.options or {}
         return Network(

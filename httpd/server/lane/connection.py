@@ -83,7 +83,7 @@ class LaneConnection:
         self._idle_timer = loop.call_later(idle_seconds, self._check_idle)
         self._writing_paused = self._finishing = False
         self._has_answered = self._is_holding = False
-        self.is_waiting = False  # for a reply to become durable
+        self.is_waiting = False  # for a response to become durable
 
     def data_received(self, data: bytes) -> None:
         """Answer the requests that are whole by now."""
@@ -167,19 +167,19 @@ class LaneConnection:
         """Answer a request, now or later; False if it is not for the lane."""
         started = time.perf_counter()
         try:
-            reply = accepted.respond(self._peer, body)
+            response = accepted.respond(self._peer, body)
         except Exception as error:
             self._send_problem(accepted, started, error)
             return True
-        if reply is None:
+        if response is None:
             return False
-        if reply.durable is None:
-            self._send(accepted, started, reply.body)
+        if response.durable is None:
+            self._send(accepted, started, response.body)
         else:
             self.is_waiting = True
             self._owner.waiting_changed()
-            on_durable = partial(self._on_durable, accepted, started, reply.body)
-            reply.durable.add_done_callback(on_durable)
+            on_durable = partial(self._on_durable, accepted, started, response.body)
+            response.durable.add_done_callback(on_durable)
         return True
 
     def _on_durable(

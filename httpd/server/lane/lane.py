@@ -44,7 +44,7 @@ class Peer(NamedTuple):
     names: frozenset[str] | None
 
 
-class Reply(NamedTuple):
+class LaneResponse(NamedTuple):
     """The body of a 200.
 
     With ``durable`` it is sent once that is done; if that fails, its error is the response.
@@ -55,7 +55,7 @@ class Reply(NamedTuple):
 
 
 # Carries out a client's request with this body. None: nothing was done, aiohttp is to answer it.
-Respond = Callable[[Peer, bytes], Reply | None]
+Respond = Callable[[Peer, bytes], LaneResponse | None]
 
 
 class Endpoint(Protocol):

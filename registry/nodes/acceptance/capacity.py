@@ -30,7 +30,7 @@ _LABEL = re.compile(MARK + rb'([^"]*)"')
 ESCAPES = ((rb"\\", b"\0\0"), (rb"\"", b"\0\1"))
 
 
-class Targets(NamedTuple):
+class TargetCost(NamedTuple):
     """What the labels of targets add to the cost of a node, and the services that they name.
 
     The cost includes that of the targets themselves where they are kept.
@@ -50,23 +50,23 @@ class Reservation:
 
     size: int
     before: bytes | None
-    targets: tuple[Targets, Targets]
+    targets: tuple[TargetCost, TargetCost]
 
 
-NO_TARGETS = Targets(0, ())
+NO_TARGETS = TargetCost(0, ())
 
 
-def targets_of(node: bytes) -> Targets:
+def target_cost_of(node: bytes) -> TargetCost:
     """Return what the labels of an encoded node add."""
     targets = _targets(_labels(node))
     if not _is_kept(node):
         return targets
     services = targets.services
     kept = KEPT_BYTES + KEPT_SERVICE_BYTES * len(services) + sum(map(len, services))
-    return Targets(targets.cost + kept, services)
+    return TargetCost(targets.cost + kept, services)
 
 
-def _known_targets(node: bytes, reservation: Reservation) -> Targets | None:
+def _known_targets(node: bytes, reservation: Reservation) -> TargetCost | None:
     """Return the targets of a node that a reservation knows, if they are kept."""
     return reservation.targets[1] if _is_kept(node) else None
 
@@ -75,7 +75,7 @@ def _is_kept(node: bytes) -> bool:
     return len(node) > MAX_UNKEPT_BYTES
 
 
-def _targets(labels: bytes) -> Targets:
+def _targets(labels: bytes) -> TargetCost:
     if MARK not in labels:
         return NO_TARGETS
     if b"\\" in labels:
@@ -87,7 +87,7 @@ def _targets(labels: bytes) -> Targets:
     groups = dict.fromkeys(names)
     services = tuple(dict.fromkeys([group.partition(b"@")[0] for group in groups]))
     cost = TARGET_LABEL_BYTES * len(found) + sum(map(len, found)) - sum(map(len, names))
-    return Targets(cost + GROUP_BYTES * len(groups) + OFFER_BYTES * len(services), services)
+    return TargetCost(cost + GROUP_BYTES * len(groups) + OFFER_BYTES * len(services), services)
 
 
 def _labels(encoded: bytes) -> bytes:
@@ -111,7 +111,7 @@ class Capacity:
         self._reserved = 0
         # How many nodes offer each service; to delete from a Counter takes ten times as long.
         self._services: dict[bytes, int] = {}
-        self._kept: dict[str, Targets] = {}  # of large nodes, by hostname
+        self._kept: dict[str, TargetCost] = {}  # of large nodes, by hostname
 
     @property
     def max_bytes(self) -> int | None:
@@ -126,7 +126,7 @@ class Capacity:
         return text + self._targets + services + self._reserved + self._store_bytes()
 
     def reserve(
-        self, hostname: str, node: bytes, before: bytes | None, targets: Targets | None = None
+        self, hostname: str, node: bytes, before: bytes | None, targets: TargetCost | None = None
     ) -> Reservation:
         """Reserve what a new or changed node takes more than before.
 
@@ -192,32 +192,34 @@ class Capacity:
         old = self._kept.pop(hostname, None)
         self._nodes -= 1
         self._text -= len(before)
-        self._replace_targets(targets_of(before) if old is None else old, NO_TARGETS)
+        self._replace_targets(target_cost_of(before) if old is None else old, NO_TARGETS)
 
     def fill(self, nodes: Iterable[tuple[str, bytes]]) -> None:
         """Count all nodes of a store, by hostname, even if they pass the bound."""
         for hostname, node in nodes:
-            self._count(hostname, node, None, (NO_TARGETS, targets_of(node)))
+            self._count(hostname, node, None, (NO_TARGETS, target_cost_of(node)))
 
     def _changed_targets(
-        self, hostname: str, node: bytes, before: bytes | None, targets: Targets | None
-    ) -> tuple[Targets, Targets]:
+        self, hostname: str, node: bytes, before: bytes | None, targets: TargetCost | None
+    ) -> tuple[TargetCost, TargetCost]:
         """Return the targets before and after a change; the same if the labels are.
 
         `targets` are those after it, if they are known.
         """
         if before is None:
-            return NO_TARGETS, targets_of(node) if targets is None else targets
+            return NO_TARGETS, target_cost_of(node) if targets is None else targets
         old = self._kept.get(hostname)
         if targets is None:
             is_as_large = (old is not None) == _is_kept(node)
             if is_as_large and _labels(node) == _labels(before):
                 same = NO_TARGETS if old is None else old
                 return same, same
-            targets = targets_of(node)
-        return targets_of(before) if old is None else old, targets
+            targets = target_cost_of(node)
+        return target_cost_of(before) if old is None else old, targets
 
-    def _growth(self, node: bytes, before: bytes | None, targets: tuple[Targets, Targets]) -> int:
+    def _growth(
+        self, node: bytes, before: bytes | None, targets: tuple[TargetCost, TargetCost]
+    ) -> int:
         old, new = targets
         growth = int((len(node) - len(before or b"")) * BYTES_PER_BYTE) + new.cost - old.cost
         if before is None:
@@ -229,7 +231,11 @@ class Capacity:
         )
 
     def _count(
-        self, hostname: str, node: bytes, before: bytes | None, targets: tuple[Targets, Targets]
+        self,
+        hostname: str,
+        node: bytes,
+        before: bytes | None,
+        targets: tuple[TargetCost, TargetCost],
     ) -> None:
         self._nodes += before is None
         self._text += len(node) - len(before or b"")
@@ -239,7 +245,7 @@ class Capacity:
             self._kept.pop(hostname, None)
         self._replace_targets(*targets)
 
-    def _replace_targets(self, old: Targets, new: Targets) -> None:
+    def _replace_targets(self, old: TargetCost, new: TargetCost) -> None:
         self._targets += new.cost - old.cost
         if old.services == new.services:
             return

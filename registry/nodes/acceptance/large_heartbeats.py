@@ -6,12 +6,12 @@ from contextlib import contextmanager
 
 from registry.errors import ChangesTooFast, TooManyHeartbeats
 from registry.message import MAX_BODY_BYTES
+from registry.nodes.acceptance.capacity import MIB
 from registry.nodes.acceptance.rate_limit import RateLimit
 
 # To decode a larger heartbeat, to encode it, or to check it, takes up to some milliseconds each.
 MAX_BYTES_AT_ONCE = 48 * 1024
 MAX_LARGE_BYTES = 32 * 1024 * 1024
-MIB = 1024 * 1024
 
 
 class LargeHeartbeats:

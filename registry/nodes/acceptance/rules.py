@@ -5,9 +5,9 @@ from contextlib import suppress
 
 from registry.errors import ChangesTooFast
 from registry.message import Heartbeat
-from registry.nodes.acceptance.capacity import Capacity, Reservation, Targets
+from registry.nodes.acceptance.capacity import Capacity, Reservation, TargetCost
 from registry.nodes.acceptance.change_limit import ChangeLimit
-from registry.nodes.acceptance.identities import Identities
+from registry.nodes.acceptance.clone_check import CloneCheck
 from registry.nodes.acceptance.large_heartbeats import LargeHeartbeats
 from registry.nodes.directory.directory import Entry
 from registry.nodes.directory.events import Source
@@ -30,7 +30,7 @@ class Acceptance:
         self.large = large
         self._capacity = capacity
         self._change_limit = change_limit
-        self._identities = Identities(freshness=freshness, monotonic=monotonic)
+        self._clone_check = CloneCheck(freshness=freshness, monotonic=monotonic)
 
     @property
     def used_bytes(self) -> int:
@@ -46,10 +46,10 @@ class Acceptance:
         self, known: Entry, heartbeat: Heartbeat, source: Source, *, operator: bool
     ) -> None:
         """Raise CloneRefused if a hostname belongs to another host that is not stale."""
-        self._identities.check(known, heartbeat, source, operator=operator)
+        self._clone_check.check(known, heartbeat, source, operator=operator)
 
     def reserve(
-        self, entry: Entry, stored: Entry | None, targets: Targets | None = None
+        self, entry: Entry, stored: Entry | None, targets: TargetCost | None = None
     ) -> Reservation:
         """Reserve memory for a new or changed node, which is for `release`; count the change.
 
@@ -90,12 +90,12 @@ class Acceptance:
         """
         head = before.head if before else None
         self._capacity.replace(after.hostname, after.head, head, reservation)
-        self._identities.note_change(before, after)
+        self._clone_check.note_change(before, after)
 
     def note_forgotten(self, entry: Entry) -> None:
         """Record a node that is gone."""
         self._capacity.forget(entry.hostname, entry.head)
-        self._identities.forget(entry.hostname)
+        self._clone_check.forget(entry.hostname)
 
     def note_loaded(self, entries: Iterable[Entry]) -> None:
         """Record all nodes of the store."""

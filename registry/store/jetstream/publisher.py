@@ -19,14 +19,14 @@ from nats.aio.msg import Msg
 
 from registry.errors import NodeTooLarge, StoreFull, StoreUnreachable, TooManyConflicts
 from registry.store.clock import boot_seconds
-from registry.store.jetstream.connection.answers import (
+from registry.store.jetstream.connection.link import Link
+from registry.store.jetstream.connection.publish_results import (
     Acknowledged,
     Again,
     Conflict,
     Refusal,
-    answer_of,
+    publish_result,
 )
-from registry.store.jetstream.connection.link import Link
 from registry.store.jetstream.format.ages import Uptime
 from registry.store.jetstream.format.messages import EXPECTED, HEADERS_BYTES, MAX_VALUE_BYTES
 from registry.store.jetstream.write import Stamp, Write
@@ -307,7 +307,7 @@ class Publisher:
         write = self._sent.get(int(message.subject.rpartition(".")[2]))
         if write is None or write.sequence:
             return
-        match answer_of(message):
+        match publish_result(message):
             case Acknowledged(sequence):
                 self._acknowledge(write, sequence)
             case Conflict(actual):

@@ -21,7 +21,7 @@ from httpd.bodies import (
     request_body,
 )
 from httpd.metrics import RequestMetrics, new_metrics
-from httpd.server.lane.lane import Peer, Reply, Respond
+from httpd.server.lane.lane import LaneResponse, Peer, Respond
 from httpd.server.limits import Timeouts
 from httpd.server.listener import serving
 from httpd.server.tls import ServerTls
@@ -86,19 +86,19 @@ class LaneApi:
         }
         return answers.get(name)
 
-    def _now(self, _peer: Peer, body: bytes) -> Reply:
+    def _now(self, _peer: Peer, body: bytes) -> LaneResponse:
         self.lane_bytes += len(body)
-        return Reply(msgspec.json.encode({"by": "lane", "body": body.decode()}))
+        return LaneResponse(msgspec.json.encode({"by": "lane", "body": body.decode()}))
 
-    def _later(self, peer: Peer, body: bytes) -> Reply:
+    def _later(self, peer: Peer, body: bytes) -> LaneResponse:
         self.is_waiting.set()
         return self._now(peer, body)._replace(durable=self.later)
 
-    def _large(self, _peer: Peer, _body: bytes) -> Reply:
+    def _large(self, _peer: Peer, _body: bytes) -> LaneResponse:
         self.has_answered_large.set()
-        return Reply(b"x" * self.large_bytes)
+        return LaneResponse(b"x" * self.large_bytes)
 
-    def _broken(self, _peer: Peer, _body: bytes) -> Reply:
+    def _broken(self, _peer: Peer, _body: bytes) -> LaneResponse:
         raise RuntimeError("with the secret in it")
 
 

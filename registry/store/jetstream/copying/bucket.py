@@ -9,7 +9,6 @@ import msgspec
 from nats import errors
 
 from registry.errors import StoreOpenError
-from registry.store.jetstream.connection.answers import OUT_OF_RESOURCES
 from registry.store.jetstream.connection.api import JetStreamApi
 from registry.store.jetstream.connection.bucket import BucketState, find_bucket, open_bucket
 from registry.store.jetstream.connection.bucket_address import BucketAddress
@@ -20,6 +19,7 @@ from registry.store.jetstream.connection.link import (
     LoginRefused,
     NoConnection,
 )
+from registry.store.jetstream.connection.publish_results import OUT_OF_RESOURCES
 from registry.store.jetstream.connection.servers import check_servers
 from registry.store.jetstream.copying.contents import BucketContents
 from registry.store.jetstream.format.messages import (

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.engine.api import decoding
-from agent.engine.api.answers import Version
 from agent.engine.api.client import common_version
+from agent.engine.api.responses import Version
 from agent.engine.api.streams import LogFrames, PullReport, lines
-from agent.engine.api.translation import from_answer, from_library, from_pull
+from agent.engine.api.translation import from_library, from_pull, from_response
 from agent.engine.errors import (
     DiskFull,
     EngineConflict,
@@ -78,7 +78,7 @@ def test_the_engines_words_become_our_errors(
     response.status_code = status
 
     body = msgspec.json.encode({"message": text})
-    assert type(from_answer(status, body)) is kind
+    assert type(from_response(status, body)) is kind
     assert type(from_library(APIError("x", response=response, explanation=text))) is kind
 
 

@@ -41,7 +41,7 @@ class Refusal(NamedTuple):
     is_full: bool
 
 
-Answer = Acknowledged | Conflict | Again | Refusal
+PublishResult = Acknowledged | Conflict | Again | Refusal
 
 
 class _Acknowledgement(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class _Acknowledgement(msgspec.Struct, frozen=True):
 _decode = msgspec.json.Decoder(_Acknowledgement).decode
 
 
-def answer_of(message: Msg) -> Answer:
+def publish_result(message: Msg) -> PublishResult:
     """Return what an answer says. Raises msgspec.MsgspecError if it is none of JetStream."""
     if message.headers and "Status" in message.headers:
         return Again(NO_LEADER_SECONDS, is_without_effect=True)

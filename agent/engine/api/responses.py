@@ -8,11 +8,11 @@ import msgspec
 NEVER = "0001-01-01T00:00:00Z"
 
 
-class Answer(msgspec.Struct, rename="pascal", gc=False):
+class ApiObject(msgspec.Struct, rename="pascal", gc=False):
     """A JSON object of the engine, with its style of field names."""
 
 
-class Port(Answer):
+class Port(ApiObject):
     """A port of a container, and that of the host while it is published."""
 
     public_port: int = 0
@@ -20,13 +20,13 @@ class Port(Answer):
     address: str = msgspec.field(name="IP", default="")
 
 
-class ListedHostConfig(Answer):
+class ListedHostConfig(ApiObject):
     """The part of a container's host configuration that a list shows."""
 
     network_mode: str = "default"
 
 
-class Listed(Answer):
+class Listed(ApiObject):
     """An entry of the list of containers."""
 
     id: str
@@ -40,13 +40,13 @@ class Listed(Answer):
     host_config: ListedHostConfig = msgspec.field(default_factory=ListedHostConfig)
 
 
-class Health(Answer):
+class Health(ApiObject):
     """What the check of a container's image has found."""
 
     status: str = ""
 
 
-class HealthCheck(Answer):
+class HealthCheck(ApiObject):
     """The check of a container's image. Times are in nanoseconds; 0 is the engine's default."""
 
     test: list[str] | None = None
@@ -56,7 +56,7 @@ class HealthCheck(Answer):
     start_period: int = 0
 
 
-class State(Answer):
+class State(ApiObject):
     """The state of a container."""
 
     status: str
@@ -68,7 +68,7 @@ class State(Answer):
     health: Health | None = None
 
 
-class Config(Answer):
+class Config(ApiObject):
     """The configuration of a container or an image."""
 
     image: str = ""
@@ -79,14 +79,14 @@ class Config(Answer):
     healthcheck: HealthCheck | None = None
 
 
-class Binding(Answer):
+class Binding(ApiObject):
     """A port of the host that leads into a container."""
 
     host_port: str = ""
     address: str = msgspec.field(name="HostIp", default="")
 
 
-class HostConfig(Answer):
+class HostConfig(ApiObject):
     """The host's part of a container's configuration."""
 
     cpu_quota: int = 0
@@ -94,7 +94,7 @@ class HostConfig(Answer):
     network_mode: str = "default"
 
 
-class Mount(Answer):
+class Mount(ApiObject):
     """What is mounted in a container; only a volume has a name."""
 
     destination: str
@@ -102,13 +102,13 @@ class Mount(Answer):
     name: str = ""
 
 
-class NetworkSettings(Answer):
+class NetworkSettings(ApiObject):
     """The network settings of a container."""
 
     ports: dict[str, list[Binding] | None] | None = None
 
 
-class Inspected(Answer):
+class Inspected(ApiObject):
     """The inspection of a container."""
 
     id: str
@@ -123,7 +123,7 @@ class Inspected(Answer):
     mounts: list[Mount] | None = None
 
 
-class Info(Answer):
+class Info(ApiObject):
     """The engine's information on itself and its host."""
 
     server_version: str
@@ -139,7 +139,7 @@ class Info(Answer):
     experimental_build: bool = False
 
 
-class Image(Answer):
+class Image(ApiObject):
     """The inspection of an image."""
 
     id: str
@@ -149,7 +149,7 @@ class Image(Answer):
     config: Config | None = None
 
 
-class ListedImage(Answer):
+class ListedImage(ApiObject):
     """An entry of the list of images."""
 
     id: str
@@ -157,60 +157,60 @@ class ListedImage(Answer):
     repo_tags: list[str] | None = None
 
 
-class Volume(Answer):
+class Volume(ApiObject):
     """The inspection of a volume."""
 
     name: str = ""
     labels: dict[str, str] | None = None
 
 
-class VolumeList(Answer):
+class VolumeList(ApiObject):
     """A list of volumes."""
 
     volumes: list[Volume] | None = None
 
 
-class VolumeUsage(Answer):
+class VolumeUsage(ApiObject):
     """How large a volume is, -1 if that was not measured."""
 
     size: int = -1
 
 
-class MeasuredVolume(Answer):
+class MeasuredVolume(ApiObject):
     """A volume with its size."""
 
     name: str
     usage_data: VolumeUsage | None = None
 
 
-class MeasuredContainer(Answer):
+class MeasuredContainer(ApiObject):
     """A container, and how much it has written."""
 
     id: str
     size_rw: int = 0
 
 
-class DiskUsage(Answer):
+class DiskUsage(ApiObject):
     """What is on the engine's disk."""
 
     volumes: list[MeasuredVolume] | None = None
     containers: list[MeasuredContainer] | None = None
 
 
-class Top(Answer):
+class Top(ApiObject):
     """The rows of the host's ps."""
 
     processes: list[list[str]] | None
 
 
-class Actor(Answer):
+class Actor(ApiObject):
     """The object of an event."""
 
     id: str = msgspec.field(name="ID")
     attributes: dict[str, str]
 
 
-class Event(Answer):
+class Event(ApiObject):
     """A line of the stream of events."""
 
     action: str
@@ -218,7 +218,7 @@ class Event(Answer):
     time_nano: int = msgspec.field(name="timeNano", default=0)
 
 
-class Network(Answer):
+class Network(ApiObject):
     """The inspection of a network."""
 
     id: str
@@ -254,17 +254,17 @@ class Traffic(msgspec.Struct):
     tx_bytes: int
 
 
-class Block(msgspec.Struct):
+class BlkioEntry(msgspec.Struct):
     """Bytes read from, or written to, one device."""
 
     op: str
     value: int
 
 
-class Blocks(msgspec.Struct, frozen=True):
+class BlkioStats(msgspec.Struct, frozen=True):
     """Input and output of a container on block devices."""
 
-    io_service_bytes_recursive: list[Block] | None = None
+    io_service_bytes_recursive: list[BlkioEntry] | None = None
 
 
 class Pids(msgspec.Struct, frozen=True):
@@ -285,7 +285,7 @@ class Stats(msgspec.Struct):
     cpu_stats: Cpu
     memory_stats: Memory = Memory()
     networks: dict[str, Traffic] | None = None
-    blkio_stats: Blocks = Blocks()
+    blkio_stats: BlkioStats = BlkioStats()
     pids_stats: Pids = Pids()
 
 
@@ -312,13 +312,13 @@ class PullLine(msgspec.Struct, rename="camel"):
     progress_detail: PullDetail | None = None
 
 
-class Refusal(msgspec.Struct):
+class ErrorResponse(msgspec.Struct):
     """The body of a response with a status of an error."""
 
     message: str
 
 
-class Version(Answer):
+class Version(ApiObject):
     """The version of the engine, and the versions of its API."""
 
     version: str

@@ -7,19 +7,19 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from registry.store.jetstream.connection.answers import (
+from registry.store.jetstream.connection.publish_results import (
     Acknowledged,
     Again,
-    Answer,
     Conflict,
+    PublishResult,
     Refusal,
-    answer_of,
+    publish_result,
 )
 
 
-def answered(content: object, headers: Mapping[str, str] | None = None) -> Answer:
+def answered(content: object, headers: Mapping[str, str] | None = None) -> PublishResult:
     data = msgspec.json.encode(content)
-    return answer_of(Msg(Client(), data=data, headers=dict(headers or {})))
+    return publish_result(Msg(Client(), data=data, headers=dict(headers or {})))
 
 
 def test_a_sequence_says_that_it_has_taken_effect() -> None:
