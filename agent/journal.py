@@ -133,7 +133,7 @@ class StopEntry(Entry, frozen=True, kw_only=True, tag="stop"):
 
 
 class ExportEntry(Entry, frozen=True, kw_only=True, tag="export"):
-    """The container of an app is paused while the app's data is read, and goes on after that."""
+    """The container of an app is paused while the app's data is read."""
 
     target: App
 

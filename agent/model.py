@@ -210,7 +210,7 @@ class App(AppSpec, frozen=True, kw_only=True):
 
 
 def with_image(app: App, image_id: str | None) -> App:
-    """Return the app with the image that its container runs; its digest is known of no other."""
+    """Return the app with the image that its container runs, the only one with a known digest."""
     digest = app.image_digest if app.image_id == image_id else None
     return msgspec.structs.replace(app, image_id=image_id, image_digest=digest)
 

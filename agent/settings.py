@@ -255,7 +255,7 @@ def _check_node(node: NodeSettings) -> None:
 def _address(
     settings: AgentSettings, *, system_hostname: str, port: int | None = None
 ) -> AgentAddress:
-    """Return where this host is reached; ``port`` is the one listened on, once it is known."""
+    """Return the URL of this host; ``port`` is the port that the agent listens on, if known."""
     node = settings.node
     try:
         hostname = normalise_hostname(node.hostname or system_hostname)

@@ -77,7 +77,7 @@ def build_components(
     metrics: CollectorRegistry,
     log: FilteringBoundLogger,
 ) -> RegistryComponents:
-    """Build the rules on a store that is not loaded yet, and whatever subscribes to changes."""
+    """Build the rules on a store that is not loaded yet, and the subscribers of changes."""
     directory, events = Directory(), NodeEvents(log)
     nodes = Nodes(
         store=store,

@@ -103,7 +103,7 @@ class RegistryConfiguration:
             raise ConfigError(str(error)) from error
 
     def nats_options(self) -> NatsOptions:
-        """Return what a store in NATS needs beside its URL. Raises ConfigError."""
+        """Return the options of a store in NATS. Raises ConfigError."""
         nats = self.settings.nats
         return NatsOptions(
             login=self._nats_login("nats", nats, nats.tls),

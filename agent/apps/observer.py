@@ -11,14 +11,14 @@ class ContainerObserver(ABC):
 
     @abstractmethod
     async def observe(self, containers: Mapping[str, Container]) -> None:
-        """Look at all containers, by id. EngineError, StoreError: the rest is left for later."""
+        """Look at all containers, by id. After EngineError or StoreError, the rest waits."""
 
     def is_due(self) -> bool:
         """Return whether it is to look now."""
         return False
 
     def seconds_to_next(self, most: float) -> float:
-        """Return the seconds until it is to look again, ``most`` at most."""
+        """Return the seconds until the next look, at most ``most``."""
         return most
 
     def happened(self, event: ContainerEvent) -> None:

@@ -179,7 +179,7 @@ class Identities:
 
     @property
     def owns_unlabelled_volumes(self) -> bool:
-        """Whether volumes of apps that carry no identity, and that nobody uses, are its own."""
+        """Whether unused volumes of apps without an identity belong to this agent."""
         return self._record.unlabelled_volumes
 
     def add(self, identity: str) -> None:

@@ -183,7 +183,7 @@ class Store:
     async def begin(
         self, entry: JournalEntry, *, undone: str | None = None, event: Event | None = None
     ) -> None:
-        """Write an entry of the journal, in place of another of that app, which ``event`` tells of.
+        """Write an entry of the journal, which replaces the app's last one; ``event`` describes it.
 
         ``undone`` is the id of an operation whose containers are orphans from now on.
         """

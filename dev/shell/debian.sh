@@ -41,6 +41,7 @@ if [ "$1" = test ] || [ "$1" = bench ]; then
     have mkfs.ext4 || need e2fsprogs
     have faketime || need faketime
     have ssh || need openssh-client
+    have jq || need jq
 fi
 [ -n "$missing" ] || exit 0
 

@@ -39,7 +39,7 @@ class AppliedChanges:
         self._monotonic = monotonic
 
     def put(self, entry: Entry, source: Source, reservation: Reservation | None = None) -> bool:
-        """Add a node, or replace what is known of the host; return whether that changes it."""
+        """Add or replace a node; return whether that changes it."""
         known = self._directory.get(entry.hostname)
         if known is not None and known.head == entry.head:
             known.digest = entry.digest or known.digest

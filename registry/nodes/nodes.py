@@ -86,7 +86,7 @@ class Nodes:
         return str(error) if error else None
 
     def known_hostname(self, name: str) -> str | None:
-        """Return a hostname if it is known in this spelling, the normal one; else None."""
+        """Return a known hostname that is spelled in its normal form; else None."""
         entry = self._directory.get(name)
         return None if entry is None else entry.hostname
 
@@ -148,7 +148,7 @@ class Nodes:
 
     @property
     def store_risk(self) -> str:
-        """Why a loss of power may lose what was acknowledged; empty if nothing tells of that."""
+        """Why a power cut may lose acknowledged changes; empty if no such reason is known."""
         return self._store.risk
 
     def state_counts(self) -> tuple[int, int]:

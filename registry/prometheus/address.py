@@ -20,7 +20,7 @@ class InvalidTarget(Exception):
 
 
 def join_target(host: str, port: str) -> str:
-    """Join a host, which may hold a port of its own, with the port for those that hold none.
+    """Join a host with a port; a port that the host already has wins.
 
     A `port` of `-` means no port. IPv6 comes out in brackets. Raises InvalidTarget.
     """

@@ -31,7 +31,7 @@ class Clock:
 
 
 class Followed:
-    """Nodes in memory, as a store tells of them."""
+    """Nodes in memory, filled by the calls of a store."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Row] = {}
@@ -261,7 +261,7 @@ async def closing_finishes_what_was_begun_and_later_operations_are_refused(place
 
 
 async def ages_leave_out_the_time_in_which_no_registry_ran(place: Place) -> None:
-    """Check that a put and a touch begin an age anew, and that it goes on over a restart."""
+    """Check that a put and a touch reset an age, and that it continues over a restart."""
     clock = Clock()
     async with opened(place, clock) as (store, _):
         await store.put(node("old"), Outcomes())

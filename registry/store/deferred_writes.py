@@ -12,7 +12,7 @@ MAX_TOUCHED_AT_ONCE = 1000
 
 
 class DeferredWrites:
-    """Nodes that were heard of or have expired, and of which the store does not know that yet.
+    """Nodes whose last heartbeat or expiry is not written to the store yet.
 
     `heard` returns what is known of a host, or None if it is unknown; `done` is called with the
     outcome of each write.

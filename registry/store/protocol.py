@@ -161,11 +161,11 @@ class NodeStore(Protocol):
 
     @property
     def problem(self) -> str:
-        """Why changes by other registries may be missing; empty if none is, or nobody knows."""
+        """Why changes by other registries may be missing; empty if none is, or if unknown."""
 
     @property
     def risk(self) -> str:
-        """Why a loss of power may lose what was acknowledged; empty if nothing tells of that."""
+        """Why a power cut may lose acknowledged changes; empty if no such reason is known."""
 
     @property
     def position(self) -> StorePosition | None:
@@ -173,7 +173,7 @@ class NodeStore(Protocol):
 
     @property
     def memory_bytes(self) -> int:
-        """How much memory, as estimated, the store takes for all hosts that it has or had."""
+        """The estimated memory, in bytes, that the store takes for present and former hosts."""
 
     @property
     def continues(self) -> bool:

@@ -241,7 +241,7 @@ async def one_that_catches_up_has_what_was_acknowledged_before(place: Place) -> 
 
 
 async def a_confirmation_is_seen_by_all(place: Place) -> None:
-    """Check that all registries know what one has confirmed."""
+    """Check that a change that one registry has confirmed reaches all."""
     async with peers(place) as (one, other):
         assert not other.store.continues
         await one.store.confirm()

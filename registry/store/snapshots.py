@@ -47,12 +47,12 @@ def another_source(place: object, found: StoreName, source: StoreName) -> str:
 
 
 def another_target(source: StoreName, found: StoreName, target: StoreName) -> str:
-    """Return the text of an error: what is to be copied was moved to another store."""
+    """Return the text of an error: the source was moved to another store."""
     return f"{source.text} was moved to {found.text}, not to {target.text}: name that one"
 
 
 def moved_already(source: StoreName, target: object) -> str:
-    """Return the text of an error: what is to be copied was moved, and the target is complete."""
+    """Return the text of an error: the source was moved, and the target is complete."""
     return (
         f"{source.text} was moved already;"
         f" if {target} has its nodes, name that one as `store` in the settings"

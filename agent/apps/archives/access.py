@@ -68,7 +68,7 @@ class DataAccess:
         self._in_use = set[str]()
 
     async def volumes(self, app: App) -> dict[str, str]:
-        """Return the volumes of an app, by path, all of which exist; DataMissing."""
+        """Return the volumes of an app, by path. Raises DataMissing if one does not exist."""
         owned = await self._volumes.owned(app)
         if not owned:
             raise DataMissing(f"app `{app.name}` has no volumes; rebuild it to have them made")
@@ -141,7 +141,7 @@ class DataAccess:
             return
 
     async def sweep(self) -> None:
-        """Remove the containers that nobody closed after reading, as when the agent was killed."""
+        """Remove containers for reading that an earlier run, such as a killed one, left open."""
         for container in await self._engine.containers(label=HELPER_LABEL):
             ours = container.labels.get(AGENT_LABEL) == self._ownership.agent
             if ours and container.name not in self._in_use:

@@ -53,7 +53,7 @@ class _Input:
         return piece
 
     async def exactly(self, size: int) -> bytes:
-        """Return so many bytes; MalformedTar if there are fewer."""
+        """Return this many bytes. Raises MalformedTar if there are fewer."""
         pieces, missing = list[bytes](), size
         while missing:
             piece = await self.some(missing)

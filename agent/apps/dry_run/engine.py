@@ -137,7 +137,7 @@ class DryEngine:
         await self._change(container_id, state="running")
 
     async def remove(self, container_id: str) -> None:
-        """Record that it would be gone."""
+        """Record its removal."""
         self._removed.add(container_id)
 
     async def rename(self, container_id: str, name: str) -> None:
@@ -201,7 +201,7 @@ class DryEngine:
             self._volumes[name] = labels
 
     async def remove_volume(self, name: str) -> None:
-        """Record that it would be gone."""
+        """Record its removal."""
         self._volumes[name] = None
 
     async def network(self, name: str) -> Network | None:

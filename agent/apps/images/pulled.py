@@ -116,7 +116,7 @@ class PulledImages:
         self._given_up_at.pop(reference, None)
 
     async def _was_carried_out(self, pull: Pull) -> bool:
-        """Return whether the engine has carried out this pull, and nobody touched the image since.
+        """Return whether the engine completed this pull and the image is unchanged since.
 
         A pull of somebody else has the same event, so it counts only if it ended while the agent
         waited for its own, or at once afterwards, and is the only event of the image.

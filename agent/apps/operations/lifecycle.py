@@ -178,7 +178,7 @@ class DeleteOperation:
                 )
 
     async def recover(self, _job: Job, entry: DeleteEntry) -> None:
-        """Remove what is to be removed."""
+        """Remove the container, and the data unless it is kept."""
         await self._remove_containers(entry.before)
         try:
             await self._volumes.remove(entry.app, entry.volumes)

@@ -45,7 +45,7 @@ class RetrySchedule:
         return repeated
 
     def is_due(self, entry_id: str) -> bool:
-        """Return whether it was never tried, or is to be tried again."""
+        """Return whether it was never tried, or its next attempt is due."""
         return entry_id not in self._next or self._next[entry_id][0] <= self._monotonic()
 
     def seconds_to_next(self, entry_ids: Collection[str], most: float) -> float:
@@ -101,11 +101,11 @@ class JournalRecovery:
         return self._runner.current(entry.app) is None
 
     def is_due(self) -> bool:
-        """Return whether an operation is to be recovered now."""
+        """Return whether the recovery of an operation is due."""
         return any(self._schedule.is_due(entry.id) for entry in self._unfinished())
 
     def seconds_to_next(self, most: float) -> float:
-        """Return the seconds until an operation is to be recovered, ``most`` at most."""
+        """Return the seconds until the next recovery is due, at most ``most``."""
         return self._schedule.seconds_to_next({entry.id for entry in self._unfinished()}, most)
 
     def make_all_due(self) -> None:

@@ -33,7 +33,7 @@ class RestartSchedule:
         self._attempts: dict[str, _Attempts] = {}
 
     def is_due(self, name: str) -> bool:
-        """Record that an app is down; return whether it is to be started now."""
+        """Record that an app is down; return whether its start is due."""
         now = self._monotonic()
         attempts = self._attempts.get(name)
         if attempts is None or self._is_over(attempts):
@@ -49,7 +49,7 @@ class RestartSchedule:
         attempts.due = self._monotonic() + attempts.pause
 
     def postpone(self, name: str, seconds: float) -> None:
-        """Look at an app again after so many seconds."""
+        """Look at an app again after this many seconds."""
         self._attempts[name].due = self._monotonic() + seconds
 
     def well(self, name: str) -> None:
@@ -72,7 +72,7 @@ class RestartSchedule:
         self._attempts = {each: self._attempts[each] for each in self._attempts if each in names}
 
     def seconds_to_next(self, names: Collection[str], most: float) -> float:
-        """Return the seconds until one of these is to be started, ``most`` at most."""
+        """Return the seconds until the next start is due, at most ``most``."""
         now = self._monotonic()
         waits = [
             attempts.due - now

@@ -40,7 +40,7 @@ class PullRecords:
         await self._store.begin_pull(pull, then=lambda: self._begun.update({pull.reference: pull}))
 
     async def renew(self, pull: Pull, alive_at: float) -> None:
-        """Write down that a pull goes on at this Unix time; do nothing if it was replaced."""
+        """Record that a pull is in progress at this Unix time, unless it was replaced."""
         renewed = msgspec.structs.replace(pull, alive_at=alive_at)
         if self._is_latest(pull):
             self._begun[pull.reference] = renewed

@@ -159,7 +159,7 @@ class Apps:
     async def export(
         self, name: str, requester: Requester, *, pause: bool
     ) -> AsyncIterator[AsyncGenerator[bytes]]:
-        """Yield the app's data as a tar, piece by piece; with ``pause`` the app stands still.
+        """Yield the app's data as a tar, in chunks; with ``pause`` the app is paused meanwhile.
 
         Raises:
             DataMissing: the app has no volumes, or one is gone.

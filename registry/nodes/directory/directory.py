@@ -175,7 +175,7 @@ class Directory:
             self._fresh.add(entry)
 
     def put(self, entry: Entry, *, heard: float) -> bytes | None:
-        """Add a host, or replace what is known of it; return its `head` so far if it was known.
+        """Add or replace a host; return its former `head`, None if it is new.
 
         `heard` is the monotonic time, at or after that of all other nodes.
         """

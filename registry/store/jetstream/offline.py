@@ -264,7 +264,7 @@ async def _all(
 
 
 def _unused(file: Path) -> Path:
-    """Return a new name beside a file."""
+    """Return an unused name beside a file."""
     name, number = f"{file.name}.before-restore", 1
     while file.with_name(name).exists():
         number += 1

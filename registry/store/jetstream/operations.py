@@ -59,7 +59,7 @@ class Revisions:
         self._sequences.pop(hostname, None)
 
     def keep(self, hostnames: Container[str], position: int) -> None:
-        """Forget the other hosts, of which the bucket had nothing when it was at `position`."""
+        """Forget the other hosts, which the bucket did not have at `position`."""
         lost = [
             hostname
             for hostname, number in self._sequences.items()
@@ -205,7 +205,7 @@ class NodeOperations:
         self._finish(operation, error)
 
     def conflicted(self, operation: Operation, write: Write, actual: int) -> None:
-        """Look again at an operation once it is known what has changed the host."""
+        """Reconsider an operation once the change of its host is known."""
         if actual > self._revisions.position:
             entry = actual, next(self._order), operation, write
             heapq.heappush(self._unexplained, entry)

@@ -45,7 +45,7 @@ FULL = "the NATS servers have no room"
 
 
 class Publisher:
-    """The writes of one registry, over whatever connection there is.
+    """The writes of one registry, over the current connection.
 
     `full` is what the servers said of the room that they lack, empty once they took a write since.
     """
@@ -53,7 +53,7 @@ class Publisher:
     def __init__(
         self, bucket: str, uptime: Uptime, *, now: Callable[[], float] = boot_seconds
     ) -> None:
-        """`now` is a clock that goes on while the machine is suspended.
+        """`now` is a clock that also counts while the machine is suspended.
 
         What was confirmed before that is not up to date, and what was sent may be outdated.
         """
@@ -186,7 +186,7 @@ class Publisher:
             write.sequence = write.unanswered = 0
 
     def fail_all(self, error: Exception) -> None:
-        """Give up all writes, also those that follow from it."""
+        """Fail all writes with an error, and also those that a failed write causes."""
         while writes := self._unfinished():
             for write in writes:
                 self._fail(write, error)

@@ -105,7 +105,7 @@ class Receiver:
             self._uptime.begin(self._loaded.uptime)
 
     def follow(self, nodes: SharedNodes) -> None:
-        """Tell `nodes` of what waits and of all that follows."""
+        """Pass the messages that wait, and all later ones, to `nodes`."""
         self._nodes = nodes
         waiting, self._waiting = self._waiting, []
         for message in waiting:
@@ -117,7 +117,7 @@ class Receiver:
         return self._nodes
 
     def lose(self, last: int, *, is_certain: bool) -> None:
-        """Begin anew, with another bucket, or one that has lost its end. Memory goes on.
+        """Restart with another bucket, or one that has lost its end. Nodes in memory stay.
 
         It may be newer than what the bucket holds up to the sequence `last`. If the loss is not
         certain, it may also be newer than what is there up to that of a loss before.
@@ -139,7 +139,7 @@ class Receiver:
         self.current = ""
 
     def found_again(self) -> None:
-        """Record that all of the bucket was delivered."""
+        """Record that the whole bucket was delivered."""
         self._losses = []
         self._recovered = frozenset()
 

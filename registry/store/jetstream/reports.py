@@ -99,7 +99,7 @@ class Reports:
         await finishing.future
 
     def report_soon(self) -> None:
-        """Write with the next tick, whatever was written before."""
+        """Write at the next tick, even if nothing has changed."""
         self._reported_at = 0.0
 
     def tick(self, nodes: SharedNodes | None) -> None:

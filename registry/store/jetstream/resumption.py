@@ -1,4 +1,4 @@
-"""Where a store goes on in its bucket when it is connected again."""
+"""Where a store resumes in its bucket after it has reconnected."""
 
 import asyncio
 from hashlib import sha256

@@ -24,7 +24,7 @@ FAULTS = (NoConnection, StoreOpenError, OSError, errors.Error)
 
 
 class Session:
-    """Delivers a bucket's messages from a sequence on, and sends what is to be written.
+    """Delivers a bucket's messages from a sequence on, and sends the writes.
 
     `caught_up` is called once all messages that there were at first are delivered.
     """

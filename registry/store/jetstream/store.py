@@ -49,7 +49,7 @@ REFUSE_AFTER_SECONDS = 6.0
 
 
 class JetStreamStore:
-    """A NodeStore in a bucket, over one connection at a time. Memory goes on without any.
+    """A NodeStore in a bucket, over one connection at a time. Reads work without any.
 
     One whose followers do not have all nodes in memory must not write all ages (`writes_ages`).
     """
@@ -63,7 +63,7 @@ class JetStreamStore:
         writes_ages: bool = True,
         now: Callable[[], float] = boot_seconds,
     ) -> None:
-        """`now` is a clock that goes on while the machine is suspended."""
+        """`now` is a clock that also counts while the machine is suspended."""
         self._place = place
         self._connections = Connections(Connector(place.servers, place.options.login))
         self._clock = clock
@@ -178,7 +178,7 @@ class JetStreamStore:
 
     @property
     def position(self) -> StorePosition | None:
-        """Up to which sequence of which bucket changes are in memory."""
+        """The bucket, and the sequence up to which its changes are in memory."""
         return StorePosition(self._resumption.order, self._revisions.position)
 
     @property
@@ -236,7 +236,7 @@ class JetStreamStore:
         return None
 
     def _reason(self) -> str:
-        """Return why nothing is confirmed: what is known of it, and what the servers say."""
+        """Return why nothing is confirmed: the last error, and what the servers report."""
         why = self._reports.problem or self._publisher.full or NO_QUORUM
         return "; ".join([why, *self._checks.complaints])
 

@@ -18,7 +18,7 @@ COMPARE_SECONDS_PER_NODE = 0.006
 
 
 class Verification:
-    """Finds nodes that a purge by hand, or a fault of the servers, has removed without a word.
+    """Finds nodes that a purge by hand or a fault of the servers has removed silently.
 
     That is a loss, no deletion: the nodes stay in memory, and are put back when they are heard of.
     It finds changes that were never delivered as well: while this registry was cut off, the bucket

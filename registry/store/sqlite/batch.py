@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Touch(NamedTuple):
-    """Hosts that were heard of, and ages to repeat in the log beside them."""
+    """Hosts that were heard of, and the ages to repeat with them in the log."""
 
     heard: Sequence[Heard]
     repeated: Repeated | None

@@ -178,7 +178,7 @@ def set_application(connection: sqlite3.Connection, application: int) -> None:
 
 
 def unused_name(path: Path, suffix: str) -> Path:
-    """Return a name beside a store that neither a file nor its log has."""
+    """Return an unused file name beside a store."""
     for number in count(1):
         kept = sibling(path, suffix if number == 1 else f"{suffix}.{number}")
         if not (kept.exists() or sibling(kept, "-wal").exists()):

@@ -1,4 +1,4 @@
-"""When nodes were last heard of: a log in the store, which is bounded by repeating what is known.
+"""When nodes were last heard of: a log in the store. Repeating all ages bounds its size.
 
 A heartbeat that changes nothing is an entry of the log, so that many of them are one row. A row for
 each node would be a page to read and to write for each heartbeat of a large fleet. From time to
@@ -49,7 +49,7 @@ class Repetition:
         self._last: str | None = None
 
     def next(self, entries: int) -> Repeated | None:
-        """Return what is to be repeated beside so many new entries; None if nothing is."""
+        """Return the ages to repeat with this many new entries; None if there are none."""
         self._entries += entries
         is_first = self._last is None
         if is_first:
@@ -60,7 +60,7 @@ class Repetition:
         return Repeated(hosts, self._uptime(), is_first=is_first, is_last=is_last)
 
     def _take(self, count: int) -> tuple[list[HeardBefore], bool]:
-        """Return at least so many of the next ages, unless they are the last ones."""
+        """Return at least this many of the next ages, fewer at the end."""
         hosts: list[HeardBefore] = []
         while len(hosts) <= count:
             some = self._nodes.ages(self._last or "")
@@ -112,7 +112,7 @@ class HeardLog:
                 self._needless = 0
 
     def fail(self) -> None:
-        """Remove nothing until all is repeated once more: some of it was not written."""
+        """Remove nothing until all ages are repeated again: some were not written."""
         self._before, self._needless = None, 0
 
 

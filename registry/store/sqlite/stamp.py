@@ -1,4 +1,4 @@
-"""The stamp beside a store. It shows whether the file is the store itself, or a copy of it.
+"""The stamp, a file beside a store. It shows whether the store is the original or a copy.
 
 A store has a generation, a random word, and an uptime that each write advances. The stamp repeats
 both. A file that was copied in has another generation, or, if it is an earlier state of the same

@@ -181,7 +181,7 @@ class Delivery:
             self._loop.call_exception_handler(context)
 
     async def _control(self, message: Msg, headers: Mapping[str, str]) -> None:
-        """Answer a request for flow control; look whether a heartbeat tells of missing messages."""
+        """Answer a request for flow control; check a heartbeat for missing messages."""
         if headers["Status"] != "100":
             self._break(f"the consumer ended: {headers.get('Description', headers['Status'])}")
             return

@@ -28,7 +28,7 @@ class Conflict(NamedTuple):
 
 
 class Again(NamedTuple):
-    """The write is to be sent again, after some seconds; whether it surely had no effect."""
+    """The write must be sent again after some seconds; says if it surely had no effect."""
 
     seconds: float
     is_without_effect: bool

@@ -95,7 +95,7 @@ class Rings:
             self._keys.setdefault(run, {})[message.key] = uptime, message.sequence
 
     def delivered_ages(self, message: Message) -> None:
-        """Record some ages, or that all were begun, or are complete."""
+        """Record some ages, or the beginning or the end of writing all of them."""
         if message.key == BEGUN:
             self._begun = decode_written(message.data).uptime
             if self._is_complete:
@@ -112,7 +112,7 @@ class Rings:
             self._chunks[message.key] = message.sequence
 
     def are_ages_due(self, uptime: float) -> bool:
-        """Return whether all ages are to be written, and nobody does so."""
+        """Return whether all ages are due and no registry is writing them."""
         if not self._is_complete and uptime - self._begun < MAX_AGES_SECONDS:
             return False
         due = self._complete + AGES_SECONDS + self._jitter
@@ -153,7 +153,7 @@ def age_at(heard: HeardBefore, uptime: float) -> Age:
 
 
 def in_batches(entries: Sequence[HeardOrAge], max_bytes: int) -> Iterator[list[HeardOrAge]]:
-    """Yield entries in lists whose JSON takes at most so many bytes, or that have one entry."""
+    """Yield lists of entries whose JSON takes at most this many bytes, or of one entry."""
     batch: list[HeardOrAge] = []
     size = 0
     for entry in entries:

@@ -1,4 +1,4 @@
-"""Nodes as the bucket tells of them, collected at the start."""
+"""Nodes read from the bucket at the start."""
 
 import asyncio
 from collections.abc import Callable

@@ -157,7 +157,7 @@ _decode_written = msgspec.json.Decoder(Written).decode
 
 
 def decode_written(data: bytes) -> Written:
-    """Return by whom a value was written; nobody if it does not say."""
+    """Return the registry that wrote a value; empty if the value does not say."""
     return _decode_written(data) if data else Written()
 
 
