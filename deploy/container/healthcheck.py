@@ -11,45 +11,48 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from urllib.parse import urlsplit
 
 SECONDS = 4
+HINT = (
+    "ROLLCALL_URL must be the URL of the daemon; with tls.client_ca, ROLLCALL_CLIENT_CERTIFICATE"
+    " and ROLLCALL_CLIENT_KEY must name a certificate for the check"
+)
 
 
 def main(environment: Mapping[str, str]) -> int:
-    """Print what the daemon at ROLLCALL_URL says; return 0 if it can do its work, else 1."""
+    """Print what the daemon at ROLLCALL_URL says; return 0 if it can do its work, else 1.
+
+    ROLLCALL_CLIENT_CERTIFICATE and ROLLCALL_CLIENT_KEY are the files of the certificate to show,
+    which a daemon with ``tls.client_ca`` wants.
+    """
     try:
-        status, text = _ask(environment["ROLLCALL_URL"])
+        status, text = _ask(environment)
     except (KeyError, ValueError, OSError, HTTPException) as error:
-        sys.stdout.write(f"{error!r}\n")
+        sys.stdout.write(f"{error!r}\n{HINT}\n")
         return 1
     sys.stdout.write(f"{text}\n")
     return 0 if status == HTTPStatus.OK else 1
 
 
-def _ask(url: str) -> tuple[int, str]:
-    parts = urlsplit(url)
+def _ask(environment: Mapping[str, str]) -> tuple[int, str]:
+    parts = urlsplit(environment["ROLLCALL_URL"])
     host, port = parts.hostname or "", parts.port
     connection = (
-        HTTPSConnection(host, port, timeout=SECONDS, context=_trusting_any())
+        HTTPSConnection(host, port, timeout=SECONDS, context=_tls_context(environment))
         if parts.scheme == "https"
         else HTTPConnection(host, port, timeout=SECONDS)
     )
     with closing(connection):
-        connection.connect()
-        try:
-            connection.request("GET", "/healthz")
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode(errors="replace")
-        except (ssl.SSLError, ConnectionError):
-            # After the handshake, this is how it treats a client without a certificate.
-            if parts.scheme == "https":
-                return HTTPStatus.OK, "the daemon asks its clients for a certificate"
-            raise
+        connection.request("GET", "/healthz")
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(errors="replace")
 
 
-def _trusting_any() -> ssl.SSLContext:
+def _tls_context(environment: Mapping[str, str]) -> ssl.SSLContext:
     """Return what trusts any certificate: the daemon is asked in its own container."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
+    if certificate := environment.get("ROLLCALL_CLIENT_CERTIFICATE"):
+        context.load_cert_chain(certificate, environment.get("ROLLCALL_CLIENT_KEY"))
     return context
 
 

@@ -220,6 +220,17 @@ def test_a_daemon_is_not_root_and_its_image_is_as_small_as_the_page_says(
     assert mebibytes == pytest.approx(int(told[1]), abs=2)
 
 
+@pytest.mark.parametrize("daemon", DAEMONS)
+def test_an_image_says_what_it_is_and_of_which_version(
+    containers: Containers, docker_client: docker.APIClient, packages: Packages, daemon: str
+) -> None:
+    (image,) = docker_client.images(containers.name(daemon))
+
+    version = packages.present.name.split("_")[1]
+    assert image["Labels"]["org.opencontainers.image.version"] == version
+    assert image["Labels"]["org.opencontainers.image.title"] == f"Rollcall {daemon}"
+
+
 def test_a_frozen_registry_is_unhealthy_until_it_goes_on(containers: Containers) -> None:
     name = containers.name("registry")
     containers.until_health("registry", "healthy")

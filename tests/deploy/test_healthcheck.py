@@ -42,21 +42,43 @@ def test_a_mistake_in_the_settings_of_a_running_registry_does_not_count(daemons:
     assert check(registry) == 0
 
 
-@pytest.mark.parametrize("asks_for_certificates", [False, True])
-def test_a_registry_with_tls_is_healthy(
-    daemons: Daemons, tmp_path: Path, *, asks_for_certificates: bool
-) -> None:
+def test_a_registry_with_tls_is_healthy(daemons: Daemons, tmp_path: Path) -> None:
     authority = Authority(tmp_path / "certificates")
-    own, operator = authority.issue("127.0.0.1"), authority.issue("operator")
+    own = authority.issue("127.0.0.1")
     tls = {"certificate": str(own.certificate), "key": str(own.key)}
-    if asks_for_certificates:
-        tls["client_ca"] = str(authority.ca)
-    trust: TlsOptions = (str(authority.ca), (str(operator.certificate), str(operator.key)))
-    registry = daemons.registry(tls=tls, trust=trust)
+    registry = daemons.registry(tls=tls, trust=(str(authority.ca), None))
 
     assert check(registry) == 0
     registry.terminate()
     assert check(registry) == 1
+
+
+def test_a_daemon_that_asks_for_certificates_gets_one_from_the_check(
+    daemons: Daemons, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    authority = Authority(tmp_path / "certificates")
+    own, operator = authority.issue("127.0.0.1"), authority.issue("operator")
+    tls = {
+        "certificate": str(own.certificate),
+        "key": str(own.key),
+        "client_ca": str(authority.ca),
+    }
+    trust: TlsOptions = (str(authority.ca), (str(operator.certificate), str(operator.key)))
+    registry = daemons.registry(tls=tls, trust=trust)
+    agent = daemons.agent(tls=tls, trust=trust)  # without an engine it is unhealthy
+    files = {
+        "ROLLCALL_CLIENT_CERTIFICATE": str(operator.certificate),
+        "ROLLCALL_CLIENT_KEY": str(operator.key),
+    }
+
+    assert main({"ROLLCALL_URL": registry.base_url, **files}) == 0
+    assert capsys.readouterr().out == '{"message":"ok"}\n'
+    assert main({"ROLLCALL_URL": agent.base_url, **files}) == 1
+    assert "engine" in capsys.readouterr().out
+    assert check(registry) == 1
+    assert "ROLLCALL_CLIENT_CERTIFICATE" in capsys.readouterr().out
+    missing = {**files, "ROLLCALL_CLIENT_CERTIFICATE": "/nonexistent"}
+    assert main({"ROLLCALL_URL": registry.base_url, **missing}) == 1
 
 
 def test_a_registry_without_tls_that_is_asked_with_it_is_unhealthy(daemons: Daemons) -> None:
