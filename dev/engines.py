@@ -23,6 +23,8 @@ PACKAGES = ("docker.io", "iptables", "procps")
 TESTS = ("tests/agent", "tests/e2e/agent", "tests/e2e/reporting/test_apps.py")
 # The operation with the most changing calls, of those that tests break off at each call.
 SAMPLED_OPERATION = "rebuild"
+# They are one file, for which a sample waits in the end: so it has more agents than otherwise.
+SAMPLE_HOSTS = "5"
 DOCKERD = """\
 #!/bin/sh
 exec sh {become} {tree} "$@" {options}
@@ -55,6 +57,7 @@ def main(arguments: Sequence[str]) -> int:
     chosen = ["-m", "engines" if options.sample else "real", *further, *TESTS]
     if options.sample:
         os.environ.setdefault("ROLLCALL_OPERATION", SAMPLED_OPERATION)
+        os.environ.setdefault("ROLLCALL_HOSTS", SAMPLE_HOSTS)
     os.environ["PATH"] = engine.system_path(os.environ)
     if not can_isolate():
         print("rollcall: newer engines need root and unshare, and no DOCKER_HOST", file=sys.stderr)

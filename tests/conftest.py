@@ -37,9 +37,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_expected_duration, reverse=True)
 
 
-def _expected_duration(item: pytest.Item) -> tuple[bool, bool]:
+def _expected_duration(item: pytest.Item) -> tuple[int, bool]:
     """Return something that is greater for a test that is expected to take longer."""
-    return item.get_closest_marker("long") is not None, item.get_closest_marker("real") is not None
+    long = item.get_closest_marker("long")
+    minutes = 0 if long is None else next(iter(long.args), 1)
+    return minutes, item.get_closest_marker("real") is not None
 
 
 def pytest_collection_finish() -> None:

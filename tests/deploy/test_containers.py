@@ -15,12 +15,11 @@ import docker.errors
 import pytest
 import requests
 
-from dev.debian import debian_tree
 from dev.waiting import until
 from tests.support.daemons import FreePort
 from tests.support.e2e.packages import Packages
 from tests.support.e2e.page_runs import environment
-from tests.support.images import imported
+from tests.support.e2e.systemd_host import systemd_image
 from tests.support.pages import TOP, Page, run
 from tests.support.requirements import need_root
 
@@ -116,8 +115,7 @@ class Containers:
 def base(docker_client: docker.APIClient) -> Iterator[str]:
     """Yield an image with Python, from which the images are built without a network."""
     need_root()
-    tree = debian_tree("systemd-sysv", "dbus", "python3", "procps")
-    with imported(docker_client, tree, f"rollcall-test-base:{secrets.token_hex(4)}") as image:
+    with systemd_image(docker_client) as image:
         yield image
 
 

@@ -39,7 +39,7 @@ from tests.support.prometheus import Prometheus, running_prometheus
 from tests.support.requirements import need_root
 
 pytestmark = [
-    pytest.mark.long,
+    pytest.mark.long(7),
     pytest.mark.real("dpkg-deb", "debootstrap", "ssh", "curl", "openssl", "unshare", "prometheus"),
     pytest.mark.timeout(900),
 ]

@@ -8,7 +8,7 @@ import pytest
 SECONDS = 60
 
 
-@pytest.mark.long
+@pytest.mark.long(2)
 @pytest.mark.real
 def test_random_faults_lose_nothing_and_bring_nothing_back() -> None:
     done = subprocess.run(
