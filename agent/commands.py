@@ -22,7 +22,7 @@ from agent.state.backup import back_up
 from agent.state.deregistration import Deregistration
 from agent.state.files import IdentityError, StateUnusable
 from agent.state.identity import Identities, Identity, machine_id, open_identities
-from agent.state.lock import lock_holder_pid
+from agent.state.lock import LockHolder, lock_holder
 from registry.message import Heartbeat
 
 FRESH_INTERVALS = 2.5
@@ -120,11 +120,10 @@ def format_text(view: StatusView, *, now: float) -> Iterator[str]:
 
 def _status_view(configuration: AgentConfiguration, status: AgentStatus | None) -> StatusView:
     agent_id = status.agent_id if status else None
-    pid = lock_holder_pid(configuration.state_directory)
+    holder = lock_holder(configuration.state_directory)
     faults: list[str] = []
-    # An agent that starts has not written the file yet; versions before wrote no pid.
-    of_this_run = status is not None and pid is not None and status.pid in (None, pid)
-    present = status if of_this_run else None
+    # An agent that starts has not written the file yet.
+    present = status if status and holder and _is_of(status, holder) else None
     host = configuration.host(
         configuration.settings.node,
         agent_id=agent_id,
@@ -142,7 +141,7 @@ def _status_view(configuration: AgentConfiguration, status: AgentStatus | None) 
     return StatusView(
         hostname=configuration.address.hostname,
         agent_id=agent_id,
-        pid=pid,
+        pid=holder.pid if holder else None,
         started_at=present.started_at if present else None,
         left=Deregistration(directory=configuration.state_directory).is_deregistered(),
         heartbeat=host.heartbeat(hosting),
@@ -155,6 +154,13 @@ def _status_view(configuration: AgentConfiguration, status: AgentStatus | None) 
         unhealthy=[app.name for app in hosting.apps if app.healthy is False],
         foreign=status.foreign if status else [],
     )
+
+
+def _is_of(status: AgentStatus, holder: LockHolder) -> bool:
+    """Return whether the agent that runs wrote the status, and not one before it."""
+    if holder.instance is not None:
+        return status.agent_instance == holder.instance
+    return status.pid in (None, holder.pid)  # versions before wrote no instance, or no pid
 
 
 def _agent(view: StatusView, now: float) -> str:
@@ -247,10 +253,10 @@ async def deregister(configuration: AgentConfiguration, *, force: bool, wait_sec
     sys.stdout.writelines(
         f"{result.url}: {result.hostname}: {result.outcome}\n" for result in results
     )
-    pid = lock_holder_pid(configuration.state_directory)
+    holder = lock_holder(configuration.state_directory)
     if not stopped:
-        sys.stdout.write(STILL_SENDING.format(pid=pid))
-    elif pid is not None:
+        sys.stdout.write(STILL_SENDING.format(pid=holder.pid if holder else None))
+    elif holder is not None:
         sys.stdout.write(STILL_RUNNING)
     return 0 if stopped and all(result.done for result in results) else 1
 
@@ -284,7 +290,7 @@ async def adopt(configuration: AgentConfiguration, *, wanted: Sequence[str]) -> 
     finally:
         await engine.close()
     sys.stdout.writelines(f"{each.identity}: {_adoption_outcome(each)}\n" for each in results)
-    running = lock_holder_pid(configuration.state_directory) is not None
+    running = lock_holder(configuration.state_directory) is not None
     sys.stdout.write(ADOPTED_BY_RUNNING if running else ADOPTED_AT_START)
     return 0 if all(each.done for each in results) else 1
 

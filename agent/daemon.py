@@ -78,7 +78,9 @@ async def run(configuration: AgentConfiguration, log: FilteringBoundLogger) -> N
     async with AsyncExitStack() as stack:
         metrics, keyring = new_metrics(), Keyring(configuration.callers)
         await stack.enter_async_context(measuring_loop(metrics))
-        stack.enter_context(state_lock(configuration.state_directory))
+        # It is that of this process: if a machine is cloned, the clone has another one.
+        instance = uuid4().hex
+        stack.enter_context(state_lock(configuration.state_directory, instance=instance))
         deregistration = Deregistration(directory=configuration.state_directory)
         deregistration.clear()  # first of all: a `deregister` during the start must win
         identity = Identity(directory=configuration.state_directory, machine=machine_id())
@@ -114,9 +116,8 @@ async def run(configuration: AgentConfiguration, log: FilteringBoundLogger) -> N
                 log=log,
             )
         )
-        # The instance is that of this process: if a machine is cloned, the clone has another one.
         agent_run = AgentRun(
-            pid=os.getpid(), agent_id=identity.id, agent_instance=uuid4().hex, started_at=time()
+            pid=os.getpid(), agent_id=identity.id, agent_instance=instance, started_at=time()
         )
         host = _host(configuration, agent_run, port=port, log=log)
         heartbeat_builder = HeartbeatBuilder(

@@ -5,6 +5,7 @@ import os
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from agent.state.files import StateInUse, StateUnusable
@@ -12,13 +13,25 @@ from agent.state.files import StateInUse, StateUnusable
 LOCK_FILE = "agent.lock"
 # C's struct flock. With zeros in all fields but the type it covers the whole file.
 FLOCK = struct.Struct("hhqqi0q")
+# The pid, and the instance behind it: earlier versions read so many bytes as a number.
+PID_LENGTH = 32
+INSTANCE_LENGTH = 32
+
+
+@dataclass(frozen=True)
+class LockHolder:
+    """The agent that holds the lock: its pid, 0 while it starts, and its instance if it has one."""
+
+    pid: int
+    instance: str | None
 
 
 @contextmanager
-def state_lock(directory: Path) -> Iterator[None]:
+def state_lock(directory: Path, *, instance: str = "") -> Iterator[None]:
     """Lock the directory, which is created if needed, while the context is open.
 
-    The kernel releases the lock when the process ends, however it ends.
+    The kernel releases the lock when the process ends, however it ends. ``instance`` tells this run
+    of the agent from all others: a pid is used again, and in a container it is always the same.
 
     Raises:
         StateInUse: another process holds the lock.
@@ -31,17 +44,17 @@ def state_lock(directory: Path) -> Iterator[None]:
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _flock(fcntl.F_WRLCK))
         except BlockingIOError as error:
             raise StateInUse(
-                f"{directory} is in use by another rollcall-agent (pid {_pid(descriptor)}); "
+                f"{directory} is in use by another rollcall-agent (pid {_holder(descriptor).pid}); "
                 "give each agent a `store` in a directory of its own"
             ) from error
-        _write_pid(descriptor, directory)
+        _write_holder(descriptor, directory, instance)
         yield
     finally:
         os.close(descriptor)
 
 
-def lock_holder_pid(directory: Path) -> int | None:
-    """Return the pid of the agent that holds the lock: 0 while it starts, None if there is none.
+def lock_holder(directory: Path) -> LockHolder | None:
+    """Return the agent that holds the lock, None if there is none.
 
     The lock is only queried, never taken, so an agent that starts meanwhile still gets it.
     """
@@ -52,7 +65,7 @@ def lock_holder_pid(directory: Path) -> int | None:
     try:
         found = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK))
         kind: int = FLOCK.unpack(found)[0]
-        return None if kind == fcntl.F_UNLCK else _pid(descriptor)
+        return None if kind == fcntl.F_UNLCK else _holder(descriptor)
     finally:
         os.close(descriptor)
 
@@ -65,10 +78,11 @@ def _open_lock_file(directory: Path) -> int:
         raise _unusable(error.filename, error) from error
 
 
-def _write_pid(descriptor: int, directory: Path) -> None:
+def _write_holder(descriptor: int, directory: Path, instance: str) -> None:
+    content = f"{os.getpid():<{PID_LENGTH - 1}}\n{instance:<{INSTANCE_LENGTH}}"
     try:
-        # The length is fixed, so that overwriting an old pid needs no space on a full disk.
-        os.pwrite(descriptor, f"{os.getpid():<19}\n".encode(), 0)
+        # The length is fixed, so that overwriting an old one needs no space on a full disk.
+        os.pwrite(descriptor, content.encode(), 0)
     except OSError as error:
         raise _unusable(directory / LOCK_FILE, error) from error
 
@@ -83,6 +97,8 @@ def _flock(kind: int) -> bytes:
     return FLOCK.pack(kind, os.SEEK_SET, 0, 0, 0)
 
 
-def _pid(descriptor: int) -> int:
-    """Return the pid in the lock file, 0 while the holder has not written it yet."""
-    return int(os.pread(descriptor, 32, 0) or b"0")
+def _holder(descriptor: int) -> LockHolder:
+    """Return the holder as the lock file names it; the pid is 0 while it has not been written."""
+    content = os.pread(descriptor, PID_LENGTH + INSTANCE_LENGTH, 0)
+    instance = content[PID_LENGTH:].decode().strip()
+    return LockHolder(int(content[:PID_LENGTH] or b"0"), instance or None)

@@ -126,9 +126,9 @@ TESTS = {
         "agent/apps/operations/passwords/test_password.py",
         "test_an_app_rebuilt_while_stopped_gets_the_password_when_it_starts",
     ),
-    "the engine refuses to set a password after an answer with 202": (
+    "the engine refuses to set a password": (
         "agent/apps/operations/passwords/test_refused_exec.py",
-        "test_in_the_background_the_password_is_pending_until_the_engine_sets_it",
+        "test_a_password_that_the_engine_refuses_is_pending_until_the_engine_sets_it",
     ),
     "an update to an image in which the password cannot be set": (
         "agent/apps/operations/passwords/test_password.py",

@@ -176,7 +176,11 @@ def _operations(
             update=update,
         ),
         start=StartOperation(
-            repository=repository, containers=containers, starter=starter, rebuild=rebuild
+            repository=repository,
+            containers=containers,
+            starter=starter,
+            passwords=passwords,
+            rebuild=rebuild,
         ),
         stop=StopOperation(repository=repository, containers=containers),
         delete=DeleteOperation(

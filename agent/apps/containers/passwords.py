@@ -3,6 +3,7 @@
 import asyncio
 import re
 
+import msgspec
 from passlib.hash import sha512_crypt
 
 from agent.apps.containers.spec import password_user
@@ -15,6 +16,7 @@ from agent.engine.errors import (
 )
 from agent.engine.models import Container
 from agent.engine.protocol import Engine
+from agent.model import App
 
 MAX_PASSWORD_LENGTH = 1024
 # This takes some 70 ms here, and as long in the app at each login.
@@ -118,11 +120,51 @@ class Passwords:
             return True
         return False
 
+    async def set_pending(self, app: App, container: Container) -> App:
+        """Set the app's pending password in its running container; return the app as it is then.
+
+        It stays pending if the container has ended meanwhile, and with the reason in ``message`` if
+        the engine refuses.
+
+        Raises:
+            NoSuchUser: it cannot be set in this container.
+
+        """
+        if app.password is None:
+            return app
+        try:
+            await self.apply(container, app.password)
+        except (EngineConflict, ObjectNotFound):
+            return msgspec.structs.replace(app, password_pending=True)
+        except EngineRefused as error:
+            return msgspec.structs.replace(app, password_pending=True, message=str(error))
+        message = None if app.password_pending else app.message
+        return msgspec.structs.replace(app, password_pending=False, message=message)
+
+    async def drop(self, app: App, container: Container, reason: NoSuchUser) -> App:
+        """Return the app with the password of its container in place of one that cannot be set.
+
+        The pending one stays if the engine cannot tell.
+        """
+        try:
+            held = await self.read_hash(container)
+        except EngineRefused as error:
+            return msgspec.structs.replace(app, message=f"{reason}; {error}")
+        message = f"the password was dropped: {reason}"
+        return msgspec.structs.replace(app, password=held, password_pending=False, message=message)
+
     async def read_hash(self, container: Container) -> str | None:
-        """Return the hash that the container holds, None if there is none."""
+        """Return the hash that the container holds, such as that of an earlier password.
+
+        None if there is none.
+
+        Raises:
+            EngineRefused: the engine does not read it.
+
+        """
         try:
             shadow = await self._engine.read_file(container.id, "/etc/shadow")
-        except EngineRefused:
+        except (ObjectNotFound, EngineConflict):  # it is missing, or no regular file
             return None
         for line in shadow.decode("utf-8", "replace").splitlines():
             user, _, rest = line.partition(":")

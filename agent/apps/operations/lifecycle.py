@@ -6,6 +6,7 @@ import msgspec
 
 from agent.apps.archives.access import DataAccess
 from agent.apps.containers.manager import UP_STATES, ContainerManager
+from agent.apps.containers.passwords import Passwords
 from agent.apps.containers.starter import ContainerStarter
 from agent.apps.containers.volumes import Volumes
 from agent.apps.errors import AppError, DataInUse, NoSuchUser
@@ -28,11 +29,13 @@ class StartOperation:
         repository: AppRepository,
         containers: ContainerManager,
         starter: ContainerStarter,
+        passwords: Passwords,
         rebuild: RebuildOperation,
     ) -> None:
         self._repository = repository
         self._containers = containers
         self._starter = starter
+        self._passwords = passwords
         self._rebuild = rebuild
 
     async def run(self, job: Job) -> None:
@@ -59,7 +62,7 @@ class StartOperation:
 
     async def _carry_out(self, entry: StartEntry, container: Container) -> None:
         try:
-            app = await self._start(entry.target, container.id)
+            app = await self._start(entry.target, container)
         except (AppError, EngineRefused) as error:
             await self._containers.stop(container)  # or the engine would restart it again and again
             before = msgspec.structs.replace(entry.before, message=str(error))
@@ -67,20 +70,16 @@ class StartOperation:
             raise
         await self._repository.finish(entry, app)
 
-    async def _start(self, app: App, container_id: str) -> App:
+    async def _start(self, app: App, container: Container) -> App:
+        started = await self._starter.start(app, container.id, set_password=False)
+        if not app.password_pending:
+            return started
+        pending = msgspec.structs.replace(started, password_pending=True)
+        # It keeps no app from running, whatever becomes of it.
         try:
-            return await self._starter.start(app, container_id, set_password=app.password_pending)
-        except EngineRefused:
-            if not app.password_pending:
-                raise
-            # Only the password may have been refused; then it stays pending.
-            started = await self._starter.start(app, container_id, set_password=False)
-            return msgspec.structs.replace(started, password_pending=True)
+            return await self._passwords.set_pending(pending, container)
         except NoSuchUser as error:
-            # If the password stayed, the app would never start again.
-            without = msgspec.structs.replace(app, password=None, password_pending=False)
-            started = await self._starter.start(without, container_id, set_password=False)
-            return msgspec.structs.replace(started, message=f"the password was dropped: {error}")
+            return await self._passwords.drop(pending, container, error)
 
     async def recover(self, _job: Job, entry: StartEntry) -> None:
         """Start the container; give up if it is gone."""

@@ -119,7 +119,9 @@ class UpdateOperation:
             raise MemoryInUse(
                 f"the limits cannot be changed at present: {error}; stop the app first"
             ) from error
-        await self._repository.finish(entry, msgspec.structs.replace(entry.target, message=None))
+        target = entry.target
+        message = target.message if target.password_pending else None
+        await self._repository.finish(entry, msgspec.structs.replace(target, message=message))
 
     async def _put_back(self, entry: LimitsEntry) -> None:
         try:

@@ -87,7 +87,7 @@ class Adoption:
             return None
         try:
             seen = await self._containers.inspect(container)
-            return app_from_label(
+            app = app_from_label(
                 seen,
                 name=name,
                 cpu=seen.cpu or self._defaults.cpu,
@@ -95,8 +95,8 @@ class Adoption:
                 desired="running" if seen.state in UP_STATES else "stopped",
                 container_id=seen.id,
                 image_id=seen.image_id,
-                password=await self._passwords.read_hash(seen),
             )
+            return await self._with_password(app, seen)
         except ObjectNotFound:
             return None
         except (msgspec.MsgspecError, EngineRefused) as error:
@@ -104,6 +104,14 @@ class Adoption:
                 self._not_read.add(container.id)
                 self._log.warning("container not read", app=name, reason=str(error))
             return None
+
+    async def _with_password(self, app: App, container: Container) -> App:
+        try:
+            held = await self._passwords.read_hash(container)
+        except EngineRefused as error:
+            message = f"its password is not known, set it again: {error}"
+            return msgspec.structs.replace(app, message=message)
+        return msgspec.structs.replace(app, password=held)
 
 
 def in_order(containers: Iterable[Container]) -> list[Container]:

@@ -6,22 +6,38 @@ from pathlib import Path
 import pytest
 
 from agent.state.files import StateInUse, StateUnusable
-from agent.state.lock import lock_holder_pid, state_lock
+from agent.state.lock import LockHolder, lock_holder, state_lock
 from tests.support.machine.disks import fill_disk, memory_disk
 from tests.support.requirements import need_root
 
 
 def test_a_directory_has_one_agent_and_tells_which(tmp_path: Path) -> None:
-    assert lock_holder_pid(tmp_path) is None
+    assert lock_holder(tmp_path) is None
 
     with state_lock(tmp_path):
-        assert lock_holder_pid(tmp_path) == os.getpid()
+        assert lock_holder(tmp_path) == LockHolder(os.getpid(), None)
         with pytest.raises(StateInUse, match=rf"in use by another .* \(pid {os.getpid()}\)"):
             state_lock(tmp_path).__enter__()
 
-    assert lock_holder_pid(tmp_path) is None
+    assert lock_holder(tmp_path) is None
     with state_lock(tmp_path):
-        assert lock_holder_pid(tmp_path) == os.getpid()
+        assert lock_holder(tmp_path) == LockHolder(os.getpid(), None)
+
+
+def test_the_holder_is_told_by_its_instance_and_an_earlier_version_reads_its_pid(
+    tmp_path: Path,
+) -> None:
+    instances = ("1" * 32, "2" * 32, "")
+    for instance in instances:
+        with state_lock(tmp_path, instance=instance):
+            assert lock_holder(tmp_path) == LockHolder(os.getpid(), instance or None)
+            assert int((tmp_path / "agent.lock").read_bytes()[:32]) == os.getpid()
+
+
+def test_an_agent_of_an_earlier_version_has_a_pid_alone(tmp_path: Path) -> None:
+    with state_lock(tmp_path):
+        (tmp_path / "agent.lock").write_text(f"{42:<19}\n")
+        assert lock_holder(tmp_path) == LockHolder(42, None)
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
@@ -42,7 +58,7 @@ def test_to_ask_who_runs_keeps_no_agent_from_starting(tmp_path: Path) -> None:
 
     def ask() -> None:
         while not ended.is_set():
-            lock_holder_pid(tmp_path)
+            lock_holder(tmp_path)
 
     with ThreadPoolExecutor() as pool:
         asking = [pool.submit(ask) for _ in range(2)]

@@ -100,14 +100,18 @@ SERVICES = (
 
 
 @contextmanager
-def service_images(client: docker.APIClient, run: str) -> Iterator[Mapping[str, str]]:
-    """Yield the tag of each service's image, by the service's name."""
+def service_images(client: docker.APIClient, run: str) -> Iterator[Mapping[str, tuple[str, str]]]:
+    """Yield the tags of each service's image and of its next version, by the service's name."""
     with ExitStack() as stack:
         base = f"rollcall-test-services:{run}"
         stack.enter_context(imported(client, debian_tree(*PACKAGES), base))
-        tags = {service.name: f"rollcall-test-{service.name}:{run}" for service in SERVICES}
+        tags = dict[str, tuple[str, str]]()
         for service in SERVICES:
+            tag = f"rollcall-test-{service.name}:{run}"
+            first, following = tags[service.name] = (tag, f"{tag}-next")
             files = {"entrypoint": service.entrypoint}
-            build(client, tags[service.name], service.dockerfile.format(base=base), files)
-            stack.callback(client.remove_image, tags[service.name], force=True)
+            build(client, first, service.dockerfile.format(base=base), files)
+            stack.callback(client.remove_image, first, force=True)
+            build(client, following, f"FROM {first}\nENV RELEASE=next\n", {})
+            stack.callback(client.remove_image, following, force=True)
         yield tags

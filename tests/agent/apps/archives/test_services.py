@@ -20,8 +20,8 @@ pytestmark = [pytest.mark.real("debootstrap"), pytest.mark.long, pytest.mark.tim
 
 
 @pytest.fixture(scope="module")
-def images(docker_client: docker.APIClient) -> Iterator[Mapping[str, str]]:
-    """Return the images of the services, by name."""
+def images(docker_client: docker.APIClient) -> Iterator[Mapping[str, tuple[str, str]]]:
+    """Return the images of the services and their next versions, by name."""
     need_root()
     with service_images(docker_client, secrets.token_hex(4)) as tags:
         yield tags
@@ -66,34 +66,40 @@ class RunningService:
         answer = await self._agent.ask("PUT", f"/{self._name}{path}", body)
         assert answer.status == 200, answer.json
 
+    async def keep(self, word: str, path: str, body: Any = None) -> None:
+        """Change the app, and wait until it has the word that it had."""
+        await self.change(path, body)
+        await self.until_it_has(word)
+
 
 @pytest.mark.parametrize("service", SERVICES, ids=lambda service: service.name)
 async def test_data_outlives_every_change_and_comes_back_from_a_copy(
     agent: InProcessAgent,
     docker_client: docker.APIClient,
-    images: Mapping[str, str],
+    images: Mapping[str, tuple[str, str]],
     service: Service,
 ) -> None:
     fields = {"memory": 256, "cpu": 100, "stop_seconds": 30, **service.fields}
-    record = await agent.create(images[service.name], name=agent.name(service.name), **fields)
+    image, following = images[service.name]
+    record = await agent.create(image, name=agent.name(service.name), **fields)
     name, url = record["name"], f"{agent.base_url}/v1/apps/{record['name']}/data"
     running = RunningService(agent, docker_client, service, name)
     key = {"Authorization": f"Bearer {OPERATOR}"}
 
     await running.write("first")
-    await running.change("", {"env": {"VERSION": "2"}})
-    await running.until_it_has("first")
-    await running.change("/rebuild")
-    await running.until_it_has("first")
+    await running.keep("first", "", {"env": {"VERSION": "2"}})
+    await running.keep("first", "", {"image": following})
+    assert (await agent.get(name))["image_id"] != record["image_id"]
+    await running.keep("first", "/rebuild")
     await running.write("second")
     await running.change("/rollback", {"revision": 1})
-    assert (await agent.get(name))["env"] == {}
+    after = await agent.get(name)
+    assert (after["env"], after["image_id"]) == ({}, record["image_id"])
     await running.until_it_has("second")
     await running.write("first")
 
     docker_client.kill((await agent.get(name))["container_id"])
-    await running.change("/start")
-    await running.until_it_has("first")
+    await running.keep("first", "/start")
 
     async with agent.session.get(f"{url}?pause=true", headers=key) as response:
         assert response.status == 200
@@ -104,5 +110,4 @@ async def test_data_outlives_every_change_and_comes_back_from_a_copy(
     await running.change("/stop")
     async with agent.session.put(url, headers=key, data=io.BytesIO(tar)) as response:
         assert response.status == 200, await response.text()
-    await running.change("/start")
-    await running.until_it_has("first")
+    await running.keep("first", "/start")

@@ -21,6 +21,7 @@ from tests.support.agent.containers import run_in_container
 from tests.support.agent.engines.dockerd import IMAGE, Dockerd
 from tests.support.agent.engines.neighbour import fetch, neighbour
 from tests.support.agent.in_process import InProcessAgent, in_process_agent
+from tests.support.agent.tars import packed
 from tests.support.pages import Page
 from tests.support.waiting import async_until
 
@@ -185,6 +186,45 @@ async def test_ipv6_and_the_size_of_packets_are_those_of_the_default_bridge(
         assert page(client, one, f"{address(client, other)}:8000") == ""
         host = f"{address(client, one, 'Gateway')}:{other['http_port']}"
         assert "Hello" in page(client, one, host)
+
+
+async def test_published_ports_and_the_outside_are_reached_by_ipv6(
+    tmp_path: Path, dockerd: Dockerd, client_of: ClientOf
+) -> None:
+    dockerd.start(options=IPV6)
+    dockerd.build()
+    client = client_of(dockerd)
+    async with isolated(tmp_path / "agent", dockerd, bind="::") as agent:
+        one, other = [await agent.create(IMAGE) for _ in range(2)]
+        port = other["http_port"]
+        with neighbour(dockerd, tmp_path) as beside:
+            assert "Hello" in page_on_host(dockerd, f"[::1]:{port}")
+            assert "Hello" in fetch(beside.command(), f"{beside.host_ipv6}:{port}")
+            assert page(client, one, beside.page_ipv6) == "outside"
+            assert "Hello" in page(client, one, f"{beside.host_ipv6}:{port}")
+            where = address(client, other, "GlobalIPv6Address")
+            assert page(client, one, f"[{where}]:8000") == ""
+
+
+async def test_large_transfers_pass_where_packets_are_small(
+    tmp_path: Path, dockerd: Dockerd, client_of: ClientOf
+) -> None:
+    dockerd.start(options=["--mtu=1280"])
+    dockerd.build()
+    client = client_of(dockerd)
+    large = "x" * 300_000
+    async with isolated(tmp_path / "agent", dockerd) as agent:
+        one, other = [await agent.create(IMAGE) for _ in range(2)]
+        for record in (one, other):
+            tar = packed({"index.html": large.encode()})
+            assert client.put_archive(record["container_id"], "/www", tar)
+        port = other["http_port"]
+        with neighbour(dockerd, tmp_path) as beside:
+            (tmp_path / "index.html").write_text(large)
+            assert fetch(beside.command(), f"{beside.host}:{port}") == large
+            assert page(client, one, beside.page) == large
+            assert page(client, one, f"{address(client, one, 'Gateway')}:{port}") == large
+            assert page_on_host(dockerd, f"{address(client, one)}:8000") == large
 
 
 async def test_two_agents_share_the_network(

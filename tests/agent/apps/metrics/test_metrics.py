@@ -4,6 +4,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,16 +81,21 @@ class MeasuredEngine(FakeEngine):
         self.gone = False
         self.defects: list[Exception] = []
         self.disk_measured = 0
+        self.disk_hangs = False
+        self.cpu_ns = 0
 
     async def sample(self, container_id: str, *, priority: bool = False) -> Sample | None:
         if self.defects:
             raise self.defects.pop()
         if self._find(container_id).name == self.hanging:
             await asyncio.Event().wait()
-        return await super().sample(container_id, priority=priority)
+        sample = await super().sample(container_id, priority=priority)
+        return None if sample is None else replace(sample, cpu_ns=self.cpu_ns)
 
     async def disk_usage(self, *, seconds: float) -> DiskUsage:
         self.disk_measured += 1
+        if self.disk_hangs:
+            await asyncio.Event().wait()
         return await super().disk_usage(seconds=seconds)
 
 
@@ -172,6 +178,28 @@ async def test_an_app_that_cannot_be_measured_keeps_no_other_from_its_figures(
 
     assert ("app_memory_bytes", "app-0") not in values
     assert values["app_state", "app-0/running"] == 1
+
+
+@pytest.mark.slow
+async def test_a_measurement_of_the_disk_that_hangs_leaves_all_else_fresh(tmp_path: Path) -> None:
+    engine = MeasuredEngine()
+    engine.disk_hangs = True
+    async with measured(tmp_path, engine) as (apps, metrics):
+        await apps.create(NewApp(name="shop", image=IMAGE), ASKER)
+
+        async def hangs() -> bool:
+            return engine.disk_measured == 1
+
+        await async_until(hangs)
+        engine.cpu_ns = 7 * 10**9
+        await metrics.until(
+            lambda values: values.get(("app_cpu_seconds_total", "shop")) == 7,
+        )
+        await apps.stop("shop", ASKER)
+        values = await metrics.until(lambda values: ("app_state", "shop/exited") in values)
+
+    assert engine.disk_measured == 1
+    assert ("app_container_disk_bytes", "shop") not in values
 
 
 @pytest.mark.slow

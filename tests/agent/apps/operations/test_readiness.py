@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import docker
+import msgspec
 import pytest
 from structlog.testing import LogCapture
 
 from agent.apps.errors import StartFailed
 from agent.apps.service.apps import Apps
 from agent.engine.models import Health
-from agent.model import AppChanges, NewApp
+from agent.model import AppChanges, HealthCheck, NewApp
 from tests.support.agent.containers import (
     containers_of,
     derived_image,
@@ -85,6 +86,27 @@ async def test_an_update_ends_when_the_app_is_healthy(tmp_path: Path) -> None:
 
         assert (await update).healthy is True
         assert len(engine.state.containers) == 1
+
+
+@pytest.mark.slow
+async def test_an_update_waits_as_long_as_the_check_of_the_app_needs(tmp_path: Path) -> None:
+    engine = FakeEngine()
+    began = dict[str, float]()
+
+    async def passes_late(container_id: str) -> int:
+        now = asyncio.get_running_loop().time()
+        return 0 if now - began.setdefault(container_id, now) > 2 * SETTLING.healthy_seconds else 1
+
+    check = HealthCheck(command=("check",), interval_seconds=30, retries=1)
+    async with apps_of(tmp_path, engine) as apps:
+        before = await apps.create(msgspec.structs.replace(NEW, health=check), ASKER)
+        engine.check = passes_late
+
+        after = await apps.update("web", TO_OTHER, ASKER)
+
+    assert (after.image, after.message) == (OTHER_IMAGE, None)
+    assert after.container_id in began
+    assert list(engine.state.containers) == [after.container_id] != [before.container_id]
 
 
 @pytest.mark.slow

@@ -1,19 +1,15 @@
 """A database that a newer agent has migrated, as after a downgrade."""
 
 import sqlite3
-import subprocess
-import sys
-import tarfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from socket import AF_UNIX, socket
 
 import pytest
-import yaml
 
 from agent.state.store import SCHEMA_VERSION
-from tests.support.agent.recorded.earlier_host import RECORDED
+from tests.support.agent.recorded.earlier_program import unpack_earlier_program
 from tests.support.daemons import Daemon, Daemons, FreePort
 from tests.support.e2e.commands import change_settings, run_command
 
@@ -32,19 +28,6 @@ def engine(tmp_path: Path) -> Iterator[socket]:
         listener.listen()
         listener.setblocking(False)
         yield listener
-
-
-@pytest.fixture
-def earlier_program(tmp_path: Path) -> Path:
-    """Return the folder of the last agent of schema 4.
-
-    It is in the tree since a clone may lack the history. It was made by `git archive 8ac9aef agent
-    config httpd registry/__init__.py registry/message.py registry/client | xz -9e`.
-    """
-    folder = tmp_path / "earlier-program"
-    with tarfile.open(RECORDED / "schema_4" / "program.tar.xz") as program:
-        program.extractall(folder, filter="data")
-    return folder
 
 
 @pytest.fixture
@@ -85,27 +68,15 @@ def test_it_is_refused_with_the_status_after_which_systemd_tries_no_more_and_not
 
 
 def test_an_earlier_agent_refuses_the_database_of_todays_and_changes_nothing(
-    daemons: Daemons, free_port: FreePort, tmp_path: Path, engine: socket, earlier_program: Path
+    daemons: Daemons, free_port: FreePort, tmp_path: Path, engine: socket
 ) -> None:
     state = tmp_path / "state"
     today = daemons.agent(store=f"sqlite:///{state}/agent.db")
     assert today.terminate() == 0
     before = contents(state)
-    settings = {
-        "listen": f"127.0.0.1:{free_port()}",
-        "keys": [{"name": "ops", "value": "k" * 16, "allow": ["read", "write"]}],
-        "docker": {"url": f"unix://{engine.getsockname()}"},
-        "store": f"sqlite:///{state}/agent.db",
-    }
-    (tmp_path / "agent.yml").write_text(yaml.safe_dump(settings))
 
-    refused = subprocess.run(
-        [sys.executable, "-m", "agent.main", "--config", tmp_path / "agent.yml"],
-        cwd=earlier_program,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    refused = unpack_earlier_program(tmp_path / "earlier-program").run(
+        database=state / "agent.db", engine=f"unix://{engine.getsockname()}", port=free_port()
     )
 
     # Today's would end with 2: this is the earlier one, which had no status of its own for it.

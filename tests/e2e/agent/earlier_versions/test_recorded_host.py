@@ -14,8 +14,9 @@ from dev.waiting import until
 from tests.support.agent.containers import run_in_container
 from tests.support.agent.engines.dockerd import Dockerd
 from tests.support.agent.recorded.earlier_host import RECORDED, EarlierHost
+from tests.support.agent.recorded.earlier_program import unpack_earlier_program
 from tests.support.agent.recorded.host_recorder import record_host
-from tests.support.daemons import Daemon, Daemons
+from tests.support.daemons import Daemon, Daemons, FreePort
 
 pytestmark = [pytest.mark.real("dockerd", "unshare", "ip"), pytest.mark.long]
 
@@ -179,3 +180,35 @@ def test_its_apps_run_on_and_keep_their_files_through_all_that_is_done_to_them(
     for name in (*host.containers, "kept"):
         ask(agent, "DELETE", f"/{name}")
     assert (volumes(client), client.containers(all=True)) == (set(), [])
+
+
+def test_after_a_downgrade_the_earlier_agent_refuses_and_apps_run_on_until_todays_is_back(
+    host: EarlierHost,
+    agent: Daemon,
+    dockerd: Dockerd,
+    client: docker.APIClient,
+    free_port: FreePort,
+    tmp_path: Path,
+) -> None:
+    started = {name: started_at(client, host.containers[name]) for name in RUNNING}
+    before = {each["Id"]: each["State"] for each in client.containers(all=True)}
+    kept = volumes(client)
+    assert agent.terminate() == 0
+    database = host.database.read_bytes()
+
+    refused = unpack_earlier_program(tmp_path / "earlier-program").run(
+        database=host.database, engine=dockerd.url, port=free_port()
+    )
+
+    assert (refused.returncode, refused.stderr) == (
+        1,
+        f"rollcall-agent: {host.database}: was made by a newer agent; use that one\n",
+    )
+    assert host.database.read_bytes() == database
+    assert {each["Id"]: each["State"] for each in client.containers(all=True)} == before
+    assert volumes(client) == kept
+
+    agent.start()
+    until_found(agent)
+    check_that_nothing_has_changed(host, agent, client)
+    assert {name: started_at(client, host.containers[name]) for name in RUNNING} == started

@@ -18,6 +18,7 @@ from dev import engine
 from dev.images import import_busybox
 from dev.processes import end
 from dev.waiting import until
+from tests.support.machine.process_tree import processes, still_running, with_descendants
 
 START_SECONDS = 120.0
 STOP_SECONDS = 60.0
@@ -98,6 +99,26 @@ class Dockerd:
         self._running().kill()
         self._running().wait()
         self._process = None
+
+    def crash_host(self) -> None:
+        """Kill all that runs on its host: the engine, containerd, its shims and all containers.
+
+        What the kernel keeps for them is gone, too: the network, mounts and all in `/run`.
+        """
+        shims = [process for process in processes() if str(self._folder) in process.command]
+        doomed = with_descendants([*(each.pid for each in shims), self._running().pid])
+        for pid in doomed:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._running().wait()
+        self._process = None
+        until(lambda: not still_running(doomed), "the end of all containers", within=STOP_SECONDS)
+        if self._network is not None:
+            self._network.kill()
+            self._network.communicate()
+            self._network = None
+        self._unmount()
+        shutil.rmtree(self._folder / "exec")
 
     def freeze(self) -> None:
         """Suspend the engine: it accepts connections and never answers."""

@@ -10,6 +10,7 @@ from dev.images import find_static_busybox
 from tests.support.agent.engines.dockerd import Dockerd
 
 HOST, NEIGHBOUR, PORT = "198.51.100.1", "198.51.100.2", 8080
+HOST_IPV6, NEIGHBOUR_IPV6 = "2001:db8:5e::1", "2001:db8:5e::2"
 COMMAND_SECONDS = 30
 # A static busybox's wget crashes where a network has no resolver.
 FETCH = """\
@@ -20,10 +21,12 @@ print(opener.open(sys.argv[1], timeout=2).read().decode(), end="")
 
 
 class Neighbour:
-    """Knows the ``host`` by its address; its own page is at ``page``."""
+    """Knows the ``host`` by its address; its own page is at ``page``. Both have IPv6, too."""
 
     host = HOST
+    host_ipv6 = f"[{HOST_IPV6}]"
     page = f"{NEIGHBOUR}:{PORT}"
+    page_ipv6 = f"[{NEIGHBOUR_IPV6}]:{PORT}"
 
     def __init__(self, pid: int) -> None:
         self._inside = ["nsenter", f"--net=/proc/{pid}/ns/net"]
@@ -57,8 +60,12 @@ def neighbour(engine: Dockerd, folder: Path) -> Iterator[Neighbour]:
         namespace.stdout.readline()
         there = Neighbour(namespace.pid)
         _run(engine.inside(), f"ip link add wire type veth peer name wire netns {namespace.pid}")
-        for prefix, address in ((engine.inside(), HOST), (there.command(), NEIGHBOUR)):
+        for prefix, address, ipv6 in (
+            (engine.inside(), HOST, HOST_IPV6),
+            (there.command(), NEIGHBOUR, NEIGHBOUR_IPV6),
+        ):
             _run(prefix, f"ip address add {address}/24 dev wire")
+            _run(prefix, f"ip -6 address add {ipv6}/64 dev wire nodad")
             _run(prefix, "ip link set wire up")
         busybox = str(find_static_busybox())
         server = subprocess.Popen(

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import LogCapture
 
+from agent.apps.errors import StartFailed
 from agent.apps.service.apps import Apps
 from agent.engine.errors import EngineRefused, EngineUnavailable
-from agent.engine.models import ExecResult, InspectedContainer
-from agent.model import NewApp
+from agent.engine.models import ExecResult
+from agent.model import AppChanges, NewApp
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine, do_nothing
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
 from tests.support.waiting import async_until
@@ -23,40 +24,34 @@ async def refuse_exec(step: str) -> None:
         raise EngineRefused(REASON)
 
 
+async def is_set(apps: Apps) -> bool:
+    after = await apps.get("web")
+    return (after.progress, after.password, after.message) == (None, "set", None)
+
+
+async def is_refused(apps: Apps) -> bool:
+    after = await apps.get("web")
+    return (after.progress, after.password, after.message) == (None, "pending", REASON)
+
+
 @pytest.mark.slow
-async def test_a_password_that_the_engine_refuses_to_set_leaves_the_app_as_it_was(
-    tmp_path: Path,
+@pytest.mark.parametrize("respond_async", [False, True])
+async def test_a_password_that_the_engine_refuses_is_pending_until_the_engine_sets_it(
+    tmp_path: Path, *, respond_async: bool
 ) -> None:
     engine = FakeEngine()
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
         await apps.create(NewApp(name="web", image=IMAGE), ASKER)
         engine.at_step = refuse_exec
 
-        with pytest.raises(EngineRefused, match=REASON):
-            await apps.set_password("web", "correct horse battery", ASKER)
+        asker = replace(ASKER, respond_async=respond_async)
+        record = await apps.set_password("web", "correct horse battery", asker)
 
-        after = await apps.get("web")
-        assert (after.progress, after.password) == (None, None)
-        assert (await apps.stop("web", ASKER)).state == "exited"
-
-
-@pytest.mark.slow
-async def test_in_the_background_the_password_is_pending_until_the_engine_sets_it(
-    tmp_path: Path,
-) -> None:
-    engine = FakeEngine()
-    async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
-        await apps.create(NewApp(name="web", image=IMAGE), ASKER)
-        engine.at_step = refuse_exec
-
-        background = replace(ASKER, respond_async=True)
-        await apps.set_password("web", "correct horse battery", background)
-
-        async def told() -> bool:
-            after = await apps.get("web")
-            return (after.progress, after.password, after.message) == (None, "pending", REASON)
-
-        await async_until(told)
+        if not respond_async:
+            assert (record.password, record.message) == ("pending", REASON)
+        await async_until(partial(is_refused, apps))
+        await apps.update("web", AppChanges(memory=128), ASKER)
+        assert await is_refused(apps)
         engine.at_step = do_nothing
         await async_until(partial(is_set, apps))
 
@@ -67,11 +62,6 @@ async def test_in_the_background_the_password_is_pending_until_the_engine_sets_i
 async def lose_answer(step: str) -> None:
     if step == "after execute":
         raise EngineUnavailable("the connection was cut")
-
-
-async def is_set(apps: Apps) -> bool:
-    after = await apps.get("web")
-    return (after.progress, after.password, after.message) == (None, "set", None)
 
 
 @pytest.mark.slow
@@ -87,28 +77,13 @@ async def test_a_password_whose_answer_was_lost_is_kept_though_the_next_attempt_
         (container,) = engine.state.containers.values()
         held = container.shadow
         engine.at_step = refuse_exec
-        await async_until(partial(is_set, apps))
+        await async_until(partial(is_refused, apps))
         engine.at_step = do_nothing
 
         await apps.rebuild("web", ASKER)
 
     (container,) = engine.state.containers.values()
     assert container.shadow == held
-
-
-@pytest.mark.slow
-async def test_a_password_that_was_set_before_the_engine_failed_is_kept(tmp_path: Path) -> None:
-    async def refuse_after(step: str) -> None:
-        if step == "after execute":
-            raise EngineRefused(REASON)
-
-    engine = FakeEngine(at_step=refuse_after)
-    async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
-        await apps.create(NewApp(name="web", image=IMAGE), ASKER)
-
-        await apps.set_password("web", "correct horse battery", ASKER)
-
-        assert (await apps.get("web")).password == "set"
 
 
 @pytest.mark.slow
@@ -155,39 +130,6 @@ async def test_a_password_is_pending_if_the_app_ends_when_the_engine_refuses_to_
         assert (await apps.get("web")).password == "pending"
 
 
-class UnseenContainerEngine(FakeEngine):
-    """An engine that tells of no container once it has refused to run a program."""
-
-    refused = False
-
-    async def inspect(self, container_id: str) -> InspectedContainer:
-        if self.refused:
-            raise EngineRefused("layer does not exist")
-        return await super().inspect(container_id)
-
-
-@pytest.mark.slow
-async def test_a_password_is_given_up_if_the_engine_does_not_even_tell_of_the_container(
-    tmp_path: Path,
-) -> None:
-    engine = UnseenContainerEngine()
-
-    async def refuse(step: str) -> None:
-        engine.refused = step == "before execute"
-        await refuse_exec(step)
-
-    async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
-        await apps.create(NewApp(name="web", image=IMAGE), ASKER)
-        engine.at_step = refuse
-
-        with pytest.raises(EngineRefused, match=REASON):
-            await apps.set_password("web", "correct horse battery", ASKER)
-
-        engine.refused = False
-        after = await apps.get("web")
-        assert (after.progress, after.password) == (None, None)
-
-
 @pytest.mark.slow
 async def test_an_app_starts_though_the_engine_refuses_to_set_its_pending_password(
     tmp_path: Path,
@@ -197,17 +139,59 @@ async def test_an_app_starts_though_the_engine_refuses_to_set_its_pending_passwo
         await apps.create(NewApp(name="web", image=IMAGE), ASKER)
         await apps.stop("web", ASKER)
         await apps.set_password("web", "correct horse battery", ASKER)
-        engine.at_step = refuse_exec
+        starts = list[str]()
 
+        async def refuse_and_count(step: str) -> None:
+            starts.extend([step] if step == "before start" else [])
+            await refuse_exec(step)
+
+        engine.at_step = refuse_and_count
         started = await apps.start("web", ASKER)
 
         assert (started.state, started.password) == ("running", "pending")
+        assert started.message == REASON
+        assert starts == ["before start"]
+
+
+class RefusedStartEngine(FakeEngine):
+    """An engine that refuses each start but the first, and counts them."""
+
+    starts = 0
+
+    async def start(self, container_id: str) -> None:
+        self.starts += 1
+        if self.starts > 1:
+            raise EngineRefused("no such runtime")
+        await super().start(container_id)
+
+
+@pytest.mark.slow
+async def test_a_start_that_the_engine_refuses_is_asked_for_once_though_a_password_is_pending(
+    tmp_path: Path,
+) -> None:
+    engine = RefusedStartEngine()
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
+        await apps.create(NewApp(name="web", image=IMAGE), ASKER)
+        await apps.stop("web", ASKER)
+        await apps.set_password("web", "correct horse battery", ASKER)
+
+        with pytest.raises(StartFailed):
+            await apps.start("web", ASKER)
+
+        assert engine.starts == 2
+        assert (await apps.get("web")).password == "pending"
 
 
 class FailingChpasswdEngine(FakeEngine):
-    """An engine in whose apps `chpasswd` may fail."""
+    """An engine in whose apps `chpasswd` may fail, and which may read no file."""
 
     fails = False
+    reads = True
+
+    async def read_file(self, container_id: str, path: str) -> bytes:
+        if not self.reads:
+            raise EngineRefused(f"{path} cannot be read")
+        return await super().read_file(container_id, path)
 
     async def execute(
         self,
@@ -245,7 +229,15 @@ async def test_a_password_that_cannot_be_set_leaves_the_one_that_the_container_h
         await async_until(partial(pending, apps))
 
         engine.fails = True
+        engine.reads = False
         engine.at_step = do_nothing
+
+        async def unreadable() -> bool:
+            after = await apps.get("web")
+            return after.password == "pending" and "/etc/shadow cannot be" in (after.message or "")
+
+        await async_until(unreadable)
+        engine.reads = True
 
         async def dropped() -> bool:
             after = await apps.get("web")
