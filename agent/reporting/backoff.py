@@ -19,9 +19,9 @@ class Backoff:
         self._bound = min(INITIAL_SECONDS, max_seconds)
 
     def pause(self, at_least: float = 0.0) -> float:
-        """Count one more failure; return the seconds to wait: ``at_least``, plus random jitter.
+        """Count a failure, and return the seconds to wait: ``at_least`` plus a random jitter.
 
-        The jitter spreads hosts that were told the same pause at the same time.
+        The jitter spreads the requests of hosts that were given the same pause at the same time.
         """
         jitter = self._random.uniform(0, self._bound)
         self._bound = min(self._bound * FACTOR, self._max_seconds)

@@ -148,7 +148,7 @@ class Nodes:
 
     @property
     def store_risk(self) -> str:
-        """Why a power cut may lose acknowledged changes; empty if no such reason is known."""
+        """Why a loss of power may lose acknowledged changes; empty if no such risk is known."""
         return self._store.risk
 
     def state_counts(self) -> tuple[int, int]:

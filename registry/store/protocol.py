@@ -161,11 +161,11 @@ class NodeStore(Protocol):
 
     @property
     def problem(self) -> str:
-        """Why changes by other registries may be missing; empty if none is, or if unknown."""
+        """Why changes by other registries may be missing; empty if none is known to be."""
 
     @property
     def risk(self) -> str:
-        """Why a power cut may lose acknowledged changes; empty if no such reason is known."""
+        """Why a loss of power may lose acknowledged changes; empty if no such risk is known."""
 
     @property
     def position(self) -> StorePosition | None:

@@ -39,7 +39,7 @@ class Connections:
             pause = min(2 * pause, MAX_PAUSE_SECONDS)
 
     async def _work_once(self, over: Callable[[Link], Awaitable[None]]) -> Exception:
-        """Work over one connection until it ends; return why. A defect is logged as well."""
+        """Work over one connection until it ends; return the error, logged if it is a defect."""
         try:
             async with self._connector.connected() as link:
                 await over(link)

@@ -47,7 +47,7 @@ FULL = "the NATS servers have no room"
 class Publisher:
     """The writes of one registry, over the current connection.
 
-    `full` is what the servers said of the room that they lack, empty once they took a write since.
+    `full` is the servers' last error for lack of room, or empty once they accept a write again.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class Publisher:
     ) -> None:
         """`now` is a clock that also counts while the machine is suspended.
 
-        What was confirmed before that is not up to date, and what was sent may be outdated.
+        After a suspension, earlier confirmations are out of date, and writes sent before it may be.
         """
-        self._run = token_hex(6)
+        self.run = token_hex(6)  # the name of this run of the registry
         self.uptime = uptime
         self._prefix = f"$KV.{bucket}."
         self._loop = asyncio.get_running_loop()
@@ -84,23 +84,18 @@ class Publisher:
             await self._finished.wait()
 
     @property
-    def run(self) -> str:
-        """The name of this run of the registry."""
-        return self._run
-
-    @property
     def unconfirmed_seconds(self) -> float:
-        """Seconds since the latest of the writes was sent that were delivered, or since the start.
+        """Seconds since the last delivered write was sent, or since the start.
 
-        All that was acknowledged to others before that was delivered before it.
+        Changes acknowledged to other registries before then were delivered before it.
         """
         return self._now() - self._confirmed_until
 
     @property
     def silent_seconds(self) -> float:
-        """Seconds since any of the writes was delivered, whenever it was sent, or since the start.
+        """Seconds since the last delivery of a write, or since the start.
 
-        However long each takes, this stays low as long as they are delivered.
+        This stays low as long as writes are delivered, however long each one takes.
         """
         return self._now() - self._progress
 
@@ -116,12 +111,12 @@ class Publisher:
     def next_stamp(self) -> Stamp:
         """Return what the value of the next write says of it."""
         self._numbers += 1
-        return Stamp(self._numbers, f"{self._run}-{self._numbers}", round(self.uptime(), 3))
+        return Stamp(self._numbers, f"{self.run}-{self._numbers}", round(self.uptime(), 3))
 
     def is_own(self, by: str) -> bool:
         """Return whether a value was written by this registry."""
         run, _, number = by.rpartition("-")
-        return run == self._run and number.isdecimal()
+        return run == self.run and number.isdecimal()
 
     def submit(self, write: Write) -> None:
         """Send a write as soon as there is room."""
@@ -132,7 +127,7 @@ class Publisher:
     def resend(self, write: Write, expected: int) -> None:
         """Send a write that waits after a conflict, unless its time is over.
 
-        It could replace what others have acknowledged: this process may have been suspended.
+        An old write could replace later changes: this process may have been suspended.
         """
         if self._now() - write.first_sent > WRITE_SECONDS and self.is_held(write):
             self._fail(write, _unconfirmed())
@@ -186,7 +181,7 @@ class Publisher:
             write.sequence = write.unanswered = 0
 
     def fail_all(self, error: Exception) -> None:
-        """Fail all writes with an error, and also those that a failed write causes."""
+        """Fail all writes, and those that are submitted while their failures are reported."""
         while writes := self._unfinished():
             for write in writes:
                 self._fail(write, error)
@@ -273,10 +268,9 @@ class Publisher:
         return write
 
     def _take(self, number: int) -> Write | None:
-        """Return a write that was sent, which is no longer kept here."""
-        write = self._held.pop(number, None)
-        if write is not None:
-            return write
+        """Remove a write that was sent, and return it; None if it is finished."""
+        if number in self._held:
+            return self._held.pop(number)
         write = self._sent.pop(number, None)
         if write is not None:
             self._sent_bytes -= len(write.value)
@@ -312,7 +306,9 @@ class Publisher:
                 self._acknowledge(write, sequence)
             case Conflict(actual):
                 write.unanswered -= 1
-                self._hold(write, actual)
+                self._take(write.number)
+                self._held[write.number] = write
+                write.outcome.conflicted(write, actual)
             case Again(seconds, is_without_effect):
                 write.unanswered -= is_without_effect
                 self._loop.call_later(seconds, self._requeue, write)
@@ -327,13 +323,8 @@ class Publisher:
         if sequence > self._position:
             heapq.heappush(self._acknowledged, (sequence, write.number))
         elif sequence:
-            # It was replaced, and by now memory may have what replaced it.
+            # The write was replaced, and memory may have its replacement already.
             self._fail(write, overtaken(write.key))
-
-    def _hold(self, write: Write, actual: int) -> None:
-        self._take(write.number)
-        self._held[write.number] = write
-        write.outcome.conflicted(write, actual)
 
 
 def overtaken(key: str) -> TooManyConflicts:

@@ -105,7 +105,7 @@ class Receiver:
             self._uptime.begin(self._loaded.uptime)
 
     def follow(self, nodes: SharedNodes) -> None:
-        """Pass the messages that wait, and all later ones, to `nodes`."""
+        """Pass the messages received so far, and all later ones, on to `nodes`."""
         self._nodes = nodes
         waiting, self._waiting = self._waiting, []
         for message in waiting:

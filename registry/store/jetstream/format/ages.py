@@ -1,10 +1,11 @@
-"""When nodes were last heard of: small messages for what is new, and all of it now and then.
+"""When nodes were last heard of: frequent small messages, and a periodic snapshot of all ages.
 
-A message with what was heard is one key of a ring for each run of a registry. Once all ages have
-been written, what was heard before is needed no more: the ring of the generation before is used
-again from its beginning. So the bucket holds a bounded number of messages, however long registries
-run. Each time, the ages are written under new keys, and the old ones are removed once all of the
-new ones are there. So no age is lost if a registry is killed while it writes: the old ones count.
+A small message holds the nodes heard from since the message before. Its key is one of a ring of
+keys, and each run of a registry has its own ring. A complete snapshot makes the earlier messages
+unneeded, so the registry writes over the ring of the previous generation from its beginning. The
+bucket thus holds a bounded number of messages, however long registries run. Each snapshot is
+written under new keys. The keys of the previous one are removed once the new one is complete, so
+if a registry is killed while it writes, the previous snapshot is used.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,11 +37,12 @@ HeardOrAge = TypeVar("HeardOrAge", Heard, Age)
 
 
 class Uptime:
-    """The same count on each registry, as far as messages travel at once.
+    """A count of seconds that registries share; they differ by the delay of messages.
 
-    It counts while at least one registry runs and can write. Each says its count in what it
-    writes, and one that is behind goes on from there. Only for the time that its clock was held
-    does the clock move ahead, too: a count that began elsewhere makes no node older.
+    It advances while at least one registry runs and can write. Each registry writes its count into
+    its messages, and one that is behind continues from the count that it receives. Its own clock
+    advances with it only by the time for which the clock was held, so that a count that began on
+    another registry makes no node older.
     """
 
     def __init__(self, clock: AgeClock) -> None:
@@ -52,7 +54,7 @@ class Uptime:
         return self._clock() + self._offset
 
     def begin(self, uptime: float) -> None:
-        """Go on from what the bucket says, at the start."""
+        """Continue from the count in the bucket, at the start."""
         self._offset = uptime - self._clock()
 
     def saw(self, uptime: float) -> None:
@@ -63,13 +65,13 @@ class Uptime:
 
 
 class Rings:
-    """The keys of what was heard, of all runs, and when all ages are to be written."""
+    """The keys of the small messages of all runs, and when the next snapshot of all ages is due."""
 
     def __init__(self, run: str) -> None:
         self._run = run
         self._generation = 0
         self._number = 0
-        # Of each run, with the uptime and the sequence of each.
+        # By run and key: the uptime and the sequence of the message.
         self._keys: dict[str, dict[str, tuple[float, int]]] = {}
         self._chunks: dict[str, int] = {}  # sequences of the keys of ages
         self.complete_sequence = 0
@@ -79,12 +81,12 @@ class Rings:
         self._jitter = randbelow(AGES_JITTER_SECONDS)
 
     def next_key(self) -> str:
-        """Return the key of the next message with what was heard."""
+        """Return the key of the next small message."""
         self._number += 1
         return f"{HEARD}.{self._run}.{self._generation}.{self._number}"
 
     def delivered(self, message: Message, uptime: float) -> None:
-        """Record a message with what was heard."""
+        """Record a small message that was delivered."""
         run = message.key.removeprefix(HEARD).removeprefix(".").partition(".")[0]
         if is_deletion(message.headers):
             keys = self._keys.get(run, {})
@@ -95,7 +97,7 @@ class Rings:
             self._keys.setdefault(run, {})[message.key] = uptime, message.sequence
 
     def delivered_ages(self, message: Message) -> None:
-        """Record some ages, or the beginning or the end of writing all of them."""
+        """Record a part of a snapshot, or its beginning or end."""
         if message.key == BEGUN:
             self._begun = decode_written(message.data).uptime
             if self._is_complete:
@@ -112,7 +114,7 @@ class Rings:
             self._chunks[message.key] = message.sequence
 
     def are_ages_due(self, uptime: float) -> bool:
-        """Return whether all ages are due and no registry is writing them."""
+        """Return whether a snapshot of all ages is due, and no registry is writing one."""
         if not self._is_complete and uptime - self._begun < MAX_AGES_SECONDS:
             return False
         due = self._complete + AGES_SECONDS + self._jitter
