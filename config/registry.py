@@ -156,7 +156,7 @@ class RegistrySettings(ServerSettings, frozen=True, kw_only=True):
     prometheus: PrometheusSettings = PrometheusSettings()
 
     def mistakes(self) -> Iterator[str]:
-        """Require that whoever shares an address has the same nodes."""
+        """Require a shared store where registries share an address."""
         yield from super().mistakes()
         if self.shared_listen is None:
             return

@@ -177,7 +177,7 @@ def _invalid_labels(labels: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _count_fitting(labels: Iterable[str], max_bytes: int) -> int:
-    """Return how many of the first labels fit into this many bytes of JSON."""
+    """Return how many labels, from the first, fit into the given bytes of JSON."""
     sizes = accumulate(len(msgspec.json.encode(label)) + len(",") for label in labels)
     return sum(size <= max_bytes for size in sizes)
 

@@ -204,7 +204,7 @@ class HeartbeatRecorder:
         metrics.up.labels(self._current.url).set(0)
 
     def taken(self, url: str, seconds: float, failures: Mapping[str, RegistryError]) -> None:
-        """Record a heartbeat that a registry took after so many seconds, after others failed."""
+        """Record a heartbeat that a registry took, its duration, and the failures before it."""
         now = self._clock()
         for failed_url, failure in failures.items():
             self._fail(self._statuses[failed_url], failure.kind, str(failure), now)

@@ -103,7 +103,7 @@ def body_after(head: bytes) -> Body | None:
 
 
 class SizedBody:
-    """A body of so many bytes."""
+    """A body whose length is given in bytes."""
 
     is_malformed = False
 

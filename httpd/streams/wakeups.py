@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Self
 
 WOKEN_AT_ONCE = 16
-# A task is woken at most once in this time, which grows with the number of those that wait.
+# A task is woken at most once in this time, which grows with the number of waiting tasks.
 MIN_INTERVAL_SECONDS = 0.02
 INTERVAL_SECONDS_PER_WAITER = 0.0005
 

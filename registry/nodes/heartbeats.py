@@ -118,7 +118,7 @@ class Heartbeats:
         return None if known is None or known.digest != digest else self._confirmation(known)
 
     def _known_at(self, hostname: str, source: Source) -> Entry | None:
-        """Return a node that posts from the same address, and that nobody is changing; or None."""
+        """Return the node if its address is the same and no change of it is pending; or None."""
         known = self._directory.get(hostname)
         if known is None or known.address != source.address or hostname in self._writes.pending:
             return None

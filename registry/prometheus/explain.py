@@ -20,7 +20,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explain(entry: Entry, *, service: str, target_options: TargetOptions) -> Steps[Explanation]:
-    """Return what becomes of a node's labels for a service, and why."""
+    """Return how each label of a node is used for a service, and why."""
     offered = yield from targets_by_service(
         entry.node(), posted_from=entry.address, target_options=target_options
     )

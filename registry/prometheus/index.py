@@ -62,7 +62,7 @@ class TargetIndex:
             self._invalidate(node.hostname)
 
     async def explain(self, entry: Entry, service: str) -> Explanation:
-        """Return what becomes of a node's labels for a service, and why."""
+        """Return how each label of a node is used for a service, and why."""
         steps = explain(entry, service=service, target_options=self._target_options)
         return await self._slices.result(steps)
 
@@ -105,7 +105,7 @@ class TargetIndex:
                 break
 
     def _steps_until(self, target: int) -> Iterator[None]:
-        """Read nodes until so many were read since the start, each in steps."""
+        """Read nodes in steps, until the total since the start reaches the given count."""
         while self._refreshed < target and self._unread_count():
             self._read_on()
             yield

@@ -15,7 +15,7 @@ PREFIX = "prometheus:"
 TOO_LARGE = "size"
 # Parsed labels of an instance with more labels than this are not cached.
 MAX_CACHED_LABELS = 8
-# To parse so many labels, or to encode so many groups, takes some 0.3 ms.
+# Parsing this many labels, or encoding this many groups, takes about 0.3 ms.
 ITEMS_PER_STEP = 100
 LABEL_META = "__meta_rollcall_label_"
 KV_META = "__meta_rollcall_kv_"

@@ -31,7 +31,7 @@ class Clock:
 
 
 class Followed:
-    """Nodes in memory, filled by the calls of a store."""
+    """Nodes in memory, as a store reports them."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Row] = {}

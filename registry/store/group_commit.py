@@ -13,7 +13,7 @@ from registry.store.finishing import Finishing
 from registry.store.protocol import DoneCallback, Observe
 
 T = TypeVar("T")
-# What follows from so many takes the loop some milliseconds.
+# Processing this many takes the loop some milliseconds.
 MAX_BATCH_OPERATIONS = 250
 # What follows from one that wrote a large node may take a millisecond.
 MAX_RESOLVE_SECONDS = 0.002

@@ -53,7 +53,7 @@ class _Input:
         return piece
 
     async def exactly(self, size: int) -> bytes:
-        """Return this many bytes. Raises MalformedTar if there are fewer."""
+        """Return the given number of bytes. Raises MalformedTar if there are fewer."""
         pieces, missing = list[bytes](), size
         while missing:
             piece = await self.some(missing)

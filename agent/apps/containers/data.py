@@ -20,7 +20,7 @@ SEPARATORS = re.compile(r"[\s,]+")
 MAX_VOLUMES = 64
 MAX_PATHS_LENGTH = 8192
 DIGEST_LENGTH = 12
-# The engine gives such a name to a volume that nobody has named.
+# The form of the names that the engine gives to anonymous volumes.
 ANONYMOUS = re.compile(r"[0-9a-f]{64}")
 
 

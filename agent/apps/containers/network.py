@@ -164,7 +164,7 @@ class AppsNetwork:
         if found.mtu != bridge.mtu:
             faults.add(f"the MTU is {found.mtu}, that of the default bridge {bridge.mtu}; {hint}")
         missing = [each for each in self._subnets if each not in found.subnets]
-        if bridge.ipv6 and not found.ipv6:  # which is told by itself
+        if bridge.ipv6 and not found.ipv6:  # logged as a fault of its own
             missing = [each for each in missing if not _is_ipv6(each)]
         if missing:
             faults.add(f"`apps.subnet` is not used: {' '.join(missing)}; {hint}")

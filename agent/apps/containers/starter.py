@@ -65,7 +65,7 @@ class ContainerStarter:
         await self._start(app, container_id)
         password = app.password if set_password else None
         if password is not None:
-            with suppress(EngineConflict):  # it ended at once, which is noticed below
+            with suppress(EngineConflict):  # it ended at once; checked below
                 await self._passwords.apply(container, password)
                 password = None
         await self._readiness.wait(app, container_id, restarts=restarts, requirement=requirement)

@@ -17,7 +17,7 @@ from agent.state.store import StoreError
 RENEWAL_SECONDS = 5.0
 # The engine may finish a pull this long after the agent has ceased to wait for it.
 GRACE_SECONDS = 2.0
-# After this time, the engine does not finish a pull that nobody waits for.
+# The engine does not finish an abandoned pull after this time.
 LATE_SECONDS = 60.0
 # How many pulls run at the same time; more have to wait.
 MOST_PULLS = 32

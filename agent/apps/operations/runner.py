@@ -291,7 +291,7 @@ class OperationRunner:
             job.end_pull(AgentStopping(STOPPING))
 
     async def close(self, seconds: float, *, interrupt_seconds: float = INTERRUPT_SECONDS) -> None:
-        """Wait for the operations that run, at most so many seconds; then interrupt them.
+        """Wait at most `seconds` for the running operations; then interrupt them.
 
         The seconds count from the first call of ``end_pulls``; pulls are ended at once.
         ``interrupt_seconds`` is the time for what an interrupted operation undoes by itself; what

@@ -12,7 +12,7 @@ PeriodicWork = Callable[[], Awaitable[None]]
 
 
 class PeriodicTasks:
-    """Repeats each piece of work at its own interval, in seconds.
+    """Repeats each piece of work at an interval in seconds.
 
     An engine that cannot be asked is ignored: the watcher logs it. Another exception is
     logged as a defect.

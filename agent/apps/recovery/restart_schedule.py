@@ -49,7 +49,7 @@ class RestartSchedule:
         attempts.due = self._monotonic() + attempts.pause
 
     def postpone(self, name: str, seconds: float) -> None:
-        """Look at an app again after this many seconds."""
+        """Check an app again after the given seconds."""
         self._attempts[name].due = self._monotonic() + seconds
 
     def well(self, name: str) -> None:

@@ -266,7 +266,7 @@ class DockerEngine:
             self._measuring.release()
 
     async def disk_usage(self, *, seconds: float) -> DiskUsage:
-        """Measure volumes and containers. Engines of before 23.0 measure the images, too."""
+        """Measure volumes and containers. Engines before 23.0 also measure the images."""
         path = "/system/df?type=volume&type=container"
         return await self._client.get(path, decoding.disk_usage, seconds=seconds)
 

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import Generic, Protocol, Self, TypeVar
 
-# To mark or forget so many takes well under a millisecond.
+# Marking or forgetting this many takes well under a millisecond.
 MAX_AT_ONCE = 20
 
 
 class Linked(Protocol):
-    """An item of AgeOrder. It holds its neighbours there: the one heard of before it, and after it.
+    """An item of AgeOrder. It links to the items heard of before and after it.
 
     `heard` is the time.
     """

@@ -22,7 +22,7 @@ class Freshness:
 
     @property
     def max_flush_interval(self) -> float:
-        """Seconds without a write after which the store is told that time has passed.
+        """Seconds without a write after which the store is given the present time.
 
         A crash makes the registry forget at most that much of a host's silence.
         """

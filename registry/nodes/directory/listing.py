@@ -12,7 +12,7 @@ from registry.responses.encoding import PIECE_BYTES, Pinned, array_parts, in_pie
 
 # A reference to the encoded node, and its `last_update`.
 NODE_BYTES = 16
-# To look for values in so many bytes takes half a millisecond.
+# Searching this many bytes for values takes half a millisecond.
 MAX_SCANNED_BYTES = 1024 * 1024
 
 

@@ -1,4 +1,4 @@
-"""A write to the bucket, and what becomes of it."""
+"""A write to the bucket, and its outcome."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol

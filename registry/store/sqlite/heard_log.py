@@ -49,7 +49,7 @@ class Repetition:
         self._last: str | None = None
 
     def next(self, entries: int) -> Repeated | None:
-        """Return the ages to repeat with this many new entries; None if there are none."""
+        """Return the ages to write again beside the new entries; None if there are none."""
         self._entries += entries
         is_first = self._last is None
         if is_first:
@@ -60,7 +60,7 @@ class Repetition:
         return Repeated(hosts, self._uptime(), is_first=is_first, is_last=is_last)
 
     def _take(self, count: int) -> tuple[list[HeardBefore], bool]:
-        """Return at least this many of the next ages, fewer at the end."""
+        """Return at least `count` of the next ages, or fewer at the end."""
         hosts: list[HeardBefore] = []
         while len(hosts) <= count:
             some = self._nodes.ages(self._last or "")

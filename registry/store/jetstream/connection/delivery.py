@@ -21,7 +21,7 @@ MAX_DELAY_SECONDS = 30.0
 POLL_SECONDS = 0.01
 # After that, the server removes a consumer whose registry is gone.
 INACTIVE_SECONDS = 10
-# What follows from so many takes some milliseconds.
+# Processing this many takes some milliseconds.
 MESSAGES_AT_ONCE = 40
 # The reply subject of a delivered message: $JS.ACK.STREAM.CONSUMER.DELIVERIES.SEQUENCE.NUMBER.
 # TIME.PENDING; with a domain, two tokens before the stream, and others at the end.
@@ -45,7 +45,7 @@ class Message(NamedTuple):
 
 
 class Delivery:
-    """A consumer, which numbers what it delivers; so a message that is missing is noticed.
+    """A consumer. It numbers its messages, so a missing message is detected.
 
     `broken` is set, with `reason`, when it has to be begun anew, from the next sequence on.
     """

@@ -176,7 +176,7 @@ async def _ask_all(ask: Callable[[str, SSLContext | None], T], options: NatsOpti
 
 
 async def _complaints(options: NatsOptions) -> list[str]:
-    """Return what the servers say is wrong with them; nothing of those that do not answer."""
+    """Return the problems that servers report; servers that do not answer are left out."""
     return [complaint for complaint in await _ask_all(_ask_health, options) if complaint]
 
 

@@ -155,7 +155,7 @@ def age_at(heard: HeardBefore, uptime: float) -> Age:
 
 
 def in_batches(entries: Sequence[HeardOrAge], max_bytes: int) -> Iterator[list[HeardOrAge]]:
-    """Yield lists of entries whose JSON takes at most this many bytes, or of one entry."""
+    """Yield lists of entries: each takes at most `max_bytes` as JSON, or has one entry."""
     batch: list[HeardOrAge] = []
     size = 0
     for entry in entries:

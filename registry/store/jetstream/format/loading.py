@@ -1,4 +1,4 @@
-"""Nodes read from the bucket at the start."""
+"""The nodes of the bucket, collected at the start."""
 
 import asyncio
 from collections.abc import Callable

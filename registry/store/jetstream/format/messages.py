@@ -157,7 +157,7 @@ _decode_written = msgspec.json.Decoder(Written).decode
 
 
 def decode_written(data: bytes) -> Written:
-    """Return the registry that wrote a value; empty if the value does not say."""
+    """Return the writer of a value; empty if the value names none."""
     return _decode_written(data) if data else Written()
 
 
