@@ -33,15 +33,20 @@ settings.register_profile("fast", max_examples=20)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest, so that at the end no worker is waited for long."""
-    items.sort(key=_expected_duration, reverse=True)
+    """Begin with what takes longest, so that at the end no worker is waited for long.
+
+    Among files that take as long, the order is that of their names without their folders. Tests of
+    one folder need the same, such as a processor or an answer that comes late. So those that run
+    side by side are of several folders.
+    """
+    items.sort(key=_position)
 
 
-def _expected_duration(item: pytest.Item) -> tuple[int, bool]:
-    """Return something that is greater for a test that is expected to take longer."""
+def _position(item: pytest.Item) -> tuple[int, bool, str]:
+    """Return something that is less for a test that begins earlier."""
     long = item.get_closest_marker("long")
     minutes = 0 if long is None else next(iter(long.args), 1)
-    return minutes, item.get_closest_marker("real") is not None
+    return -minutes, item.get_closest_marker("real") is None, item.path.name
 
 
 def pytest_collection_finish() -> None:

@@ -111,6 +111,11 @@ def test_a_folder_holds_at_most_a_dozen_modules(package: str) -> None:
     assert {f"{each}": count for each, count in modules.items() if count > MAX_MODULES} == {}
 
 
+def test_a_folder_of_tests_holds_at_most_a_dozen_modules() -> None:
+    modules = Counter(path.parent for path in sources("tests") if path.stem != "__init__")
+    assert {f"{each}": count for each, count in modules.items() if count > MAX_MODULES} == {}
+
+
 @pytest.mark.slow
 def test_helpers_of_tests_are_in_no_test_module() -> None:
     found = [

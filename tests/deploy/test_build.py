@@ -141,7 +141,7 @@ def _write(folder: Path, files: dict[str, str]) -> None:
         (folder / name).write_text(text)
 
 
-@pytest.mark.long
+@pytest.mark.long(2)
 @pytest.mark.real("dpkg-deb", "lintian")
 def test_lintian_finds_no_error(packages: Packages) -> None:
     done = subprocess.run(
@@ -205,7 +205,7 @@ def test_both_settings_are_conffiles_with_each_default_and_the_keys_of_the_host(
         assert packaged["store"] == f"sqlite:///var/lib/rollcall-{name}/{name}.db"
 
 
-@pytest.mark.long
+@pytest.mark.long(2)
 @pytest.mark.real("dpkg-deb")
 def test_the_package_of_another_architecture_has_the_same_libraries_for_that_one(
     packages: Packages, foreign_package: Path, tmp_path: Path

@@ -25,7 +25,7 @@ from tests.support.requirements import need_root
 
 pytestmark = [
     pytest.mark.real("docker", "dpkg-deb", "debootstrap", "openssl"),
-    pytest.mark.long,
+    pytest.mark.long(2),
     pytest.mark.timeout(900),
 ]
 SOON_SECONDS = 60.0

@@ -32,7 +32,7 @@ CHECKS = {
 NODE_KEY = "rollcall-registry node-key web-1.example.com"
 
 
-@pytest.mark.long
+@pytest.mark.long(2)
 @pytest.mark.timeout(900)
 @pytest.mark.real("dpkg-deb", "debootstrap")
 @pytest.mark.page("docs/packages.md")

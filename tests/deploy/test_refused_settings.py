@@ -22,7 +22,7 @@ from tests.support.e2e.systemd_host import systemd_image
 from tests.support.requirements import need_root
 
 pytestmark = [
-    pytest.mark.long,
+    pytest.mark.long(3),
     pytest.mark.real("make", "dpkg-deb", "debootstrap"),
     pytest.mark.timeout(900),
 ]

@@ -17,7 +17,7 @@ from tests.support.pages import PROMETHEUS, TOP, Page, run
 from tests.support.requirements import need_root
 
 pytestmark = [
-    pytest.mark.long,
+    pytest.mark.long(2),
     pytest.mark.real(
         "dpkg-deb", "debootstrap", "ssh", "openssl", "curl", "unshare", "prometheus", "promtool"
     ),

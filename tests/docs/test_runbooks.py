@@ -9,7 +9,7 @@ import pytest
 from tests.support.certificates import Authority
 from tests.support.daemons import Daemons
 from tests.support.e2e.page_runs import environment
-from tests.support.pages import Page, run
+from tests.support.pages import FENCED, TOP, Page, run
 
 HOST = "web-9.example.com"
 SERVICE = "shop"
@@ -24,6 +24,8 @@ curl() {{
   return $status
 }}
 """
+
+UNIT = re.compile(r"(?:systemctl \w+|journalctl --unit) (rollcall-[a-z-]+)")
 
 
 @pytest.mark.real("bash", "curl", "jq")
@@ -70,6 +72,14 @@ def test_each_command_works(
     assert f"{HOST}:9100" in explained
     assert "null" in app.splitlines()  # nothing is wrong with the app
     assert '"revision": 1' in app
+
+
+@pytest.mark.page("docs/runbooks.md")
+def test_each_unit_that_is_named_is_installed(page: Page) -> None:
+    units = set(UNIT.findall(FENCED.sub("", page.text)))
+
+    assert {"rollcall-agent", "rollcall-registry"} <= units
+    assert [each for each in units if not (TOP / "systemd" / f"{each}.service").is_file()] == []
 
 
 def _tls(authority: Authority, name: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dev.waiting import until
 from tests.support.agent.engines.dockerd import IMAGE, Dockerd
 from tests.support.daemons import Daemon, Daemons
 
-pytestmark = [pytest.mark.real("dockerd", "unshare", "ip"), pytest.mark.long]
+pytestmark = [pytest.mark.real("dockerd", "unshare", "ip"), pytest.mark.long(2)]
 
 SETTINGS = {"bind": "127.0.0.1", "stop_seconds": 1}
 RUNNING, STOPPED = ("one", "two"), "stopped"
