@@ -9,6 +9,7 @@ from config.address import listen_address
 from config.server import PortNumber, Seconds, Secret, ServerSettings, Settings, default_store
 
 ALL_NODES = ("*",)
+SHARED_STORES = ("nats:",)  # URLs of stores that several registries share begin so
 
 
 class RegistryKey(Secret, frozen=True, kw_only=True):
@@ -166,5 +167,5 @@ class RegistrySettings(ServerSettings, frozen=True, kw_only=True):
             yield f"`shared_listen`: {error}"
         if self.shared_listen == self.listen:
             yield "`shared_listen` must differ from `listen`, which is this registry's own address"
-        if self.store.startswith("sqlite:"):
+        if not self.store.startswith(SHARED_STORES):
             yield "`shared_listen` needs a `store` that several registries share: nats://..."

@@ -13,9 +13,9 @@ from registry.client.client import HostnameTaken, NotFound, NotPermitted, Regist
 class DeregistrationResult:
     """The result for one name at one registry.
 
-    ``done`` tells that the registry does not list the name as this host's any more, ``removed``
-    that it did so far. ``final`` tells that it would be of no use to ask again or another registry
-    of the group. ``outcome`` is the text for the operator.
+    ``done``: the registry does not list the name as this host's now. ``removed``: it was listed
+    until now. ``final``: to ask again, or another registry of the group, would not help.
+    ``outcome`` is the text for the operator.
     """
 
     url: str

@@ -11,7 +11,7 @@ from registry.client.client import RegistryError, TooSlow
 from registry.message import Heartbeat
 
 MAX_RETRY_AFTER_SECONDS = 300.0
-# What the last report keeps for sending; the rest is for the engine, which may be slow.
+# The time that the last report reserves for sending; the rest is for asking a slow engine.
 SEND_SECONDS = 0.5
 
 

@@ -95,7 +95,7 @@ def entry_with_volumes(fields: Any) -> JournalEntry:
         volume = f"rollcall-{fields['header']['app']}"
         if fields.get("new_volume"):
             fields = {**fields, "new_volumes": [volume]}
-        # Data that a failed app found was never its own.
+        # A failed app does not own volumes that were there before it.
         if fields["type"] == "delete" and not (fields["keep_data"] or fields["before"]["failed"]):
             fields = {**fields, "volumes": [volume]}
     except (LookupError, TypeError, AttributeError) as error:

@@ -21,7 +21,7 @@ CHUNKED = re.compile(rb"\r\ntransfer-encoding:", re.IGNORECASE)
 CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[\w.-]+(?:=(?:[\w.-]+|\"[\w. -]*\"))?)*\r\n")
 TRAILER = re.compile(rb"[\w!#$%&'*+.^`|~-]+:[\t -~\x80-\xff]*\r\n")
 MAX_CHUNK_LINE_BYTES = 1024
-# A line costs some microseconds, and strangers may send them: so a body has few small chunks.
+# Each chunk costs some microseconds, also for clients without a key: so small ones are limited.
 MAX_SMALL_CHUNKS = 500
 CHUNK_BYTES = 256
 MAX_TRAILERS = 100

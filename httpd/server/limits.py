@@ -9,7 +9,7 @@ from typing import Protocol
 
 from httpd.metrics import RequestMetrics
 
-# Turns of the loop that aiohttp takes from a request's bytes to its handler, and one to spare.
+# Iterations of the loop from a request's bytes to aiohttp's call of its handler, and one more.
 TURNS_TO_BEGIN = 3
 # A client that has connected has so long to send a request before others may take its place.
 GRACE_SECONDS = 1.0

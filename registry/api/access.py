@@ -78,7 +78,7 @@ def _matches(text: str, patterns: tuple[str, ...]) -> bool:
 
 
 def _matches_hostname(hostname: str, patterns: tuple[str, ...]) -> bool:
-    if hostname in patterns or "*" in patterns:  # so it is of most keys
+    if hostname in patterns or "*" in patterns:  # as for most keys
         return True
     return any(fnmatchcase(hostname, pattern.lower()) for pattern in patterns)
 

@@ -49,7 +49,9 @@ class HeartbeatEndpoint:
     ) -> LaneResponse | None:
         """Take a heartbeat, or return None before anything has changed."""
         nodes = self._nodes
-        if len(body) > MAX_BYTES_AT_ONCE:  # so is the answer, which is to be sent in pieces
+        if (
+            len(body) > MAX_BYTES_AT_ONCE
+        ):  # its answer is large as well, and the handler sends it in pieces
             return None
         if nodes.unavailable_reason is not None:
             return None
@@ -63,6 +65,6 @@ class HeartbeatEndpoint:
             heartbeat = decode(body, self._decoder, has_unique_keys=has_unique_keys)
             operator = "write" in caller.allow
             result = nodes.heartbeats.accept(hostname, heartbeat, body, source, operator=operator)
-        except REFUSALS:  # raised before anything has changed
+        except REFUSALS:  # the handler may repeat it: at most, the host counts as heard
             return None
         return LaneResponse(result.response, result.durable)

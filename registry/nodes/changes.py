@@ -12,7 +12,7 @@ from registry.store.deferred_writes import DeferredWrites
 from registry.store.protocol import Heard, HeardBefore, Row
 
 OTHER_REGISTRY = "another registry"
-# What is heard of takes some time to be known elsewhere: a smaller difference tells nothing.
+# Reports reach other registries late, so smaller differences are ignored.
 SAME_SECONDS = 5.0
 
 
@@ -81,7 +81,9 @@ class AppliedChanges:
         entry = Entry(row._replace(address=sys.intern(row.address)), heard=self._monotonic())
         if self.put(entry, Source(OTHER_REGISTRY, row.address)):
             self._acceptance.count_change(row.hostname)
-            self._deferred.discard_touch(row.hostname)  # what was heard of is not this node
+            self._deferred.discard_touch(
+                row.hostname
+            )  # the pending touch was for the node that this one replaces
 
     def deleted(self, hostname: str, *, expired: bool) -> None:
         """Forget a node that another registry deleted, unless it is alive here."""

@@ -32,7 +32,7 @@ REFUSALS = (CloneRefused, ChangesTooFast, CapacityReached)
 
 @dataclass(slots=True)
 class HeartbeatCounts:
-    """Heartbeats since the start that changed nothing, or were refused. The rest are events."""
+    """Counts unchanged and refused heartbeats since the start. Changes are counted as events."""
 
     unchanged: int = 0
     store_failures: int = 0

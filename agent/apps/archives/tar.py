@@ -13,7 +13,7 @@ from types import MappingProxyType
 BLOCK = 512
 END = bytes(2 * BLOCK)
 ENCODING, ERRORS = "utf-8", "surrogateescape"
-# The engine accepts no longer records, and those that hold names have at most a few KiB.
+# The longest records that the engine accepts; those that hold names have at most a few KiB.
 LONGEST_RECORDS = 1 << 20
 COPIED_AT_ONCE = 1 << 18
 RECORDS, GLOBAL_RECORDS = tarfile.XHDTYPE, tarfile.XGLTYPE

@@ -9,7 +9,7 @@ from agent.engine.errors import EngineRefused
 from agent.engine.protocol import Engine
 
 # The engine may log the end or a pause of a container just after it has answered. It logs a start
-# before, and another one may follow at once: of a container that it restarts.
+# before it answers; a restart of the container may follow at once.
 GRACE_SECONDS = 1.0
 # A call without an answer may still be carried out.
 UNANSWERED_SECONDS = 30.0

@@ -106,7 +106,9 @@ class CreateOperation:
             await self._carry_out(job, made_of, running[0].id)
         elif entry.header.background and job.header.operation != "delete":
             await self._containers.remove_made_by(entry)
-            if job.header.id == entry.header.id:  # else another operation waits, not begun yet
+            if (
+                job.header.id == entry.header.id
+            ):  # otherwise a later operation waits for this recovery
                 job.committed.set()
             await self._carry_out(job, entry)
         else:

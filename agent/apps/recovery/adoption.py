@@ -117,8 +117,8 @@ class Adoption:
 def in_order(containers: Iterable[Container]) -> list[Container]:
     """Return the containers in the order in which they are taken for their apps.
 
-    Of two containers of one app, the first counts: one that is named after the app, as copies are
-    not, then one that is up, then the one that has the very name of the app.
+    Of several containers of one app, the first is taken. Preferred are, in this order: one that is
+    named after the app, which copies are not; one that is up; one with exactly the app's name.
     """
 
     def rank(each: Container) -> tuple[bool, bool, bool]:

@@ -16,7 +16,7 @@ from agent.engine.api.single_flight import SingleFlight
 from agent.engine.api.translation import (
     BROKEN,
     LATE,
-    ODD,
+    MALFORMED,
     from_library,
     from_response,
     well_formed,
@@ -265,7 +265,7 @@ class EngineClient:
             chunks.append(chunk)
             size += len(chunk)
             if size > self._longest_answer:
-                raise EngineRefused(f"{ODD}: more than {self._longest_answer} bytes")
+                raise EngineRefused(f"{MALFORMED}: more than {self._longest_answer} bytes")
         return b"".join(chunks)
 
     def _open_session(self) -> aiohttp.ClientSession:

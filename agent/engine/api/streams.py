@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import msgspec
 
 from agent.engine.api.responses import PullLine
-from agent.engine.api.translation import ODD, from_pull, well_formed
+from agent.engine.api.translation import MALFORMED, from_pull, well_formed
 from agent.engine.errors import EngineRefused, TooManyStreams
 from agent.engine.models import PullProgress
 
@@ -53,7 +53,7 @@ async def lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
             if line.strip():
                 yield line
         if len(rest) > LONGEST_LINE:
-            raise EngineRefused(f"{ODD}: a line of more than {LONGEST_LINE} bytes")
+            raise EngineRefused(f"{MALFORMED}: a line of more than {LONGEST_LINE} bytes")
     if rest.strip():
         yield rest
 

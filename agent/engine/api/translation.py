@@ -45,7 +45,7 @@ SERVER_FAILS = re.compile(
 )
 NAME_IN_USE = re.compile(r"the container name .* is already in use", re.IGNORECASE)
 BY_STATUS = {400: InvalidParameter, 404: ObjectNotFound, 409: EngineConflict}
-ODD = "the container engine sent an unexpected answer"
+MALFORMED = "the container engine sent an unexpected answer"
 LATE = "the container engine does not answer in time"
 LONGEST_TEXT = 2000
 # The errors of a connection that fails, in either library; what the engine did is unknown then.
@@ -121,9 +121,9 @@ def well_formed() -> Iterator[None]:
     try:
         yield
     except msgspec.DecodeError as error:  # it names types and places, and no value
-        raise EngineRefused(f"{ODD}: {error}") from error
+        raise EngineRefused(f"{MALFORMED}: {error}") from error
     except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise EngineRefused(ODD) from error
+        raise EngineRefused(MALFORMED) from error
 
 
 @asynccontextmanager

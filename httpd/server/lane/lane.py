@@ -23,7 +23,7 @@ from httpd.errors import Problem
 from httpd.middleware import Middleware
 from httpd.server.lane.plain_head import parse_plain_head
 
-# Nothing here needs unquoting or normalising, so that the router would find the same.
+# Only names that need no unquoting or normalising: the router would find the same path.
 REQUEST_LINE = rb"POST %b([A-Za-z0-9_][A-Za-z0-9_.-]*) HTTP/1\.1\r\n"
 # With its headers in the order in which aiohttp sends them.
 RESPONSE = (

@@ -1,4 +1,4 @@
-"""One hostname, two hosts: which of them is heard."""
+"""Decides which of two hosts with the same hostname is accepted."""
 
 from collections.abc import Callable
 from hashlib import blake2b

@@ -17,9 +17,9 @@ MAX_LARGE_BYTES = 32 * 1024 * 1024
 class LargeHeartbeats:
     """Bounds what large heartbeats cost. It is asked before they are decoded.
 
-    A host may send as many bytes a minute as its changes may have, beside heartbeats with the bytes
-    of its last one. They count whatever becomes of the heartbeat, so that one that is refused is
-    not cheaper for its sender than one that is accepted. A `changes_per_minute` of 0 is no limit.
+    Each host may send this many bytes a minute: `changes_per_minute` times the largest body. A body
+    with the same bytes as its last one does not count. A refused heartbeat counts as well, so that
+    it is not cheaper for its sender than an accepted one. A `changes_per_minute` of 0 is no limit.
     """
 
     def __init__(self, *, changes_per_minute: int, monotonic: Callable[[], float]) -> None:

@@ -24,7 +24,7 @@ class RateLimit:
         return len(self._full_at)
 
     def take(self, hostname: str, amount: int = 1) -> float:
-        """Take an amount and return 0; or take nothing, and return in how many seconds it is there.
+        """Take an amount and return 0, or return the seconds until it would be available.
 
         An amount of more than `per_minute` is never there.
         """

@@ -51,7 +51,7 @@ class Acceptance:
     def reserve(
         self, entry: Entry, stored: Entry | None, targets: TargetCost | None = None
     ) -> Reservation:
-        """Reserve memory for a new or changed node, which is for `release`; count the change.
+        """Reserve memory for a new or changed node, and count the change. `release` it later.
 
         `targets` are those of the entry, if they are known. Raises CapacityReached, ChangesTooFast.
         """

@@ -14,7 +14,10 @@ class Clocks(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freshness:
-    """Limits in seconds. An `expire_after` of 0 means never; `started` is when the registry did."""
+    """Limits in seconds, and the monotonic time at which the registry started.
+
+    An `expire_after` of 0 means never.
+    """
 
     stale_after: float
     expire_after: float

@@ -20,7 +20,7 @@ from registry.store.jetstream.write import Write
 from registry.store.protocol import DoneCallback, Guard, Heard, Row
 
 MAX_TRIES = 8
-# Measured: the entry and number of a host, and its name, which a deleted host shares with no node.
+# Measured, for a deleted host: its entry, its sequence and its hostname, which no node shares.
 HOST_BYTES = 150
 
 

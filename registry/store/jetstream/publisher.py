@@ -33,12 +33,12 @@ from registry.store.jetstream.write import Stamp, Write
 
 MAX_IN_FLIGHT = 128
 MAX_BYTES_IN_FLIGHT = 4 * 1024 * 1024
-# Shorter than the time after which an agent gives up. An election takes five to seven seconds.
+# Longer than an election, which takes five to seven seconds; shorter than an agent's time limit.
 WRITE_SECONDS = 8.0
 # Those that have not been sent may wait for longer, as long as others are done.
 PROGRESS_SECONDS = 2.0
 RESEND_SECONDS = 2.0
-# Each of them accepts a heartbeat then, or answers one with an error.
+# Each confirmation accepts a heartbeat, and each write that is given up answers one with an error.
 MAX_CONFIRMED_AT_ONCE = 50
 MAX_GIVEN_UP_AT_ONCE = 50
 FULL = "the NATS servers have no room"

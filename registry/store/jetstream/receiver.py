@@ -77,8 +77,8 @@ class Receiver:
         self.current = ""
         self.current_sequence = 0
         self.last_own = 0.0  # when the loop's clock showed it
-        # Hosts of which the bucket holds changes that were never delivered: as found out, and while
-        # all is delivered again. Memory is not newer there.
+        # Hosts with changes in the bucket that were never delivered. For these, the bucket wins
+        # over memory until all is delivered again.
         self.missed: frozenset[str] = frozenset()
         self._recovered: frozenset[str] = frozenset()
 

@@ -18,7 +18,7 @@ def create(path: Path, schemas: Sequence[Schema]) -> None:
     check_no_orphaned_wal(path)
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
-        stamp.remove(path)  # it is of a store that was lost
+        stamp.remove(path)  # left over from a store that is gone
         draft.unlink(missing_ok=True)
         draft.touch(mode=0o600, exist_ok=False)
         inherit_owner(draft, path)

@@ -14,7 +14,7 @@ from registry.errors import StoreOpenError
 from registry.store.sqlite.ownership import inherit_owner
 
 APPLICATION_ID = 0x524F4C4C
-# Of files that no registry uses, neither one of this release nor of an earlier one.
+# Registries of every release refuse files with these ids.
 UNFINISHED_ID, MOVED_ID = 0x524F4C43, 0x524F4C4D
 MAGIC = b"SQLite format 3\0"
 HEADER_BYTES = 100

@@ -20,7 +20,7 @@ SUFFIX = ".stamp"
 UPGRADE = "upgrade"
 # What it writes if it finds that the store was copied in. No generation fits.
 NEVER = "never"
-# A copy that is younger than this is not told apart from the store itself.
+# A copy that was made within these seconds cannot be recognised as a copy.
 INTERVAL_SECONDS = 5.0
 
 

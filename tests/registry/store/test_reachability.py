@@ -38,12 +38,12 @@ async def test_a_store_that_is_lost_and_regained_is_logged_once_with_reason_and_
 
     assert capture.entries == [
         {
-            "event": "store lost",
+            "event": "store unreachable",
             "log_level": "warning",
             "store_age": 3.2,
             "reason": "n1: connection refused",
         },
-        {"event": "store regained", "log_level": "info", "seconds": 9.0},
+        {"event": "store reachable again", "log_level": "info", "seconds": 9.0},
     ]
 
 

@@ -124,7 +124,7 @@ def _creation(bucket: str, options: NatsOptions, replicas: int) -> tuple[str, di
         "storage": "file",
         "discard": "new",
         "num_replicas": replicas,
-        # Else one message to any key could remove all others. No registry sends such messages.
+        # With rollups, one message to any key could remove all others. No registry sends any.
         ROLLUPS: False,
         "deny_delete": True,
         "allow_direct": True,

@@ -10,7 +10,7 @@ WRONG_LAST_SEQUENCE = 10071
 ANOTHER_ON_ITS_WAY = 10164
 OUT_OF_RESOURCES = {10023, 10047, 10077}
 # There is no leader now, the one that was asked is not, or JetStream is not up yet.
-PASSING = {10008, 10009, 10076}
+RETRIED = {10008, 10009, 10076}
 ON_ITS_WAY_SECONDS = 0.02
 NO_LEADER_SECONDS = 0.2
 
@@ -65,6 +65,6 @@ def publish_result(message: Msg) -> PublishResult:
         return Conflict(int(text.rpartition(" ")[2]))
     if code == ANOTHER_ON_ITS_WAY:
         return Again(ON_ITS_WAY_SECONDS, is_without_effect=True)
-    if code in PASSING:
+    if code in RETRIED:
         return Again(NO_LEADER_SECONDS, is_without_effect=False)
     return Refusal(text, is_full=code in OUT_OF_RESOURCES)

@@ -33,14 +33,14 @@ from registry.store.protocol import StoreName
 ACKNOWLEDGED_WITHIN_SECONDS = 5.0
 END_SECONDS = 1.0
 PAUSE_SECONDS = 1.0
-# So long a copy waits for servers that fail, and so long for them at its beginning.
+# Time limits for servers that fail during a copy, and at its start.
 PATIENCE_SECONDS = 60.0
 START_SECONDS = 10.0
 
 WRITTEN_AT_ONCE = 128
 # A copy itself reads the bucket, too.
 CONSUMERS = 1
-# What removes a key is itself removed after so long.
+# Markers of deleted keys expire after this time.
 REMOVAL_SECONDS = 60
 
 T = TypeVar("T")

@@ -34,7 +34,7 @@ TTL = "Nats-TTL"
 # Of a message: its value, and beside it the headers.
 MAX_VALUE_BYTES = 512 * 1024
 HEADERS_BYTES = 512
-# For so long a registry that is cut off may be told of a deletion by its marker.
+# A registry may be cut off for this long, and still learns of deletions by their markers.
 MARKER_SECONDS = 7 * 86_400
 
 
