@@ -68,12 +68,21 @@ header() { # FILE: what curl sends as the operator
 }
 
 check_secrets() { # MACHINE...: a new secret would refuse the keys that all hosts have
-    [ -n "$(ls registry/node-secret* 2>/dev/null)" ] || return 0
+    named=false
     for machine in "$@"; do
-        case $machine in secret=*) [ ! -s "registry/${machine#*=}" ] || return 0 ;; esac
+        case $machine in
+        secret=node-secret*) [ ! -s "registry/${machine#*=}" ] || named=true ;;
+        secret=*)
+            echo "rollcall_node_secrets: the name of ${machine#*=} must begin with node-secret" >&2
+            exit 1
+            ;;
+        esac
     done
-    echo "$folder/registry has a secret of node keys that rollcall_node_secrets does not name" >&2
-    exit 1
+    rm -f registry/node-secret*.new # of a run that was cut off
+    if ! $named && [ -n "$(ls registry/node-secret* 2>/dev/null)" ]; then
+        echo "$folder/registry has a secret of node keys that rollcall_node_secrets does not name" >&2
+        exit 1
+    fi
 }
 
 check_secrets "$@"
