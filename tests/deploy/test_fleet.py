@@ -150,13 +150,18 @@ def test_all_hosts_register_and_are_up_in_prometheus(fleet: Fleet) -> None:
     assert fleet.alerts() == []
 
 
-def test_a_second_run_of_the_playbook_changes_nothing_and_no_run_shows_a_secret(
+def test_a_second_run_of_the_playbook_changes_nothing_but_what_was_cut_off_and_shows_no_secret(
     fleet: Fleet, packages: Packages
 ) -> None:
+    pids = {name: fleet.hosts[name].pid(UNIT) for name in AGENTS}
+    # As if the first run had ended right after it copied the settings.
+    fleet.hosts[STOPPED].run("touch /etc/rollcall/agent.yml")
+
     second = fleet.ansible.play(packages.present, REFUSED, *ALL_AT_ONCE, "-v", "--diff")
 
     assert second.status == 0, second.output
-    assert second.changed() == dict.fromkeys((REGISTRY, *AGENTS), 0)
+    assert second.changed() == {**dict.fromkeys((REGISTRY, *AGENTS), 0), STOPPED: 1}
+    assert {name for name in AGENTS if fleet.hosts[name].pid(UNIT) != pids[name]} == {STOPPED}
     assert all(fleet.first.changed().values())
     node_keys = [fleet.hosts[name].run("cat /etc/rollcall/host.key").strip() for name in AGENTS]
     secrets_made = [*fleet.ansible.secrets(), *node_keys]
