@@ -6,7 +6,7 @@ from time import monotonic
 from typing import TypeVar
 
 T = TypeVar("T")
-MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.02, 0.2
+MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS, MAX_COST_SECONDS = 0.02, 0.2, 2.0
 
 
 class WaitTimeoutError(Exception):
@@ -36,19 +36,22 @@ def until(
     stop = stop or Event()
     began = monotonic()
     while True:
+        looked = monotonic()
         found = condition()
         if found:
             return found
-        waited = monotonic() - began
-        if waited > within:
+        now = monotonic()
+        if now - began > within:
             raise WaitTimeoutError(f"{what}: not within {within:g} seconds")
-        if stop.wait(pause_after(waited)):
+        if stop.wait(pause_after(now - began, now - looked)):
             raise StopRequestedError(what)
 
 
-def pause_after(waited: float) -> float:
+def pause_after(waited: float, cost: float) -> float:
     """Return how long to wait before a condition is looked at again, all in seconds.
 
-    It is a tenth of the wait so far: most conditions cost a request or more.
+    It is a tenth of the wait so far, and at least as long as it took to look, so that what is
+    waited for has half of the processors: to look may be a command in a container.
     """
-    return min(max(waited / 10, MIN_PAUSE_SECONDS), MAX_PAUSE_SECONDS)
+    pause = min(max(waited / 10, MIN_PAUSE_SECONDS), MAX_PAUSE_SECONDS)
+    return max(pause, min(cost, MAX_COST_SECONDS))

@@ -57,7 +57,7 @@ docker() {
 }
 """
 # The host has to be registered before its status says so.
-REGISTERED = "until docker exec agent rollcall-agent status; do sleep 0.2; done"
+REGISTERED = "until docker exec agent rollcall-agent status; do sleep 1; done"
 LAST = "Stop and upgrade"
 
 

@@ -15,7 +15,7 @@ from tests.support.requirements import need_root
 FUNCTIONS = """
 cd /packages
 make() { [ "$*" = deb ]; }
-registered() { until rollcall-agent status; do sleep 0.1; done; }
+registered() { until rollcall-agent status; do sleep 1; done; }
 """
 CHECKS = {
     "Install": [

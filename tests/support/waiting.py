@@ -10,7 +10,9 @@ from dev.waiting import pause_after
 async def async_until(holds: Callable[[], Awaitable[bool]], within: float = 120) -> None:
     """Wait until something holds."""
     began = time.monotonic()
+    looked = began
     while not await holds():
-        waited = time.monotonic() - began
-        assert waited < within, "it never came to that"
-        await asyncio.sleep(pause_after(waited))
+        now = time.monotonic()
+        assert now - began < within, "it never came to that"
+        await asyncio.sleep(pause_after(now - began, now - looked))
+        looked = time.monotonic()
