@@ -16,7 +16,7 @@ apt-get() { :; }
 make() { [ "$*" = install ]; }
 scp() { cp "$1" "${2#*:}"; }
 status() { /opt/rollcall/venv/bin/rollcall-agent status > status.txt; }
-registered() { until status; do sleep 0.1; done; }
+registered() { until status; do sleep 1; done; }
 """
 CHECKS = {
     "Install": ["cd /opt/rollcall/share; grep -o '\\.\\./docs/[a-z.]*' README.md | xargs ls; cd /"],

@@ -16,7 +16,7 @@ gets() { while [ "$(ask "${@:2}")" != "$1" ]; do sleep 0.1; done; }
 post() { gets "$1" "$2" /web-9.example.com -d '{"labels": [], "kv": {}}'; }
 answers() { while [ "$(status "http://127.0.0.1:$1/healthz")" != "$2" ]; do sleep 0.1; done; }
 node_key() { rollcall-registry --config registry.yml node-key web-9.example.com; }
-registered() { until rollcall-agent --config agent.yml status > status.txt; do sleep 0.1; done; }
+registered() { until rollcall-agent --config agent.yml status > status.txt; do sleep 1; done; }
 metrics() {
   command curl -fsS -H "Authorization: Bearer $1" "http://127.0.0.1:$2/metrics" |
     grep '^# TYPE rollcall_'

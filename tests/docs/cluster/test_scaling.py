@@ -26,7 +26,7 @@ kill %1  # the first registry
 until_refused; scraped_once
 """
 MOVES_AWAY = """
-until rollcall-agent --config agent-2.yml status > status.txt; do sleep 0.1; done
+until rollcall-agent --config agent-2.yml status > status.txt; do sleep 1; done
 grep -F '127.0.0.1:17652 (in use)' status.txt
 """
 ON_ONE_HOST = "Several registries on one host"
