@@ -105,20 +105,29 @@ class Dockerd:
 
         What the kernel keeps for them is gone, too: the network, mounts and all in `/run`.
         """
-        shims = [process for process in processes() if str(self._folder) in process.command]
-        doomed = with_descendants([*(each.pid for each in shims), self._running().pid])
-        for pid in doomed:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        killed: set[int] = set()
+        until(lambda: self._kill_all(killed), "the end of all containers", within=STOP_SECONDS)
         self._running().wait()
         self._process = None
-        until(lambda: not still_running(doomed), "the end of all containers", within=STOP_SECONDS)
         if self._network is not None:
             self._network.kill()
             self._network.communicate()
             self._network = None
         self._unmount()
         shutil.rmtree(self._folder / "exec")
+
+    def _kill_all(self, killed: set[int]) -> bool:
+        """Kill what runs of it, and note it; return whether all that was killed has ended.
+
+        What is killed may have started another program a moment before.
+        """
+        own = [each.pid for each in processes() if str(self._folder) in each.command]
+        killed |= with_descendants([*own, self._running().pid])
+        running = still_running(killed)
+        for pid in running:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return not running
 
     def freeze(self) -> None:
         """Suspend the engine: it accepts connections and never answers."""
