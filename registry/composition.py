@@ -26,15 +26,15 @@ from registry.nodes.acceptance.capacity import Capacity
 from registry.nodes.acceptance.change_limit import ChangeLimit
 from registry.nodes.acceptance.large_heartbeats import LargeHeartbeats
 from registry.nodes.acceptance.rules import Acceptance
-from registry.nodes.audit import AUDITED, AuditLog
+from registry.nodes.audit import AUDITED_KINDS, AuditLog
 from registry.nodes.directory.directory import Directory
 from registry.nodes.directory.events import NodeEvents
 from registry.nodes.directory.freshness import Clocks, Freshness
-from registry.nodes.history import FOLLOWED, ChangeHistory
+from registry.nodes.history import FOLLOWED_KINDS, ChangeHistory
 from registry.nodes.nodes import Nodes
 from registry.nodes.queries import NodeQueries
 from registry.nodes.warm_up import WarmUp
-from registry.prometheus.index import INDEXED, TargetIndex
+from registry.prometheus.index import INDEXED_KINDS, TargetIndex
 from registry.prometheus.scrapers import Scrapers
 from registry.prometheus.targets import TargetOptions
 from registry.responses.readers import Readers
@@ -107,12 +107,12 @@ def build_components(
     node_metrics = NodeMetrics(
         metrics, nodes=nodes, warm_up=warm_up, index=index, scrapers=scrapers
     )
-    events.subscribe(history.record, FOLLOWED)
-    events.subscribe(lambda _change: wakeups.notify(), FOLLOWED)
-    events.subscribe(index.on_change, INDEXED)
+    events.subscribe(history.record, FOLLOWED_KINDS)
+    events.subscribe(lambda _change: wakeups.notify(), FOLLOWED_KINDS)
+    events.subscribe(index.on_change, INDEXED_KINDS)
     events.subscribe(node_metrics.count)
     audit = AuditLog(log)
-    events.subscribe(audit.record, AUDITED)
+    events.subscribe(audit.record, AUDITED_KINDS)
     return RegistryComponents(
         directory=directory,
         events=events,

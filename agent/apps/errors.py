@@ -71,8 +71,8 @@ class NetworkUnfit(AppError):
 class PortInUse(AppError):
     """A port is held by another app, container or program, as ``fact`` says."""
 
-    def __init__(self, fact: str, way_out: str) -> None:
-        super().__init__(f"{fact}; {way_out}")
+    def __init__(self, fact: str, remedy: str) -> None:
+        super().__init__(f"{fact}; {remedy}")
         self.fact = fact
 
 

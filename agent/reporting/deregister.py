@@ -61,7 +61,7 @@ class _GroupDeregistration:
         # told of this host has nothing to remove.
         removed = any(result.removed for result in results)
         answered = any(result.done for result in results)
-        return [self._settle(each, removed=removed, answered=answered) for each in results]
+        return [self._release(each, removed=removed, answered=answered) for each in results]
 
     async def _ask(
         self, connection: RegistryConnection, name: str, agent_id: str | None, *, former: bool
@@ -81,7 +81,7 @@ class _GroupDeregistration:
             return DeregistrationResult(url, name, done=False, outcome=outcome, final=failure.final)
         return DeregistrationResult(url, name, done=True, outcome="taken out", removed=True)
 
-    def _settle(
+    def _release(
         self, result: DeregistrationResult, *, removed: bool, answered: bool
     ) -> DeregistrationResult:
         """Release the name where it is gone, also at a registry that did not answer."""

@@ -4,7 +4,7 @@ import math
 
 from aiohttp import web
 
-from registry.api.warming import READS, REFUSALS
+from registry.api.warming import READS, REFUSED_STATUSES
 from registry.nodes.nodes import Nodes
 
 STORE_AGE = "Rollcall-Store-Age"
@@ -24,6 +24,6 @@ class StoreAgeHeader:
             age
             and request.method in READS
             and request.path.startswith(PATHS)
-            and response.status not in REFUSALS
+            and response.status not in REFUSED_STATUSES
         ):
             response.headers[STORE_AGE] = str(math.ceil(age))

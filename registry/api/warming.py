@@ -10,7 +10,7 @@ WARMING = "Rollcall-Warming"
 NODES = "/nodes"
 READS = {"GET", "HEAD"}
 # Without a key nothing can be learned, not even which paths there are.
-REFUSALS = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
+REFUSED_STATUSES = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
 
 
 class WarmingHeader:
@@ -26,6 +26,6 @@ class WarmingHeader:
             seconds
             and request.method in READS
             and request.path.startswith(NODES)
-            and response.status not in REFUSALS
+            and response.status not in REFUSED_STATUSES
         ):
             response.headers[WARMING] = str(seconds)

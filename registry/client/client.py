@@ -17,8 +17,8 @@ from registry.client.errors import (
     BadFile,
     Busy,
     CertificateRefused,
-    Garbage,
     HostnameTaken,
+    NotARegistry,
     NotFound,
     NotPermitted,
     OverLimit,
@@ -42,9 +42,9 @@ __all__ = [
     "Busy",
     "CertificateRefused",
     "ClientTls",
-    "Garbage",
     "HostnameTaken",
     "Node",
+    "NotARegistry",
     "NotFound",
     "NotPermitted",
     "OverLimit",
@@ -233,7 +233,7 @@ async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes:
         body += part
         if len(body) > limit:
             response.close()
-            raise Garbage(f"it answers {response.status} with more than {limit} bytes")
+            raise NotARegistry(f"it answers {response.status} with more than {limit} bytes")
     return bytes(body)
 
 
@@ -244,7 +244,7 @@ async def _error_from(response: aiohttp.ClientResponse) -> RegistryError:
     except (msgspec.DecodeError, UnicodeDecodeError):
         message = response.reason or ""
         if response.status == HTTPStatus.NOT_FOUND:
-            return Garbage("it answers 404, and not as a registry does; is the URL right?")
+            return NotARegistry("it answers 404, and not as a registry does; is the URL right?")
     return error_for_status(
         response.status,
         printable(message),
@@ -274,7 +274,7 @@ def printable(text: str) -> str:
 def _single_node(body: bytes, hostname: str) -> Node:
     nodes = _decode(body, list[Node])
     if len(nodes) != 1 or nodes[0].hostname != hostname:
-        raise Garbage(f"it answers 200, but not with the one node {hostname}")
+        raise NotARegistry(f"it answers 200, but not with the one node {hostname}")
     return nodes[0]
 
 
@@ -282,4 +282,4 @@ def _decode(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Garbage(f"it answers 200, but not as a registry does: {error}") from error
+        raise NotARegistry(f"it answers 200, but not as a registry does: {error}") from error

@@ -57,7 +57,7 @@ class OverLimit(Busy, kind="busy", transient=True, final=True):
     """The registry takes no more changes of this host for a while."""
 
 
-class Garbage(RegistryError, kind="garbage", transient=True):
+class NotARegistry(RegistryError, kind="garbage", transient=True):
     """What answers is no registry, or a broken one."""
 
 
@@ -101,7 +101,7 @@ REGISTRY_ERRORS: tuple[type[RegistryError], ...] = (
     Unreachable,
     TooSlow,
     Busy,
-    Garbage,
+    NotARegistry,
     BadCertificate,
     CertificateRefused,
     BadFile,
@@ -118,7 +118,7 @@ ERROR_BY_STATUS: dict[int, type[RegistryError]] = {
     401: WrongKey,
     403: NotPermitted,
     404: NotFound,
-    405: Garbage,
+    405: NotARegistry,
     408: Busy,
     409: HostnameTaken,
     413: Rejected,
@@ -137,7 +137,7 @@ def error_for_status(
             f"it answers {status} and points to {location or 'nowhere'}; "
             "redirects are not followed: write the registry's own address as the URL"
         )
-    failure = ERROR_BY_STATUS.get(status, Busy if status >= INTERNAL_SERVER_ERROR else Garbage)
+    failure = ERROR_BY_STATUS.get(status, Busy if status >= INTERNAL_SERVER_ERROR else NotARegistry)
     return failure(f"{status}: {message}", retry_after_seconds=retry_after_seconds)
 
 
@@ -152,7 +152,7 @@ def error_for_exception(
         return TooSlow(f"no answer within {limit:g} s")
     if isinstance(error, aiohttp.ClientConnectionError):
         return _no_connection(error, tls=tls)
-    return Garbage(f"it does not speak HTTP as a registry does: {_error_text(error)}")
+    return NotARegistry(f"it does not speak HTTP as a registry does: {_error_text(error)}")
 
 
 def _no_connection(error: aiohttp.ClientConnectionError, *, tls: bool) -> RegistryError:

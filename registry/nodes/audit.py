@@ -6,7 +6,7 @@ from structlog.typing import FilteringBoundLogger
 
 from registry.nodes.directory.events import Change, ChangeKind, Source
 
-AUDITED = (ChangeKind.ADDED, ChangeKind.CHANGED, ChangeKind.DELETED, ChangeKind.EXPIRED)
+AUDITED_KINDS = (ChangeKind.ADDED, ChangeKind.CHANGED, ChangeKind.DELETED, ChangeKind.EXPIRED)
 # journald drops what exceeds the unit's LogRateLimitBurst. So a second has this many lines of one
 # change, and further changes share a line for each kind at its end, or when there are many of them.
 # journald splits a line at 48 KiB.
@@ -16,7 +16,7 @@ PERIOD_SECONDS = 1.0
 
 
 class AuditLog:
-    """Logs changes of nodes; its method `record` subscribes to the kinds in AUDITED.
+    """Logs changes of nodes; its method `record` subscribes to the kinds in AUDITED_KINDS.
 
     Call `flush` at the end, so that no change is left out.
     """

@@ -33,7 +33,7 @@ EVENT_KINDS: dict[ChangeKind, EventKind] = {
     ChangeKind.DELETED: "gone",
     ChangeKind.EXPIRED: "gone",
 }
-FOLLOWED = frozenset(EVENT_KINDS)
+FOLLOWED_KINDS = frozenset(EVENT_KINDS)
 
 
 class PastChange(NamedTuple):
@@ -106,7 +106,7 @@ class ChangeHistory:
         return self._dropped + len(self._changes)
 
     def record(self, change: Change) -> None:
-        """Keep a change; subscribes to the kinds in FOLLOWED."""
+        """Keep a change; subscribes to the kinds in FOLLOWED_KINDS."""
         node = change.node
         kind = EVENT_KINDS[change.kind]
         recorded = (kind, node.hostname, node.head, node.last_update, change.before)

@@ -14,7 +14,7 @@ from registry.responses.encoded_runs import DroppedRuns
 from registry.responses.shared_work import SharedWork
 from registry.responses.time_slices import SLICE_SECONDS, TimeSlices
 
-INDEXED = frozenset(ChangeKind) - {ChangeKind.STALE, ChangeKind.FRESH}
+INDEXED_KINDS = frozenset(ChangeKind) - {ChangeKind.STALE, ChangeKind.FRESH}
 ENCODED_PREFIX = f'"{PREFIX}'.encode()
 
 
@@ -53,7 +53,7 @@ class TargetIndex:
         return self._lru.total_bytes
 
     def on_change(self, change: Change) -> None:
-        """Record that a node changed; subscribes to the kinds in INDEXED."""
+        """Record that a node changed; subscribes to the kinds in INDEXED_KINDS."""
         if change.kind is ChangeKind.MOVED and not self._target_options.own_only:
             return
         node = change.node

@@ -24,7 +24,7 @@ from agent.apps.ownership.guard import ClaimGuard
 from agent.apps.ownership.ownership import Ownership
 from agent.apps.recovery.adoption import Adoption
 from agent.apps.recovery.engine_events import EngineEvents
-from agent.apps.recovery.keeper import Stops
+from agent.apps.recovery.keeper import StopFinder
 from agent.apps.recovery.pending_passwords import PendingPasswords
 from agent.apps.recovery.periodic import PeriodicTasks, PeriodicWork
 from agent.apps.recovery.restart_schedule import RestartSchedule
@@ -117,7 +117,7 @@ async def open_apps(
                 containers=containers,
                 counters=health.counters,
                 findings=health.findings,
-                stops=Stops(engine=engine, clock=clock),
+                stops=StopFinder(engine=engine, clock=clock),
                 log=log,
             ),
             PendingPasswords(

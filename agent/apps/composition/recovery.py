@@ -13,7 +13,7 @@ from agent.apps.observer import ContainerObserver
 from agent.apps.operations.restart import RestartOperation
 from agent.apps.operations.runner import OperationRunner
 from agent.apps.recovery.adoption import Adoption
-from agent.apps.recovery.keeper import Keeper, Stops
+from agent.apps.recovery.keeper import Keeper, StopFinder
 from agent.apps.recovery.recovery import JournalRecovery, Reconciler, RetrySchedule, Sweeper
 from agent.apps.recovery.restart_schedule import RestartSchedule
 from agent.apps.recovery.restarter import HealthRestarter
@@ -27,7 +27,7 @@ def build_keepers(
     containers: ContainerManager,
     counters: AppCounters,
     findings: Findings,
-    stops: Stops,
+    stops: StopFinder,
     log: FilteringBoundLogger,
 ) -> list[ContainerObserver]:
     """Return the observers that start apps that should run, and restart unhealthy ones."""

@@ -45,7 +45,7 @@ class ContainerCommands:
         self._clock = clock
         self._calls = list[_Call]()
 
-    def caused(self, container_id: str, action: str, moment: float) -> bool:
+    def is_own_event(self, container_id: str, action: str, moment: float) -> bool:
         """Return whether an event of a container, at a Unix time, comes from a call of the agent.
 
         An event that the container causes itself meanwhile, such as a crash before the stop, does

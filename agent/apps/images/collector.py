@@ -60,7 +60,7 @@ class ImageCollector:
 
     async def _look_each_minute(self) -> None:
         while True:
-            await self._logged(self._pulled.settle())
+            await self._logged(self._pulled.finish_broken_off())
             await self._logged(self._unneeded.look())
             await asyncio.sleep(LOOK_SECONDS)
 

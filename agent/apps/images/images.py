@@ -56,7 +56,7 @@ class AppImages:
         self._log = log
         self._pulls: dict[str, _Pull] = {}
 
-    async def make(
+    async def create_container(
         self,
         reference: str,
         *,

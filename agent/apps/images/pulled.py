@@ -27,8 +27,8 @@ class PulledImages:
     """Pulls images, and notes those that were not on the host before: the agent may remove them.
 
     Each pull waits for its turn, and is written down before it is begun. After one that broke off,
-    because it was cancelled or took too long, or the agent was killed, ``settle`` finds out what it
-    brought. ``clock`` returns Unix time.
+    because it was cancelled or took too long, or the agent was killed, ``finish_broken_off``
+    finds out what it brought. ``clock`` returns Unix time.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class PulledImages:
             await self._begin(reference, progress)
 
     async def _begin(self, reference: str, progress: Callable[[PullProgress], None]) -> None:
-        await self._settle_former(reference)
+        await self._finish_former(reference)
         now = self._clock()
         images = {image.id: image.tags for image in await self._engine.images()}
         pull = Pull(reference=reference, began_at=now, alive_at=now, images=images)
@@ -92,7 +92,7 @@ class PulledImages:
         tags = frozenset(each for each in new if full_reference(each) == full)
         await self._records.end(pull, image.id, tags)
 
-    async def settle(self) -> None:
+    async def finish_broken_off(self) -> None:
         """Record the images of pulls that broke off after the engine had carried them out.
 
         Raises:
@@ -100,9 +100,9 @@ class PulledImages:
 
         """
         for reference in list(self._records.begun):
-            await self._settle_former(reference)
+            await self._finish_former(reference)
 
-    async def _settle_former(self, reference: str) -> None:
+    async def _finish_former(self, reference: str) -> None:
         pull = self._records.begun.get(reference)
         if pull is None or reference in self._running:
             return

@@ -41,14 +41,14 @@ def _states(figures: Figures) -> Iterator[Metric]:
     state = _gauge("state", "1 for the state that the app is in", "state")
     desired = _gauge("desired_running", "Whether the app should run")
     healthy = _gauge("healthy", "Whether its check finds the app healthy")
-    promised = _gauge("memory_limit_bytes", "The memory that the app may use")
+    limit = _gauge("memory_limit_bytes", "The memory that the app may use")
     for name, app in figures.apps.items():
         state.add_metric([name, app.state], 1)
         desired.add_metric([name], app.desired == "running")
         if app.healthy is not None:
             healthy.add_metric([name], app.healthy)
-        promised.add_metric([name], app.memory * MIB)
-    yield from (state, desired, healthy, promised)
+        limit.add_metric([name], app.memory * MIB)
+    yield from (state, desired, healthy, limit)
 
 
 def _usage(figures: Figures) -> Iterator[Metric]:

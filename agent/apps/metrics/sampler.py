@@ -32,13 +32,13 @@ class Intervals(NamedTuple):
 
     ``states``: one list of all containers. ``usage``: an inspect and a sample of each app that
     runs. ``disk``: all volumes and containers, over which the engine may read for minutes.
-    ``settle``: changes in this time after one are looked at together.
+    ``debounce``: changes in this time after one are looked at together.
     """
 
     states: float = 30.0
     usage: float = 60.0
     disk: float = 3600.0
-    settle: float = 1.0
+    debounce: float = 1.0
     # Not right at the start, when there is much to do.
     first_disk: float = 60.0
     # An app that takes longer to measure has no figures, and does not delay the others.
@@ -122,7 +122,7 @@ class AppSampler:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._intervals.states):
                     await self._changed.wait()
-            await asyncio.sleep(self._intervals.settle)
+            await asyncio.sleep(self._intervals.debounce)
 
     async def _watch_usage(self, records: Records) -> None:
         while True:

@@ -49,7 +49,7 @@ class EngineEvents(ContainerObserver):
         app = self._repository.find(event.app)
         if app is None or app.container_id != event.container_id or event.action not in RECORDED:
             return
-        if self._commands.caused(event.container_id, event.action, event.time):
+        if self._commands.is_own_event(event.container_id, event.action, event.time):
             return
         self._waiting.append(
             Event(

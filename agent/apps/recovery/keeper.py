@@ -19,7 +19,7 @@ from agent.model import App, Down
 ENGINE_GOES_ON_SECONDS = 10.0
 
 
-class Stops:
+class StopFinder:
     """Tells which containers somebody stopped through the engine.
 
     A ``stop`` event does not say who asked for it. The engine stops all containers when it goes
@@ -67,7 +67,7 @@ class Keeper(ScheduledObserver):
         repository: AppRepository,
         runner: OperationRunner,
         operation: RestartOperation,
-        stops: Stops,
+        stops: StopFinder,
         schedule: RestartSchedule,
     ) -> None:
         super().__init__(runner, schedule)

@@ -56,19 +56,19 @@ class PullRecords:
         ``tags`` are those that the image got by this pull; those of earlier pulls remain.
         """
 
-        def keep() -> None:
+        def apply() -> None:
             if self._is_latest(pull):
                 del self._begun[pull.reference]
             if image_id is not None:
                 self._images[image_id] = self._images.get(image_id, frozenset()) | tags
 
-        await self._store.end_pull(pull, image_id, tags, then=keep)
+        await self._store.end_pull(pull, image_id, tags, then=apply)
 
     async def forget(self, image_ids: Collection[str]) -> None:
         """Forget images that are gone."""
 
-        def keep() -> None:
+        def apply() -> None:
             for image_id in image_ids:
                 self._images.pop(image_id, None)
 
-        await self._store.forget_pulled(image_ids, then=keep)
+        await self._store.forget_pulled(image_ids, then=apply)

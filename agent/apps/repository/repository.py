@@ -209,7 +209,7 @@ class AppRepository:
             event=self._outcome(entry.header, revised, error),
         )
 
-        def keep() -> None:
+        def apply() -> None:
             if kept_data is not None:
                 self._kept_data[entry.app] = kept_data
             if undone is not None:
@@ -217,7 +217,7 @@ class AppRepository:
             self._entries.pop(entry.app, None)
             self._keep(entry.app, revised, ended=entry.id)
 
-        await self._store.write(transaction, then=keep)
+        await self._store.write(transaction, then=apply)
 
     async def put(
         self,
@@ -237,12 +237,12 @@ class AppRepository:
             name=app.name, app=revised.app, revision=revised.revision, event=event
         )
 
-        def keep() -> None:
+        def apply() -> None:
             self._keep(app.name, revised, ended=outcome_of.id if outcome_of is not None else None)
 
         self._being_written[app.name] = app
         try:
-            await self._store.write(transaction, then=keep)
+            await self._store.write(transaction, then=apply)
         finally:
             del self._being_written[app.name]
 

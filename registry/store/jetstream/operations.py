@@ -53,7 +53,7 @@ class Revisions:
         self.stored_count += stored - self.is_stored(hostname)
         self._sequences[hostname] = sequence if stored else -sequence
 
-    def lose(self, hostname: str) -> None:
+    def remove(self, hostname: str) -> None:
         """Record that the bucket has nothing of a host."""
         self.stored_count -= self.is_stored(hostname)
         self._sequences.pop(hostname, None)
@@ -66,7 +66,7 @@ class Revisions:
             if abs(number) <= position and hostname not in hostnames
         ]
         for hostname in lost:
-            self.lose(hostname)
+            self.remove(hostname)
 
     def clear(self) -> None:
         """Forget all: the bucket is another one."""
@@ -77,8 +77,9 @@ class Revisions:
 class Operation(Finishing):
     """A node to be stored, or a host to be deleted (`row` is None).
 
-    One that `gives_way` is finished without effect if another registry has changed the host.
-    `write` is its message. It `came_late` if what it was to replace was replaced by another one.
+    With `only_if_unchanged`, it is finished without effect if another registry has changed the
+    host. `write` is its message; `expected_replaced` is whether another registry has replaced the
+    sequence that the message expects.
     """
 
     def __init__(
@@ -89,10 +90,10 @@ class Operation(Finishing):
         self.row = row
         self.guard = guard
         self.expired = False
-        self.gives_way = False
+        self.only_if_unchanged = False
         self.tries = 0
         self.write: Write | None = None
-        self.came_late = False
+        self.expected_replaced = False
 
 
 class NodeOperations:
@@ -152,8 +153,8 @@ class NodeOperations:
         for operations in waiting:
             operations.append(passed)
 
-    def lose(self) -> None:
-        """Send again what waits for sequences of a bucket that was lost."""
+    def resend_conflicting(self) -> None:
+        """Send again what waits, after a conflict, for sequences of a bucket that was lost."""
         unexplained, self._unexplained = self._unexplained, []
         for _, _, _, write in unexplained:
             self._publisher.resend(write, 0)
@@ -165,7 +166,7 @@ class NodeOperations:
         if hostname in self._active:
             operation = self._active[hostname][0]
             if isinstance(operation, Operation) and operation.write is not None:
-                operation.came_late |= operation.write.expected == replaced
+                operation.expected_replaced |= operation.write.expected == replaced
 
     def reached(self, position: int) -> None:
         """Go on with the conflicts that everything up to a sequence explains."""
@@ -216,18 +217,18 @@ class NodeOperations:
         if not self._publisher.is_held(write):  # its time was over
             return
         if not actual:
-            self._revisions.lose(operation.hostname)
-        if operation.gives_way:
+            self._revisions.remove(operation.hostname)
+        if operation.only_if_unchanged:
             self._publisher.drop(write)
             self._finish(operation, None)
             return
-        if actual and write.unanswered and not operation.came_late:
+        if actual and write.unanswered and not operation.expected_replaced:
             # One that was sent before may have taken effect, and was replaced then.
             self._publisher.drop(write)
             self._finish(operation, overtaken(operation.hostname))
             return
         operation.tries += 1
-        operation.came_late = False
+        operation.expected_replaced = False
         error = operation.guard() if operation.guard is not None else None
         if error is None and operation.tries > MAX_TRIES:
             error = TooManyConflicts(

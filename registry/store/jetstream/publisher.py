@@ -22,9 +22,9 @@ from registry.store.clock import boot_seconds
 from registry.store.jetstream.connection.link import Link
 from registry.store.jetstream.connection.publish_results import (
     Acknowledged,
-    Again,
     Conflict,
     Refusal,
+    Retry,
     publish_result,
 )
 from registry.store.jetstream.format.ages import Uptime
@@ -173,7 +173,7 @@ class Publisher:
                 self._finished.set()
                 write.outcome.delivered(sequence)
 
-    def lose(self) -> None:
+    def forget_acknowledgements(self) -> None:
         """Forget all acknowledgements: they are of a bucket that was lost."""
         self._acknowledged.clear()
         self._position = 0
@@ -309,7 +309,7 @@ class Publisher:
                 self._take(write.number)
                 self._held[write.number] = write
                 write.outcome.conflicted(write, actual)
-            case Again(seconds, is_without_effect):
+            case Retry(seconds, is_without_effect):
                 write.unanswered -= is_without_effect
                 self._loop.call_later(seconds, self._requeue, write)
             case Refusal(reason, is_full=True):

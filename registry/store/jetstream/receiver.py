@@ -36,10 +36,10 @@ from registry.store.jetstream.publisher import Publisher
 from registry.store.protocol import HeardBefore, Row, SharedNodes
 
 
-class Loss(NamedTuple):
-    """A loss of the bucket's end: what is there up to `last`, and was known before, is old.
+class DataLoss(NamedTuple):
+    """The bucket has lost its end: up to the sequence `last`, memory may be newer than the bucket.
 
-    `seen` is the latest uptime that had been delivered then.
+    `seen` is the latest uptime that had been delivered by then: messages with a later one are new.
     """
 
     last: int
@@ -71,7 +71,7 @@ class Receiver:
         self._nodes: SharedNodes | None = None
         self._waiting: list[Message] = []
         self._seen = 0.0  # the latest uptime that was delivered
-        self._losses: list[Loss] = []  # until all is delivered again
+        self._losses: list[DataLoss] = []  # until all is delivered again
         self.created = ""
         self.format = Format()
         self.current = ""
@@ -116,21 +116,21 @@ class Receiver:
         """The nodes in memory, once they are followed."""
         return self._nodes
 
-    def lose(self, last: int, *, is_certain: bool) -> None:
+    def restart_after_loss(self, last: int, *, is_certain: bool) -> None:
         """Restart with another bucket, or one that has lost its end. Nodes in memory stay.
 
-        It may be newer than what the bucket holds up to the sequence `last`. If the loss is not
-        certain, it may also be newer than what is there up to that of a loss before.
+        They may be newer than what the bucket holds up to the sequence `last`. If the loss is not
+        certain, also up to the sequence of an earlier loss.
         """
         # A loss up to an earlier sequence is part of this one: it saw no more.
         keeps = [] if is_certain else [loss for loss in self._losses if loss.last > last]
-        self._losses = [*keeps, Loss(last, self._seen)]
+        self._losses = [*keeps, DataLoss(last, self._seen)]
         self._recovered |= self.missed
         self.missed = frozenset()
         self.revisions.clear()
-        self._publisher.lose()
-        self._operations.lose()
-        self._rings.lose()
+        self._publisher.forget_acknowledgements()
+        self._operations.resend_conflicting()
+        self._rings.clear()
         self.current = ""
         self.format = Format()
 
@@ -138,7 +138,7 @@ class Receiver:
         """Record that the bucket does not say any more that it is current."""
         self.current = ""
 
-    def found_again(self) -> None:
+    def delivered_all(self) -> None:
         """Record that the whole bucket was delivered."""
         self._losses = []
         self._recovered = frozenset()

@@ -51,7 +51,7 @@ class Resumption:
             # wrote behind that end within this moment, it may be taken for old: a node until its
             # next heartbeat, a deletion until the node expires. The other way, changes would go
             # back that were acknowledged.
-            self._receiver.lose(last, is_certain=is_certain)
+            self._receiver.restart_after_loss(last, is_certain=is_certain)
             self._losses += 1
         self._receiver.created = state.created
         order = f"{self._bucket} {state.created} {self._losses or ''}".rstrip()

@@ -118,7 +118,7 @@ class JetStreamStore:
     ) -> asyncio.Future[None]:
         """Forget a host."""
         operation = Operation(hostname, None, self._observed(done), guard)
-        operation.expired = operation.gives_way = expired
+        operation.expired = operation.only_if_unchanged = expired
         return self._submit(operation)
 
     def touch(self, heard: Sequence[Heard], done: DoneCallback) -> asyncio.Future[None]:
@@ -264,7 +264,7 @@ class JetStreamStore:
         if row is not None:
             heard_now = row._replace(age=0.0)
             operation = Operation(hostname, heard_now, lambda _error: None, None)
-            operation.gives_way = True
+            operation.only_if_unchanged = True
             operation.future.add_done_callback(lambda future: future.exception())
             self._operations.submit(operation)
 
@@ -310,7 +310,7 @@ class JetStreamStore:
     def _caught_up(self) -> None:
         self._require_format()
         self._is_caught_up = self._was_read = True
-        self._receiver.found_again()
+        self._receiver.delivered_all()
         if not self._ready.done():
             self._receiver.begin_uptime()
         self._reports.report_soon()

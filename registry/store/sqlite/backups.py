@@ -20,7 +20,7 @@ from registry.store.sqlite.database import (
     sibling,
     unused_name,
 )
-from registry.store.sqlite.ownership import inherit_owner
+from registry.store.sqlite.file_owner import inherit_owner
 from registry.store.sqlite.schema import (
     SCHEMAS,
     check_structure,

@@ -31,13 +31,13 @@ from registry.store.sqlite.database import (
     connect_locked,
     read_application,
     rename_durably,
+    roll_back_journal,
     set_application,
-    settle,
     sibling,
     sqlite_errors,
     unused_name,
 )
-from registry.store.sqlite.ownership import inherit_owner
+from registry.store.sqlite.file_owner import inherit_owner
 from registry.store.sqlite.schema import (
     SCHEMAS,
     check_structure,
@@ -68,19 +68,19 @@ class FileSource:
         if not path.exists():
             check_no_orphaned_wal(path)
             raise StoreOpenError(f"{path} does not exist")
-        self._settle()
+        self._roll_back_journal()
         check_header(path, allowed={APPLICATION_ID, MOVED_ID})
         self._is_backup = not sibling(path, ".lock").exists() and is_backup(path)
         self._target: StoreName | None = None
         self.was_moved = read_application(path) == MOVED_ID
 
-    def _settle(self) -> None:
+    def _roll_back_journal(self) -> None:
         if not sibling(self._path, "-journal").exists():
             return
         with suppress(StoreInUse):
             lock = StoreLock(self._path)
             try:
-                settle(self._path)
+                roll_back_journal(self._path)
             finally:
                 lock.release()
 
@@ -257,7 +257,7 @@ async def file_target(path: Path, source: StoreName, *, resume: bool) -> AsyncIt
 
 def _prepare(path: Path, source: StoreName, *, resume: bool) -> None:
     """Make an unfinished copy, if there is none yet. Raises StoreOpenError."""
-    settle(path)
+    roll_back_journal(path)
     application = read_application(path) if path.exists() else None
     if application == UNFINISHED_ID:
         _require_copy_of(path, source)

@@ -11,7 +11,7 @@ from typing import IO
 from urllib.parse import quote
 
 from registry.errors import StoreOpenError
-from registry.store.sqlite.ownership import inherit_owner
+from registry.store.sqlite.file_owner import inherit_owner
 
 APPLICATION_ID = 0x524F4C4C
 # Registries of every release refuse files with these ids.
@@ -126,10 +126,10 @@ def read_application(path: Path) -> int:
     return int.from_bytes(header[68:72], "big")
 
 
-def settle(path: Path) -> None:
-    """Undo a transaction outside of the log that was killed: until then, the header is not valid.
+def roll_back_journal(path: Path) -> None:
+    """Undo a killed transaction that has a rollback journal: before that, the header is not valid.
 
-    The file is locked.
+    The caller holds the lock of the file.
     """
     if sibling(path, "-journal").exists():
         with sqlite_errors(path), closing(connect(path, mode="rw")) as connection:

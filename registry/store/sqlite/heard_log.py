@@ -77,8 +77,10 @@ class HeardLog:
     """Writes the log. Used in the store's thread, in the transaction that is open."""
 
     def __init__(self) -> None:
-        self._before: int | None = None  # the last row before those that repeat all
-        self._needless = 0  # the last row of those that were repeated
+        # Ids of rows: the last one before the repetition in progress, and the last one of those
+        # that a complete repetition has made unneeded.
+        self._last_before_repetition: int | None = None
+        self._last_superseded = 0
 
     def append(
         self, connection: sqlite3.Connection, hosts: Iterable[Heard | HeardBefore], uptime: float
@@ -94,26 +96,27 @@ class HeardLog:
         """Add ages that are repeated. Raises sqlite3.Error."""
         if repeated.is_first:
             query = "SELECT ifnull(max(id), 0) FROM heard_log"
-            (self._before,) = connection.execute(query).fetchone()
+            (self._last_before_repetition,) = connection.execute(query).fetchone()
         if repeated.hosts:
             self.append(connection, repeated.hosts, repeated.uptime)
-        if repeated.is_last and self._before is not None:
-            self._needless, self._before = self._before, None
+        if repeated.is_last and self._last_before_repetition is not None:
+            self._last_superseded = self._last_before_repetition
+            self._last_before_repetition = None
 
     def remove_some(self, connection: sqlite3.Connection) -> None:
         """Remove the oldest rows that are needed no more. Raises sqlite3.Error."""
-        if self._needless:
+        if self._last_superseded:
             removed = connection.execute(
                 "DELETE FROM heard_log WHERE id IN"
                 " (SELECT id FROM heard_log WHERE id <= ? ORDER BY id LIMIT ?)",
-                [self._needless, ROWS_REMOVED_AT_ONCE],
+                [self._last_superseded, ROWS_REMOVED_AT_ONCE],
             )
             if not removed.rowcount:
-                self._needless = 0
+                self._last_superseded = 0
 
     def fail(self) -> None:
         """Remove nothing until all ages are repeated again: some were not written."""
-        self._before, self._needless = None, 0
+        self._last_before_repetition, self._last_superseded = None, 0
 
 
 def fold(connection: sqlite3.Connection, rows: Sequence[Row], uptime: float) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from registry.store.sqlite.database import rename_durably, sibling, writes_a_log
-from registry.store.sqlite.ownership import inherit_owner
+from registry.store.sqlite.file_owner import inherit_owner
 
 SUFFIX = ".stamp"
 # A registry that upgrades its own store of schema 1, which has no generation, writes this first.

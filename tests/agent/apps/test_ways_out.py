@@ -92,7 +92,7 @@ class Refusal:
 
     attempt: Callable[[Scene], Awaitable[object]]
     error: type[Exception]
-    way_out: str
+    remedy: str
     defaults: AppDefaults = LIMITED
 
 
@@ -171,119 +171,119 @@ REFUSED = {
     "a name in use": Refusal(
         attempt=lambda at: at.apps.create(NewApp(name="web", image=IMAGE), ASKER),
         error=errors.AppExists,
-        way_out="choose another name",
+        remedy="choose another name",
     ),
     "the name of a foreign container": Refusal(
         attempt=lambda at: at.apps.create(NewApp(name="theirs", image=IMAGE), ASKER),
         error=errors.NameTaken,
-        way_out="choose another name, or rename that container",
+        remedy="choose another name, or rename that container",
     ),
     "the name of a foreign volume": Refusal(
         attempt=lambda at: at.apps.create(NewApp(name="other", image=IMAGE), ASKER),
         error=errors.NameTaken,
-        way_out="choose another name for the app",
+        remedy="choose another name for the app",
     ),
     "a port in use": Refusal(
         attempt=lambda at: at.apps.create(NewApp(name="new", image=IMAGE, http_port=21001), ASKER),
         error=errors.PortInUse,
-        way_out="name another, or 0 for a free one",
+        remedy="name another, or 0 for a free one",
     ),
     "any port where none is free": Refusal(
         attempt=lambda at: at.apps.create(NewApp(name="new", image=IMAGE), ASKER),
         error=errors.NoFreePort,
-        way_out="widen `apps.ports`",
+        remedy="widen `apps.ports`",
         defaults=replace(AT_ONCE, ports=range(21000, 21002)),
     ),
     "more memory than may be promised": Refusal(
         attempt=lambda at: at.apps.create(NewApp(name="new", image=IMAGE, memory=4000), ASKER),
         error=errors.MemoryPromised,
-        way_out="give this app less memory, or delete or limit others",
+        remedy="give this app less memory, or delete or limit others",
     ),
     "a program that does not start": Refusal(
         attempt=lambda at: at.apps.create(NewApp(name="new", image=BROKEN_IMAGE), ASKER),
         error=errors.StartFailed,
-        way_out="change its `image` or `command`",
+        remedy="change its `image` or `command`",
     ),
     "an image that cannot be used": Refusal(
         attempt=create_of_an_image_with_long_labels,
         error=errors.UnfitImage,
-        way_out="build it with fewer",
+        remedy="build it with fewer",
     ),
     "a network that does not isolate": Refusal(
         attempt=create_in_a_network_that_does_not_isolate,
         error=errors.NetworkUnfit,
-        way_out="remove it, and the agent makes its own, or set `apps.isolated: false`",
+        remedy="remove it, and the agent makes its own, or set `apps.isolated: false`",
         defaults=replace(AT_ONCE, isolated=True),
     ),
     "figures of what does not run": Refusal(
         attempt=lambda at: at.apps.stats("off"),
         error=errors.AppNotRunning,
-        way_out="start it",
+        remedy="start it",
     ),
     "the log of what has no container": Refusal(
         attempt=lambda at: at.apps.logs("lost", tail=1, since=None, follow=False),
         error=errors.AppNotRunning,
-        way_out="start it",
+        remedy="start it",
     ),
     "new data for what runs": Refusal(
         attempt=lambda at: at.apps.restore("web", nothing(), ASKER),
         error=errors.AppNotStopped,
-        way_out="stop it before its data is replaced",
+        remedy="stop it before its data is replaced",
     ),
     "data of which a volume is gone": Refusal(
         attempt=export_without_volume,
         error=errors.DataMissing,
-        way_out="rebuild app `off` to have it made again",
+        remedy="rebuild app `off` to have it made again",
     ),
     "less memory than is used": Refusal(
         attempt=lambda at: at.apps.update("web", AppChanges(memory=10), ASKER),
         error=errors.MemoryInUse,
-        way_out="stop it first, or leave it more",
+        remedy="stop it first, or leave it more",
     ),
     "a password where none can be set": Refusal(
         attempt=lambda at: at.apps.set_password("web", "correct horse", ASKER),
         error=errors.NoSuchUser,
-        way_out="change to an image that has it",
+        remedy="change to an image that has it",
     ),
     "data that is used": Refusal(
         attempt=lambda at: at.apps.delete("web", ASKER),
         error=errors.DataInUse,
-        way_out="remove that first, or delete the app with ?keep_data=true",
+        remedy="remove that first, or delete the app with ?keep_data=true",
     ),
     "a revision before the first": Refusal(
         attempt=lambda at: at.apps.rollback("web", None, ASKER),
         error=errors.NoRevisionBefore,
-        way_out="GET /v1/apps/web/history lists those that are kept",
+        remedy="GET /v1/apps/web/history lists those that are kept",
     ),
     "a revision that does not fit the host any more": Refusal(
         attempt=roll_back_to_more_cores,
         error=errors.RollbackRefused,
-        way_out="update the app to the other fields of that revision",
+        remedy="update the app to the other fields of that revision",
     ),
     "a change whose pull somebody ended": Refusal(
         attempt=cancel_a_creation,
         error=errors.OperationCancelled,
-        way_out="ask again if it is still wanted",
+        remedy="ask again if it is still wanted",
     ),
     "a change during another one": Refusal(
         attempt=change_while_it_stops,
         error=errors.AppBusy,
-        way_out="try again later, or wait longer with `Prefer: wait=SECONDS`",
+        remedy="try again later, or wait longer with `Prefer: wait=SECONDS`",
     ),
     "a change of what another agent adopted": Refusal(
         attempt=change_what_another_agent_adopted,
         error=errors.AppOfAnother,
-        way_out="ask that one, or end it and run `rollcall-agent adopt` here",
+        remedy="ask that one, or end it and run `rollcall-agent adopt` here",
     ),
     "a pause that fails": Refusal(
         attempt=export,
         error=errors.AppNotRunning,
-        way_out="read its data without `pause`, or ask again",
+        remedy="read its data without `pause`, or ask again",
     ),
     "what the engine refuses": Refusal(
         attempt=lambda at: at.apps.start("paused", ASKER),
         error=EngineConflict,
-        way_out="look at the app as it is now, and ask again",
+        remedy="look at the app as it is now, and ask again",
     ),
 }
 
@@ -326,7 +326,7 @@ async def test_the_message_names_the_way_out(tmp_path: Path, name: str) -> None:
 
     problem = ErrorTable(STATUS_BY_ERROR, log=log).problem(caught.value, path="/")
     assert problem.status == HTTPStatus.CONFLICT
-    assert refused.way_out in problem.text
+    assert refused.remedy in problem.text
     assert type(caught.value) is refused.error
 
 

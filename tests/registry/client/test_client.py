@@ -8,8 +8,8 @@ from aiohttp import web
 from registry.client.client import (
     BadFile,
     Busy,
-    Garbage,
     HostnameTaken,
+    NotARegistry,
     NotFound,
     NotPermitted,
     OverLimit,
@@ -97,17 +97,17 @@ async def test_a_replaced_key_is_used_by_the_next_request() -> None:
         (401, WrongKey),
         (403, NotPermitted),
         (404, NotFound),
-        (405, Garbage),
+        (405, NotARegistry),
         (409, HostnameTaken),
         (413, Rejected),
-        (418, Garbage),
+        (418, NotARegistry),
         (429, OverLimit),
         (500, Busy),
         (503, Busy),
         (507, Busy),
         (301, Redirected),
         (308, Redirected),
-        (204, Garbage),
+        (204, NotARegistry),
     ],
 )
 async def test_each_refusal_is_told_apart(status: int, kind: type[RegistryError]) -> None:
@@ -127,7 +127,7 @@ async def test_a_404_that_is_not_a_registrys_does_not_mean_that_a_node_is_unknow
         return web.Response(status=404, text="<h1>Not Found</h1>")
 
     async with http_server(handler) as url, client(url) as registry:
-        with pytest.raises(Garbage, match="is the URL right"):
+        with pytest.raises(NotARegistry, match="is the URL right"):
             await registry.forget("web-1")
 
 

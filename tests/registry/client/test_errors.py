@@ -3,7 +3,7 @@ import asyncio
 import pytest
 from aiohttp import web
 
-from registry.client.client import Garbage, TooSlow, Unreachable
+from registry.client.client import NotARegistry, TooSlow, Unreachable
 from tests.support.registry.client import failure_of
 from tests.support.registry.fake_servers import http_server, read_request, tcp_server
 
@@ -26,7 +26,7 @@ async def test_a_200_that_is_not_the_node_is_garbage(body: bytes) -> None:
         return web.Response(body=body)
 
     async with http_server(handler) as url:
-        assert isinstance(await failure_of(url), Garbage)
+        assert isinstance(await failure_of(url), NotARegistry)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ async def test_what_is_no_http_is_garbage(reply: bytes) -> None:
         await writer.drain()
 
     async with tcp_server(talk) as url:
-        assert isinstance(await failure_of(url), Garbage)
+        assert isinstance(await failure_of(url), NotARegistry)
 
 
 async def test_a_cut_connection_is_unreachable() -> None:
@@ -65,7 +65,7 @@ async def test_an_answer_cut_in_the_middle_is_not_taken_for_one() -> None:
         await writer.drain()
 
     async with tcp_server(talk) as url:
-        assert isinstance(await failure_of(url), Garbage | Unreachable)
+        assert isinstance(await failure_of(url), NotARegistry | Unreachable)
 
 
 async def test_a_registry_that_is_not_there_is_unreachable(unused_tcp_port: int) -> None:
@@ -116,4 +116,4 @@ async def test_an_error_without_end_takes_no_memory_without_end() -> None:
             await writer.drain()
 
     async with tcp_server(talk) as url:
-        assert isinstance(await failure_of(url), Garbage | Unreachable)
+        assert isinstance(await failure_of(url), NotARegistry | Unreachable)

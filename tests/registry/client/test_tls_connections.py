@@ -8,7 +8,7 @@ from registry.client.client import (
     BadCertificate,
     CertificateRefused,
     ClientTls,
-    Garbage,
+    NotARegistry,
     RegistryError,
     Unreachable,
 )
@@ -87,7 +87,7 @@ async def test_a_server_with_tls_behind_http_is_no_registry(tmp_path: Path) -> N
     async with http_server(accept_heartbeat, tls=tls) as url:
         failure = await failure_of(url.replace("https:", "http:"), seconds=3)
 
-    assert isinstance(failure, Unreachable | Garbage)
+    assert isinstance(failure, Unreachable | NotARegistry)
 
 
 @pytest.mark.slow

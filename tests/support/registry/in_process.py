@@ -24,7 +24,7 @@ from registry.composition import (
     build_application,
     build_components,
 )
-from registry.nodes.audit import AUDITED
+from registry.nodes.audit import AUDITED_KINDS
 from registry.nodes.directory.events import Change, Source
 from registry.nodes.directory.freshness import Clocks, Freshness
 from registry.prometheus.targets import TargetOptions
@@ -179,7 +179,7 @@ async def in_process_registry(
         audit.append((change.kind, change.node.hostname, change.source))
 
     if record_audit:
-        components.events.subscribe(record, AUDITED)
+        components.events.subscribe(record, AUDITED_KINDS)
     keyring = Keyring(KEYS, derived=NodeKeyCallers(NodeKeys([NODE_SECRET])))
     app = build_application(
         components,

@@ -21,7 +21,11 @@ STAGGER_SECONDS = 0.25
 CLOSE_SECONDS = 1.0
 PING_SECONDS = 2
 # What the library says if a server does not accept the login, or has no good certificate.
-REFUSALS = ("Authorization Violation", "certificate verify failed", "CERTIFICATE_REQUIRED")
+LOGIN_REFUSED_TEXTS = (
+    "Authorization Violation",
+    "certificate verify failed",
+    "CERTIFICATE_REQUIRED",
+)
 
 DENIED = "permissions violation"
 TLS_HINT = "with `nats.tls`, a server needs `handshake_first: auto` in its `tls` section"
@@ -217,7 +221,7 @@ async def _open(link: Link, url: str, host: str, login: NatsLogin) -> None:
 
 
 def _failure(reason: str, login: NatsLogin) -> NoConnection:
-    if any(text in reason for text in REFUSALS):
+    if any(text in reason for text in LOGIN_REFUSED_TEXTS):
         return LoginRefused(reason)
     return NoConnection(reason if login.tls is None else f"{reason} ({TLS_HINT})")
 

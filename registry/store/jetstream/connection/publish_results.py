@@ -27,7 +27,7 @@ class Conflict(NamedTuple):
     actual: int
 
 
-class Again(NamedTuple):
+class Retry(NamedTuple):
     """The write must be sent again after some seconds; says if it surely had no effect."""
 
     seconds: float
@@ -41,7 +41,7 @@ class Refusal(NamedTuple):
     is_full: bool
 
 
-PublishResult = Acknowledged | Conflict | Again | Refusal
+PublishResult = Acknowledged | Conflict | Retry | Refusal
 
 
 class _Acknowledgement(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ _decode = msgspec.json.Decoder(_Acknowledgement).decode
 def publish_result(message: Msg) -> PublishResult:
     """Return what an answer says. Raises msgspec.MsgspecError if it is none of JetStream."""
     if message.headers and "Status" in message.headers:
-        return Again(NO_LEADER_SECONDS, is_without_effect=True)
+        return Retry(NO_LEADER_SECONDS, is_without_effect=True)
     answer = _decode(message.data)
     if answer.error is None:
         return Acknowledged(answer.seq)
@@ -64,7 +64,7 @@ def publish_result(message: Msg) -> PublishResult:
     if code == WRONG_LAST_SEQUENCE:
         return Conflict(int(text.rpartition(" ")[2]))
     if code == ANOTHER_ON_ITS_WAY:
-        return Again(ON_ITS_WAY_SECONDS, is_without_effect=True)
+        return Retry(ON_ITS_WAY_SECONDS, is_without_effect=True)
     if code in RETRIED:
-        return Again(NO_LEADER_SECONDS, is_without_effect=False)
+        return Retry(NO_LEADER_SECONDS, is_without_effect=False)
     return Refusal(text, is_full=code in OUT_OF_RESOURCES)

@@ -135,7 +135,7 @@ class Rings:
             if uptime < self._begun - AGES_SECONDS
         ]
 
-    def lose(self) -> None:
+    def clear(self) -> None:
         """Forget all keys: the bucket is another one."""
         self._keys.clear()
         self._chunks.clear()

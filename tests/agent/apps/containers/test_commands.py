@@ -47,18 +47,18 @@ async def test_only_events_of_the_call_from_its_beginning_to_just_after_its_end_
 
     async def take_a_while(step: str) -> None:
         if step == "after stop":
-            assert commands.caused("c1", "kill", clock.now)
+            assert commands.is_own_event("c1", "kill", clock.now)
             clock.now = 1010.0
 
     engine.at_step = take_a_while
     await commands.stop("c1", 20)
 
-    assert commands.caused("c1", "die", 1000)
-    assert commands.caused("c1", "die", 1010 + GRACE_SECONDS)
-    assert not commands.caused("c1", "die", 999.9)
-    assert not commands.caused("c1", "die", 1010.1 + GRACE_SECONDS)
-    assert not commands.caused("c1", "start", 1005)
-    assert not commands.caused("c2", "die", 1005)
+    assert commands.is_own_event("c1", "die", 1000)
+    assert commands.is_own_event("c1", "die", 1010 + GRACE_SECONDS)
+    assert not commands.is_own_event("c1", "die", 999.9)
+    assert not commands.is_own_event("c1", "die", 1010.1 + GRACE_SECONDS)
+    assert not commands.is_own_event("c1", "start", 1005)
+    assert not commands.is_own_event("c2", "die", 1005)
 
 
 async def test_a_crash_and_a_restart_just_after_a_start_are_not_caused_by_it() -> None:
@@ -67,9 +67,9 @@ async def test_a_crash_and_a_restart_just_after_a_start_are_not_caused_by_it() -
 
     await commands.start("c1")
 
-    assert commands.caused("c1", "start", clock.now)
-    assert not commands.caused("c1", "die", clock.now)
-    assert not commands.caused("c1", "start", clock.now + 0.1)
+    assert commands.is_own_event("c1", "start", clock.now)
+    assert not commands.is_own_event("c1", "die", clock.now)
+    assert not commands.is_own_event("c1", "start", clock.now + 0.1)
 
 
 @pytest.mark.parametrize(
@@ -94,5 +94,5 @@ async def test_what_a_call_without_an_answer_may_still_cause_is_caused(
     with pytest.raises(type(error)):
         await commands.stop("c1", 20)
 
-    assert commands.caused("c1", "die", 1000 + seconds)
-    assert not commands.caused("c1", "die", 1000.1 + seconds)
+    assert commands.is_own_event("c1", "die", 1000 + seconds)
+    assert not commands.is_own_event("c1", "die", 1000.1 + seconds)

@@ -66,7 +66,7 @@ async def test_an_image_is_the_agents_if_its_pull_ended_just_after_the_agent_gav
     await asyncio.wait({pull})
     engine.carry_out(at=now + seconds_later)
     now += 100
-    await images.settle()
+    await images.finish_broken_off()
 
     assert repository.pulls.images == pulled
     assert repository.pulls.begun == {}

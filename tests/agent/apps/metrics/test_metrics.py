@@ -35,7 +35,7 @@ from tests.support.agent.running_apps import ASKER, running_apps
 from tests.support.machine.clocks import in_virtual_time
 from tests.support.waiting import async_until
 
-OFTEN = Intervals(states=0.02, usage=0.02, disk=0.02, settle=0, first_disk=0, usage_timeout=0.5)
+OFTEN = Intervals(states=0.02, usage=0.02, disk=0.02, debounce=0, first_disk=0, usage_timeout=0.5)
 LOG = structlog.wrap_logger(None, processors=[LogCapture()])
 HOUR = 3600
 # No measurement is due then.
@@ -245,7 +245,7 @@ async def test_a_change_is_seen_before_the_next_look_is_due(tmp_path: Path) -> N
     sampler = AppSampler(
         engine=engine,
         log=LOG,
-        intervals=Intervals(states=600, usage=600, settle=0),
+        intervals=Intervals(states=600, usage=600, debounce=0),
     )
     async with running_apps(tmp_path, engine, LogCapture()) as apps, sampler.sampling(apps.all):
         metrics = Metrics(sampler)

@@ -64,7 +64,7 @@ async def test_a_conflict_in_a_bucket_that_is_lost_is_sent_to_the_next_one() -> 
     operations.reached(4999)
     assert not operation.future.done()
 
-    operations.lose()
+    operations.resend_conflicting()
 
     await operation.future
     assert publisher.resent == [0]

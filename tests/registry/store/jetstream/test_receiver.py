@@ -38,7 +38,7 @@ async def test_a_deletion_from_before_takes_no_node_away_if_the_bucket_has_lost_
     for message in (stored(1, 1.0), deleted(2, 2.0), stored(3, 3.0)):
         parts.receiver.receive(message)
 
-    parts.receiver.lose(2, is_certain=True)
+    parts.receiver.restart_after_loss(2, is_certain=True)
     parts.receiver.receive(deleted(2, 2.0))
 
     assert list(parts.memory.nodes) == ["a"]
@@ -62,13 +62,13 @@ async def test_a_change_that_was_never_delivered_is_taken_though_later_ones_were
         parts.receiver.receive(message)
 
     parts.receiver.missed = frozenset({"a"})
-    parts.receiver.lose(5, is_certain=True)
+    parts.receiver.restart_after_loss(5, is_certain=True)
     parts.receiver.receive(missed)
     assert [row.document for row in parts.memory.nodes.values()] == documents
 
-    parts.receiver.found_again()
+    parts.receiver.delivered_all()
     parts.receiver.receive(stored(6, 9.5, numbered(6)))
-    parts.receiver.lose(5, is_certain=True)  # of the end, this time: memory is newer
+    parts.receiver.restart_after_loss(5, is_certain=True)  # of the end, this time: memory is newer
     parts.receiver.receive(missed)
     assert [row.document for row in parts.memory.nodes.values()] == [numbered(6)]
 
@@ -88,7 +88,7 @@ async def test_a_change_that_comes_while_all_is_delivered_again_is_taken_whateve
         parts.receiver.receive(message)
 
     parts.receiver.missed = frozenset({"another"})
-    parts.receiver.lose(5, is_certain=True)
+    parts.receiver.restart_after_loss(5, is_certain=True)
     for message in (stored(1, 1.0), change):  # by a registry whose clock is behind
         parts.receiver.receive(message)
 
@@ -101,14 +101,14 @@ async def test_a_second_loss_before_all_was_delivered_again_makes_no_earlier_cha
     for message in (stored(1, 1.0), stored(4, 4.0, numbered(4)), heard(5, seen=5)):
         parts.receiver.receive(message)
 
-    parts.receiver.lose(5, is_certain=True)
+    parts.receiver.restart_after_loss(5, is_certain=True)
     parts.receiver.receive(heard(2, seen=2))
-    parts.receiver.lose(parts.receiver.known, is_certain=False)
+    parts.receiver.restart_after_loss(parts.receiver.known, is_certain=False)
     parts.receiver.receive(stored(3, 3.0, numbered(3)))
     assert [row.document for row in parts.memory.nodes.values()] == [numbered(4)]
 
-    parts.receiver.found_again()
-    parts.receiver.lose(2, is_certain=True)
+    parts.receiver.delivered_all()
+    parts.receiver.restart_after_loss(2, is_certain=True)
     parts.receiver.receive(stored(3, 3.0, numbered(3)))
     assert [row.document for row in parts.memory.nodes.values()] == [numbered(3)]
 

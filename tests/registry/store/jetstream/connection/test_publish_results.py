@@ -9,10 +9,10 @@ from nats.aio.msg import Msg
 
 from registry.store.jetstream.connection.publish_results import (
     Acknowledged,
-    Again,
     Conflict,
     PublishResult,
     Refusal,
+    Retry,
     publish_result,
 )
 
@@ -36,13 +36,13 @@ def test_another_last_sequence_is_a_conflict() -> None:
 )
 def test_what_passes_is_no_refusal(code: int, *, is_without_effect: bool) -> None:
     answer = answered({"error": {"err_code": code, "description": "not now"}})
-    assert isinstance(answer, Again)
+    assert isinstance(answer, Retry)
     assert answer.is_without_effect is is_without_effect
 
 
 def test_without_anybody_to_answer_it_had_no_effect() -> None:
     answer = answered("", {"Status": "503"})
-    assert isinstance(answer, Again)
+    assert isinstance(answer, Retry)
     assert answer.is_without_effect
 
 
