@@ -8,8 +8,9 @@ from nats import errors
 from registry.store.jetstream.connection.link import Link, NoConnection
 
 REQUEST_SECONDS = 5.0
-# There is no leader now, or the one that was asked is not.
-PASSING = {10008, 10009}
+# Error codes: there is no leader now, the server that was asked is not the leader, or JetStream is
+# not enabled there, or not yet.
+TEMPORARILY_UNAVAILABLE = {10008, 10009, 10076}
 
 
 class Refused(Exception):
@@ -43,5 +44,5 @@ class JetStreamApi:
         if "error" in answer:
             error_ = answer["error"]
             code, text = error_.get("err_code", 0), error_.get("description", "no reason given")
-            raise NoConnection(text) if code in PASSING else Refused(code, text)
+            raise NoConnection(text) if code in TEMPORARILY_UNAVAILABLE else Refused(code, text)
         return answer

@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 import msgspec
 from nats.aio.msg import Msg
 
+from registry.store.jetstream.connection.api import TEMPORARILY_UNAVAILABLE
+
 WRONG_LAST_SEQUENCE = 10071
 # Another change of the same key is on its way to the servers, so its sequence is not known yet.
 ANOTHER_ON_ITS_WAY = 10164
 OUT_OF_RESOURCES = {10023, 10047, 10077}
-# There is no leader now, the one that was asked is not, or JetStream is not up yet.
-RETRIED = {10008, 10009, 10076}
 ON_ITS_WAY_SECONDS = 0.02
 NO_LEADER_SECONDS = 0.2
 
@@ -28,7 +28,7 @@ class Conflict(NamedTuple):
 
 
 class Retry(NamedTuple):
-    """The write must be sent again after some seconds; says if it surely had no effect."""
+    """The write is to be sent again after these seconds; `is_without_effect` if it had none yet."""
 
     seconds: float
     is_without_effect: bool
@@ -65,6 +65,6 @@ def publish_result(message: Msg) -> PublishResult:
         return Conflict(int(text.rpartition(" ")[2]))
     if code == ANOTHER_ON_ITS_WAY:
         return Retry(ON_ITS_WAY_SECONDS, is_without_effect=True)
-    if code in RETRIED:
+    if code in TEMPORARILY_UNAVAILABLE:
         return Retry(NO_LEADER_SECONDS, is_without_effect=False)
     return Refusal(text, is_full=code in OUT_OF_RESOURCES)

@@ -13,9 +13,10 @@ pytestmark = pytest.mark.real
 
 
 @pytest.mark.parametrize(
-    ("code", "error"), [(10008, NoConnection), (10009, NoConnection), (10059, Refused)]
+    ("code", "error"),
+    [(10008, NoConnection), (10009, NoConnection), (10076, NoConnection), (10059, Refused)],
 )
-async def test_an_election_is_no_refusal(
+async def test_what_passes_is_no_refusal(
     code: int, error: type[Exception], server: NatsCluster
 ) -> None:
     async def answer(message: Msg) -> None:
