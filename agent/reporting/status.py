@@ -270,7 +270,7 @@ class HeartbeatRecorder:
     def _log_failure(self, url: str, topic: str, **fields: Any) -> None:
         logged = self._logged.setdefault(url, set())
         if not logged or (topic != UNAVAILABLE and topic not in logged):
-            self._log.warning("heartbeat not taken", registry=url, **fields)
+            self._log.warning("heartbeat failed", registry=url, **fields)
         logged.add(topic)
 
     def _begin_outage(self) -> None:

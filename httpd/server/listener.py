@@ -71,7 +71,9 @@ class Listener:
         if not missing:
             self._protocol = partial(self._tls_connection, tls.context)
             return
-        self._log.warning("TLS handshakes take no turns: this Python is not known", missing=missing)
+        self._log.warning(
+            "TLS handshakes do not take turns: unknown version of asyncio", missing=missing
+        )
         self._tls_options = {
             "ssl": tls.context,
             "ssl_handshake_timeout": self._limiter.timeouts.handshake,

@@ -191,7 +191,7 @@ class ContainerManager:
         try:
             await self._volumes.remove(app, names)
         except EngineConflict as error:
-            self._log.warning("former volume left alone", app=app, reason=str(error))
+            self._log.warning("old volume not removed: it is in use", app=app, reason=str(error))
 
     async def stop(self, container: Container) -> None:
         """Stop a container, paused or not, if it is there; kill it after ``stop_seconds``."""

@@ -208,7 +208,7 @@ class Volumes:
                 continue
             ours = await self._is_ours(name, labels, app)
             if not ours and not is_anonymous(name, labels):
-                self._log.warning("volume of somebody else left alone", app=app, volume=name)
+                self._log.warning("volume not removed: it is not the agent's", app=app, volume=name)
                 continue
             try:
                 await self._engine.remove_volume(name)
@@ -240,7 +240,9 @@ class Volumes:
         try:
             await self.remove(entry.app, [name])
         except EngineConflict as error:
-            self._log.warning("new volume left alone", app=entry.app, reason=str(error))
+            self._log.warning(
+                "new volume not removed: it is in use", app=entry.app, reason=str(error)
+            )
 
     async def users(self, names: Collection[str]) -> list[Container]:
         """List the containers, running or not, that use one of these volumes."""

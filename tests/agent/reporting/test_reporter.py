@@ -181,7 +181,7 @@ async def test_while_the_registry_is_away_nothing_is_queued_and_one_line_is_logg
     assert registry.taken[1][1].labels == ["n:49"]
     assert harness.events() == [
         ("registered", ""),
-        ("heartbeat not taken", "unreachable"),
+        ("heartbeat failed", "unreachable"),
         ("registry back", ""),
     ]
     assert harness.count("unreachable") >= 30
@@ -205,9 +205,9 @@ async def test_a_failure_that_needs_an_operator_is_logged_once_in_an_outage(tmp_
             await registry.until(lambda: registry.reports >= 3)
 
     assert harness.events() == [
-        ("heartbeat not taken", "unreachable"),
-        ("heartbeat not taken", "wrong_key"),
-        ("heartbeat not taken", "clone_refused"),
+        ("heartbeat failed", "unreachable"),
+        ("heartbeat failed", "wrong_key"),
+        ("heartbeat failed", "clone_refused"),
     ]
     assert harness.statuses[URL].state == "wrong_key"
     assert harness.statuses[URL].reason == "401"
@@ -269,7 +269,7 @@ async def test_a_defect_ends_one_heartbeat_and_not_the_roll_call(tmp_path: Path)
         registry.failure = None
         await registry.until(lambda: len(registry.taken) == 1)
 
-    assert harness.events() == [("heartbeat not taken", "defect"), ("registry back", "")]
+    assert harness.events() == [("heartbeat failed", "defect"), ("registry back", "")]
 
 
 @in_virtual_time
@@ -284,7 +284,7 @@ async def test_state_that_cannot_be_used_for_a_while_does_not_end_the_roll_call(
         (tmp_path / "presence.lock").rmdir()
         await registry.until(lambda: len(registry.taken) == 1)
 
-    assert harness.events() == [("heartbeat not taken", "defect"), ("registry back", "")]
+    assert harness.events() == [("heartbeat failed", "defect"), ("registry back", "")]
 
 
 @in_virtual_time

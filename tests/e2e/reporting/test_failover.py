@@ -109,7 +109,7 @@ def test_an_agent_moves_when_its_registry_is_killed_and_when_the_next_one_is_fro
         for each in (first, second)
     ]
     assert counted == [1, 1]
-    assert log_lines(host.agent, "heartbeat not taken") == []
+    assert log_lines(host.agent, "heartbeat failed") == []
 
 
 def test_while_no_registry_is_there_the_agent_stays_and_it_goes_on_where_it_was(
@@ -121,7 +121,7 @@ def test_while_no_registry_is_there_the_agent_stays_and_it_goes_on_where_it_was(
     for registry in host.registries.values():
         registry.kill()
     until(
-        lambda: len(log_lines(host.agent, "heartbeat not taken")) == 3,
+        lambda: len(log_lines(host.agent, "heartbeat failed")) == 3,
         "all are away",
         within=SOON_SECONDS,
     )

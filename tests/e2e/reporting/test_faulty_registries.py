@@ -183,7 +183,7 @@ def test_a_wrong_key_and_a_key_of_another_host_are_told_apart(daemons: Daemons) 
     until_state(agent, registry.base_url, "taken")
     assert nodes(registry).keys() == {"web-1"}
     kinds = ("forbidden", "wrong_key", "bad_file")
-    told = [line for line in agent.log().splitlines() if "heartbeat not taken" in line]
+    told = [line for line in agent.log().splitlines() if "heartbeat failed" in line]
     assert [any(f"kind={kind}" in line for line in told) for kind in kinds] == [True] * 3
     assert len(told) == 3
     for kind in kinds:

@@ -22,7 +22,7 @@ from tests.support.e2e.commands import (
 pytestmark = pytest.mark.real
 
 
-TAKEN, NOT_TAKEN, REGISTRY_BACK = "registered", "heartbeat not taken", "registry back"
+TAKEN, HEARTBEAT_FAILED, REGISTRY_BACK = "registered", "heartbeat failed", "registry back"
 
 
 class ThreeRegistries:
@@ -52,7 +52,7 @@ class ThreeRegistries:
         """Return what the agent logged about a registry."""
         told = [line for line in self.agent.log().splitlines() if registry.base_url in line]
         return [
-            next(event for event in (TAKEN, NOT_TAKEN, REGISTRY_BACK) if event in line)
+            next(event for event in (TAKEN, HEARTBEAT_FAILED, REGISTRY_BACK) if event in line)
             for line in told
         ]
 
@@ -111,6 +111,12 @@ def test_the_failure_of_one_registry_does_not_affect_the_others(daemons: Daemons
     until_state(agent, strict.base_url, "taken")
     assert run_command("rollcall-agent", agent, "status").returncode == 0
     assert fleet.events(steady) == [TAKEN]
-    assert fleet.events(moving) == [TAKEN, NOT_TAKEN, REGISTRY_BACK, NOT_TAKEN, REGISTRY_BACK]
-    assert fleet.events(strict) == [NOT_TAKEN, REGISTRY_BACK]
+    assert fleet.events(moving) == [
+        TAKEN,
+        HEARTBEAT_FAILED,
+        REGISTRY_BACK,
+        HEARTBEAT_FAILED,
+        REGISTRY_BACK,
+    ]
+    assert fleet.events(strict) == [HEARTBEAT_FAILED, REGISTRY_BACK]
     assert [fleet.counted(steady, kind) for kind in ("unreachable", "slow", "wrong_key")] == [0] * 3

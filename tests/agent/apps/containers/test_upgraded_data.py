@@ -148,4 +148,4 @@ async def test_a_volume_that_a_person_mounted_into_it_stays_mounted_and_outlives
         await apps.delete("web", ASKER)
 
     assert set(engine.state.volumes) == {"shared"}
-    assert "volume of somebody else left alone" in [each["event"] for each in log.entries]
+    assert "volume not removed: it is not the agent's" in [each["event"] for each in log.entries]

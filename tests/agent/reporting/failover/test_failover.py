@@ -204,7 +204,7 @@ async def test_while_all_are_busy_it_moves_nowhere_and_logs_each_once(tmp_path: 
 
     assert harness.events() == [
         ("registered", ""),
-        *[("heartbeat not taken", "busy")] * 3,
+        *[("heartbeat failed", "busy")] * 3,
         ("registry back", ""),
     ]
     assert [line.get("registry") for line in harness.lines.entries] == [A, A, B, C, A]
@@ -300,8 +300,8 @@ async def test_a_failure_is_recorded_though_the_heartbeat_for_the_next_registry_
     assert harness.asked() == [2, 1, 0]
     assert harness.count("unreachable", A) == 2
     assert harness.events()[:2] == [
-        ("heartbeat not taken", "unreachable"),
-        ("heartbeat not taken", "defect"),
+        ("heartbeat failed", "unreachable"),
+        ("heartbeat failed", "defect"),
     ]
 
 

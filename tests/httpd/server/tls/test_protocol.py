@@ -60,7 +60,7 @@ async def test_without_the_names_https_is_served_and_a_warning_says_so_once(
                 assert await answered_by(reader) == ("handler", "2")
     warnings = [line for line in capsys.readouterr().out.splitlines() if "warning" in line]
     assert len(warnings) == 1
-    assert "TLS handshakes take no turns" in warnings[0]
+    assert "TLS handshakes do not take turns" in warnings[0]
     assert "_outgoing" in warnings[0]
 
 

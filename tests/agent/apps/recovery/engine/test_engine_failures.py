@@ -101,7 +101,7 @@ async def test_a_new_volume_that_somebody_took_keeps_no_name_busy(
             docker_client.remove_volume(f"rollcall-{name}")
 
     told = [each["event"] for each in log.entries if each["log_level"] == "warning"]
-    assert "new volume left alone" in told
+    assert "new volume not removed: it is in use" in told
 
 
 async def test_an_answer_that_makes_no_sense_does_not_end_the_watch(
