@@ -305,7 +305,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._raw_transport.abort()
 
     def _close(self) -> None:
-        # A TLS transport does not bear to be closed twice.
+        # After a second close, other calls of asyncio's TLS transport raise AttributeError.
         if self._transport is None or self._transport.is_closing():
             return
         self._transport.close()

@@ -103,7 +103,7 @@ class NodeKeys:
         if version != NODE_KEY_VERSION or not _is_normal(hostname):
             return None
         given = key.encode("utf-8", "surrogateescape")
-        # All are compared, whichever fits, so that the time tells nothing.
+        # Every secret is compared, so that the time does not show which one fits.
         fits = [hmac.compare_digest(given, _derive(s, hostname).encode()) for s in self._secrets]
         return hostname if any(fits) else None
 

@@ -49,9 +49,8 @@ class HeartbeatEndpoint:
     ) -> LaneResponse | None:
         """Take a heartbeat, or return None before anything has changed."""
         nodes = self._nodes
-        if (
-            len(body) > MAX_BYTES_AT_ONCE
-        ):  # its answer is large as well, and the handler sends it in pieces
+        # The answer to a large body is large as well, and the handler sends it in pieces.
+        if len(body) > MAX_BYTES_AT_ONCE:
             return None
         if nodes.unavailable_reason is not None:
             return None

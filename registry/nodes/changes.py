@@ -81,9 +81,8 @@ class AppliedChanges:
         entry = Entry(row._replace(address=sys.intern(row.address)), heard=self._monotonic())
         if self.put(entry, Source(OTHER_REGISTRY, row.address)):
             self._acceptance.count_change(row.hostname)
-            self._deferred.discard_touch(
-                row.hostname
-            )  # the pending touch was for the node that this one replaces
+            # The pending touch was for the node that this one replaces.
+            self._deferred.discard_touch(row.hostname)
 
     def deleted(self, hostname: str, *, expired: bool) -> None:
         """Forget a node that another registry deleted, unless it is alive here."""

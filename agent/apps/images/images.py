@@ -90,8 +90,9 @@ class AppImages:
         """Pull the image as the policy says, unless it was built on this host.
 
         ``progress`` is called when a pull begins, and while it lasts. If the pull fails, an image
-        that is on this host is used; with ``must_pull``, which means more than ``missing``, only
-        one that no server knows.
+        that is on this host is used. With ``must_pull``, the image is pulled also where the policy
+        is ``missing``; if that fails, the one on this host is used only if perhaps no server knows
+        it.
 
         Raises:
             ImageUnavailable: it cannot be had; the text holds the engine's words.

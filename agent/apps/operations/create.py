@@ -106,9 +106,8 @@ class CreateOperation:
             await self._carry_out(job, made_of, running[0].id)
         elif entry.header.background and job.header.operation != "delete":
             await self._containers.remove_made_by(entry)
-            if (
-                job.header.id == entry.header.id
-            ):  # otherwise a later operation waits for this recovery
+            # Otherwise a later operation waits for this recovery.
+            if job.header.id == entry.header.id:
                 job.committed.set()
             await self._carry_out(job, entry)
         else:

@@ -206,7 +206,7 @@ class LaneConnection:
         self._owner.request_ended()
 
     def _close_transport(self) -> None:
-        # A TLS transport does not bear to be closed twice.
+        # After a second close, other calls of asyncio's TLS transport raise AttributeError.
         if not self._transport.is_closing():
             self._transport.close()
 

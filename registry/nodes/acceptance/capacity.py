@@ -9,18 +9,17 @@ from registry.errors import CapacityReached
 from registry.nodes.directory.directory import END_OF_LABELS
 
 MIB = 1024 * 1024
-# Measured, as the growth of the process: what a node costs beside its text, what each byte of the
-# text costs (it is held encoded, in answers, and with the allocator's waste), each label of a
-# target beside its text, each target group, each service that a node offers, each service however
-# many nodes offer it, and what is kept of a large node and of each of its services.
-NODE_BYTES = 660
-BYTES_PER_BYTE = 2.7
-TARGET_LABEL_BYTES = 26
-GROUP_BYTES = 160
-OFFER_BYTES = 320
-SERVICE_BYTES = 850
-KEPT_BYTES = 300
-KEPT_SERVICE_BYTES = 60
+# Measured, as the growth of the process.
+NODE_BYTES = 660  # a node, without its text
+BYTES_PER_BYTE = (
+    2.7  # a byte of the text: it is held encoded and in answers, and malloc wastes some
+)
+TARGET_LABEL_BYTES = 26  # a label of a target, without its text
+GROUP_BYTES = 160  # a target group
+OFFER_BYTES = 320  # a service of one node
+SERVICE_BYTES = 850  # a service, however many nodes offer it
+KEPT_BYTES = 300  # the kept targets of a large node
+KEPT_SERVICE_BYTES = 60  # each service of these
 # The targets of a larger node are kept: to compute them again would take up to some milliseconds.
 MAX_UNKEPT_BYTES = 8 * 1024
 

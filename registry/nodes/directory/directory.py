@@ -103,8 +103,8 @@ class Entry(BlockItem):
     def _value(self, mark: bytes) -> str | None:
         """Return the text of a key in kv. The node itself is never decoded: it may be large.
 
-        `mark` is how the key and its text begin, encoded. Only the end of another key looks like
-        it, after a quotation mark of its own, which has a backslash.
+        `mark` is the key in quotation marks, and the beginning of its text, as encoded. It may also
+        be the end of a longer key, after a quotation mark in that key, which has a backslash.
         """
         head = self.head
         found = head.find(mark, head.rindex(END_OF_LABELS))

@@ -20,7 +20,8 @@ from registry.store.jetstream.write import Write
 from registry.store.protocol import DoneCallback, Guard, Heard, Row
 
 MAX_TRIES = 8
-# Measured, for a deleted host: its entry, its sequence and its hostname, which no node shares.
+# Measured for a deleted host: the entry of the dict, the sequence and the hostname. (The hostname
+# of a node is the node's own string.)
 HOST_BYTES = 150
 
 

@@ -38,7 +38,7 @@ WRITE_SECONDS = 8.0
 # Those that have not been sent may wait for longer, as long as others are done.
 PROGRESS_SECONDS = 2.0
 RESEND_SECONDS = 2.0
-# Each confirmation accepts a heartbeat, and each write that is given up answers one with an error.
+# Per iteration of the event loop, so that none takes long: each of them answers a request.
 MAX_CONFIRMED_AT_ONCE = 50
 MAX_GIVEN_UP_AT_ONCE = 50
 FULL = "the NATS servers have no room"

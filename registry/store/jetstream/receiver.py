@@ -183,7 +183,8 @@ class Receiver:
         if self.format.refusal() or not self._publisher.is_own(written.by):
             return False
         self.last_own = asyncio.get_running_loop().time()
-        # First, since `_on_own` sees by the age, which ends here, whether the clock may go on.
+        # Before `_on_own`, which resumes the clock if the store's age is 0: this delivery ends the
+        # age.
         is_awaited = self._publisher.delivered(written.by, sequence)
         self._on_own()
         return is_awaited

@@ -43,14 +43,14 @@ class Resumption:
         self._went_back_at = None
         lower_ends, self._lower_ends = self._lower_ends, []
         if is_new and self._receiver.created:
-            # What others wrote behind a lower end is new. If that server only lagged, what is
-            # delivered again from there on is what memory holds, or newer.
+            # Others may have written above the lowest end that was seen, so what is there counts as
+            # new. If that server only lagged, memory holds the same, or something older.
             last = min(state.last, known, *lower_ends) if is_same else state.last
-            # That does not hold while all is delivered again after a loss: memory is newer there.
-            # So a lower end that was seen for a moment does not end that loss. The price: if others
-            # wrote behind that end within this moment, it may be taken for old: a node until its
-            # next heartbeat, a deletion until the node expires. The other way, changes would go
-            # back that were acknowledged.
+            # That does not hold while all is delivered again after an earlier loss: up to its end,
+            # memory is newer than the bucket. So such a loss is kept unless this one is certain.
+            # The price: a change that others wrote meanwhile above the lower end may count as old.
+            # Then a node is out of date until its next heartbeat, and a deleted one is there until
+            # it expires. Without this, changes that were acknowledged would be reverted.
             self._receiver.restart_after_loss(last, is_certain=is_certain)
             self._losses += 1
         self._receiver.created = state.created

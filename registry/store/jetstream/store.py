@@ -42,7 +42,7 @@ CLOSE_SECONDS = 10.0
 # A registry writes every half second at least. After so long without its own message, changes by
 # others may be missing, and time counts against no node.
 CONFIRMED_WITHIN_SECONDS = 3.0
-# What others have changed longer ago is in memory where a heartbeat is answered from it.
+# A heartbeat is answered from memory only if memory has every change that is older than this.
 UP_TO_DATE_SECONDS = 1.0
 # An election takes some seconds. Only after that are operations refused at once.
 REFUSE_AFTER_SECONDS = 6.0

@@ -121,7 +121,8 @@ class BucketTarget:
             await bucket.write(list(self._documents(nodes, uptime, bucket)))
             if final:
                 await bucket.write(list(self._ages(nodes, uptime, bucket)))
-                # Where a node was heard of almost as the copy of it was made, ages do not tell.
+                # An age is ignored unless it is newer than the node, which was written with one of
+                # its own. So a node that still differs is written once more.
                 left = differences(nodes, _held(bucket))
                 await bucket.write([self._node(nodes[name]) for name in left if name in nodes])
 

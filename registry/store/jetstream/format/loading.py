@@ -61,7 +61,7 @@ class LoadedNodes:
                 self._note(hostname, batch.uptime, last_update, address)
         elif kind == AGES:
             for hostname, uptime, last_update, address in decode_ages(message.data).ages:
-                # What was heard while the ages were being written may come before them.
+                # A small message that came before this one may be newer than these ages.
                 if uptime > self._heard.get(hostname, uptime):
                     self._note(hostname, uptime, last_update, address)
 
