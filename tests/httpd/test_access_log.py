@@ -1,46 +1,17 @@
 import asyncio
-from typing import Any
 
 import pytest
-import structlog
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from httpd.access_log import QUIET, AccessLog, answered
 from httpd.auth import CALLER, Caller
-
-
-class LogLines(list[dict[str, Any]]):
-    """A logger's end: keeps what would be written."""
-
-    def __bool__(self) -> bool:
-        return True  # structlog takes a false logger for none
-
-    def msg(self, **line: Any) -> None:
-        self.append(line)
-
-    debug = info = warning = error = msg
-
-
-class ManualClock:
-    """Time that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.httpd.log_lines import LogLines
+from tests.support.machine.clocks import ManualClock
 
 
 def access_log(lines: LogLines, level: str = "info", clock: ManualClock | None = None) -> AccessLog:
-    log = structlog.wrap_logger(
-        lines, processors=[_keep], wrapper_class=structlog.make_filtering_bound_logger(level)
-    )
-    return AccessLog(log, monotonic=clock or ManualClock())
-
-
-def _keep(_logger: Any, level: str, event: Any) -> Any:
-    return (), {**event, "level": level}
+    return AccessLog(lines.logger(level), monotonic=clock or ManualClock())
 
 
 def request(method: str, path: str = "/nodes/a%0aFAKE", *, quiet: bool = False) -> web.Request:
@@ -98,7 +69,7 @@ async def test_a_flood_is_ten_lines_a_second_and_the_rest_is_counted() -> None:
     assert len(lines) == 10
     log.write(answered(request("GET"), 404, "another status is not held back"), 0)
     assert len(lines) == 11
-    clock.now = 1.0
+    clock.now += 1.0
     log.write(answered(request("GET"), 401, "no key"), 0)
     assert lines[-1]["suppressed"] == 90
     await asyncio.sleep(0)

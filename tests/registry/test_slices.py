@@ -41,7 +41,7 @@ READ_BYTES = 1024 * 1024
 HEADERS = {"Authorization": f"Bearer {OPS}"}
 
 
-class Fleet(NamedTuple):
+class LoadedRegistry(NamedTuple):
     """A registry with many nodes, the loop on which it runs, and how long its load held it up."""
 
     loop: MeasuredLoop
@@ -66,20 +66,20 @@ class Fleet(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def fleet() -> Iterator[Fleet]:
+def loaded() -> Iterator[LoadedRegistry]:
     """Yield a registry that was measured while it loaded, with the best attempt's figure."""
     with MeasuredLoop() as loop, ExitStack() as stack:
-        loaded = stack.enter_context(loaded_fleet(loop))
-        attempts = [loaded.load_seconds]
+        latest = stack.enter_context(loaded_registry(loop))
+        attempts = [latest.load_seconds]
         while attempts[-1] >= MAX_SECONDS and len(attempts) < ATTEMPTS:
             stack.close()
-            loaded = stack.enter_context(loaded_fleet(loop))
-            attempts.append(loaded.load_seconds)
-        yield loaded._replace(load_seconds=min(attempts))
+            latest = stack.enter_context(loaded_registry(loop))
+            attempts.append(latest.load_seconds)
+        yield latest._replace(load_seconds=min(attempts))
 
 
 @contextmanager
-def loaded_fleet(loop: MeasuredLoop) -> Iterator[Fleet]:
+def loaded_registry(loop: MeasuredLoop) -> Iterator[LoadedRegistry]:
     """Run a registry that loads all nodes."""
     stack = AsyncExitStack()
     registry = loop.run(
@@ -98,7 +98,7 @@ def loaded_fleet(loop: MeasuredLoop) -> Iterator[Fleet]:
         return max(seconds)
 
     with IndexRefresher(components.index, components.directory) as refresher:
-        yield Fleet(loop, registry, refresher, loop.run(load(refresher)))
+        yield LoadedRegistry(loop, registry, refresher, loop.run(load(refresher)))
         loop.run(stack.aclose())
 
 
@@ -148,9 +148,9 @@ def watch(registry: InProcessRegistry, path: str, last: str) -> int:
     return size
 
 
-def test_the_load_at_the_start(fleet: Fleet) -> None:
-    assert fleet.load_seconds < MAX_SECONDS
-    assert len(fleet.registry.components.directory) == NODES
+def test_the_load_at_the_start(loaded: LoadedRegistry) -> None:
+    assert loaded.load_seconds < MAX_SECONDS
+    assert len(loaded.registry.components.directory) == NODES
 
 
 @pytest.mark.parametrize("clients", [1, CLIENTS])
@@ -168,14 +168,14 @@ def test_the_load_at_the_start(fleet: Fleet) -> None:
         "/metrics",
     ],
 )
-def test_any_read(fleet: Fleet, path: str, coding: str, clients: int) -> None:
-    client = partial(read, fleet.registry, path, {"Accept-Encoding": coding})
+def test_any_read(loaded: LoadedRegistry, path: str, coding: str, clients: int) -> None:
+    client = partial(read, loaded.registry, path, {"Accept-Encoding": coding})
     sizes: list[int] = []
 
     async def work() -> None:
         sizes[:] = await together(*[client] * clients)
 
-    assert fleet.longest(work) < MAX_SECONDS
+    assert loaded.longest(work) < MAX_SECONDS
     if path != "/metrics":
         assert len(set(sizes)) == 1
 
@@ -194,26 +194,26 @@ def test_any_read(fleet: Fleet, path: str, coding: str, clients: int) -> None:
 )
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_large_nodes_that_change_and_are_read(
-    fleet: Fleet, labels: list[str], kv: dict[str, str], nodes: int
+    loaded: LoadedRegistry, labels: list[str], kv: dict[str, str], nodes: int
 ) -> None:
-    registry, hosts = fleet.registry, [f"large-{number}" for number in range(nodes)]
+    registry, hosts = loaded.registry, [f"large-{number}" for number in range(nodes)]
     numbers = iter(range(ATTEMPTS))
 
     async def work() -> None:
         text = json.dumps({"labels": labels, "kv": {**kv, "change": str(next(numbers))}})
         await together(*[partial(post, registry, {host: text}) for host in hosts])
-        await fleet.refresher.refresh()
+        await loaded.refresher.refresh()
         await together(partial(read, registry, "/nodes/large-0", {}))
         await together(partial(read, registry, "/prometheus/node?format=http_sd", {}))
 
     try:
-        assert fleet.longest(work) < MAX_SECONDS
+        assert loaded.longest(work) < MAX_SECONDS
     finally:
-        fleet.loop.run(forget(registry, hosts))
+        loaded.loop.run(forget(registry, hosts))
 
 
-def test_watchers_that_begin_at_once_beside_changes(fleet: Fleet) -> None:
-    registry, numbers = fleet.registry, iter(range(ATTEMPTS))
+def test_watchers_that_begin_at_once_beside_changes(loaded: LoadedRegistry) -> None:
+    registry, numbers = loaded.registry, iter(range(ATTEMPTS))
     hosts = [f"changed-{n}" for n in range(500)]
 
     async def work() -> None:
@@ -230,13 +230,13 @@ def test_watchers_that_begin_at_once_beside_changes(fleet: Fleet) -> None:
         hosts.append(last)
 
     try:
-        assert fleet.longest(work) < MAX_SECONDS
+        assert loaded.longest(work) < MAX_SECONDS
     finally:
-        fleet.loop.run(forget(registry, hosts))
+        loaded.loop.run(forget(registry, hosts))
 
 
-def test_a_thousand_watchers_beside_changes(fleet: Fleet) -> None:
-    registry, numbers = fleet.registry, iter(range(ATTEMPTS))
+def test_a_thousand_watchers_beside_changes(loaded: LoadedRegistry) -> None:
+    registry, numbers = loaded.registry, iter(range(ATTEMPTS))
     history = registry.components.history
     hosts = [f"changed-{n}" for n in range(500)]
 
@@ -254,9 +254,9 @@ def test_a_thousand_watchers_beside_changes(fleet: Fleet) -> None:
         assert counts == [len(hosts)] * WATCHERS
 
     try:
-        assert fleet.longest(work, MAX_SECONDS_OF_WATCHERS) < MAX_SECONDS_OF_WATCHERS
+        assert loaded.longest(work, MAX_SECONDS_OF_WATCHERS) < MAX_SECONDS_OF_WATCHERS
     finally:
-        fleet.loop.run(forget(registry, hosts))
+        loaded.loop.run(forget(registry, hosts))
 
 
 async def nobody_watches(registry: InProcessRegistry) -> bool:
@@ -264,8 +264,8 @@ async def nobody_watches(registry: InProcessRegistry) -> bool:
     return b"rollcall_registry_watchers 0.0\n" in answer.body
 
 
-def test_new_keys_while_many_watch(fleet: Fleet) -> None:
-    registry = fleet.registry
+def test_new_keys_while_many_watch(loaded: LoadedRegistry) -> None:
+    registry = loaded.registry
 
     async def work() -> None:
         watchers = asyncio.create_task(
@@ -278,11 +278,11 @@ def test_new_keys_while_many_watch(fleet: Fleet) -> None:
             await asyncio.sleep(0.05)
             registry.keyring.replace(KEYS)
 
-    assert fleet.longest(work) < MAX_SECONDS
+    assert loaded.longest(work) < MAX_SECONDS
 
 
-def test_a_store_that_fails_and_returns(fleet: Fleet) -> None:
-    registry = fleet.registry
+def test_a_store_that_fails_and_returns(loaded: LoadedRegistry) -> None:
+    registry = loaded.registry
     components = registry.components
     report(registry, list(components.directory.fresh()))
     numbers = iter(range(ATTEMPTS))
@@ -296,33 +296,33 @@ def test_a_store_that_fails_and_returns(fleet: Fleet) -> None:
         await components.nodes.flush()
         await together(*[partial(post, registry, change)] * CLIENTS)
 
-    assert fleet.longest(work) < MAX_SECONDS
-    fleet.loop.run(forget(registry, ["changed"]))
+    assert loaded.longest(work) < MAX_SECONDS
+    loaded.loop.run(forget(registry, ["changed"]))
 
 
-def test_half_the_fleet_becomes_stale_and_expires_at_once(fleet: Fleet) -> None:
-    worst = [fleet.loop.run(age_half(fleet))]
+def test_half_the_fleet_becomes_stale_and_expires_at_once(loaded: LoadedRegistry) -> None:
+    worst = [loaded.loop.run(age_half(loaded))]
     while max(worst[-1]) >= MAX_SECONDS and len(worst) < ATTEMPTS:
-        worst.append(fleet.loop.run(age_half(fleet)))
+        worst.append(loaded.loop.run(age_half(loaded)))
 
     assert min(stale for stale, _ in worst) < MAX_SECONDS
     assert min(expired for _, expired in worst) < MAX_SECONDS
 
 
-async def age_half(fleet: Fleet) -> tuple[float, float]:
+async def age_half(loaded: LoadedRegistry) -> tuple[float, float]:
     """Return the longest iterations while half of the nodes become stale, and while they expire."""
-    registry, components = fleet.registry, fleet.registry.components
+    registry, components = loaded.registry, loaded.registry.components
     registry.clock.pass_seconds(50)
     entries = list(components.directory.fresh())
     gc.freeze()  # or the garbage collector would look at this list, in the registry's time
     hear(registry, entries[1::2])
     registry.clock.pass_seconds(20)
-    with fleet.loop.measured() as stale:
+    with loaded.loop.measured() as stale:
         await components.queries.update_ages()
     assert components.nodes.state_counts() == (NODES // 2, NODES // 2)
     registry.clock.pass_seconds(86_290)
     hear(registry, entries[1::2])
-    with fleet.loop.measured() as expired:
+    with loaded.loop.measured() as expired:
         await components.queries.update_ages()
     assert components.nodes.state_counts() == (NODES // 2, 0)
     await components.nodes.delete_expired()

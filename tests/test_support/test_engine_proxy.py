@@ -27,7 +27,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}"
 
 
 @dataclass
-class FakeEngine:
+class FakeEngineServer:
     """An engine that answers each request alike, and echoes on an upgraded connection."""
 
     requests: list[bytes] = field(default_factory=list)
@@ -46,14 +46,14 @@ class FakeEngine:
 
 
 @pytest.fixture
-async def engine(tmp_path: Path) -> AsyncIterator[FakeEngine]:
-    fake = FakeEngine()
+async def engine(tmp_path: Path) -> AsyncIterator[FakeEngineServer]:
+    fake = FakeEngineServer()
     async with await asyncio.start_unix_server(fake.accept, tmp_path / "engine"):
         yield fake
 
 
 @pytest.fixture
-async def proxy(tmp_path: Path, engine: FakeEngine) -> AsyncIterator[EngineProxy]:
+async def proxy(tmp_path: Path, engine: FakeEngineServer) -> AsyncIterator[EngineProxy]:
     del engine
     with EngineProxy(path=tmp_path / "proxy", engine_url=f"unix://{tmp_path}/engine") as running:
         yield running
@@ -116,7 +116,7 @@ async def test_a_call_that_is_repeated_counts_once(proxy: EngineProxy) -> None:
 
 
 async def test_a_kill_before_a_call_keeps_it_from_the_engine(
-    proxy: EngineProxy, engine: FakeEngine
+    proxy: EngineProxy, engine: FakeEngineServer
 ) -> None:
     kills: list[int] = []
     second = Call("POST /containers/create", 2)
@@ -135,7 +135,7 @@ async def test_a_kill_before_a_call_keeps_it_from_the_engine(
     ("request_", "answer"), [(CREATE, b""), (EXEC, b"HTTP/1.1 101 UPGRADED\r\n\r\n{}")]
 )
 async def test_a_kill_after_a_call_comes_when_the_engine_is_done_with_it(
-    proxy: EngineProxy, engine: FakeEngine, request_: bytes, answer: bytes
+    proxy: EngineProxy, engine: FakeEngineServer, request_: bytes, answer: bytes
 ) -> None:
     kills: list[int] = []
     call = Call("POST /exec/ID/start" if request_ == EXEC else "POST /containers/create", 1)
@@ -148,7 +148,7 @@ async def test_a_kill_after_a_call_comes_when_the_engine_is_done_with_it(
 
 
 async def test_a_lost_answer_is_a_connection_that_is_cut_when_the_engine_is_done(
-    proxy: EngineProxy, engine: FakeEngine
+    proxy: EngineProxy, engine: FakeEngineServer
 ) -> None:
     watch = proxy.watch(Fault(Call("POST /containers/create", 1), "lost"))
 
@@ -160,7 +160,7 @@ async def test_a_lost_answer_is_a_connection_that_is_cut_when_the_engine_is_done
 
 @pytest.mark.slow
 async def test_a_late_answer_is_withheld_until_the_caller_goes(
-    proxy: EngineProxy, engine: FakeEngine
+    proxy: EngineProxy, engine: FakeEngineServer
 ) -> None:
     watch = proxy.watch(Fault(Call("POST /containers/create", 1), "late"))
 

@@ -8,8 +8,8 @@ import docker
 import pytest
 
 from tests.support.agent.containers import derived_image
-from tests.support.agent.engine_proxy import EngineProxy, engine_proxy
 from tests.support.agent.in_process import OPERATOR, InProcessAgent, in_process_agent
+from tests.support.agent.recording_proxy import RecordingProxy, recording_proxy
 from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real
@@ -23,14 +23,14 @@ FLOOD = 'CMD ["/bin/sh", "-c", "while true; do cat /bin/busybox; done"]'
 
 
 @pytest.fixture
-async def proxy(engine_url: str) -> AsyncIterator[EngineProxy]:
+async def proxy(engine_url: str) -> AsyncIterator[RecordingProxy]:
     """Run a proxy to the real engine."""
-    async with engine_proxy(engine_url) as proxy:
+    async with recording_proxy(engine_url) as proxy:
         yield proxy
 
 
 @pytest.fixture
-async def agent(tmp_path: Path, proxy: EngineProxy) -> AsyncIterator[InProcessAgent]:
+async def agent(tmp_path: Path, proxy: RecordingProxy) -> AsyncIterator[InProcessAgent]:
     """Run an agent's apps over the proxy; the test's apps are deleted afterwards."""
     async with in_process_agent(tmp_path, proxy.url) as running:
         yield running
@@ -81,7 +81,7 @@ async def test_a_bad_window_is_named(agent: InProcessAgent, query: str) -> None:
 
 
 async def test_follow_goes_on_until_the_reader_leaves_and_that_is_noticed(
-    agent: InProcessAgent, proxy: EngineProxy, talking_image: str
+    agent: InProcessAgent, proxy: RecordingProxy, talking_image: str
 ) -> None:
     name = (await agent.create(talking_image))["name"]
     headers = {"Authorization": f"Bearer {OPERATOR}"}
@@ -100,7 +100,7 @@ async def test_follow_goes_on_until_the_reader_leaves_and_that_is_noticed(
 
 
 async def test_the_leaving_of_a_reader_of_a_silent_log_is_noticed(
-    agent: InProcessAgent, proxy: EngineProxy, busybox_image: str
+    agent: InProcessAgent, proxy: RecordingProxy, busybox_image: str
 ) -> None:
     name = (await agent.create(busybox_image))["name"]
     headers = {"Authorization": f"Bearer {OPERATOR}"}

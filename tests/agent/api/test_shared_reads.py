@@ -8,50 +8,20 @@ import structlog
 from aiohttp import ClientSession, TCPConnector
 from structlog.testing import LogCapture
 
-from agent.engine.models import Container, InspectedContainer, Process, Sample
 from agent.model import NewApp
 from httpd.metrics import new_metrics
+from tests.support.agent.engines.counting_engine import CountingEngine
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
-from tests.support.agent.engines.wrapped_engine import WrappedEngine
 from tests.support.agent.in_process import OPERATOR, READER, served
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
 
 READERS = 200
-
-
-class CountingEngine(WrappedEngine):
-    """Counts what is asked of it about containers, and takes a while to answer."""
-
-    def __init__(self) -> None:
-        super().__init__(FakeEngine())
-        self.asked = 0
-
-    async def containers(
-        self, *, label: str | None = None, seconds: float | None = None
-    ) -> list[Container]:
-        self.asked += 1
-        await asyncio.sleep(0.01)
-        return await super().containers(label=label, seconds=seconds)
-
-    async def inspect(self, container_id: str) -> InspectedContainer:
-        self.asked += 1
-        await asyncio.sleep(0.01)
-        return await super().inspect(container_id)
-
-    async def processes(self, container_id: str) -> list[Process]:
-        self.asked += 1
-        await asyncio.sleep(0.01)
-        return await super().processes(container_id)
-
-    async def sample(self, container_id: str, *, priority: bool = False) -> Sample | None:
-        self.asked += 1
-        await asyncio.sleep(0.01)
-        return await super().sample(container_id, priority=priority)
+READ_SECONDS = 0.01
 
 
 @pytest.mark.slow
 async def test_those_who_ask_the_same_at_the_same_time_share_an_answer(tmp_path: Path) -> None:
-    engine, log = CountingEngine(), LogCapture()
+    engine, log = CountingEngine(FakeEngine(), seconds=READ_SECONDS), LogCapture()
     async with (
         running_apps(tmp_path, engine, log, defaults=AT_ONCE) as apps,
         served(apps, new_metrics(), structlog.wrap_logger(None, processors=[log])) as base_url,
@@ -66,26 +36,26 @@ async def test_those_who_ask_the_same_at_the_same_time_share_an_answer(tmp_path:
                 return await answer.text()
 
         for path in ("", "/web"):
-            before = engine.asked
+            before = engine.calls.total()
             keys = [OPERATOR, READER] * (READERS // 2)
             answers = await asyncio.gather(*(read(path, key) for key in keys))
-            assert engine.asked - before < READERS / 4
+            assert engine.calls.total() - before < READERS / 4
             # A key that may only read shares nothing with one that may write.
             assert [("secret" in each) for each in answers] == [True, False] * (READERS // 2)
 
         for path in ("/web/processes", "/web/stats"):
-            before = engine.asked
+            before = engine.calls.total()
             assert (
                 len(await asyncio.gather(*(read(path, READER) for _ in range(READERS)))) == READERS
             )
-            assert engine.asked - before < READERS / 4
+            assert engine.calls.total() - before < READERS / 4
 
 
 @pytest.mark.slow
 async def test_an_answer_is_never_of_before_the_change_that_the_reader_made(
     tmp_path: Path,
 ) -> None:
-    engine, log = CountingEngine(), LogCapture()
+    engine, log = CountingEngine(FakeEngine(), seconds=READ_SECONDS), LogCapture()
     async with (
         running_apps(tmp_path, engine, log, defaults=AT_ONCE) as apps,
         served(apps, new_metrics(), structlog.wrap_logger(None, processors=[log])) as base_url,

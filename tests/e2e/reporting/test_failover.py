@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dev.waiting import until
-from tests.support.agent.fleet import Fleet
+from tests.support.agent.fleet import SimulatedFleet
 from tests.support.daemons import Daemon, Daemons
 from tests.support.e2e.commands import (
     SOON_SECONDS,
@@ -156,7 +156,7 @@ async def test_a_fleet_leaves_a_registry_evenly_and_does_not_return_in_a_herd(
     registries = three_registries(daemons)
     urls = [registry.base_url for registry in registries]
     lost, *others = registries
-    fleet = Fleet(tmp_path / "fleet", urls, count=HOSTS, key=KEY, seconds=3)
+    fleet = SimulatedFleet(tmp_path / "fleet", urls, count=HOSTS, key=KEY, seconds=3)
     async with fleet.running():
         await fleet.until_taken(1)
         assert is_even(fleet.spread(), among=3)

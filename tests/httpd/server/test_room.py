@@ -4,6 +4,7 @@ from prometheus_client import CollectorRegistry
 
 from httpd.metrics import RequestMetrics
 from httpd.server.limits import GRACE_SECONDS, ConnectionLimiter, Timeouts
+from tests.support.machine.clocks import ManualClock
 
 
 class Client:
@@ -37,21 +38,12 @@ class Client:
         self.limiter.changed(self)
 
 
-class Clock:
-    """A clock that a test moves."""
-
-    now = 0.0
-
-    def time(self) -> float:
-        return self.now
-
-
-def limiter(clock: Clock, places: int) -> ConnectionLimiter:
+def limiter(clock: ManualClock, places: int) -> ConnectionLimiter:
     return ConnectionLimiter(
         max_connections=places,
         metrics=RequestMetrics(CollectorRegistry()),
         timeouts=Timeouts(),
-        time=clock.time,
+        time=clock,
     )
 
 
@@ -60,7 +52,7 @@ def closed(*clients: Client) -> list[bool]:
 
 
 def test_who_was_idle_for_longest_makes_room() -> None:
-    one = limiter(Clock(), 3)
+    one = limiter(ManualClock(), 3)
     first, second, third = Client(one), Client(one), Client(one)
     one.used(first)
     second.become(busy=True)
@@ -72,16 +64,16 @@ def test_who_was_idle_for_longest_makes_room() -> None:
 
 
 def test_who_has_shown_no_key_makes_room_before_all_others() -> None:
-    clock = Clock()
+    clock = ManualClock()
     one = limiter(clock, 3)
     known, stranger, later = Client(one), Client(one, shows_key=False), Client(one)
-    clock.now = GRACE_SECONDS
+    clock.now += GRACE_SECONDS
     assert Client(one).is_admitted
     assert closed(known, stranger, later) == [False, True, False]
 
 
 def test_who_has_just_connected_is_spared_while_there_are_few() -> None:
-    one = limiter(Clock(), 8)
+    one = limiter(ManualClock(), 8)
     known = [Client(one) for _ in range(8)]
     strangers = [Client(one, shows_key=False) for _ in range(5)]
     assert sum(closed(*known)) == 5
@@ -92,7 +84,7 @@ def test_who_has_just_connected_is_spared_while_there_are_few() -> None:
 
 
 def test_only_if_all_are_busy_a_client_is_refused() -> None:
-    one = limiter(Clock(), 2)
+    one = limiter(ManualClock(), 2)
     first, second = Client(one), Client(one)
     first.become(busy=True)
     second.become(busy=True)

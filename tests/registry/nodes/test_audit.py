@@ -3,30 +3,17 @@
 import asyncio
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-import structlog
 
 from registry.nodes.audit import MAX_SINGLE_LINES, AuditLog
 from registry.nodes.directory.directory import Entry
 from registry.nodes.directory.events import Change, ChangeKind, Source
 from registry.store.protocol import Row
+from tests.support.httpd.log_lines import LogLines
 from tests.support.machine.clocks import in_virtual_time
 
 REPOSITORY = Path(__file__).parents[3]
-
-
-class LogLines(list[dict[str, Any]]):
-    """A logger's end: keeps what would be written."""
-
-    def __bool__(self) -> bool:
-        return True  # structlog takes a false logger for none
-
-    def msg(self, **line: Any) -> None:
-        self.append(line)
-
-    info = msg
 
 
 class Audit:
@@ -34,13 +21,7 @@ class Audit:
 
     def __init__(self) -> None:
         self.lines = LogLines()
-        self.log = AuditLog(
-            structlog.wrap_logger(
-                self.lines,
-                processors=[],
-                wrapper_class=structlog.make_filtering_bound_logger("info"),
-            )
-        )
+        self.log = AuditLog(self.lines.logger())
 
     def record(self, *changes: tuple[ChangeKind, str, Source]) -> None:
         for kind, hostname, source in changes:
@@ -86,8 +67,10 @@ async def test_a_few_changes_are_a_line_each_in_their_order() -> None:
         (ChangeKind.DELETED, "h0", Source("ops", "::1")),
     )
 
-    assert [line["event"] for line in audit.lines] == ["node added"] * 9 + ["node deleted"]
+    told = [(line["level"], line["event"]) for line in audit.lines]
+    assert told == [("info", "node added")] * 9 + [("info", "node deleted")]
     assert audit.lines[3] == {
+        "level": "info",
         "event": "node added",
         "node": "h3",
         "caller": "hosts",
@@ -106,9 +89,9 @@ async def test_further_changes_of_a_second_share_a_line_for_each_kind() -> None:
     await asyncio.sleep(1.01)
 
     told = audit.lines[MAX_SINGLE_LINES:]
-    assert [(line["event"], line["count"]) for line in told] == [
-        ("nodes added", 7),
-        ("nodes changed", 8),
+    assert [(line["level"], line["event"], line["count"]) for line in told] == [
+        ("info", "nodes added", 7),
+        ("info", "nodes changed", 8),
     ]
     assert told[1]["nodes"] == [f"h{n} by hosts from 192.0.2.{n}" for n in range(8)]
     audit.record(*many(ChangeKind.ADDED, 1))

@@ -16,8 +16,9 @@ from registry.nodes.directory.freshness import Clocks, Freshness
 from registry.prometheus.targets import TargetOptions
 from registry.responses.time_slices import TimeSlices
 from registry.store.sqlite.store import SqliteStore
+from tests.support.machine.clocks import ManualClock
 from tests.support.registry.in_process import NO_LIMITS, NODE_SECRET, WEB_HOSTS, InProcessRegistry
-from tests.support.registry.stores.sqlite_store import Batches, ManualClock, open_store
+from tests.support.registry.stores.sqlite_store import Batches, open_store
 
 BODY = b'{"labels":[],"kv":{}}'
 OPERATOR = Source("ops", "127.0.0.1")

@@ -17,8 +17,8 @@ from registry.responses.readers import (
     Reader,
     Readers,
 )
+from tests.support.machine.clocks import ManualClock
 from tests.support.registry.in_process import in_process_registry
-from tests.support.registry.stores.sqlite_store import ManualClock
 
 SIZE = 1_000_000
 

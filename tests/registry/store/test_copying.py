@@ -65,7 +65,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> StoreBackend:
     return maker(request.param, request, tmp_path)("target")
 
 
-class Clock:
+class AdvancedClock:
     """Real time, and what the test adds."""
 
     def __init__(self) -> None:
@@ -77,10 +77,10 @@ class Clock:
 
 @asynccontextmanager
 async def used(
-    backend: StoreBackend, clock: Clock | None = None
+    backend: StoreBackend, clock: AdvancedClock | None = None
 ) -> AsyncIterator[tuple[NodeStore, list[Row]]]:
     """Use a store as a registry does."""
-    store = backend.open(clock=AgeClock(clock or Clock()), observe=Batches().observe)
+    store = backend.open(clock=AgeClock(clock or AdvancedClock()), observe=Batches().observe)
     try:
         rows = await store.load()
         store.follow(Followed())
@@ -114,7 +114,7 @@ async def refusal(backend: StoreBackend) -> str:
 async def test_all_that_a_registry_does_until_it_ends_is_in_the_copy(
     source: StoreBackend, target: StoreBackend
 ) -> None:
-    clock = Clock()
+    clock = AdvancedClock()
     async with used(source, clock) as (store, _):
         await store.confirm()
         for name in ("changed", "deleted", "heard", "old"):

@@ -86,7 +86,7 @@ class SimulatedHost:
         return Heartbeat(labels=["service:web"], kv={"agent.id": self._identity.id})
 
 
-class Fleet:
+class SimulatedFleet:
     """Some hosts with a group of registries."""
 
     def __init__(

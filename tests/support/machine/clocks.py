@@ -1,4 +1,4 @@
-"""Clocks that tests set: virtual time for coroutines, a wall clock for real daemons."""
+"""Clocks that tests set: by hand, virtual time for coroutines, a wall clock for real daemons."""
 
 import asyncio
 import selectors
@@ -18,6 +18,16 @@ from tests.support.machine import skewed_clock
 P = ParamSpec("P")
 
 OLD_SECONDS = 3600
+
+
+class ManualClock:
+    """A clock that stands still until a test sets `now`."""
+
+    def __init__(self, now: float = 100.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
 
 
 class JumpingSelector(selectors.DefaultSelector):

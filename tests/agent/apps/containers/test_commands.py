@@ -11,16 +11,7 @@ from agent.apps.containers.commands import (
 )
 from agent.engine.errors import EngineRefused, EngineUnavailable
 from tests.support.agent.engines.fake_engine import FakeContainer, FakeEngine, FakeEngineState
-
-
-class Clock:
-    """A clock that stands still until a test sets it."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.machine.clocks import ManualClock
 
 
 def running_container() -> FakeContainer:
@@ -39,10 +30,14 @@ def running_container() -> FakeContainer:
     )
 
 
+def engine_with_container() -> FakeEngine:
+    return FakeEngine(FakeEngineState(containers={"c1": running_container()}))
+
+
 async def test_only_events_of_the_call_from_its_beginning_to_just_after_its_end_are_caused() -> (
     None
 ):
-    clock, engine = Clock(), FakeEngine(FakeEngineState(containers={"c1": running_container()}))
+    clock, engine = ManualClock(1000.0), engine_with_container()
     commands = ContainerCommands(engine=engine, clock=clock)
 
     async def take_a_while(step: str) -> None:
@@ -62,7 +57,7 @@ async def test_only_events_of_the_call_from_its_beginning_to_just_after_its_end_
 
 
 async def test_a_crash_and_a_restart_just_after_a_start_are_not_caused_by_it() -> None:
-    clock, engine = Clock(), FakeEngine(FakeEngineState(containers={"c1": running_container()}))
+    clock, engine = ManualClock(1000.0), engine_with_container()
     commands = ContainerCommands(engine=engine, clock=clock)
 
     await commands.start("c1")
@@ -83,7 +78,7 @@ async def test_a_crash_and_a_restart_just_after_a_start_are_not_caused_by_it() -
 async def test_what_a_call_without_an_answer_may_still_cause_is_caused(
     error: BaseException, seconds: float
 ) -> None:
-    clock, engine = Clock(), FakeEngine(FakeEngineState(containers={"c1": running_container()}))
+    clock, engine = ManualClock(1000.0), engine_with_container()
     commands = ContainerCommands(engine=engine, clock=clock)
 
     async def fail(step: str) -> None:

@@ -20,7 +20,7 @@ from tests.support.waiting import async_until
 pytestmark = pytest.mark.real
 
 
-class PullingEngine(WrappedEngine):
+class HeldPullsOfRealEngine(WrappedEngine):
     """A real engine whose images have to be pulled; a pull stops at 30 % until it is released."""
 
     def __init__(self, url: str) -> None:
@@ -70,7 +70,7 @@ async def until_done(apps: Apps, name: str) -> None:
 async def test_a_pull_is_told_in_percent_and_is_one_for_all_who_wait_for_it(
     tmp_path: Path, engine_url: str, busybox_image: str
 ) -> None:
-    engine = PullingEngine(engine_url)
+    engine = HeldPullsOfRealEngine(engine_url)
     names = [f"pull{each}-{time.time_ns():x}" for each in range(2)]
     first = Requester(name="operator", respond_async=True)
     async with running_apps(tmp_path, engine, LogCapture()) as apps:

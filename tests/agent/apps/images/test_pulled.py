@@ -27,7 +27,7 @@ async def repository(tmp_path: Path) -> AsyncIterator[AppRepository]:
     await repository.close()
 
 
-class SlowEngine(PullingEngine):
+class LatePullEngine(PullingEngine):
     """An engine whose pulls last; what is pulled in the end is brought by the test."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class SlowEngine(PullingEngine):
 async def test_an_image_is_the_agents_if_its_pull_ended_just_after_the_agent_gave_it_up(
     repository: AppRepository, ends: str, seconds_later: float, pulled: dict[str, set[str]]
 ) -> None:
-    now, engine = BEGAN_AT, SlowEngine()
+    now, engine = BEGAN_AT, LatePullEngine()
     images = PulledImages(engine=engine, repository=repository, clock=lambda: now)
     pull = asyncio.create_task(images.pull(ONE, lambda _: None))
     await engine.pulling.wait()

@@ -288,7 +288,7 @@ RUNNING = FakeContainer(
 )
 
 
-class CountingEngine(MeasuredEngine):
+class TimedEngine(MeasuredEngine):
     """An engine that notes when each thing was measured, by the event loop's clock."""
 
     def __init__(self) -> None:
@@ -315,7 +315,7 @@ class CountingEngine(MeasuredEngine):
 async def test_cpu_and_memory_are_measured_each_minute_and_the_disk_each_hour_whoever_asks() -> (
     None
 ):
-    engine = CountingEngine()
+    engine = TimedEngine()
     engine.state.containers["c1"] = RUNNING
     sampler = AppSampler(engine=engine, log=LOG)
     metrics, lists = Metrics(sampler), list[float]()

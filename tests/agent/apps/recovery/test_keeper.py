@@ -18,22 +18,14 @@ from agent.engine.models import Container, EngineRun
 from agent.model import AppChanges, NewApp
 from tests.support.agent.engines.fake_engine import IMAGE, FakeContainer, FakeEngine
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+from tests.support.machine.clocks import ManualClock
 from tests.support.waiting import async_until
 
 NEW = NewApp(name="web", image=IMAGE)
 LONG_AGO = 60.0
 
 
-class Clock:
-    """A monotonic clock that a test sets."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def pauses(schedule: RestartSchedule, clock: Clock, count: int) -> list[float]:
+def pauses(schedule: RestartSchedule, clock: ManualClock, count: int) -> list[float]:
     """Return the pauses before so many starts, of an app that is down all the time."""
     found, since = list[float](), clock.now
     while len(found) < count:
@@ -49,7 +41,7 @@ def pauses(schedule: RestartSchedule, clock: Clock, count: int) -> list[float]:
 def test_an_app_is_started_after_a_second_and_then_after_pauses_that_double_to_five_minutes() -> (
     None
 ):
-    clock = Clock()
+    clock = ManualClock()
 
     found = pauses(RestartSchedule(clock), clock, 11)
 
@@ -62,7 +54,7 @@ def test_an_app_is_started_after_a_second_and_then_after_pauses_that_double_to_f
 def test_only_an_app_that_was_up_as_long_as_its_last_pause_begins_anew(
     seconds_up: float, pause: float
 ) -> None:
-    clock = Clock()
+    clock = ManualClock()
     schedule = RestartSchedule(clock)
     pauses(schedule, clock, 4)
 
@@ -74,7 +66,7 @@ def test_only_an_app_that_was_up_as_long_as_its_last_pause_begins_anew(
 
 
 def test_an_app_that_waits_longer_is_no_less_soon_afterwards() -> None:
-    clock = Clock()
+    clock = ManualClock()
     schedule = RestartSchedule(clock)
     assert not schedule.is_due("web")
 

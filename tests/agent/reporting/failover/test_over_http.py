@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from tests.support.agent.fleet import Fleet, SimulatedHost
+from tests.support.agent.fleet import SimulatedFleet, SimulatedHost
 from tests.support.registry.fake_servers import http_server
 from tests.support.waiting import async_until
 
@@ -47,7 +47,7 @@ class Group:
 
     def __init__(self, folder: Path, registries: list[LoadingRegistry]) -> None:
         urls = [registry.url for registry in registries]
-        self.fleet = Fleet(folder, urls, count=1, key=KEY, seconds=0.05)
+        self.fleet = SimulatedFleet(folder, urls, count=1, key=KEY, seconds=0.05)
         self.registries = {registry.url: registry for registry in registries}
 
     @property

@@ -5,8 +5,8 @@ import pytest
 from config.registry import NodesSettings
 from registry.errors import ChangesTooFast
 from registry.nodes.acceptance.change_limit import ChangeLimit
+from tests.support.machine.clocks import ManualClock
 from tests.support.registry.in_process import OPS, WEB_HOSTS, in_process_registry
-from tests.support.registry.stores.sqlite_store import ManualClock
 
 LIMITS = NodesSettings(warm_up_seconds=0, changes_per_minute=60)
 

@@ -6,8 +6,8 @@ from config.registry import NodesSettings
 from registry.errors import StoreUnreachable
 from registry.nodes.acceptance.large_heartbeats import LargeHeartbeats
 from registry.nodes.acceptance.rate_limit import RateLimit
+from tests.support.machine.clocks import ManualClock
 from tests.support.registry.in_process import in_process_registry
-from tests.support.registry.stores.sqlite_store import ManualClock
 
 LIMITS = NodesSettings(warm_up_seconds=0, changes_per_minute=2)
 LARGE = {f"k{number}": "v" * 15_000 for number in range(60)}  # 0.86 MiB

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from registry.store.conformance import Followed
 from registry.store.protocol import Heard, HeardBefore, Row
 from registry.store.sqlite.store import SqliteStore
+from tests.support.machine.clocks import ManualClock
 from tests.support.registry.stores.sqlite_store import (
-    ManualClock,
     ignore,
     open_store,
     row,

@@ -10,9 +10,9 @@ from registry.errors import StoreOpenError
 from registry.store.sqlite import backups
 from registry.store.sqlite.schema import SCHEMAS
 from registry.store.sqlite.store import SqliteStore
+from tests.support.machine.clocks import ManualClock
 from tests.support.registry.stores.sqlite_store import (
     Batches,
-    ManualClock,
     ignore,
     open_store,
     row,

@@ -18,7 +18,6 @@ import docker
 
 from agent.state.store import SCHEMA_VERSION
 from dev.waiting import until
-from tests.support.agent.engine_proxy import engine_proxy
 from tests.support.agent.engines.dockerd import Dockerd
 from tests.support.agent.recorded.earlier_host import (
     IDENTITY_FILES,
@@ -28,6 +27,7 @@ from tests.support.agent.recorded.earlier_host import (
     EarlierHost,
     engine_ids,
 )
+from tests.support.agent.recording_proxy import recording_proxy
 from tests.support.daemons import Daemon, Daemons
 from tests.support.machine.ports import FreePorts
 
@@ -48,7 +48,7 @@ async def record_host(folder: Path) -> None:
     with TemporaryDirectory() as place, Dockerd() as dockerd:
         dockerd.start()
         dockerd.build()
-        async with engine_proxy(dockerd.url) as proxy:
+        async with recording_proxy(dockerd.url) as proxy:
             proxy.recording = True
             await asyncio.to_thread(_make, dockerd, proxy.url, Path(place))
             sent = [bytes(each) for each in proxy.sent]

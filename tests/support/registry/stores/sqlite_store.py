@@ -12,21 +12,12 @@ from registry.errors import StoreOpenError
 from registry.store.protocol import Row
 from registry.store.sqlite.schema import SCHEMAS, Schema
 from registry.store.sqlite.store import SqliteStore
+from tests.support.machine.clocks import ManualClock
 
 # Dumps of what a registry of each schema wrote, and of those that are migrated.
 WRITTEN = sorted((Path(__file__).parents[3] / "registry/store/sqlite/schemas").glob("schema_*.sql"))
 EARLIER = WRITTEN[: len(SCHEMAS) - 1]
 DOCUMENT = b'{"labels":["a"],"kv":{}}'
-
-
-class ManualClock:
-    """A monotonic clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Batches(list[int]):

@@ -29,7 +29,7 @@ NEW = NewApp(name="web", image=REMOTE)
 Action = Callable[[Apps], Awaitable[object]]
 
 
-class PullingEngine(FakeEngine):
+class HeldPullsEngine(FakeEngine):
     """An engine whose pulls do not end before they may."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ async def create(apps: Apps) -> AppView:
 async def test_a_delete_ends_a_creation_that_pulls_and_nothing_of_it_is_left(
     tmp_path: Path,
 ) -> None:
-    engine, log = PullingEngine(), LogCapture()
+    engine, log = HeldPullsEngine(), LogCapture()
     async with running_apps(tmp_path, engine, log, defaults=AT_ONCE) as apps:
         creation = asyncio.create_task(create(apps))
         await engine.until_pulling()
@@ -86,7 +86,7 @@ async def test_a_delete_ends_a_creation_that_pulls_and_nothing_of_it_is_left(
 
 @pytest.mark.slow
 async def test_two_that_end_a_pull_at_the_same_time_end_it_as_one_does(tmp_path: Path) -> None:
-    engine = PullingEngine()
+    engine = HeldPullsEngine()
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
         creation = asyncio.create_task(create(apps))
         await engine.until_pulling()
@@ -103,7 +103,7 @@ async def test_two_that_end_a_pull_at_the_same_time_end_it_as_one_does(tmp_path:
 async def test_a_creation_in_the_background_that_is_ended_is_not_kept_as_failed(
     tmp_path: Path, ends: str
 ) -> None:
-    engine = PullingEngine()
+    engine = HeldPullsEngine()
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
         await apps.create(NEW, BACKGROUND)
         await engine.until_pulling()
@@ -129,7 +129,7 @@ async def test_a_creation_in_the_background_that_is_ended_is_not_kept_as_failed(
 async def test_a_stop_ends_a_change_that_pulls_and_the_app_is_as_it_was_but_stopped(
     tmp_path: Path, change: Action
 ) -> None:
-    engine = PullingEngine()
+    engine = HeldPullsEngine()
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
         before = await apps.create(NewApp(name="web", image=IMAGE), ASKER)
         update = asyncio.ensure_future(change(apps))
@@ -148,7 +148,7 @@ async def test_a_stop_ends_a_change_that_pulls_and_the_app_is_as_it_was_but_stop
 
 @pytest.mark.slow
 async def test_a_delete_ends_all_changes_that_wait_to_pull_before_it(tmp_path: Path) -> None:
-    engine = PullingEngine()
+    engine = HeldPullsEngine()
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
         await apps.create(NewApp(name="web", image=IMAGE), ASKER)
         change = AppChanges(image=REMOTE)
@@ -168,14 +168,14 @@ async def test_a_change_that_pulls_nothing_is_done_before_a_stop_that_comes_mean
 ) -> None:
     looked, may_go_on = asyncio.Event(), asyncio.Event()
 
-    class SlowEngine(FakeEngine):
+    class HeldImageEngine(FakeEngine):
         async def image(self, reference: str) -> Image | None:
             if reference == OTHER_IMAGE:
                 looked.set()
                 await may_go_on.wait()
             return await super().image(reference)
 
-    async with running_apps(tmp_path, SlowEngine(), LogCapture(), defaults=AT_ONCE) as apps:
+    async with running_apps(tmp_path, HeldImageEngine(), LogCapture(), defaults=AT_ONCE) as apps:
         await apps.create(NewApp(name="web", image=IMAGE), ASKER)
         change = AppChanges(image=OTHER_IMAGE)
         update = asyncio.create_task(apps.update("web", change, ASKER))
@@ -190,7 +190,7 @@ async def test_a_change_that_pulls_nothing_is_done_before_a_stop_that_comes_mean
 
 @pytest.mark.slow
 async def test_another_app_that_waits_for_the_same_image_goes_on(tmp_path: Path) -> None:
-    engine = PullingEngine()
+    engine = HeldPullsEngine()
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
         await apps.create(NEW, BACKGROUND)
         other = asyncio.create_task(apps.create(NewApp(name="other", image=REMOTE), ASKER))
@@ -211,7 +211,7 @@ async def test_another_app_that_waits_for_the_same_image_goes_on(tmp_path: Path)
 async def test_an_agent_that_stops_ends_pulls_at_once_and_recovers_what_it_promised(
     tmp_path: Path,
 ) -> None:
-    engine, log = PullingEngine(), LogCapture()
+    engine, log = HeldPullsEngine(), LogCapture()
     other = NewApp(name="other", image=REMOTE)
     async with running_apps(tmp_path, engine, log, defaults=AT_ONCE, drain_seconds=300) as apps:
         waited_for = asyncio.create_task(apps.create(other, ASKER))

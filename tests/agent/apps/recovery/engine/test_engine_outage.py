@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.agent.engine_proxy import EngineProxy, engine_proxy
 from tests.support.agent.engines.dockerd import IMAGE, Dockerd
 from tests.support.agent.in_process import InProcessAgent, in_process_agent
+from tests.support.agent.recording_proxy import RecordingProxy, recording_proxy
 from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real("dockerd", "unshare", "ip")
@@ -184,14 +184,14 @@ async def test_a_frozen_engine_is_503_in_bounded_time_and_all_recovers_after_it(
 
 
 @pytest.fixture
-async def proxy(dockerd: Dockerd) -> AsyncIterator[EngineProxy]:
+async def proxy(dockerd: Dockerd) -> AsyncIterator[RecordingProxy]:
     """Yield a proxy before the engine."""
-    async with engine_proxy(dockerd.url) as proxy:
+    async with recording_proxy(dockerd.url) as proxy:
         yield proxy
 
 
 @pytest.fixture
-async def proxied_agent(proxy: EngineProxy, tmp_path: Path) -> AsyncIterator[InProcessAgent]:
+async def proxied_agent(proxy: RecordingProxy, tmp_path: Path) -> AsyncIterator[InProcessAgent]:
     """Yield an agent's apps that use the engine through the proxy."""
     async with in_process_agent(
         tmp_path / "agent", proxy.url, timeout_seconds=ENGINE_SECONDS, keep=True
@@ -201,7 +201,7 @@ async def proxied_agent(proxy: EngineProxy, tmp_path: Path) -> AsyncIterator[InP
 
 @pytest.mark.parametrize("call", ["stop", "start"])  # of the old container, of the new one
 async def test_an_engine_that_freezes_in_the_middle_of_a_rebuild_leaves_one_running_container(
-    dockerd: Dockerd, proxy: EngineProxy, proxied_agent: InProcessAgent, call: str
+    dockerd: Dockerd, proxy: RecordingProxy, proxied_agent: InProcessAgent, call: str
 ) -> None:
     agent, frozen_at = proxied_agent, list[str]()
 

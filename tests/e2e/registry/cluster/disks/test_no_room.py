@@ -28,7 +28,7 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-class Fleet:
+class CheckedRegistry:
     """A registry on NATS servers. `accepted` are the hosts whose heartbeats it has accepted."""
 
     def __init__(self, servers: NatsCluster, registry: Daemon) -> None:
@@ -67,15 +67,19 @@ class Fleet:
         return set(self.accepted) <= {node["hostname"] for node in answer.json()}
 
 
+START = Callable[[NatsCluster], CheckedRegistry]
+
+
 @pytest.fixture
-def start(stack: ExitStack, tmp_path: Path, free_port: FreePort) -> Callable[[NatsCluster], Fleet]:
+def start(stack: ExitStack, tmp_path: Path, free_port: FreePort) -> START:
     """Return what starts servers, and a registry on them; it ends before they do."""
 
-    def started(servers: NatsCluster) -> Fleet:
+    def started(servers: NatsCluster) -> CheckedRegistry:
         stack.enter_context(servers)
         folder = tmp_path / "daemons"
         daemons = stack.enter_context(Daemons(folder=folder, free_port=free_port))
-        return Fleet(servers, daemons.registry(store=servers.url(), nats=servers.settings()))
+        registry = daemons.registry(store=servers.url(), nats=servers.settings())
+        return CheckedRegistry(servers, registry)
 
     return started
 
@@ -85,14 +89,11 @@ def is_well(server: NatsServer) -> bool:
     return requests.get(f"{server.monitoring}/healthz", timeout=10).ok
 
 
-def loads_the_same(fleet: Fleet) -> bool:
+def loads_the_same(checked: CheckedRegistry) -> bool:
     """Start the registry anew, and return whether it shows what was accepted."""
-    fleet.registry.kill()
-    fleet.registry.start()
-    return fleet.shows_what_was_accepted()
-
-
-START = Callable[[NatsCluster], Fleet]
+    checked.registry.kill()
+    checked.registry.start()
+    return checked.shows_what_was_accepted()
 
 
 def test_a_full_disk_of_one_server_stops_no_changes_and_loses_none(
@@ -102,21 +103,21 @@ def test_a_full_disk_of_one_server_stops_no_changes_and_loses_none(
     servers = NatsCluster(folder=tmp_path / "nats", free_port=free_port, size=3)
     full, *others = servers.servers
     disk = stack.enter_context(memory_disk(full.store, size="16m"))
-    fleet = start(servers)
-    until(fleet.accepts, "a change", within=SOON_SECONDS)
+    checked = start(servers)
+    until(checked.accepts, "a change", within=SOON_SECONDS)
 
     ballast = fill_disk(disk)
-    until(lambda: fleet.accepts() and not is_well(full), "no room", within=SOON_SECONDS)
-    until(fleet.accepts_all_the_time, "changes", within=SOON_SECONDS)
-    assert fleet.shows_what_was_accepted()
+    until(lambda: checked.accepts() and not is_well(full), "no room", within=SOON_SECONDS)
+    until(checked.accepts_all_the_time, "changes", within=SOON_SECONDS)
+    assert checked.shows_what_was_accepted()
 
     ballast.unlink()
     full.kill()
     servers.mend()
     until(partial(is_well, full), "the server is back", within=SOON_SECONDS)
     others[0].kill()  # the one that was full is needed for a quorum
-    until(fleet.accepts_all_the_time, "changes", within=SOON_SECONDS)
-    assert loads_the_same(fleet)
+    until(checked.accepts_all_the_time, "changes", within=SOON_SECONDS)
+    assert loads_the_same(checked)
 
 
 def test_a_full_disk_of_the_only_server_is_507_and_over_when_there_is_room(
@@ -126,20 +127,20 @@ def test_a_full_disk_of_the_only_server_is_507_and_over_when_there_is_room(
     servers = NatsCluster(folder=tmp_path / "nats", free_port=free_port)
     (server,) = servers.servers
     disk = stack.enter_context(memory_disk(server.store, size="16m"))
-    fleet = start(servers)
-    until(fleet.accepts, "a change", within=SOON_SECONDS)
+    checked = start(servers)
+    until(checked.accepts, "a change", within=SOON_SECONDS)
 
     ballast = fill_disk(disk)
-    no_space = partial(fleet.is_full, "no space left on device")
+    no_space = partial(checked.is_full, "no space left on device")
     until(no_space, "507", within=SOON_SECONDS)
-    assert fleet.shows_what_was_accepted()
+    assert checked.shows_what_was_accepted()
 
     ballast.unlink()
     server.kill()
     servers.mend()
-    until(fleet.accepts_all_the_time, "changes", within=SOON_SECONDS)
-    assert fleet.registry.ask("GET", "/healthz").ok
-    assert loads_the_same(fleet)
+    until(checked.accepts_all_the_time, "changes", within=SOON_SECONDS)
+    assert checked.registry.ask("GET", "/healthz").ok
+    assert loads_the_same(checked)
 
 
 def test_a_server_that_may_store_no_more_is_507_until_it_may(
@@ -148,18 +149,18 @@ def test_a_server_that_may_store_no_more_is_507_until_it_may(
     servers = NatsCluster(folder=tmp_path / "nats", free_port=free_port)
     (server,) = servers.servers
     server.set_bound("1MB")
-    fleet = start(servers)
-    until(lambda: not fleet.accepts(), "no room", within=SOON_SECONDS)
+    checked = start(servers)
+    until(lambda: not checked.accepts(), "no room", within=SOON_SECONDS)
 
     def is_lost() -> bool:
-        assert fleet.is_full("the NATS servers have no room")
-        return "have confirmed nothing" in fleet.post().text
+        assert checked.is_full("the NATS servers have no room")
+        return "have confirmed nothing" in checked.post().text
 
     until(is_lost, "heartbeats are refused at once", within=SOON_SECONDS)
-    assert fleet.shows_what_was_accepted()
+    assert checked.shows_what_was_accepted()
 
     server.kill()
     server.set_bound("16MB")
     servers.mend()
-    until(fleet.accepts_all_the_time, "changes", within=SOON_SECONDS)
-    assert loads_the_same(fleet)
+    until(checked.accepts_all_the_time, "changes", within=SOON_SECONDS)
+    assert loads_the_same(checked)

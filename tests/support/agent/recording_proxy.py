@@ -13,7 +13,7 @@ REQUEST = re.compile(rb"(?:^|\r\n)([A-Z]+) /v[0-9.]+([^ ?]*)[^\r\n]* HTTP/1\.1\r
 CHUNK = 65_536
 
 
-class EngineProxy:
+class RecordingProxy:
     """Passes bytes on between the agent and a real engine.
 
     ``asked`` holds each request: ``METHOD /path``, without a version and a query.
@@ -91,10 +91,10 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 @asynccontextmanager
-async def engine_proxy(url: str) -> AsyncIterator[EngineProxy]:
+async def recording_proxy(url: str) -> AsyncIterator[RecordingProxy]:
     """Run a proxy to the engine at an address."""
     with TemporaryDirectory() as folder:  # pytest's own is too long a path for a socket
-        proxy = EngineProxy(url, folder)
+        proxy = RecordingProxy(url, folder)
         server = await asyncio.start_unix_server(proxy.pass_on, proxy.path)
         try:
             yield proxy
