@@ -30,6 +30,7 @@ from tests.support.waiting import async_until
 
 OPERATOR = "operator-key-0123456789"
 READER = "reader-key-0123456789"
+WRITER = "writer-key-0123456789"
 DEFAULTS = AppDefaults(
     bind="127.0.0.1", stop_seconds=1, settle_seconds=0.3, healthy_seconds=3, cpu=50, memory=32
 )
@@ -228,6 +229,7 @@ async def served(
             [
                 (fingerprint(OPERATOR), Caller("operator", frozenset({"read", "write"}))),
                 (fingerprint(READER), Caller("reader", frozenset({"read"}))),
+                (fingerprint(WRITER), Caller("writer", frozenset({"write"}))),
             ]
         ),
         status_by_error=STATUS_BY_ERROR,

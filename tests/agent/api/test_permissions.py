@@ -1,0 +1,46 @@
+"""What a key may ask of an agent: GET with `read`, every other method with `write`."""
+
+from pathlib import Path
+
+import pytest
+import structlog
+from aiohttp import ClientSession
+from structlog.testing import LogCapture
+
+from agent.model import NewApp
+from httpd.metrics import new_metrics
+from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
+from tests.support.agent.in_process import READER, WRITER, served
+from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
+
+APPS = "/v1/apps"
+OF_APP = ("", "/history", "/processes", "/stats", "/logs", "/events", "/data")
+READS = ("/v1/events", APPS, *[f"{APPS}/web{path}" for path in OF_APP])
+
+
+@pytest.mark.slow
+async def test_a_key_that_may_only_write_changes_apps_and_reads_none(tmp_path: Path) -> None:
+    log = LogCapture()
+    async with (
+        running_apps(tmp_path, FakeEngine(), log, defaults=AT_ONCE) as apps,
+        served(apps, new_metrics(), structlog.wrap_logger(None, processors=[log])) as base_url,
+        ClientSession(base_url) as session,
+    ):
+        await apps.create(NewApp(name="web", image=IMAGE, env={"TOKEN": "s3cret"}), ASKER)
+
+        async def ask(method: str, path: str, key: str) -> tuple[int, str]:
+            headers = {"Authorization": f"Bearer {key}"}
+            async with session.request(method, path, headers=headers) as response:
+                # A stream has no end.
+                return response.status, "" if response.ok else await response.text()
+
+        for path in READS:
+            status, text = await ask("GET", path, WRITER)
+            assert status == 403, path
+            assert "the key `writer` allows write, which is not enough to GET" in text
+        assert (await ask("HEAD", f"{APPS}/web", WRITER))[0] == 403
+        assert (await ask("PUT", f"{APPS}/web/stop", WRITER))[0] == 200
+
+        assert (await ask("GET", f"{APPS}/web", READER))[0] == 200
+        assert (await ask("PUT", f"{APPS}/web/start", READER))[0] == 403
+        assert (await apps.get("web")).state == "exited"
