@@ -148,8 +148,8 @@ class AppsNetwork:
         }
         if not bridge.masquerade:
             faults.add(
-                "the engine's `iptables` or `ip-masq` is off: apps reach one another, or not the"
-                " outside"
+                "the engine's `iptables` or `ip-masq` is off: nothing keeps apps from reaching one"
+                " another, or they have no connection to other hosts"
             )
         if bridge.ipv6 and not filters_ipv6(await self._engine.info()):
             faults.add(

@@ -39,8 +39,8 @@ from registry.store.protocol import (
 
 NO_QUORUM = "the NATS servers have no quorum"
 CLOSE_SECONDS = 10.0
-# A registry writes every half second at least. After so long without its own message, changes by
-# others may be missing, and time counts against no node.
+# A registry writes about every half second. Once it has not received a message of its own for this
+# long, changes by others may be missing, and time counts against no node.
 CONFIRMED_WITHIN_SECONDS = 3.0
 # A heartbeat is answered from memory only if memory has every change that is older than this.
 UP_TO_DATE_SECONDS = 1.0

@@ -31,7 +31,7 @@ KNOWN_FORMAT, ANOTHER_FORMAT = 1, 0
 OPERATION = "KV-Operation"
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 TTL = "Nats-TTL"
-# Of a message: its value, and beside it the headers.
+# The most that the value of a message takes, and the most that its headers take beside it.
 MAX_VALUE_BYTES = 512 * 1024
 HEADERS_BYTES = 512
 # A registry may be cut off for this long, and still learns of deletions by their markers.
