@@ -7,6 +7,7 @@ is chosen where the environment is used, not where it is built.
 
 import filecmp
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,6 +63,7 @@ def make_environment(
                 *(*platform_options(python, architecture), *names, "rollcalld"),
             )
             merge(target, modules)
+    remove_debug_information(modules, architecture)
     _finish(root, modules, place)
 
 
@@ -94,6 +96,25 @@ def merge(folder: Path, target: Path) -> None:
         else:
             there.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(file, there)
+
+
+def remove_debug_information(folder: Path, architecture: Architecture) -> None:
+    """Remove symbols for debuggers, which are four fifths of all bytes, from compiled modules.
+
+    Raises:
+        BuildError: the program for this is missing, or failed.
+
+    """
+    strip = f"{architecture.machine}-linux-gnu-strip"
+    files = sorted(each for each in folder.rglob("*.so*") if each.is_file())
+    try:
+        command = [strip, "--strip-unneeded", *files]
+        subprocess.run(command, capture_output=True, text=True, check=True)
+    except FileNotFoundError:
+        package = f"binutils-{architecture.machine.replace('_', '-')}-linux-gnu"
+        raise BuildError(f"{strip} is missing (Debian: {package})") from None
+    except subprocess.CalledProcessError as error:
+        raise BuildError(f"{strip} failed: {error.stderr.strip()}") from error
 
 
 def _finish(root: Path, modules: Path, place: str) -> None:

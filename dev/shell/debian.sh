@@ -18,6 +18,8 @@ static_busybox() {
 python3 -c 'import ensurepip, venv' 2>/dev/null || need python3-venv
 if [ "$1" = deb ] || [ "$1" = test ]; then
     have dpkg-deb || need dpkg
+    have x86_64-linux-gnu-strip || need binutils-x86-64-linux-gnu
+    have aarch64-linux-gnu-strip || need binutils-aarch64-linux-gnu
 fi
 if [ "$1" != lint ] && [ "$1" != deb ]; then
     have curl || need curl

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deploy.deb.environment import merge
+from deploy.deb.environment import merge, remove_debug_information
 from deploy.deb.package import Release, debian_version, lay_out
-from deploy.deb.wheels import ARCHITECTURES, BuildError, pinned
+from deploy.deb.wheels import ARCHITECTURES, Architecture, BuildError, pinned
 from tests.support.e2e.packages import VERSION, Packages, machine_architecture
 
 TOP = Path(__file__).parents[2]
@@ -53,6 +53,11 @@ def test_files_that_differ_between_pythons_are_refused(tmp_path: Path) -> None:
     merge(tmp_path / "a", tmp_path / "all")
     with pytest.raises(BuildError, match=r"x/one\.py: not the same for each Python"):
         merge(tmp_path / "b", tmp_path / "all")
+
+
+def test_a_machine_that_cannot_strip_libraries_is_told_which_package_does(tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match=r"pdp_11-linux-gnu-strip is missing .*binutils-pdp-11-"):
+        remove_debug_information(tmp_path, Architecture("pdp11", "pdp_11"))
 
 
 def test_a_package_has_the_same_modes_under_any_umask(tmp_path: Path) -> None:
@@ -176,7 +181,7 @@ def test_it_holds_each_locked_dependency_for_each_python(packages: Packages) -> 
 
 
 @pytest.mark.real("dpkg-deb")
-def test_it_holds_no_key_nothing_compiled_by_python_and_commands_for_its_place(
+def test_it_holds_no_key_nothing_compiled_by_python_and_nothing_for_debuggers(
     packages: Packages, tmp_path: Path
 ) -> None:
     names = _names(packages.present)
@@ -187,6 +192,7 @@ def test_it_holds_no_key_nothing_compiled_by_python_and_commands_for_its_place(
         assert script.startswith("#!/opt/rollcall/venv/bin/python\n")
         link = tmp_path / f"usr/bin/rollcall-{name}"
         assert str(link.readlink()) == f"/opt/rollcall/venv/bin/rollcall-{name}"
+    assert _with_debug_information(tmp_path) == []
 
 
 @pytest.mark.real("dpkg-deb")
@@ -221,6 +227,13 @@ def test_the_package_of_another_architecture_has_the_same_libraries_for_that_one
     heads = {each.name: each.read_bytes()[:20] for each in files}
     assert len(heads) > 30
     assert {head[18] for head in heads.values()} == {machines[architecture]}
+    assert _with_debug_information(tmp_path) == []
+
+
+def _with_debug_information(folder: Path) -> list[str]:
+    """Return the names of compiled modules that have symbols for debuggers."""
+    files = (each for each in folder.rglob("*.so*") if each.is_file())
+    return [each.name for each in files if b".debug_info" in each.read_bytes()]
 
 
 def _compiled(package: Path) -> set[str]:
