@@ -1,10 +1,10 @@
 """The page about rolling out to a fleet: its names, and what must hold after its steps."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from tests.support.pages import Page
 
-REGISTRY, FIRST, SECOND, RENAMED = NAMES = (
+REGISTRY, FIRST, SECOND, RENAMED = (
     "registry.example.com",
     "web-1.example.com",
     "web-2.example.com",
@@ -51,12 +51,8 @@ def rollout_script(
     *,
     checks: Mapping[str, Sequence[str]] = CHECKS,
     before: str = "",
-    without: Collection[str] = (),
 ) -> str:
-    """Return the page as a script in which each host sends a heartbeat every second.
-
-    What is below the headings ``without`` is left out.
-    """
+    """Return the page as a script in which each host sends a heartbeat every second."""
     listen = "listen: 0.0.0.0:7656\n"
-    script = page.script(checks=checks, before=WAIT + before, without=without)
+    script = page.script(checks=checks, before=WAIT + before)
     return script.replace(listen, f"{listen}heartbeat_seconds: 1\n")
