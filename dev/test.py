@@ -39,11 +39,11 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _isolated_workers() -> list[str]:
-    """Return pytest's options for four workers more than processors: tests wait now and then.
+    """Return pytest's options for two workers more than processors: tests wait now and then.
 
-    Each has an engine, which has to answer within the limits that tests set.
+    More of them would find the processors busy, and tests that wait would look in vain more often.
     """
-    count = min(len(os.sched_getaffinity(0)) + 4, MOST_WORKERS)
+    count = min(len(os.sched_getaffinity(0)) + 2, MOST_WORKERS)
     python = shlex.join([*ISOLATED, sys.executable])
     return [f"--tx={count}*popen//python={python}", "--dist=loadfile", "--no-loadscope-reorder"]
 

@@ -6,7 +6,7 @@ from time import monotonic
 from typing import TypeVar
 
 T = TypeVar("T")
-MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS, MAX_COST_SECONDS = 0.02, 0.2, 2.0
+MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS, MAX_COST_SECONDS = 0.02, 0.25, 2.0
 
 
 class WaitTimeoutError(Exception):
@@ -50,8 +50,8 @@ def until(
 def pause_after(waited: float, cost: float) -> float:
     """Return how long to wait before a condition is looked at again, all in seconds.
 
-    It is a tenth of the wait so far, and at least as long as it took to look, so that what is
+    It is a fifth of the wait so far, and at least as long as it took to look, so that what is
     waited for has half of the processors: to look may be a command in a container.
     """
-    pause = min(max(waited / 10, MIN_PAUSE_SECONDS), MAX_PAUSE_SECONDS)
+    pause = min(max(waited / 5, MIN_PAUSE_SECONDS), MAX_PAUSE_SECONDS)
     return max(pause, min(cost, MAX_COST_SECONDS))
