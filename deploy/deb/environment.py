@@ -108,7 +108,7 @@ def remove_debug_information(folder: Path, architecture: Architecture) -> None:
     strip = f"{architecture.machine}-linux-gnu-strip"
     files = sorted(each for each in folder.rglob("*.so*") if each.is_file())
     try:
-        command = [strip, "--strip-unneeded", *files]
+        command = [strip, "--strip-unneeded", *map(str, files)]
         subprocess.run(command, capture_output=True, text=True, check=True)
     except FileNotFoundError:
         package = f"binutils-{architecture.machine.replace('_', '-')}-linux-gnu"
