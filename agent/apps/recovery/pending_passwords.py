@@ -1,4 +1,4 @@
-"""Passwords that wait for an app to run are set after somebody else has started it."""
+"""Passwords that wait are set: for an app that somebody else starts, or that were refused."""
 
 from collections.abc import Mapping
 
@@ -23,9 +23,21 @@ class PendingPasswords(ScheduledObserver):
         super().__init__(runner, schedule)
         self._repository = repository
         self._password = password
+        self._seen = set[str]()
+
+    def is_due(self) -> bool:
+        """Return whether a password has become pending, or an app that was busy is no more.
+
+        No event of the engine tells of a password that it refused to set.
+        """
+        return super().is_due() or not self._seen.issuperset(self._pending())
+
+    def _pending(self) -> set[str]:
+        return {app.name for app in self._repository.existing() if app.password_pending}
 
     async def observe(self, containers: Mapping[str, Container]) -> None:
-        """Begin to set the passwords that wait for apps which others have started."""
+        """Begin to set the passwords that wait for apps which run now."""
+        self._seen = self._pending()
         for app in self._begin(self._repository.existing()):
             container = containers.get(app.container_id or "")
             is_running = container is not None and container.state == "running"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import LogCapture
 
+from agent.apps.recovery.recovery import RECONCILE_SECONDS
 from agent.apps.recovery.restart_schedule import FIRST_PAUSE_SECONDS
 from agent.apps.service.apps import Apps
 from agent.engine.errors import EngineRefused
@@ -123,3 +124,27 @@ async def test_passwords_that_cannot_be_set_are_tried_again_after_a_pause(tmp_pa
         await async_until(all_and_one_again)
 
     assert tries[len(names)] - tries[0] >= 2 * FIRST_PAUSE_SECONDS
+
+
+@pytest.mark.slow
+async def test_a_password_that_was_refused_is_tried_again_before_the_next_regular_comparison(
+    tmp_path: Path,
+) -> None:
+    engine, tries = FakeEngine(), list[float]()
+
+    async def refuse(step: str) -> None:
+        if step == "before execute":
+            tries.append(time.monotonic())
+            raise EngineRefused("no space left on device")
+
+    async def tried_three_times() -> bool:
+        return len(tries) == 3
+
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
+        await apps.create(NewApp(name="web", image=IMAGE), ASKER)
+        engine.at_step = refuse
+        await apps.set_password("web", PASSWORD, ASKER)
+
+        await async_until(tried_three_times, within=RECONCILE_SECONDS / 2)
+
+    assert tries[2] - tries[0] >= (1 + 2) * FIRST_PAUSE_SECONDS

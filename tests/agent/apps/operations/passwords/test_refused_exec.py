@@ -16,9 +16,6 @@ from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine, do_nothin
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
 from tests.support.waiting import async_until
 
-# Containers are compared each minute, which some of them wait for.
-pytestmark = pytest.mark.long(3)
-
 REASON = "OCI runtime exec failed: no space left on device"
 
 
