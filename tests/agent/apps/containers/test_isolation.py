@@ -206,6 +206,24 @@ async def test_published_ports_and_the_outside_are_reached_by_ipv6(
             assert page(client, one, f"[{where}]:8000") == ""
 
 
+@pytest.mark.engines
+async def test_ports_are_published_on_the_addresses_of_one_ip_version_alone(
+    tmp_path: Path, dockerd: Dockerd
+) -> None:
+    dockerd.start()
+    dockerd.build()
+    async with (
+        isolated(tmp_path / "first", dockerd, bind="0.0.0.0") as first,
+        isolated(tmp_path / "second", dockerd, bind="::", identity="another") as second,
+    ):
+        four = (await first.create(IMAGE))["http_port"]
+        six = (await second.create(IMAGE))["http_port"]
+        with neighbour(dockerd, tmp_path) as beside:
+            for host, ports in ((beside.host, [four]), (beside.host_ipv6, [six])):
+                pages = {port: fetch(beside.command(), f"{host}:{port}") for port in (four, six)}
+                assert [port for port in pages if "Hello" in pages[port]] == ports
+
+
 async def test_large_transfers_pass_where_packets_are_small(
     tmp_path: Path, dockerd: Dockerd, client_of: ClientOf
 ) -> None:
