@@ -1,5 +1,6 @@
 """What faults of disks do to the registry: a power cut, and no room."""
 
+import os
 import signal
 import sqlite3
 from collections.abc import Iterator
@@ -10,14 +11,18 @@ from typing import Any
 import pytest
 
 from dev.waiting import until
+from registry.store.protocol import HeardBefore
 from registry.store.sqlite import backups
+from registry.store.sqlite.heard_log import HeardLog
 from tests.support.daemons import Daemon, Daemons, FreePort
-from tests.support.machine.disks import memory_disk, new_disk
+from tests.support.machine.disks import fill_disk, memory_disk, new_disk
 from tests.support.registry.load.write_load import WriteLoad
-from tests.support.registry.stores.sqlite_store import fill
+from tests.support.registry.stores.sqlite_store import fill, open_store
 from tests.support.requirements import need_root
 
 pytestmark = pytest.mark.real("mkfs.ext4", "mount")
+# SQLite makes two files beside the store.
+ROOM_TO_OPEN_BYTES = 64 * 1024
 
 
 @pytest.fixture
@@ -157,3 +162,37 @@ def test_a_full_disk_is_507_loses_nothing_and_is_over_when_there_is_room(
     nodes = {node["hostname"] for node in registry.ask("GET", "/nodes").json()}
     assert nodes == taken | {"after"}
     assert "Traceback" not in registry.log()
+
+
+def entries(path: Path) -> int:
+    """Return how many entries the log of heartbeats has, without our code."""
+    with closing(sqlite3.connect(path)) as connection:
+        query = "SELECT sum(json_array_length(hosts)) FROM heard_log"
+        (count,) = connection.execute(query).fetchone()
+        return int(count)
+
+
+async def test_a_long_log_is_kept_where_the_disk_has_no_room_to_write_it_anew(
+    stack: ExitStack, tmp_path: Path
+) -> None:
+    need_root()
+    folder = stack.enter_context(memory_disk(tmp_path / "small", size="4m"))
+    path, hosts = folder / "r.db", [f"h{number:04}" for number in range(3000)]
+    await fill(path, *hosts)
+    with closing(sqlite3.connect(path)) as connection:
+        heard = [HeardBefore(hostname, 1_700_000_000, "192.0.2.1", 0) for hostname in hosts]
+        for _ in range(3):
+            HeardLog().append(connection, heard, 0.0)
+        connection.commit()
+    filler = fill_disk(folder)
+    os.truncate(filler, filler.stat().st_size - ROOM_TO_OPEN_BYTES)
+
+    for _ in range(2):
+        async with open_store(path) as (_store, rows):
+            assert sorted(row.hostname for row in rows) == hosts
+        assert entries(path) == 3 * len(hosts)
+
+    filler.unlink()
+    async with open_store(path) as (_store, rows):
+        assert sorted(row.hostname for row in rows) == hosts
+    assert entries(path) == len(hosts)
