@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _position(item: pytest.Item) -> tuple[int, bool, str]:
     """Return something that is less for a test that begins earlier."""
     long = item.get_closest_marker("long")
-    minutes = 0 if long is None else next(iter(long.args), 1)
+    minutes = 0 if long is None else long.args[0]
     return -minutes, item.get_closest_marker("real") is None, item.path.name
 
 

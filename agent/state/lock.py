@@ -13,9 +13,9 @@ from agent.state.files import StateInUse, StateUnusable
 LOCK_FILE = "agent.lock"
 # C's struct flock. With zeros in all fields but the type it covers the whole file.
 FLOCK = struct.Struct("hhqqi0q")
-# The pid, and the instance behind it: earlier versions read so many bytes as a number.
+# The pid, and behind it PID:INSTANCE. Earlier versions read and write the first alone.
 PID_LENGTH = 32
-INSTANCE_LENGTH = 32
+INSTANCE_LENGTH = 48
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,8 @@ def _open_lock_file(directory: Path) -> int:
 
 
 def _write_holder(descriptor: int, directory: Path, instance: str) -> None:
-    content = f"{os.getpid():<{PID_LENGTH - 1}}\n{instance:<{INSTANCE_LENGTH}}"
+    pid = os.getpid()
+    content = f"{pid:<{PID_LENGTH - 1}}\n{f'{pid}:{instance}':<{INSTANCE_LENGTH}}"
     try:
         # The length is fixed, so that overwriting an old one needs no space on a full disk.
         os.pwrite(descriptor, content.encode(), 0)
@@ -100,5 +101,6 @@ def _flock(kind: int) -> bytes:
 def _holder(descriptor: int) -> LockHolder:
     """Return the holder as the lock file names it; the pid is 0 while it has not been written."""
     content = os.pread(descriptor, PID_LENGTH + INSTANCE_LENGTH, 0)
-    instance = content[PID_LENGTH:].decode().strip()
-    return LockHolder(int(content[:PID_LENGTH] or b"0"), instance or None)
+    pid = int(content[:PID_LENGTH] or b"0")
+    of_pid, _, instance = content[PID_LENGTH:].decode().strip().partition(":")
+    return LockHolder(pid, instance if instance and of_pid == str(pid) else None)

@@ -42,7 +42,7 @@ ls -d /opt/rollcall /etc/rollcall /var/lib/rollcall-agent 2>&1 || true
 """
 
 
-@pytest.mark.long
+@pytest.mark.long(1)
 @pytest.mark.timeout(900)
 @pytest.mark.real("dpkg-deb", "debootstrap", "unshare", "ip")
 def test_both_daemons_are_installed_and_run(packages: Packages, tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ def test_a_second_secret_is_made_beside_the_first_one(tmp_path: Path) -> None:
         ("node-secret-2", "has a secret of node keys that rollcall_node_secrets does not name"),
         ("ops", "the name of ops must begin with node-secret"),
         ("other", "the name of other must begin with node-secret"),
+        ("node-secret.new", "the name of node-secret.new must not end in .new"),
     ],
 )
 def test_a_secret_that_would_replace_something_is_refused(

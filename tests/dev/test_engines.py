@@ -10,7 +10,7 @@ from tests.support.requirements import need_root
 
 pytestmark = [
     pytest.mark.real("debootstrap", "dockerd", "unshare", "ip"),
-    pytest.mark.long,  # the tree is made
+    pytest.mark.long(1),  # the tree is made
     pytest.mark.timeout(900),
 ]
 NEWER = 28

@@ -48,8 +48,6 @@ def test_each_command_works(
     labels = [f"prometheus:{SERVICE}:port:9100", "prometheus:rollcall:port:7656"]
     posted = registry.ask("POST", f"/nodes/{HOST}", json={"labels": labels, "kv": {}})
     assert posted.status_code == 200, posted.text
-    created = agent.ask("POST", "/v1/apps", json={"name": APP, "image": busybox_image})
-    assert created.status_code == 201, created.text
     script = page.script(before=CURL.format(registry=registry.port, agent=agent.port))
     # The host has reported just now, so that it counts as stale from another time on.
     for words, others in (
@@ -61,6 +59,8 @@ def test_each_command_works(
         assert words in script
         script = script.replace(words, others)
 
+    created = agent.ask("POST", "/v1/apps", json={"name": APP, "image": busybox_image})
+    assert created.status_code == 201, created.text
     try:
         output = run(script, folder=folder, environment=environment())
     finally:

@@ -8,7 +8,7 @@ import pytest
 SECONDS = 60
 
 
-@pytest.mark.long
+@pytest.mark.long(1)
 @pytest.mark.real
 def test_random_requests_are_answered_alike_and_leave_nothing_behind() -> None:
     done = subprocess.run(

@@ -16,7 +16,7 @@ CHECKS = (
     "response_schema_conformance",
     "ignored_auth",
 )
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long(1)
 EXAMPLES = 10  # for each operation, in each phase
 # A made-up image is 502 where no server of images can be reached.
 BAD_GATEWAY_EXPECTED = """

@@ -24,7 +24,7 @@ from tests.support.registry.load.watcher import ManyWatchers
 from tests.support.registry.stores.memory_store import MemoryStore
 from tests.support.waiting import async_until
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.long(1)]
 
 NODES = 100_000
 MAX_SECONDS = 0.010

@@ -86,7 +86,7 @@ def build_operations(
         ),
         log=log,
     )
-    passwords = kinds.passwords(engine=engine, default_user=defaults.ssh_user)
+    passwords = kinds.passwords(engine=engine, default_user=defaults.ssh_user, log=log)
     data = DataAccess(engine=engine, ownership=ownership, volumes=volumes, flush=disk.flush)
     ports = Ports(
         engine=engine,

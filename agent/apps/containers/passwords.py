@@ -5,6 +5,7 @@ import re
 
 import msgspec
 from passlib.hash import sha512_crypt
+from structlog.typing import FilteringBoundLogger
 
 from agent.apps.containers.spec import password_user
 from agent.apps.errors import InvalidPassword, NoSuchUser
@@ -62,9 +63,10 @@ async def hash_password(password: str) -> str:
 class Passwords:
     """Sets and reads the password hash of the user in a container."""
 
-    def __init__(self, *, engine: Engine, default_user: str) -> None:
+    def __init__(self, *, engine: Engine, default_user: str, log: FilteringBoundLogger) -> None:
         self._engine = engine
         self._default_user = default_user
+        self._log = log
 
     def user(self, container: Container) -> str:
         """Return the user whose password it is."""
@@ -137,6 +139,9 @@ class Passwords:
         except (EngineConflict, ObjectNotFound):
             return msgspec.structs.replace(app, password_pending=True)
         except EngineRefused as error:
+            self._log.warning(
+                "password not set: the engine refuses", app=app.name, reason=str(error)
+            )
             return msgspec.structs.replace(app, password_pending=True, message=str(error))
         message = None if app.password_pending else app.message
         return msgspec.structs.replace(app, password_pending=False, message=message)

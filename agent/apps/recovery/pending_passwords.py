@@ -44,8 +44,7 @@ class PendingPasswords(ScheduledObserver):
             if not (app.password_pending and is_running):
                 self._schedule.well(app.name)
             elif self._schedule.is_due(app.name):
-                # In the background: `chpasswd` is a program of the app, which may hang. If it
-                # fails, the runner logs it and the password stays pending.
+                # In the background: `chpasswd` is a program of the app, which may hang.
                 await self._attempt(app.name, "keys", self._password.apply_pending)
             else:
                 self._waiting.add(app.name)

@@ -1,4 +1,4 @@
-"""PeriodicWork that is repeated as long as the apps are open."""
+"""Work that is repeated as long as the apps are open."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping

@@ -35,8 +35,9 @@ def test_the_holder_is_told_by_its_instance_and_an_earlier_version_reads_its_pid
 
 
 def test_an_agent_of_an_earlier_version_has_a_pid_alone(tmp_path: Path) -> None:
-    with state_lock(tmp_path):
-        (tmp_path / "agent.lock").write_text(f"{42:<19}\n")
+    with state_lock(tmp_path, instance="1" * 32):
+        with (tmp_path / "agent.lock").open("r+b") as file:
+            file.write(f"{42:<19}\n".encode())
         assert lock_holder(tmp_path) == LockHolder(42, None)
 
 

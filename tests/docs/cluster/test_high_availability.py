@@ -27,7 +27,7 @@ until curl "http://127.0.0.1:18221/healthz"; do sleep 0.5; done
 
 
 @pytest.mark.real("curl", "openssl", "prometheus")
-@pytest.mark.long
+@pytest.mark.long(1)
 @pytest.mark.page("docs/high-availability.md")
 def test_each_command_works_and_one_server_and_one_registry_can_fail(
     page: Page, tmp_path: Path, free_port: FreePort

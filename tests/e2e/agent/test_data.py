@@ -18,7 +18,7 @@ from tests.support.agent.kills.subject import image_id
 from tests.support.daemons import Daemon, Daemons
 from tests.support.e2e.commands import SOON_SECONDS, run_command
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.long(1)]
 
 SETTINGS = {"bind": "127.0.0.1", "stop_seconds": 1, "cpu": 50, "memory": 32}
 FAILING = 'CMD ["/bin/sh", "-c", "exit 3"]'

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -27,45 +28,69 @@ def dockerd() -> Iterator[Dockerd]:
         yield engine
 
 
+@dataclass(frozen=True)
+class Host:
+    """An agent with two apps that run and one that was stopped, which began at a time."""
+
+    agent: Daemon
+    dockerd: Dockerd
+    stopped_began: str
+
+    def record(self, name: str) -> dict[str, Any]:
+        """Return the record of an app."""
+        record: dict[str, Any] = self.agent.ask("GET", f"/v1/apps/{name}").json()
+        return record
+
+    def began(self, name: str) -> str:
+        """Return when the container of an app was started last."""
+        return _began(self.dockerd, self.record(name)["container_id"])
+
+    def states(self) -> dict[str, tuple[str, str]]:
+        """Return the state of each app and what it should be; nothing while the engine is away."""
+        answer = self.agent.ask("GET", "/v1/apps")
+        records: list[Any] = answer.json() if answer.ok else []
+        return {each["name"]: (each["state"], each["desired"]) for each in records}
+
+
+def _began(dockerd: Dockerd, container: str) -> str:
+    with closing(dockerd.client()) as client:
+        began: str = client.inspect_container(container)["State"]["StartedAt"]
+        return began
+
+
 @pytest.fixture
-def agent(dockerd: Dockerd, daemons: Daemons) -> Daemon:
-    """Return an agent with two apps that run and one that was stopped."""
+def host(dockerd: Dockerd, daemons: Daemons) -> Host:
+    """Return a host on which all is as it should be."""
     agent = daemons.agent(engine=dockerd.url, apps=SETTINGS)
     for name in (*RUNNING, STOPPED):
         created = agent.ask("POST", "/v1/apps", json={"name": name, "image": IMAGE, "memory": 32})
         assert created.status_code == 201, created.text
-    assert agent.ask("PUT", f"/v1/apps/{STOPPED}/stop").ok
-    return agent
+    stopped = agent.ask("PUT", f"/v1/apps/{STOPPED}/stop")
+    assert stopped.ok
+    return Host(agent, dockerd, _began(dockerd, stopped.json()["container_id"]))
 
 
-def states(agent: Daemon) -> dict[str, tuple[str, str]]:
-    """Return the state of each app and what it should be; nothing while the engine is away."""
-    answer = agent.ask("GET", "/v1/apps")
-    records: list[Any] = answer.json() if answer.ok else []
-    return {each["name"]: (each["state"], each["desired"]) for each in records}
-
-
-def check_that_all_is_as_before(agent: Daemon, dockerd: Dockerd) -> None:
+def check_that_all_is_as_before(host: Host) -> None:
     """Wait until what should run does; assert that what was stopped never ran."""
     wanted = dict.fromkeys(RUNNING, ("running", "running")) | {STOPPED: ("exited", "stopped")}
-    until(lambda: states(agent) == wanted, "the apps that should run", within=SOON_SECONDS)
-    with closing(dockerd.client()) as client:
-        records = {name: agent.ask("GET", f"/v1/apps/{name}").json() for name in wanted}
-        assert {each["message"] for each in records.values()} == {None}
-        assert len(client.containers(all=True)) == len(wanted)
-        seen = client.inspect_container(records[STOPPED]["container_id"])["State"]
-        assert seen["StartedAt"] < seen["FinishedAt"]
+    until(lambda: host.states() == wanted, "the apps that should run", within=SOON_SECONDS)
+    assert {host.record(name)["message"] for name in wanted} == {None}
     # By the time that an app is started that is down now, any other would be, too.
-    with closing(dockerd.client()) as client:
-        client.kill(records[RUNNING[0]]["container_id"])
-    until(lambda: states(agent) != wanted, "the end of an app", within=SOON_SECONDS)
-    until(lambda: states(agent) == wanted, "its start", within=SOON_SECONDS)
+    killed, began = host.record(RUNNING[0])["container_id"], host.began(RUNNING[0])
+    with closing(host.dockerd.client()) as client:
+        client.kill(killed)
+    until(lambda: host.began(RUNNING[0]) != began, "the start of an app", within=SOON_SECONDS)
+    until(lambda: host.states() == wanted, "the apps that should run", within=SOON_SECONDS)
+    with closing(host.dockerd.client()) as client:
+        assert len(client.containers(all=True)) == len(wanted)
+    assert host.began(STOPPED) == host.stopped_began
 
 
 @pytest.mark.parametrize("first", ["engine", "agent"])
 def test_after_a_crash_of_the_host_what_should_run_does_and_what_was_stopped_does_not(
-    agent: Daemon, dockerd: Dockerd, first: str
+    host: Host, first: str
 ) -> None:
+    agent, dockerd = host.agent, host.dockerd
     agent.kill()
     dockerd.crash_host()
 
@@ -76,13 +101,14 @@ def test_after_a_crash_of_the_host_what_should_run_does_and_what_was_stopped_doe
         agent.start()
         dockerd.start()
 
-    check_that_all_is_as_before(agent, dockerd)
+    check_that_all_is_as_before(host)
 
 
 @pytest.mark.parametrize("first", ["engine", "agent"])
 def test_an_orderly_shutdown_of_agent_and_engine_at_once_is_nobodys_wish(
-    agent: Daemon, dockerd: Dockerd, first: str
+    host: Host, first: str
 ) -> None:
+    agent, dockerd = host.agent, host.dockerd
     with ThreadPoolExecutor() as pool:
         agent_end, engine_end = pool.submit(agent.terminate), pool.submit(dockerd.stop)
         assert agent_end.result() == 0
@@ -95,4 +121,4 @@ def test_an_orderly_shutdown_of_agent_and_engine_at_once_is_nobodys_wish(
         agent.start()
         dockerd.start()
 
-    check_that_all_is_as_before(agent, dockerd)
+    check_that_all_is_as_before(host)

@@ -16,7 +16,7 @@ from tests.support.agent.in_process import InProcessAgent, in_process_agent
 from tests.support.daemons import Daemons
 from tests.support.waiting import async_until
 
-pytestmark = [pytest.mark.real("dockerd", "unshare", "ip"), pytest.mark.long]
+pytestmark = [pytest.mark.real("dockerd", "unshare", "ip"), pytest.mark.long(1)]
 
 CRASHING_LATER = 'CMD ["/bin/sh", "-c", "sleep 1; exit 3"]'
 STARTING = "starting an app that is down"

@@ -16,7 +16,7 @@ from tests.support.daemons import Daemon, Daemons
 pytestmark = [
     pytest.mark.real("dockerd", "unshare", "ip"),
     pytest.mark.engines,
-    pytest.mark.long,
+    pytest.mark.long(1),
 ]
 
 SETTINGS = {"bind": "127.0.0.1", "stop_seconds": 1}

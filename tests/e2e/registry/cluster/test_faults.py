@@ -8,7 +8,7 @@ from tests.support.registry.load.fault_runs import FaultRun
 from tests.support.registry.nats.faults import OF_FEW_SERVERS, OF_MOST_SERVERS, Fault
 from tests.support.registry.nats.servers import NatsCluster
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.long(1)]
 SECONDS = 2.0
 
 

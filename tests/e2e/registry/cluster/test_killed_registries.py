@@ -8,7 +8,7 @@ from tests.support.registry.load.fault_runs import FaultRun
 from tests.support.registry.nats.faults import OF_REGISTRIES, Fault, Faults
 from tests.support.registry.nats.servers import NatsCluster
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = [pytest.mark.real, pytest.mark.long(1)]
 KILLED_SECONDS = 2.0
 # A registry that is frozen or cut off for so long begins a new connection.
 UNREACHABLE_SECONDS = 7.0

@@ -13,10 +13,14 @@ HOST, NEIGHBOUR, PORT = "198.51.100.1", "198.51.100.2", 8080
 HOST_IPV6, NEIGHBOUR_IPV6 = "2001:db8:5e::1", "2001:db8:5e::2"
 COMMAND_SECONDS = 30
 # A static busybox's wget crashes where a network has no resolver.
+# The kernel accepts a connection at once; on a busy machine, the answer may take longer.
 FETCH = """\
-import sys, urllib.request
-opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-print(opener.open(sys.argv[1], timeout=2).read().decode(), end="")
+import http.client, sys
+connection = http.client.HTTPConnection(sys.argv[1], timeout=2)
+connection.connect()
+connection.sock.settimeout(20)
+connection.request("GET", "/")
+print(connection.getresponse().read().decode(), end="")
 """
 
 
@@ -39,7 +43,7 @@ class Neighbour:
 def fetch(prefix: Sequence[str], where: str) -> str:
     """Return the page that is at HOST:PORT for a command behind ``prefix``, "" if there is none."""
     done = subprocess.run(
-        [*prefix, sys.executable, "-c", FETCH, f"http://{where}/"],
+        [*prefix, sys.executable, "-c", FETCH, where],
         capture_output=True,
         text=True,
         check=False,

@@ -71,6 +71,10 @@ check_secrets() { # MACHINE...: a new secret would refuse the keys that all host
     named=false
     for machine in "$@"; do
         case $machine in
+        secret=*.new)
+            echo "rollcall_node_secrets: the name of ${machine#*=} must not end in .new" >&2
+            exit 1
+            ;;
         secret=node-secret*) [ ! -s "registry/${machine#*=}" ] || named=true ;;
         secret=*)
             echo "rollcall_node_secrets: the name of ${machine#*=} must begin with node-secret" >&2

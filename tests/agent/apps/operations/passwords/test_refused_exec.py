@@ -39,8 +39,8 @@ async def is_refused(apps: Apps) -> bool:
 async def test_a_password_that_the_engine_refuses_is_pending_until_the_engine_sets_it(
     tmp_path: Path, *, respond_async: bool
 ) -> None:
-    engine = FakeEngine()
-    async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
+    engine, log = FakeEngine(), LogCapture()
+    async with running_apps(tmp_path, engine, log, defaults=AT_ONCE) as apps:
         await apps.create(NewApp(name="web", image=IMAGE), ASKER)
         engine.at_step = refuse_exec
 
@@ -55,6 +55,8 @@ async def test_a_password_that_the_engine_refuses_is_pending_until_the_engine_se
         engine.at_step = do_nothing
         await async_until(partial(is_set, apps))
 
+    refusals = [each for each in log.entries if "the engine refuses" in each["event"]]
+    assert {(each["app"], each["reason"]) for each in refusals} == {("web", REASON)}
     (container,) = engine.state.containers.values()
     assert container.shadow.startswith("app:$6$")
 
