@@ -104,7 +104,14 @@ async def answers(registry: Unheard) -> AsyncIterator[Callable[[int], "asyncio.F
 
     async with connected(registry.servers, NatsLogin()) as link:
         await link.client.subscribe("_INBOX.>", cb=take)
-        await link.client.flush()
+
+        async def is_subscribed() -> bool:
+            return bool(seen)
+
+        # The library may flush before it has sent the subscription.
+        await link.client.publish("_INBOX.subscribed", b"")
+        await async_until(is_subscribed)
+        seen.clear()
 
         async def wait(count: int) -> None:
             async def has() -> bool:
