@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.long(2),
     pytest.mark.timeout(900),
 ]
-SOON_SECONDS = 120.0
+SOON_SECONDS = 60.0
 DAEMONS = ("registry", "agent")
 HOST = "web-1.example.com"
 # Names that no other container or image of this engine has; checks that follow in short intervals.
