@@ -30,6 +30,7 @@ if [ "$1" != lint ] && [ "$1" != deb ]; then
 fi
 if [ "$1" = test ]; then
     have lintian || need lintian
+    have chromium || need chromium
 fi
 if [ "$1" = test ] || [ "$1" = bench ]; then
     have wrk || need wrk
