@@ -7,6 +7,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
 
+from config import VERSION
 from config.registry import NodesSettings
 from httpd.app import build_app
 from httpd.auth import Keyring
@@ -16,6 +17,7 @@ from httpd.streams.wakeups import Wakeups
 from registry.api.access import permits
 from registry.api.nodes import BODY_LIMITS, NodesApi
 from registry.api.representation import Answers
+from registry.api.status import Facts, RefusalRecorder, Remembered, StatusApi
 from registry.api.store_age import StoreAgeHeader
 from registry.api.targets import TargetsApi
 from registry.api.warming import WarmingHeader
@@ -31,8 +33,10 @@ from registry.nodes.directory.directory import Directory
 from registry.nodes.directory.events import NodeEvents
 from registry.nodes.directory.freshness import Clocks, Freshness
 from registry.nodes.history import FOLLOWED_KINDS, ChangeHistory
+from registry.nodes.load_history import LoadHistory
 from registry.nodes.nodes import Nodes
 from registry.nodes.queries import NodeQueries
+from registry.nodes.refusals import RefusedHosts
 from registry.nodes.warm_up import WarmUp
 from registry.prometheus.index import INDEXED_KINDS, TargetIndex
 from registry.prometheus.scrapers import Scrapers
@@ -57,6 +61,9 @@ class RegistryComponents:
     slices: TimeSlices
     warm_up: WarmUp
     scrapers: Scrapers
+    remembered: Remembered
+    facts: Facts
+    clocks: Clocks
     audit: AuditLog
     reachability: ReachabilityLog
 
@@ -76,8 +83,12 @@ def build_components(
     clocks: Clocks,
     metrics: CollectorRegistry,
     log: FilteringBoundLogger,
+    store_url: str,
 ) -> RegistryComponents:
-    """Build the rules on a store that is not loaded yet, and the subscribers of changes."""
+    """Build the rules on a store that is not loaded yet, and the subscribers of changes.
+
+    `store_url` is what is shown of the store; it holds no secrets.
+    """
     directory, events = Directory(), NodeEvents(log)
     nodes = Nodes(
         store=store,
@@ -101,7 +112,7 @@ def build_components(
         nodes=nodes, directory=directory, slices=slices, monotonic=clocks.monotonic
     )
     index = TargetIndex(directory=directory, target_options=target_options, slices=slices)
-    scrapers = Scrapers(monotonic=clocks.monotonic)
+    scrapers = Scrapers(clocks=clocks)
     history, wakeups = ChangeHistory(store_position=lambda: store.position), Wakeups()
     warm_up = WarmUp(store=store, seconds=limits.warm_up, monotonic=clocks.monotonic, log=log)
     node_metrics = NodeMetrics(
@@ -124,6 +135,16 @@ def build_components(
         slices=slices,
         warm_up=warm_up,
         scrapers=scrapers,
+        remembered=Remembered(
+            RefusedHosts(directory=directory, clocks=clocks, kept_seconds=freshness.stale_after),
+            LoadHistory(
+                accepted=lambda: node_metrics.accepted,
+                states=nodes.state_counts,
+                wall=clocks.wall,
+            ),
+        ),
+        facts=Facts(VERSION, store_url, freshness.stale_after, int(clocks.wall())),
+        clocks=clocks,
         audit=audit,
         reachability=ReachabilityLog(store, log),
     )
@@ -159,6 +180,13 @@ def build_application(
         index=registry.index,
         scrapers=registry.scrapers,
     )
+    status = StatusApi(
+        nodes=nodes,
+        warm_up=warm_up,
+        remembered=registry.remembered,
+        facts=registry.facts,
+        wall=registry.clocks.wall,
+    )
     app = build_app(
         routes=[
             *NodesApi(
@@ -168,6 +196,7 @@ def build_application(
                 watch=watch,
             ).routes(),
             *targets.routes(),
+            *status.routes(),
         ],
         keyring=keyring,
         permits=permits,
@@ -185,5 +214,6 @@ def build_application(
     app.cleanup_ctx.append(streams.run)
     app.on_shutdown.append(streams.close)
     app.on_response_prepare.append(WarmingHeader(warm_up).__call__)
+    app.on_response_prepare.append(RefusalRecorder(registry.remembered.refused).__call__)
     app.on_response_prepare.append(StoreAgeHeader(nodes).__call__)
     return app

@@ -30,6 +30,7 @@ from registry.composition import RegistryComponents, build_application, build_co
 from registry.metrics import StoreMetrics
 from registry.nodes.directory.directory import Directory
 from registry.nodes.directory.freshness import Clocks, Freshness
+from registry.nodes.load_history import STEP_SECONDS
 from registry.prometheus.index import TargetIndex
 from registry.settings import RegistryConfiguration
 from registry.store.clock import AgeClock
@@ -114,6 +115,7 @@ async def run(
             (FLUSH_SECONDS, registry.queries.update_ages),
             (FLUSH_SECONDS, registry.reachability.look),
             (INDEX_REFRESH_SECONDS, refresher.refresh),
+            (STEP_SECONDS, registry.remembered.load.sample),
         ):
             await stack.enter_async_context(PeriodicTask(interval=interval, action=action, log=log))
         await signals.run_until_stopped(KeyReloader(configuration, keyring, log))
@@ -163,6 +165,7 @@ def _open(
         clocks=Clocks(wall=time.time, monotonic=clock),
         metrics=metrics,
         log=log,
+        store_url=configuration.settings.store,
     )
     stack.callback(registry.audit.flush)
     stack.push_async_callback(registry.nodes.flush)

@@ -83,6 +83,12 @@ class NodeMetrics(Collector):
         self._changes: Counts[ChangeKind] = Counts()
         metrics.register(self)
 
+    @property
+    def accepted(self) -> int:
+        """How many heartbeats were accepted since the start."""
+        changed = self._changes[ChangeKind.ADDED] + self._changes[ChangeKind.CHANGED]
+        return self._nodes.heartbeats.counts.unchanged + changed
+
     def count(self, change: Change) -> None:
         """Count a change."""
         self._changes[change.kind] += 1

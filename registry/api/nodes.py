@@ -1,13 +1,12 @@
 """/nodes: heartbeats in, nodes out."""
 
 import asyncio
-import ipaddress
 
 import msgspec
 from aiohttp import web
 
 from httpd.access_log import QUIET
-from httpd.auth import Caller, caller
+from httpd.auth import caller
 from httpd.bodies import (
     BodyLimits,
     decode,
@@ -25,6 +24,7 @@ from registry.api.queries import (
     watch_filters,
 )
 from registry.api.representation import Answers
+from registry.api.sources import request_source
 from registry.api.watch import Watch
 from registry.message import MAX_BODY_BYTES, Heartbeat, has_unique_keys, normalise_hostname
 from registry.nodes.acceptance.large_heartbeats import MAX_BYTES_AT_ONCE
@@ -93,7 +93,7 @@ class NodesApi:
         sends too much, 503 if the store takes nothing.
         """
         query(request, ())
-        hostname, source = _hostname(request), _source(request)
+        hostname, source = _hostname(request), request_source(request)
         request[QUIET] = True  # the audit log tells what it changes
         body = request_body(request)
         response = self._nodes.heartbeats.accept_unchanged(hostname, body, source)
@@ -133,7 +133,7 @@ class NodesApi:
         agent_id = single(query(request, {"agent_id"}), "agent_id")
         request[QUIET] = True
         hostname = _hostname(request)
-        await self._nodes.delete(hostname, _source(request), agent_id=agent_id)
+        await self._nodes.delete(hostname, request_source(request), agent_id=agent_id)
         return message_response(f"{hostname} is forgotten")
 
 
@@ -142,17 +142,6 @@ def _link(request: web.Request, listing: Listing) -> dict[str, str]:
         return {}
     following = request.rel_url.update_query(after=listing.next_after)
     return {"Link": f'<{following.raw_path_qs}>; rel="next"'}
-
-
-def source_of(caller: Caller, address: str) -> Source:
-    """Return who sends a request from an address, as the audit log shows it."""
-    if address.startswith("::ffff:"):  # IPv4, on a socket that listens for both
-        address = str(ipaddress.IPv6Address(address).ipv4_mapped or address)
-    return Source(caller.name, address)
-
-
-def _source(request: web.Request) -> Source:
-    return source_of(caller(request), request.remote or "-")
 
 
 def _hostname(request: web.Request) -> str:

@@ -8,7 +8,7 @@ from registry.api.warming import READS, REFUSED_STATUSES
 from registry.nodes.nodes import Nodes
 
 STORE_AGE = "Rollcall-Store-Age"
-PATHS = ("/nodes", "/prometheus/")
+PATHS = ("/nodes", "/services", "/prometheus/")
 
 
 class StoreAgeHeader:

@@ -1,29 +1,32 @@
-"""GET /prometheus/{service}: scrape targets, in two forms, and why a node is among them or not."""
+"""Scrape targets in two forms, all services, and why a node is among the targets or not."""
 
 from collections.abc import Mapping
 
 from aiohttp import web
 from multidict import MultiMapping
 
-from httpd.auth import caller
 from httpd.bodies import json_response, query
 from httpd.errors import BadInput
 from registry.api.queries import single
 from registry.api.representation import Answers
+from registry.api.sources import request_source
 from registry.message import normalise_hostname
 from registry.nodes.queries import NodeQueries
 from registry.nodes.warm_up import WarmUp
 from registry.prometheus.index import TargetIndex
 from registry.prometheus.scrapers import Scrapers
 from registry.prometheus.target_list import TargetFormat
+from registry.responses.readers import Expected
 
 # Prometheus, and all that embed it, send this header when they ask for targets.
 SCRAPER = "X-Prometheus-Refresh-Interval-Seconds"
+# Of a service in the answer to GET /services.
+SERVICE_BYTES = 200
 FORMATS: Mapping[str, TargetFormat] = {"http_sd": "flat", "nested": "nested"}
 
 
 class TargetsApi:
-    """The handler of /prometheus/{service}."""
+    """The handlers of /prometheus/{service}, /services and /nodes/{hostname}/explain."""
 
     def __init__(
         self,
@@ -42,7 +45,28 @@ class TargetsApi:
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes."""
-        return [web.get("/prometheus/{service}", self.targets)]
+        return [
+            web.get("/services", self.services),
+            web.get("/prometheus/{service}", self.targets),
+            web.get("/nodes/{hostname}/explain", self.explain_node),
+        ]
+
+    async def services(self, request: web.Request) -> web.StreamResponse:
+        """Answer 200 with all services, also while the registry warms up, or 304."""
+        query(request, ())
+        await self._queries.require_readable()
+        expected = Expected("services", SERVICE_BYTES * len(self._index))
+        async with self._answers.reading(request, expected=expected) as reader:
+            found = await self._index.services(self._scrapers.by_service)
+            return await self._answers.respond(request, reader, found, vary="Accept-Encoding")
+
+    async def explain_node(self, request: web.Request) -> web.StreamResponse:
+        """Answer 200 with what becomes of the labels of a node, for all services; or 404."""
+        query(request, ())
+        hostname = normalise_hostname(request.match_info["hostname"])
+        entry = await self._queries.entry(hostname)
+        explained = await self._index.explain_all(entry, now=self._queries.now())
+        return await self._answers.respond_with_node(request, explained)
 
     async def targets(self, request: web.Request) -> web.StreamResponse:
         """Answer 200 with the service's targets, or 304 if the client has them already.
@@ -63,12 +87,21 @@ class TargetsApi:
         vary = f"{SCRAPER}, Accept-Encoding"
         async with self._answers.reading(request) as reader:
             found = await self._index.answer(service, target_format)
-            self._scrapers.record_fetch(caller(request).name, request.headers.get("User-Agent", ""))
+            self._record_fetch(request, service, target_format)
             try:
                 return await self._answers.respond(request, reader, found, vary=vary)
             finally:
                 size = found.size + self._answers.compressed_bytes(found)
                 self._index.record_use(service, target_format, size)
+
+    def _record_fetch(
+        self, request: web.Request, service: str, target_format: TargetFormat
+    ) -> None:
+        """Record who asks; those who take the form of http_sd scrape the service."""
+        source = request_source(request)
+        self._scrapers.record_fetch(source.caller, request.headers.get("User-Agent", ""))
+        if target_format == "flat":
+            self._scrapers.record_service(service, source.caller, source.address)
 
 
 def _target_format(request: web.Request, parameters: MultiMapping[str]) -> TargetFormat:

@@ -7,14 +7,14 @@ from aiohttp import web
 from registry.nodes.warm_up import WarmUp
 
 WARMING = "Rollcall-Warming"
-NODES = "/nodes"
+PATHS = ("/nodes", "/services")
 READS = {"GET", "HEAD"}
 # Without a key nothing can be learned, not even which paths there are.
 REFUSED_STATUSES = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
 
 
 class WarmingHeader:
-    """Adds the header `Rollcall-Warming`, in seconds, to each answer to GET /nodes."""
+    """Adds the header `Rollcall-Warming`, in seconds, to answers to GET /nodes and /services."""
 
     def __init__(self, warm_up: WarmUp) -> None:
         self._warm_up = warm_up
@@ -25,7 +25,7 @@ class WarmingHeader:
         if (
             seconds
             and request.method in READS
-            and request.path.startswith(NODES)
+            and request.path.startswith(PATHS)
             and response.status not in REFUSED_STATUSES
         ):
             response.headers[WARMING] = str(seconds)

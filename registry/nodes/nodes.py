@@ -2,9 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from registry.errors import CloneRefused, NodeNotFound, NotLoaded
+from registry.errors import (
+    CloneRefused,
+    NodeNotFound,
+    NotLoaded,
+    StoreFull,
+    StoreUnreachable,
+)
 from registry.nodes.acceptance.rules import Acceptance
 from registry.nodes.changes import AppliedChanges
 from registry.nodes.directory.directory import AGENT_ID, Directory, Entry, entries_from_rows
@@ -13,8 +19,14 @@ from registry.nodes.directory.freshness import Clocks
 from registry.nodes.heartbeats import Heartbeats
 from registry.nodes.writes import NodeWrites
 from registry.responses.time_slices import TimeSlices
-from registry.store.protocol import NodeStore, Row
+from registry.store.protocol import Member, NodeStore, Row
 
+STORE_STATES: tuple[tuple[type[Exception], str], ...] = (
+    (NotLoaded, "loading"),
+    (StoreFull, "full"),
+    (StoreUnreachable, "unreachable"),
+    (Exception, "failed"),
+)
 # To forget a large node may take half a millisecond.
 MAX_FORGET_SECONDS = 0.0005
 
@@ -84,6 +96,26 @@ class Nodes:
         """Why heartbeats are not accepted at present, or None if they are."""
         error = self._writes.unavailable_error
         return str(error) if error else None
+
+    @property
+    def members(self) -> Sequence[Member]:
+        """The registries that share the store; none if only one can use it."""
+        return self._store.members
+
+    @property
+    def store_state(self) -> tuple[str, str]:
+        """How the store is, and why: `ok`, `loading`, `full`, `unreachable`, `failed`, `at_risk`.
+
+        In a store that is `full` or `unreachable`, reads go on from memory.
+        """
+        error = self._writes.unavailable_error
+        if error is not None:
+            return next(state for kind, state in STORE_STATES if isinstance(error, kind)), str(
+                error
+            )
+        if self._store.age:
+            return "unreachable", self._store.problem
+        return ("at_risk", self._store.risk) if self._store.risk else ("ok", "")
 
     def known_hostname(self, name: str) -> str | None:
         """Return a known hostname that is spelled in its normal form; else None."""

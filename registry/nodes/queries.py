@@ -30,6 +30,10 @@ class NodeQueries:
         self._monotonic = monotonic
         self._listings = SharedWork[Selection, Listing]()
 
+    def now(self) -> float:
+        """Return the monotonic time by which nodes age."""
+        return self._monotonic()
+
     async def update_ages(self) -> None:
         """Mark stale nodes, and forget the expired ones; the loop serves others meanwhile."""
         await self._slices.run(iter(self._nodes.update_some_ages, False))

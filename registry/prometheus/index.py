@@ -2,19 +2,25 @@
 
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
 
 from registry.nodes.directory.directory import Directory, Entry
 from registry.nodes.directory.events import Change, ChangeKind
-from registry.prometheus.explain import Explanation, explain
+from registry.prometheus.explain import Explanation, explain, explain_all
 from registry.prometheus.offers import Offer, make_offer
+from registry.prometheus.scrapers import Scraper
+from registry.prometheus.services import ServiceList
 from registry.prometheus.target_list import AnswerLru, Service, TargetFormat, TargetList
 from registry.prometheus.targets import PREFIX, TargetOptions, service_targets
 from registry.responses.encoded_runs import DroppedRuns
 from registry.responses.shared_work import SharedWork
+from registry.responses.sorted_blocks import SortedBlocks
 from registry.responses.time_slices import SLICE_SECONDS, TimeSlices
 
 INDEXED_KINDS = frozenset(ChangeKind) - {ChangeKind.STALE, ChangeKind.FRESH}
+MAX_BLOCK_SERVICES = 128
+ScrapersByService = Callable[[], Mapping[str, Sequence[Scraper]]]
 ENCODED_PREFIX = f'"{PREFIX}'.encode()
 
 
@@ -32,6 +38,7 @@ class TargetIndex:
         self._target_options = target_options
         self._slices = slices
         self._services: dict[str, Service] = {}
+        self._by_name = SortedBlocks[Service](key=attrgetter("name"), max_items=MAX_BLOCK_SERVICES)
         self._offered: dict[str, tuple[Service, ...]] = {}
         # The nodes that have changed, in their order and as a set.
         self._unread: deque[str] = deque()
@@ -42,6 +49,7 @@ class TargetIndex:
         self._lru = AnswerLru()
         self._dropped_runs = DroppedRuns()
         self._answers = SharedWork[tuple[Service, TargetFormat], TargetList]()
+        self._service_lists = SharedWork[None, ServiceList]()
         self.remarks: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -61,9 +69,27 @@ class TargetIndex:
         if is_indexed or ENCODED_PREFIX in node.head:
             self._invalidate(node.hostname)
 
+    async def services(self, scrapers: ScrapersByService) -> ServiceList:
+        """Return all services, and those that are scraped though no node offers them."""
+        return await self._service_lists.get(None, lambda: self._list_services(scrapers))
+
+    async def _list_services(self, scrapers: ScrapersByService) -> ServiceList:
+        await self.refresh()
+        found = ServiceList()
+        await self._slices.run(found.read(self._by_name, scrapers()))
+        return found
+
     async def explain(self, entry: Entry, service: str) -> Explanation:
         """Return how each label of a node is used for a service, and why."""
         steps = explain(entry, service=service, target_options=self._target_options)
+        return await self._slices.result(steps)
+
+    async def explain_all(self, entry: Entry, *, now: float) -> bytes:
+        """Return how each label of a node is used for all its services, as JSON.
+
+        `now` is the monotonic time.
+        """
+        steps = explain_all(entry, now=now, target_options=self._target_options)
         return await self._slices.result(steps)
 
     async def answer(self, service: str, target_format: TargetFormat) -> TargetList:
@@ -163,6 +189,7 @@ class TargetIndex:
         service = self._services.get(name)
         if service is None:
             service = self._services[name] = Service(name)
+            self._by_name.put(service)
         self._count_remarks(removed=service.put(offer), added=offer)
         return service
 
@@ -171,6 +198,7 @@ class TargetIndex:
         if not service.offers:
             self._lru.discard(service)
             del self._services[service.name]
+            self._by_name.remove(service.name)
 
     def _count_remarks(self, *, removed: Offer | None, added: Offer | None = None) -> None:
         if removed is not None and removed.reasons:

@@ -29,15 +29,21 @@ class Offer(BlockItem):
     which there may be thousands, and may take a mebibyte.
     """
 
-    __slots__ = ("_groups", "hostname", "reasons")
+    __slots__ = ("_groups", "hostname", "reasons", "targets")
 
     def __init__(
-        self, hostname: str, groups: Sequence[tuple[bytes, bytes]], reasons: Sequence[str]
+        self,
+        hostname: str,
+        groups: Sequence[tuple[bytes, bytes]],
+        reasons: Sequence[str],
+        *,
+        targets: int = 0,
     ) -> None:
         super().__init__()
         self.hostname = hostname
         self._groups = tuple(groups)  # of each one the targets and the labels, encoded
         self.reasons = tuple(reasons)
+        self.targets = targets  # of all groups
 
     def flat(self, meta: bytes) -> list[bytes]:
         """Return the groups as http_sd has them, with encoded labels for relabelling."""
@@ -61,7 +67,9 @@ def make_offer(hostname: str, node_targets: NodeTargets) -> Steps[Offer]:
         groups.append((_encode(group.targets), labels))
         if number % ITEMS_PER_STEP == 0:
             yield
-    return Offer(hostname, groups, [remark.reason for remark in node_targets.remarks])
+    reasons = [remark.reason for remark in node_targets.remarks]
+    targets = sum(len(group.targets) for group in node_targets.groups)
+    return Offer(hostname, groups, reasons, targets=targets)
 
 
 def encoded_meta_labels(entry: Entry, offer: Offer) -> Steps[bytes]:

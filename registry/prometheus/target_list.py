@@ -10,7 +10,7 @@ from registry.nodes.directory.directory import Directory
 from registry.prometheus.offers import Offer, encoded_meta_labels
 from registry.responses.encoded_runs import DIGEST_BYTES, DroppedRuns, EncodedRun, RunEncoder
 from registry.responses.encoding import Pinned, array_parts, in_pieces
-from registry.responses.sorted_blocks import SortedBlocks
+from registry.responses.sorted_blocks import BlockItem, SortedBlocks
 from registry.responses.time_slices import Steps
 
 TargetFormat = Literal["flat", "nested"]
@@ -84,23 +84,35 @@ class TargetList:
         return () if entry is None else offer.flat((yield from encoded_meta_labels(entry, offer)))
 
 
-class Service:
-    """The offers of one service, and the answers that hold until one of them changes."""
+class Service(BlockItem):
+    """The offers of one service, and the answers that hold until one of them changes.
+
+    `nodes` offer it, and have so many `targets` together.
+    """
+
+    __slots__ = ("_answers", "name", "nodes", "offers", "targets")
 
     def __init__(self, name: str) -> None:
+        super().__init__()
         self.name = name
+        self.nodes = 0
+        self.targets = 0
         self.offers = SortedBlocks[Offer](key=attrgetter("hostname"), max_items=MAX_BLOCK_OFFERS)
         self._answers: dict[TargetFormat, TargetList] = {}
 
     def put(self, offer: Offer) -> Offer | None:
         """Add a node's offer, or replace it; return the replaced one, if any."""
         self._answers.clear()
-        return self.offers.put(offer)
+        replaced = self.offers.put(offer)
+        self._count(removed=replaced, added=offer)
+        return replaced
 
     def remove(self, hostname: str) -> Offer | None:
         """Remove a node's offer; return it, or None if there is none."""
         self._answers.clear()
-        return self.offers.remove(hostname)
+        removed = self.offers.remove(hostname)
+        self._count(removed=removed)
+        return removed
 
     def answer(self, target_format: TargetFormat) -> TargetList | None:
         """Return the answer that holds, or None if none was made since the last change."""
@@ -110,6 +122,10 @@ class Service:
         """Keep an answer for the next reader, unless an offer has changed since it was begun."""
         if answer.version == self.offers.version:
             self._answers[target_format] = answer
+
+    def _count(self, *, removed: Offer | None, added: Offer | None = None) -> None:
+        self.nodes += (added is not None) - (removed is not None)
+        self.targets += (added.targets if added else 0) - (removed.targets if removed else 0)
 
     def drop_answers(self, target_format: TargetFormat) -> None:
         """Free the memory of the encoded answers."""

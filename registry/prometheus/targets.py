@@ -26,11 +26,13 @@ MAX_REPEATED = 1024 * 1024
 class Remark(msgspec.Struct, frozen=True):
     """Something of a label that was not used as it was given; `text` explains it.
 
-    The reasons: `host`, `port` and `foreign` leave a target out, `held_back` and `empty` a label.
-    `mended` sanitizes a label's name. `size` leaves out the labels for relabelling.
+    `subject` is the target or the name of the label that is meant. The reasons: `host`, `port` and
+    `foreign` leave a target out, `held_back` and `empty` a label. `mended` sanitizes a label's
+    name. `size` leaves out the labels for relabelling.
     """
 
     reason: str
+    subject: str
     text: str
 
 
@@ -138,7 +140,7 @@ def _limit_repetition(found: NodeTargets, size: int) -> None:
             f" of {len(found.groups)} groups would be over {MAX_REPEATED} bytes;"
             " __meta_rollcall_hostname alone is left"
         )
-        found.remarks.append(Remark(TOO_LARGE, text))
+        found.remarks.append(Remark(TOO_LARGE, "__meta_rollcall_", text))
 
 
 def _own_hosts(hostname: str, posted_from: str) -> tuple[str, str]:
@@ -218,7 +220,8 @@ def _targets(
             target = join_host_port(hostname, port) if host is None else _target(host, port, own)
             found[target] = None
         except InvalidTarget as error:
-            remarks.append(Remark(error.reason, f"target left out: {error}"))
+            subject = f"{hostname}:{port}" if host is None else host
+            remarks.append(Remark(error.reason, subject, f"target left out: {error}"))
         if number % ITEMS_PER_STEP == 0:
             yield
     return list(found)
@@ -244,12 +247,15 @@ def _labels(
             continue
         name = sanitize(item.key)
         if not name:
-            remarks.append(Remark("empty", f"label without a name left out: {item.value!a}"))
+            text = f"label without a name left out: {item.value!a}"
+            remarks.append(Remark("empty", item.key, text))
         elif is_reserved(name, allow_labels):
-            remarks.append(Remark("held_back", f"label {item.key!a} is not for a node to set"))
+            text = f"label {item.key!a} is not for a node to set"
+            remarks.append(Remark("held_back", item.key, text))
         else:
             if name != item.key:
-                remarks.append(Remark("mended", f"label {item.key!a} is shown as {name}"))
+                text = f"label {item.key!a} is shown as {name}"
+                remarks.append(Remark("mended", item.key, text))
             kept.append((item.key, item.value))
     return merge(kept) if kept else {}
 

@@ -6,6 +6,8 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from registry.store.clock import AgeClock
 
 DoneCallback = Callable[[Exception | None], None]
@@ -37,6 +39,18 @@ class StorePosition(NamedTuple):
 
     order: str
     sequence: int
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """A registry that shares the store: the name of its host, and of its run.
+
+    `own` is whether it is the one that is asked. `seen_seconds` ago it wrote to the store.
+    """
+
+    name: str
+    run: str
+    own: bool
+    seen_seconds: float
 
 
 class Heard(NamedTuple):
@@ -166,6 +180,10 @@ class NodeStore(Protocol):
     @property
     def risk(self) -> str:
         """Why a loss of power may lose acknowledged changes; empty if no such risk is known."""
+
+    @property
+    def members(self) -> Sequence[Member]:
+        """The registries that have written to the store lately; none if only one can use it."""
 
     @property
     def position(self) -> StorePosition | None:

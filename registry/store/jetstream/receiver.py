@@ -33,6 +33,7 @@ from registry.store.jetstream.format.messages import (
 )
 from registry.store.jetstream.operations import NodeOperations, Revisions
 from registry.store.jetstream.publisher import Publisher
+from registry.store.members import Members
 from registry.store.protocol import HeardBefore, Row, SharedNodes
 
 
@@ -67,6 +68,7 @@ class Receiver:
         self._rings = rings
         self._uptime = publisher.uptime
         self._on_own = on_own
+        self.members = Members(own=publisher.run, uptime=publisher.uptime)
         self._loaded: LoadedNodes | None = LoadedNodes(revisions.expected)
         self._nodes: SharedNodes | None = None
         self._waiting: list[Message] = []
@@ -246,6 +248,7 @@ class Receiver:
         batch = decode_heard(message.data)
         self._rings.delivered(message, batch.uptime)
         self._delivered(batch, message.sequence)
+        self.members.saw(batch.by.rpartition("-")[0], batch.name, batch.uptime)
         if self._loaded is not None:
             self._loaded.heard(message)
         elif self._nodes is not None and batch.heard:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from socket import gethostname
 
 from registry.errors import NodeTooLarge, StoreUnavailable, StoreUnreachable, TooManyConflicts
 from registry.store.finishing import Finishing
@@ -68,6 +69,7 @@ class Reports:
         self._publisher = publisher
         self._rings = rings
         self._uptime = publisher.uptime
+        self._name = gethostname()
         self._loop = asyncio.get_running_loop()
         self._reported_at = 0.0
         self._ages: asyncio.Task[None] | None = None
@@ -86,7 +88,7 @@ class Reports:
 
         for batch in batches:
             stamp = self._publisher.next_stamp()
-            value = encode(HeardNodes(by=stamp.by, uptime=stamp.uptime, heard=batch, seen=seen))
+            value = encode(self._heard(stamp, batch, seen))
             key, outcome = self._rings.next_key(), self._outcome(finish)
             self._publisher.submit(Write(key, value, outcome, number=stamp.number))
 
@@ -178,6 +180,9 @@ class Reports:
         self._publisher.submit(write)
         with suppress(_Changed):
             await finishing.future
+
+    def _heard(self, stamp: Stamp, heard: list[Heard], seen: int) -> HeardNodes:
+        return HeardNodes(by=stamp.by, uptime=stamp.uptime, heard=heard, seen=seen, name=self._name)
 
     def _outcome(self, finish: DoneCallback) -> _Outcome:
         return _Outcome(self._publisher, finish)

@@ -31,6 +31,7 @@ from registry.store.protocol import (
     DoneCallback,
     Guard,
     Heard,
+    Member,
     Observe,
     Row,
     SharedNodes,
@@ -175,6 +176,11 @@ class JetStreamStore:
     def risk(self) -> str:
         """Why a loss of power may lose what the servers have acknowledged."""
         return self._checks.risk
+
+    @property
+    def members(self) -> Sequence[Member]:
+        """The registries that have written to the bucket lately."""
+        return self._receiver.members.listed()
 
     @property
     def position(self) -> StorePosition | None:

@@ -12,6 +12,7 @@ from registry.store.protocol import (
     DoneCallback,
     Guard,
     Heard,
+    Member,
     Observe,
     Row,
     SharedNodes,
@@ -134,6 +135,11 @@ class SqliteStore:
     def problem(self) -> str:
         """Nothing: there are no other registries."""
         return ""
+
+    @property
+    def members(self) -> Sequence[Member]:
+        """Nothing: no other registry uses the file."""
+        return ()
 
     @property
     def risk(self) -> str:

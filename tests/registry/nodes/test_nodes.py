@@ -33,6 +33,7 @@ def registry_on(store: SqliteStore, uptime: ManualClock) -> RegistryComponents:
         clocks=Clocks(wall=lambda: 1_700_000_000.0, monotonic=uptime),
         metrics=CollectorRegistry(),
         log=structlog.get_logger(),
+        store_url="sqlite:///r.db",
     )
 
 

@@ -172,6 +172,7 @@ async def in_process_registry(
         clocks=Clocks(wall=lambda: clock.wall, monotonic=lambda: clock.uptime),
         metrics=metrics,
         log=log,
+        store_url="sqlite:///memory",
     )
     audit: list[tuple[str, str, Source]] = []
 

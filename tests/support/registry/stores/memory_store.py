@@ -4,7 +4,15 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from registry.errors import StoreUnavailable
-from registry.store.protocol import DoneCallback, Guard, Heard, Row, SharedNodes, StorePosition
+from registry.store.protocol import (
+    DoneCallback,
+    Guard,
+    Heard,
+    Member,
+    Row,
+    SharedNodes,
+    StorePosition,
+)
 
 
 class MemoryStore:
@@ -37,6 +45,7 @@ class MemoryStore:
         self.missed: list[Row] = []
         self.problem = ""
         self.risk = ""
+        self.members: Sequence[Member] = ()
         self.memory_bytes = 0
         self.touches = 0
         self.position: StorePosition | None = None

@@ -1,0 +1,164 @@
+"""GET /status: how the registry is, and what it remembers of the last hours."""
+
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from typing import NamedTuple
+
+import msgspec
+from aiohttp import web
+
+from httpd.auth import CALLER
+from httpd.bodies import json_response, query
+from registry.api.sources import request_source
+from registry.message import HostnameInvalid, normalise_hostname
+from registry.nodes.load_history import LoadHistory, LoadSamples
+from registry.nodes.nodes import Nodes
+from registry.nodes.refusals import Refusal, RefusedHosts
+from registry.nodes.warm_up import WarmUp
+from registry.store.protocol import Member
+
+HEARTBEATS = "/nodes/{hostname}"
+# Refusals that are about the host. Others are about a client without a key, or the registry.
+REFUSED_STATUSES = frozenset(
+    {
+        HTTPStatus.BAD_REQUEST,
+        HTTPStatus.FORBIDDEN,
+        HTTPStatus.CONFLICT,
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+        HTTPStatus.TOO_MANY_REQUESTS,
+        HTTPStatus.INSUFFICIENT_STORAGE,
+    }
+)
+
+
+class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The store; `url` holds no secrets."""
+
+    kind: str
+    url: str
+    state: str
+    message: str
+
+
+class NodeCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many nodes there are, and how many of them are fresh and stale."""
+
+    total: int
+    fresh: int
+    stale: int
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """How a registry is; `started_at` and `now` are Unix times in seconds, by its clock."""
+
+    version: str
+    started_at: int
+    now: int
+    stale_after_seconds: float
+    warming_seconds: int
+    store: StoreStatus
+    members: Sequence[Member]
+    nodes: NodeCounts
+    refused: list[Refusal]
+    history: LoadSamples
+
+
+class Facts(NamedTuple):
+    """What stays the same as long as the registry runs; `started_at` is Unix time."""
+
+    version: str
+    store_url: str
+    stale_after: float
+    started_at: int
+
+
+class Remembered(NamedTuple):
+    """What a registry remembers for people who look at it."""
+
+    refused: RefusedHosts
+    load: LoadHistory
+
+
+class StatusApi:
+    """The handler of /status."""
+
+    def __init__(
+        self,
+        *,
+        nodes: Nodes,
+        warm_up: WarmUp,
+        remembered: Remembered,
+        facts: Facts,
+        wall: Callable[[], float],
+    ) -> None:
+        self._nodes = nodes
+        self._warm_up = warm_up
+        self._remembered = remembered
+        self._facts = facts
+        self._wall = wall
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the routes."""
+        return [web.get("/status", self.status)]
+
+    async def status(self, request: web.Request) -> web.Response:
+        """Answer 200, also while the store is loading or fails, and `store` says so."""
+        query(request, ())
+        state, message = self._nodes.store_state
+        fresh, stale = self._nodes.state_counts()
+        facts = self._facts
+        url = facts.store_url
+        store = StoreStatus(kind=url.partition(":")[0], url=url, state=state, message=message)
+        return json_response(
+            Status(
+                version=facts.version,
+                started_at=facts.started_at,
+                now=int(self._wall()),
+                stale_after_seconds=facts.stale_after,
+                warming_seconds=self._warm_up.remaining_seconds,
+                store=store,
+                members=self._nodes.members,
+                nodes=NodeCounts(total=fresh + stale, fresh=fresh, stale=stale),
+                refused=self._remembered.refused.latest(),
+                history=self._remembered.load.samples(),
+            )
+        )
+
+
+class RefusalRecorder:
+    """Records the hosts whose heartbeats are refused, whoever refuses them."""
+
+    def __init__(self, refused: RefusedHosts) -> None:
+        self._refused = refused
+
+    async def __call__(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Look at the answer to a heartbeat right before it is sent."""
+        if response.status not in REFUSED_STATUSES or request.method != "POST":
+            return
+        resource = request.match_info.route.resource
+        if resource is None or resource.canonical != HEARTBEATS or CALLER not in request:
+            return
+        self._refused.record(
+            _hostname(request.match_info["hostname"]),
+            status=response.status,
+            message=_message(response),
+            address=request_source(request).address,
+        )
+
+
+class _Message(msgspec.Struct):
+    message: str
+
+
+def _hostname(text: str) -> str:
+    """Return the hostname of a path, or what stands there instead."""
+    try:
+        return normalise_hostname(text)
+    except HostnameInvalid:
+        return text
+
+
+def _message(response: web.StreamResponse) -> str:
+    body = response.body if isinstance(response, web.Response) else None
+    return msgspec.json.decode(body, type=_Message).message if isinstance(body, bytes) else ""

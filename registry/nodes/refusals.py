@@ -1,0 +1,71 @@
+"""The hosts whose heartbeats were refused last, so that an operator sees them without the log."""
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+import msgspec
+
+from registry.nodes.directory.directory import Directory
+from registry.nodes.directory.freshness import Clocks
+
+MAX_HOSTS = 100
+MAX_HOSTNAME = 253
+MAX_MESSAGE = 1000
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """The last heartbeat of a host that was refused; `at` is Unix time in seconds."""
+
+    hostname: str
+    at: int
+    status: int
+    message: str
+    address: str
+
+
+class _Refused(NamedTuple):
+    refusal: Refusal
+    at: float  # monotonic
+
+
+class RefusedHosts:
+    """The last refusal of each host, of the 100 hosts that were refused last.
+
+    A host that was heard of again from the same address is no longer shown, once it has not been
+    refused for `kept_seconds`. Until then it is, since a clone behind the address of the real host
+    is refused again and again.
+    """
+
+    def __init__(self, *, directory: Directory, clocks: Clocks, kept_seconds: float) -> None:
+        self._directory = directory
+        self._wall, self._monotonic = clocks
+        self._kept_seconds = kept_seconds
+        self._refused: OrderedDict[str, _Refused] = OrderedDict()
+
+    def record(self, hostname: str, *, status: int, message: str, address: str) -> None:
+        """Record that a heartbeat was refused now."""
+        refusal = Refusal(
+            hostname=hostname[:MAX_HOSTNAME],
+            at=int(self._wall()),
+            status=status,
+            message=message[:MAX_MESSAGE],
+            address=address,
+        )
+        self._refused[refusal.hostname] = _Refused(refusal, self._monotonic())
+        self._refused.move_to_end(refusal.hostname)
+        if len(self._refused) > MAX_HOSTS:
+            self._refused.popitem(last=False)
+
+    def latest(self) -> list[Refusal]:
+        """Return the refusals that still matter, the newest first."""
+        return [one.refusal for one in reversed(self._refused.values()) if not self._is_over(one)]
+
+    def _is_over(self, refused: _Refused) -> bool:
+        if self._monotonic() - refused.at < self._kept_seconds:
+            return False
+        entry = self._directory.get(refused.refusal.hostname)
+        return (
+            entry is not None
+            and entry.address == refused.refusal.address
+            and entry.heard > refused.at
+        )

@@ -1,0 +1,53 @@
+"""Which registries share a store: those that have written to it lately."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from registry.store.protocol import Member
+
+# Each registry writes twice a second. One that has not for so long has ended, or is cut off.
+FORGOTTEN_SECONDS = 60.0
+MAX_MEMBERS = 100
+
+
+class _Seen(NamedTuple):
+    name: str
+    uptime: float
+
+
+class Members:
+    """The registries that share a store, by the names of their runs, of which one is `own`.
+
+    `uptime` returns the seconds that they count together.
+    """
+
+    def __init__(self, *, own: str, uptime: Callable[[], float]) -> None:
+        self._own = own
+        self._uptime = uptime
+        self._seen: dict[str, _Seen] = {}
+
+    def saw(self, run: str, name: str, uptime: float) -> None:
+        """Record that a registry wrote when the count was `uptime`."""
+        if run not in self._seen and len(self._seen) >= MAX_MEMBERS:
+            self._forget()
+        self._seen[run] = _Seen(name, uptime)
+
+    def listed(self) -> list[Member]:
+        """Return those that have written lately, by name."""
+        self._forget()
+        now = self._uptime()
+        members = [
+            Member(
+                name=seen.name,
+                run=run,
+                own=run == self._own,
+                seen_seconds=round(max(0.0, now - seen.uptime), 1),
+            )
+            for run, seen in self._seen.items()
+        ]
+        return sorted(members, key=lambda member: (member.name, member.run))
+
+    def _forget(self) -> None:
+        """Forget those that have not written for long."""
+        oldest = self._uptime() - FORGOTTEN_SECONDS
+        self._seen = {run: seen for run, seen in self._seen.items() if seen.uptime >= oldest}
