@@ -24,7 +24,6 @@ from agent.apps.metrics.sampler import AppSampler
 from agent.apps.service.apps import Apps
 from agent.engine.docker.engine import DockerEngine
 from agent.metrics import measuring_agent_disks, show_certificates, show_engine
-from agent.reporting.backoff import Backoff
 from agent.reporting.certificates import CertificateMonitor
 from agent.reporting.connections import RegistryGroup, registry_clients
 from agent.reporting.failover import Failover
@@ -58,6 +57,7 @@ from httpd.process import SignalHandler, map_large_blocks
 from httpd.server.listener import serving
 from httpd.systemd.notifier import SystemdNotifier
 from httpd.systemd.sockets import SystemdSockets
+from registry.client.backoff import Backoff
 
 DRAIN_SECONDS = 10.0
 # The schedule requests each heartbeat. After the wall clock was set back it requests none until the

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -139,6 +140,56 @@ class NatsSettings(NatsLoginSettings, frozen=True, kw_only=True):
                 yield "`monitoring`: a URL must not hold a user, since URLs are logged"
 
 
+class CallbackParts(Settings, frozen=True, kw_only=True):
+    """Those of the files in CallbackSettings that are named soundly, where others are not."""
+
+    key_file: str | None = None
+    ca: str | None = None
+
+
+class CallbackSettings(CallbackParts, frozen=True, kw_only=True):
+    """A URL to which changes of nodes are posted, of those that have all of the ``labels``.
+
+    The key in ``key_file`` signs the bodies. ``ca`` is a PEM bundle, the only one trusted then.
+    """
+
+    url: str
+    key_file: str
+    labels: Annotated[
+        tuple[Annotated[str, msgspec.Meta(min_length=1)], ...], msgspec.Meta(max_length=16)
+    ] = ()
+
+    @property
+    def name(self) -> str:
+        """The URL without its query, by which callbacks are told apart."""
+        return self.url.partition("?")[0]
+
+    def mistakes(self) -> Iterator[str]:
+        """Require a URL of HTTP without a user, since it is logged; a CA is for https."""
+        mistake = _mistake_in_url(self.url)
+        if mistake is not None:
+            yield f"`url` {mistake}; write http://HOST:PORT/PATH or https://HOST:PORT/PATH"
+        if self.ca is not None and self.url.startswith("http:"):
+            yield "`ca` needs a `url` with https"
+
+
+def _mistake_in_url(url: str) -> str | None:
+    """Return why nothing can be posted to a URL; None if that is possible."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError as error:
+        return f"is no URL: {error}"
+    if "@" in parts.netloc or parts.fragment:
+        return "must not hold a user or a fragment, since it is logged"
+    if not usable or not url.isascii() or not url.isprintable() or " " in url:
+        return "is no URL of a receiver"
+    return None
+
+
+MAX_CALLBACKS = 16
+
+
 class RegistrySettings(ServerSettings, frozen=True, kw_only=True):
     """All of registry.yml.
 
@@ -155,10 +206,15 @@ class RegistrySettings(ServerSettings, frozen=True, kw_only=True):
     nats: NatsSettings = NatsSettings()
     nodes: NodesSettings = NodesSettings()
     prometheus: PrometheusSettings = PrometheusSettings()
+    callbacks: Annotated[tuple[CallbackSettings, ...], msgspec.Meta(max_length=MAX_CALLBACKS)] = ()
 
     def mistakes(self) -> Iterator[str]:
-        """Require a shared store where registries share an address."""
+        """Require a shared store where registries share an address, and distinct callbacks."""
         yield from super().mistakes()
+        names = [callback.name for callback in self.callbacks]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                yield f"`callbacks`: {name} is set twice (a query makes no difference)"
         if self.shared_listen is None:
             return
         try:

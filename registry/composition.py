@@ -22,8 +22,11 @@ from registry.api.store_age import StoreAgeHeader
 from registry.api.targets import TargetsApi
 from registry.api.warming import WarmingHeader
 from registry.api.watch import Watch
+from registry.callbacks.batches import ChangeBatches
+from registry.callbacks.callbacks import Callbacks
+from registry.callbacks.sender import Parts
 from registry.errors import STATUS_BY_ERROR
-from registry.metrics import NodeMetrics, register_reader_metrics
+from registry.metrics import CallbackMetrics, NodeMetrics, register_reader_metrics
 from registry.nodes.acceptance.capacity import Capacity
 from registry.nodes.acceptance.change_limit import ChangeLimit
 from registry.nodes.acceptance.large_heartbeats import LargeHeartbeats
@@ -66,6 +69,7 @@ class RegistryComponents:
     clocks: Clocks
     audit: AuditLog
     reachability: ReachabilityLog
+    callbacks: Callbacks
 
     async def load(self) -> None:
         """Read the store; from then on nodes are served. Raises StoreOpenError."""
@@ -124,6 +128,18 @@ def build_components(
     events.subscribe(node_metrics.count)
     audit = AuditLog(log)
     events.subscribe(audit.record, AUDITED_KINDS)
+    callbacks = Callbacks(
+        Parts(
+            batches=ChangeBatches(history),
+            # Who reads all nodes at a `resync` must not get a part of them.
+            is_ready=lambda: warm_up.reason is None and nodes.unavailable_reason is None,
+            monotonic=clocks.monotonic,
+            log=log,
+        ),
+        wall=clocks.wall,
+        user_agent=f"rollcall-registry/{VERSION}",
+    )
+    metrics.register(CallbackMetrics(callbacks))
     return RegistryComponents(
         directory=directory,
         events=events,
@@ -147,6 +163,7 @@ def build_components(
         clocks=clocks,
         audit=audit,
         reachability=ReachabilityLog(store, log),
+        callbacks=callbacks,
     )
 
 

@@ -26,6 +26,7 @@ from httpd.server.listener import serving
 from httpd.systemd.notifier import SystemdNotifier
 from httpd.systemd.sockets import SystemdSockets
 from registry.api.lane import HeartbeatEndpoint
+from registry.callbacks.callbacks import Callbacks
 from registry.composition import RegistryComponents, build_application, build_components
 from registry.metrics import StoreMetrics
 from registry.nodes.directory.directory import Directory
@@ -118,7 +119,10 @@ async def run(
             (STEP_SECONDS, registry.remembered.load.sample),
         ):
             await stack.enter_async_context(PeriodicTask(interval=interval, action=action, log=log))
-        await signals.run_until_stopped(KeyReloader(configuration, keyring, log))
+        await stack.enter_async_context(registry.callbacks.sending(configuration.callbacks()))
+        await signals.run_until_stopped(
+            Reloader(configuration, keyring=keyring, callbacks=registry.callbacks, log=log)
+        )
 
 
 async def accept_when_loaded(
@@ -210,27 +214,37 @@ class IndexRefresher:
             self._nodes_to_freeze = len(self._directory) + NODES_PER_FREEZE
 
 
-class KeyReloader:
-    """Reads the keys again when called. Raises ConfigError; the old keys stay valid then.
+class Reloader:
+    """Reads keys and callbacks again when called. Raises ConfigError; the old ones stay then.
 
     Other settings that differ are logged, because they need a restart.
     """
 
     def __init__(
-        self, configuration: RegistryConfiguration, keyring: Keyring, log: FilteringBoundLogger
+        self,
+        configuration: RegistryConfiguration,
+        *,
+        keyring: Keyring,
+        callbacks: Callbacks,
+        log: FilteringBoundLogger,
     ) -> None:
         self._configuration = configuration
         self._keyring = keyring
+        self._callbacks = callbacks
         self._log = log
 
     def __call__(self) -> None:
-        """Replace the keys by those that the settings file and the key files hold now."""
+        """Replace keys and callbacks by those that the settings and their files hold now."""
         with lines_in_mistakes(self._configuration.file):
             fresh = RegistryConfiguration(self._configuration.file)
-            self._keyring.replace(fresh.callers, derived=fresh.derived())
+            callers, derived, callbacks = fresh.callers, fresh.derived(), fresh.callbacks()
+        self._keyring.replace(callers, derived=derived)
+        self._callbacks.replace(callbacks)
         log_pending_restarts(
             changed_settings(
-                self._configuration.settings, fresh.settings, except_for=("keys", "node_secret")
+                self._configuration.settings,
+                fresh.settings,
+                except_for=("callbacks", "keys", "node_secret"),
             ),
             self._log,
         )

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from registry.callbacks.callbacks import Callbacks
 from registry.errors import CapacityReached, ChangesTooFast, CloneRefused
 from registry.nodes.directory.events import Change, ChangeKind
 from registry.nodes.nodes import Nodes
@@ -200,6 +201,44 @@ class NodeMetrics(Collector):
         for caller, user_agent, age in self._scrapers.ages():
             ages.add_metric([caller, user_agent], age)
         return ages
+
+
+class CallbackMetrics(Collector):
+    """What became of the posts to each callback, and what waits for it."""
+
+    def __init__(self, callbacks: Callbacks) -> None:
+        self._callbacks = callbacks
+
+    def collect(self) -> Iterator[Metric]:
+        """Return every metric family."""
+        posts = CounterMetricFamily(
+            "rollcall_registry_callback_posts",
+            "Posts to callbacks, by what became of them.",
+            labels=["callback", "outcome"],
+        )
+        counters = [
+            CounterMetricFamily(f"rollcall_registry_callback_{name}", text, labels=["callback"])
+            for name, text in (
+                ("changes", "Changes of nodes that callbacks have taken."),
+                ("resyncs", "Times that a callback was told to read all nodes."),
+            )
+        ]
+        gauges = [
+            GaugeMetricFamily(f"rollcall_registry_callback_{name}", text, labels=["callback"])
+            for name, text in (
+                ("waiting_changes", "Changes that a callback has not taken yet."),
+                ("failing_seconds", "How long a callback has taken nothing, 0 if it does."),
+            )
+        ]
+        for sender in self._callbacks:
+            name, progress = sender.callback.name, sender.progress
+            posts.add_metric([name, "taken"], progress.posts)
+            posts.add_metric([name, "failed"], progress.failures)
+            counters[0].add_metric([name], progress.changes)
+            counters[1].add_metric([name], progress.resyncs)
+            gauges[0].add_metric([name], sender.waiting)
+            gauges[1].add_metric([name], sender.failing_seconds)
+        yield from (posts, *counters, *gauges)
 
 
 def _counter(name: str, text: str, label: str, values: Iterable[tuple[str, int]]) -> Metric:

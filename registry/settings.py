@@ -8,14 +8,18 @@ from pathlib import Path
 
 import msgspec
 
-from config.load import ConfigError, Loaded, load_sound, mistakes_of, raise_mistakes
-from config.registry import NatsLoginSettings, NatsTlsSettings, RegistrySettings
+from config.load import ConfigError, InvalidSetting, Loaded, load_sound, mistakes_of, raise_mistakes
+from config.registry import CallbackParts, NatsLoginSettings, NatsTlsSettings, RegistrySettings
 from config.secrets import SecretReader
 from config.server import Secret
 from httpd.auth import Caller, fingerprint
 from httpd.host_metrics.certificates import expiries_of
 from httpd.server.tls import ServerTls, server_tls, tls_checks
 from registry.api.access import NodeKeyCallers, NodeKeys
+from registry.callbacks.callback import Callback
+from registry.client.errors import BadFile
+from registry.client.tls import ClientTls
+from registry.nodes.directory.filters import Filters
 from registry.prometheus.targets import TargetOptions
 from registry.store.backends.urls import backend_of
 from registry.store.options import NatsLogin, NatsOptions
@@ -40,6 +44,7 @@ class RegistryConfiguration:
     def _checks(self) -> dict[str, Callable[[], object]]:
         """Return what reads all that the settings name, by their sections."""
         return {
+            "callbacks": self.callbacks,
             "keys": lambda: self.callers,
             "node_secret": self.derived,
             "store": self.store,
@@ -48,10 +53,13 @@ class RegistryConfiguration:
 
     def _mistakes(self, loaded: Loaded[RegistrySettings]) -> list[str]:
         """Return what is wrong with what the settings name, as far as these are sound."""
-        unreadable = loaded.faulty & {"keys", "node_secret", "store"}
+        unreadable = loaded.faulty & {"callbacks", "keys", "node_secret", "store"}
         checks = [check for name, check in self._checks().items() if name not in unreadable]
-        for section in unreadable - {"store"}:
+        for section in unreadable & {"keys", "node_secret"}:
             checks += self._secrets.checks(loaded.sound_parts(section, Secret))
+        if "callbacks" in loaded.faulty:
+            for where, parts in loaded.sound_parts("callbacks", CallbackParts):
+                checks += self._callback_checks(where, parts)
         if "tls" in loaded.faulty:
             checks += tls_checks(loaded, file=self.file, find=self._secrets.path)
         return mistakes_of(self.file, checks)
@@ -87,6 +95,30 @@ class RegistryConfiguration:
         """Return what turns the keys of hosts into callers; None if there is no secret for it."""
         keys = self.node_keys()
         return NodeKeyCallers(keys) if keys else None
+
+    def callbacks(self) -> list[Callback]:
+        """Return the receivers of changes, with their keys. Raises ConfigError."""
+        named = [(f"callbacks[{i}]", each) for i, each in enumerate(self.settings.callbacks)]
+        checks = [check for where, each in named for check in self._callback_checks(where, each)]
+        raise_mistakes(mistakes_of(self.file, checks))
+        return [
+            Callback(
+                url=each.url,
+                key=self._secrets.read_file(f"{where}.key_file", each.key_file).encode(),
+                filters=Filters(labels=tuple(dict.fromkeys(each.labels))),
+                ca=None if each.ca is None else self._secrets.path(each.ca),
+            )
+            for where, each in named
+        ]
+
+    def _callback_checks(self, where: str, parts: CallbackParts) -> list[Callable[[], object]]:
+        """Return functions that read the files of a callback."""
+        checks: list[Callable[[], object]] = []
+        if parts.key_file is not None:
+            checks.append(partial(self._secrets.read_file, f"{where}.key_file", parts.key_file))
+        if parts.ca is not None:
+            checks.append(partial(_check_authorities, f"{where}.ca", self._secrets.path(parts.ca)))
+        return checks
 
     def store(self) -> StoreBackend:
         """Return the place of the store. Raises ConfigError."""
@@ -191,3 +223,11 @@ class RegistryConfiguration:
     def tls(self) -> ServerTls | None:
         """Return the listener's TLS, None if there is to be none. Raises ConfigError."""
         return server_tls(self.settings.tls, file=self.file, find=self._secrets.path)
+
+
+def _check_authorities(where: str, file: Path) -> None:
+    """Raise InvalidSetting if a file holds no certificates."""
+    try:
+        ClientTls(ca=file).context()
+    except BadFile as error:
+        raise InvalidSetting(f"{where}: cannot be used: {error}") from error

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from agent.reporting.backoff import Backoff
 from agent.reporting.failover import Failover
 from agent.reporting.heartbeat import BuildHeartbeat
 from agent.reporting.status import HeartbeatRecorder
 from agent.state.deregistration import Deregistration
+from registry.client.backoff import Backoff
 
 
 @dataclass(frozen=True, kw_only=True)

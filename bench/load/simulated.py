@@ -13,7 +13,6 @@ from typing import Self
 
 import structlog
 
-from agent.reporting.backoff import Backoff
 from agent.reporting.connections import RegistryGroup
 from agent.reporting.failover import Failover
 from agent.reporting.registration import Registration
@@ -21,6 +20,7 @@ from agent.reporting.reporter import Reporter, ReportTiming
 from agent.reporting.status import HeartbeatRecorder
 from agent.state.deregistration import Deregistration
 from agent.state.identity import Identity
+from registry.client.backoff import Backoff
 from registry.client.client import RegistryError
 from registry.message import Heartbeat
 

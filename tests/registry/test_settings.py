@@ -13,6 +13,7 @@ from config.load import ConfigError
 from httpd.auth import fingerprint
 from registry.main import main
 from registry.settings import RegistryConfiguration
+from tests.support.certificates import Authority
 
 INLINE = "inline-key-0123456789"
 IN_FILE = "key-in-a-file-0123456789"
@@ -101,6 +102,80 @@ def test_what_is_sound_in_a_faulty_section_is_checked_too(tmp_path: Path) -> Non
         "tls.client",
         "tls.key",
     ]
+
+
+def test_all_mistakes_in_callbacks_are_told(file: Path) -> None:
+    (file.parent / "short.key").write_text("short")
+    (file.parent / "some.crt").write_text("no certificate")
+    callbacks = [
+        {"url": "https://a/x", "key_file": "none.key", "ca": "none.crt"},
+        {"url": "https://b/x", "key_file": "short.key", "ca": "some.crt", "secret": 1},
+        {"url": "ftp://c/x", "key_file": "ops.key"},
+        {"url": "http://user:secret@d/x", "key_file": "ops.key"},
+        {"url": "http://e:0/x", "key_file": "ops.key", "ca": "some.crt"},
+        {"url": "http://f/x", "labels": [""]},
+        {"key_file": "ops.key"},
+        {"url": "http://[g/x", "key_file": "ops.key"},
+    ]
+    file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | {"callbacks": callbacks}))
+
+    with pytest.raises(ConfigError) as refusal:
+        RegistryConfiguration(file, {})
+
+    told = sorted(mistake.removeprefix(f"{file}: ") for mistake in refusal.value.mistakes)
+    starts = [
+        f"callbacks[0].ca: cannot be used: {file.parent}/none.crt: No such file",
+        f"callbacks[0].key_file: {file.parent}/none.key cannot be read: No such file",
+        f"callbacks[1].ca: cannot be used: {file.parent}/some.crt: ",
+        "callbacks[1].key_file: has fewer than 16 characters",
+        "callbacks[1].secret: unknown setting",
+        "callbacks[2]: `url` is no URL of a receiver; write http://HOST:PORT/PATH",
+        "callbacks[3]: `url` must not hold a user",
+        "callbacks[4].ca: cannot be used: ",
+        "callbacks[4]: `ca` needs a `url` with https",
+        "callbacks[4]: `url` is no URL of a receiver",
+        "callbacks[5].labels[0]: ",
+        "callbacks[5]: Object missing required field `key_file`",
+        "callbacks[6]: Object missing required field `url`",
+        "callbacks[7]: `url` is no URL: ",
+    ]
+    assert len(told) == len(starts), told
+    assert [
+        text for text, start in zip(told, starts, strict=True) if not text.startswith(start)
+    ] == []
+    assert not any("secret@" in text for text in told)
+
+
+def test_two_callbacks_have_urls_that_differ_in_more_than_the_query(file: Path) -> None:
+    urls = ["http://a/x?1", "http://a/y", "http://a/x?2"]
+    callbacks = [{"url": url, "key_file": "ops.key"} for url in urls]
+    file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | {"callbacks": callbacks}))
+
+    with pytest.raises(ConfigError, match="`callbacks`: http://a/x is set twice"):
+        RegistryConfiguration(file, {})
+
+
+def test_a_callback_has_its_key_its_labels_and_its_ca(file: Path) -> None:
+    authority = Authority(file.parent / "ca")
+    callbacks = [
+        {"url": "https://a/x?t=1", "key_file": "ops.key", "ca": "ca/ca.crt", "labels": ["b", "a"]},
+        {"url": "http://b/x", "key_file": "ops.key"},
+    ]
+    file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | {"callbacks": callbacks}))
+    configuration = RegistryConfiguration(file, {})
+
+    configuration.validate()
+    first, second = configuration.callbacks()
+
+    assert (first.url, first.name, first.key) == (
+        "https://a/x?t=1",
+        "https://a/x",
+        IN_FILE.encode(),
+    )
+    assert first.filters.labels == ("b", "a")
+    assert first.ca == authority.ca
+    assert (second.filters.labels, second.ca) == ((), None)
+    assert IN_FILE not in repr(first)
 
 
 @pytest.mark.parametrize(("length", "status"), [(15, 2), (16, 0)])

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from agent.reporting.backoff import Backoff
 from agent.reporting.reporter import Reporters
+from registry.client.backoff import Backoff
 from registry.client.client import Busy, HostnameTaken, WrongKey
 from registry.message import Heartbeat
 from tests.support.agent.reporter_harness import UNREACHABLE, URL, ReporterHarness

@@ -17,6 +17,7 @@ from tests.support.daemons import Daemon, Daemons, FreePort
 from tests.support.e2e.commands import change_settings
 from tests.support.monitoring import RULES, expressions, labels_in, selectors_in
 from tests.support.prometheus import Prometheus, running_prometheus
+from tests.support.registry.callback_receiver import callback_receiver
 from tests.support.requirements import need
 
 pytestmark = pytest.mark.real("prometheus")
@@ -49,7 +50,10 @@ def prometheus(
         daemons = stack.enter_context(Daemons(folder=folder / "daemons", free_port=free_port))
         pair = authority.issue("127.0.0.1")
         files = {"certificate": str(pair.certificate), "key": str(pair.key)}
-        registry = daemons.registry(tls=files, trust=(str(authority.ca), None))
+        callback = {"url": stack.enter_context(callback_receiver()), "key_file": "ops.key"}
+        registry = daemons.registry(
+            tls=files, trust=(str(authority.ca), None), callbacks=[callback]
+        )
         _be_refused(registry, authority)
         agent = daemons.agent(
             engine=engine_url,

@@ -11,7 +11,6 @@ import structlog
 from prometheus_client import CollectorRegistry
 from structlog.testing import CapturingLogger, LogCapture
 
-from agent.reporting.backoff import Backoff
 from agent.reporting.connections import RegistryConnection, RegistryGroup
 from agent.reporting.failover import Failover
 from agent.reporting.registration import Registration
@@ -20,6 +19,7 @@ from agent.reporting.status import HeartbeatMetrics, HeartbeatRecorder, Registry
 from agent.settings import MAX_REQUEST_SECONDS
 from agent.state.deregistration import Deregistration
 from agent.state.identity import Identity
+from registry.client.backoff import Backoff
 from registry.client.client import RegistryClient
 from registry.message import Heartbeat
 from tests.support.waiting import async_until

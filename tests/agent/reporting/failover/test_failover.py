@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from agent.reporting.backoff import Backoff
 from agent.reporting.failover import MAX_RETRY_AFTER_SECONDS
 from agent.reporting.reporter import Reporters
 from agent.state.identity import Identity
+from registry.client.backoff import Backoff
 from registry.client.client import (
     BadCertificate,
     BadFile,

@@ -1,4 +1,4 @@
-"""How long a reporter waits after a failed heartbeat."""
+"""How long a client waits after a failed request."""
 
 from random import Random
 

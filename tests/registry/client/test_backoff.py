@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.reporting.backoff import Backoff
+from registry.client.backoff import Backoff
 
 
 @pytest.mark.slow

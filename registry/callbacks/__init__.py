@@ -1,0 +1,1 @@
+"""Callbacks: changes of nodes, posted to receivers."""

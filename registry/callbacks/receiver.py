@@ -1,0 +1,79 @@
+"""The receiver of a callback, over HTTP."""
+
+import asyncio
+import io
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+
+import aiohttp
+
+from registry.callbacks.callback import SIGNATURE_HEADER, Callback, signature
+from registry.client.errors import RegistryError, error_for_exception
+from registry.client.tls import ClientTls
+
+POST_SECONDS = 10.0
+
+
+class PostFailed(Exception):
+    """A receiver has not taken what was posted, or its answer was lost; the text says why."""
+
+
+class Receiver:
+    """Posts bodies to one URL, with their signatures. No redirect is followed."""
+
+    def __init__(self, callback: Callback, *, wall: Callable[[], float], user_agent: str) -> None:
+        self._callback = callback
+        self._wall = wall
+        self._user_agent = user_agent
+        self._tls = ClientTls(ca=callback.ca)
+        self._session: aiohttp.ClientSession | None = None
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[None]:
+        """While open, keep a connection; it is made when it is needed."""
+        async with aiohttp.ClientSession(
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"User-Agent": self._user_agent},
+            timeout=aiohttp.ClientTimeout(total=None),
+        ) as self._session:
+            yield
+
+    async def post(self, body: bytes) -> None:
+        """Post a body; return when the receiver has answered 2xx. Raises PostFailed."""
+        try:
+            async with asyncio.timeout(POST_SECONDS):
+                status = await self._post(body)
+        except TimeoutError as error:
+            raise PostFailed(f"no answer within {POST_SECONDS:g} s") from error
+        except RegistryError as error:  # of the files for TLS
+            raise PostFailed(str(error)) from error
+        except aiohttp.ClientConnectionError as error:
+            failure = error_for_exception(error, limit=POST_SECONDS, tls=False)
+            raise PostFailed(str(failure)) from error
+        except aiohttp.ClientError as error:
+            raise PostFailed(f"it does not speak HTTP: {error}") from error
+        if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+            raise PostFailed(f"it answers {status}, and redirects are not followed")
+        if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+            raise PostFailed(f"it answers {status}")
+
+    async def _post(self, body: bytes) -> int:
+        assert self._session is not None, "post while the connection is open"
+        # To read the system's CAs takes 30 ms, to sign a large body some.
+        headers, trust = await asyncio.to_thread(self._prepare, body)
+        async with self._session.post(
+            self._callback.url,
+            data=io.BytesIO(body),
+            headers=headers,
+            allow_redirects=False,
+            ssl=trust,
+        ) as response:
+            return response.status
+
+    def _prepare(self, body: bytes) -> tuple[dict[str, str], ssl.SSLContext | bool]:
+        signed = signature(self._callback.key, timestamp=int(self._wall()), body=body)
+        headers = {"Content-Type": "application/json", SIGNATURE_HEADER: signed}
+        is_tls = self._callback.url.startswith("https:")
+        return headers, self._tls.context() if is_tls else True

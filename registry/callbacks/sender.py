@@ -1,0 +1,155 @@
+"""Sends the changes of nodes to one receiver, in their order."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from structlog.typing import FilteringBoundLogger
+
+from registry.callbacks.batches import Batch, ChangeBatches, ResyncReason
+from registry.callbacks.callback import Callback
+from registry.callbacks.receiver import PostFailed
+from registry.client.backoff import Backoff
+
+# Changes that come within this time are posted together.
+INTERVAL_SECONDS = 0.5
+MAX_PAUSE_SECONDS = 60.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    """How far a receiver is, and what became of the posts to it.
+
+    All changes up to ``number`` were taken. It is None while a ``resync`` is due, for the reason in
+    ``resync``. ``failing_since`` is a monotonic time, and ``failure`` why the last post failed.
+    """
+
+    number: int | None = None
+    resync: ResyncReason = "started"
+    posts: int = 0
+    failures: int = 0
+    changes: int = 0
+    resyncs: int = 0
+    failing_since: float | None = None
+    failure: str = ""
+
+
+class Parts(NamedTuple):
+    """What senders work with; ``is_ready`` tells whether the nodes can be read in full."""
+
+    batches: ChangeBatches
+    is_ready: Callable[[], bool]
+    monotonic: Callable[[], float]
+    log: FilteringBoundLogger
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+
+class BodyReceiver(Protocol):
+    """Where bodies are posted to."""
+
+    def connection(self) -> AbstractAsyncContextManager[None]:
+        """Return a context in which bodies can be posted."""
+
+    async def post(self, body: bytes) -> None:
+        """Post a body. Raises PostFailed."""
+
+
+class CallbackSender:
+    """Posts batches one after the other; each is posted again until the receiver has taken it.
+
+    If changes are no longer kept by then, ``resync`` takes their place.
+    """
+
+    def __init__(
+        self,
+        callback: Callback,
+        receiver: BodyReceiver,
+        *,
+        progress: Progress,
+        backoff: Backoff,
+        parts: Parts,
+    ) -> None:
+        self.callback = callback
+        self.progress = progress
+        self._receiver = receiver
+        self._backoff = backoff
+        self._parts = parts
+
+    @property
+    def waiting(self) -> int:
+        """How many changes the receiver has not taken; 0 while a `resync` is due."""
+        number = self.progress.number
+        return 0 if number is None else self._parts.batches.waiting(number)
+
+    @property
+    def failing_seconds(self) -> float:
+        """For how long the receiver has taken nothing; 0 if the last post was taken."""
+        since = self.progress.failing_since
+        return 0.0 if since is None else self._parts.monotonic() - since
+
+    def require_resync(self, reason: ResyncReason) -> None:
+        """Send `resync` next, unless it is due already."""
+        if self.progress.number is not None:
+            self.progress.number, self.progress.resync = None, reason
+
+    async def run(self) -> None:
+        """Send until the task is cancelled."""
+        async with self._receiver.connection():
+            while True:
+                try:
+                    pause = await self._send_next()
+                except Exception as error:
+                    self._parts.log.error("defect", callback=self.callback.name, exc_info=error)
+                    pause = MAX_PAUSE_SECONDS
+                await self._parts.sleep(pause)
+
+    async def _send_next(self) -> float:
+        """Post the next batch, if there is one; return the seconds until the next one is due."""
+        if not self._parts.is_ready():
+            return INTERVAL_SECONDS
+        batch = await self._next_batch()
+        if batch.changes:
+            try:
+                await self._receiver.post(batch.body())
+            except PostFailed as error:
+                self._note_failure(str(error))
+                return self._backoff.pause()
+            self._note_success(batch)
+        self.progress.number = batch.end
+        return 0.0 if batch.full else INTERVAL_SECONDS
+
+    async def _next_batch(self) -> Batch:
+        batches, progress = self._parts.batches, self.progress
+        if progress.number is not None:
+            batch = await batches.after(progress.number, self.callback.filters)
+            if batch is not None:
+                return batch
+            self.require_resync("missed")
+        return batches.resync(progress.resync)
+
+    def _note_failure(self, reason: str) -> None:
+        progress = self.progress
+        progress.failures += 1
+        if progress.failing_since is None:
+            progress.failing_since = self._parts.monotonic()
+        if progress.failure != reason:
+            self._parts.log.warning(
+                "callback fails", callback=self.callback.name, reason=reason, waiting=self.waiting
+            )
+        progress.failure = reason
+
+    def _note_success(self, batch: Batch) -> None:
+        progress, name = self.progress, self.callback.name
+        progress.posts += 1
+        if progress.failing_since is not None:
+            seconds = round(self.failing_seconds)
+            self._parts.log.info("callback works again", callback=name, failed_seconds=seconds)
+        progress.failing_since, progress.failure = None, ""
+        self._backoff.reset()
+        if progress.number is None:
+            progress.resyncs += 1
+            self._parts.log.info("callback resync", callback=name, reason=progress.resync)
+        else:
+            progress.changes += len(batch.changes)

@@ -1,0 +1,31 @@
+"""The page about integrations: its commands, with a registry, in their order."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.daemons import FreePort
+from tests.support.e2e.page_runs import environment
+from tests.support.pages import CURL, Page, run
+
+# What must hold after each block of commands.
+CHECKS = {
+    "A receiver": [
+        """
+until command curl -sS -o healthz http://127.0.0.1:7655/healthz; do sleep 0.1; done
+until grep -q '^resync started$' changes.txt; do sleep 0.1; done
+""",
+        "until grep -q '^added web-1.example.com$' changes.txt; do sleep 0.1; done",
+    ],
+}
+
+
+@pytest.mark.real("bash", "curl", "openssl")
+@pytest.mark.page("docs/integrations.md")
+def test_each_command_works_in_its_order(page: Page, tmp_path: Path, free_port: FreePort) -> None:
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    script = page.script(checks=CHECKS, before=CURL)
+    script = script.replace("7655", str(free_port())).replace("7700", str(free_port()))
+
+    run(script, folder=folder, environment=environment())

@@ -1,0 +1,141 @@
+"""Posts to real servers: signatures, trust, redirects, answers that are none."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from registry.callbacks.callback import Callback, signature
+from registry.callbacks.receiver import PostFailed, Receiver
+from registry.nodes.directory.filters import Filters
+from tests.support.certificates import Authority, self_signed
+
+KEY = b"callback-key-0123456789"
+NOW = 1_793_000_000
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def serving(handler: Handler) -> AsyncIterator[str]:
+    """Yield the URL of a server."""
+    app = web.Application(client_max_size=16 * 1024 * 1024)
+    app.router.add_route("*", "/{tail:.*}", handler)
+    async with TestServer(app) as server:
+        yield str(server.make_url("/changes"))
+
+
+async def post(url: str, body: bytes = b"{}", ca: Path | None = None) -> None:
+    """Post one body."""
+    callback = Callback(url=url, key=KEY, filters=Filters(), ca=ca)
+    receiver = Receiver(callback, wall=lambda: NOW + 0.9, user_agent="rollcall-registry/1")
+    async with receiver.connection():
+        await receiver.post(body)
+
+
+async def test_a_body_is_posted_as_json_with_its_signature() -> None:
+    requests: list[tuple[web.Request, bytes]] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        requests.append((request, await request.read()))
+        return web.Response(status=204)
+
+    body = b'{"changes":["%b"]}' % (b"x" * 2_000_000)
+    async with serving(handle) as url:
+        await post(f"{url}?token=t", body)
+
+    [(request, received)] = requests
+    assert received == body
+    assert request.method == "POST"
+    assert request.path_qs == "/changes?token=t"
+    assert request.headers["Content-Type"] == "application/json"
+    assert request.headers["User-Agent"] == "rollcall-registry/1"
+    assert request.headers["Rollcall-Signature"] == signature(KEY, timestamp=NOW, body=body)
+
+
+def test_the_signature_is_that_of_the_documentation() -> None:
+    # printf '1793000000.{"changes":[]}' | openssl dgst -sha256 -hmac callback-key-0123456789
+    assert signature(KEY, timestamp=NOW, body=b'{"changes":[]}') == (
+        "t=1793000000,v1=1d98585a51109579ad339c6ad15b4428f9efeed992cd75d4a4ce56726a8a56db"
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (302, "it answers 302, and redirects are not followed"),
+        (307, "it answers 307, and redirects are not followed"),
+        (403, "it answers 403"),
+        (500, "it answers 500"),
+    ],
+)
+async def test_whatever_is_not_2xx_is_a_failure_and_no_redirect_is_followed(
+    status: int, reason: str
+) -> None:
+    paths: list[str] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        paths.append(request.path)
+        return web.Response(status=status, headers={"Location": "/elsewhere"})
+
+    async with serving(handle) as url:
+        with pytest.raises(PostFailed, match=f"^{reason}$"):
+            await post(url)
+
+    assert paths == ["/changes"]
+
+
+async def test_a_server_that_is_none_is_a_failure(unused_tcp_port: int) -> None:
+    async def answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 mail.example.com ESMTP\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(PostFailed, match=r"does not speak HTTP|cut the connection"):
+            await post(f"http://127.0.0.1:{port}/")
+    with pytest.raises(PostFailed, match=r"no connection to 127\.0\.0\.1"):
+        await post(f"http://127.0.0.1:{unused_tcp_port}/")
+
+
+async def test_only_a_certificate_of_the_given_ca_is_trusted(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca")
+    good = authority.issue("127.0.0.1")
+    received: list[bytes] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        received.append(await request.read())
+        return web.Response()
+
+    runner = web.ServerRunner(web.Server(handle))
+    await runner.setup()
+    try:
+        for pair, ca, trusted in (
+            (good, authority.ca, True),
+            (good, None, False),
+            (self_signed(tmp_path / "rogue", "127.0.0.1"), authority.ca, False),
+            (authority.issue("other.example.com"), authority.ca, False),
+        ):
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(pair.certificate, pair.key)
+            site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
+            await site.start()
+            url = f"https://127.0.0.1:{runner.addresses[-1][1]}/"
+            if trusted:
+                await post(url, b"secret", ca)
+            else:
+                with pytest.raises(PostFailed, match="certificate is not to be trusted"):
+                    await post(url, b"secret", ca)
+    finally:
+        await runner.cleanup()
+
+    assert received == [b"secret"]
+
+
+async def test_a_ca_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(PostFailed, match=r"none\.crt"):
+        await post("https://127.0.0.1:1/", ca=tmp_path / "none.crt")
