@@ -107,7 +107,7 @@ async def test_only_a_certificate_of_the_given_ca_is_trusted(tmp_path: Path) -> 
     good = authority.issue("127.0.0.1")
     received: list[bytes] = []
 
-    async def handle(request: web.Request) -> web.Response:
+    async def handle(request: web.BaseRequest) -> web.Response:
         received.append(await request.read())
         return web.Response()
 
