@@ -227,14 +227,15 @@ async def test_many_changes_are_posted_at_once_in_bodies_that_are_bounded() -> N
         for number in range(2500):
             harness.change(ChangeKind.ADDED, f"h{number}")
         await asyncio.sleep(1)
-        harness.change(ChangeKind.ADDED, "large", labels="x" * 300_000)
-        harness.change(ChangeKind.ADDED, "last")
+        for number in range(6):
+            harness.change(ChangeKind.ADDED, f"large{number}", labels="x" * 100_000)
         await asyncio.sleep(1)
 
     sizes = [len(body) for body in harness.receiver.bodies]
-    assert sum(sizes) == 2503
+    assert sum(sizes) == 2507
     assert max(sizes) <= MAX_CHANGES
-    assert len(sizes) <= 6
+    assert sizes[-2:] == [3, 3]  # a quarter of a mebibyte is passed with the third
+    assert len(sizes) <= 7
     assert harness.receiver.taken()[1:2501] == [f"added h{number}" for number in range(2500)]
 
 
