@@ -26,7 +26,7 @@ def outcome_event(
         actor=header.actor,
         action=header.operation,
         outcome=_outcome(error),
-        message=header.reason if error is None else reason_of(error),
+        message=_message(header, revised) if error is None else reason_of(error),
         changed=_changed(before, revised.app) if before is not None and revised is not None else (),
         revision=revised.number if revised is not None else None,
     )
@@ -36,6 +36,14 @@ def _outcome(error: Exception | None) -> Outcome:
     if error is None:
         return "done"
     return "cancelled" if isinstance(error, OperationCancelled) else "failed"
+
+
+def _message(header: EntryHeader, revised: Revised | None) -> str | None:
+    """Return the reason of the operation, or that the password which it set is still to come."""
+    if header.operation != "keys" or revised is None or not revised.app.password_pending:
+        return header.reason
+    reason = revised.app.message
+    return "the password is pending" if reason is None else f"the password is pending: {reason}"
 
 
 def _changed(before: App, app: App) -> tuple[str, ...]:

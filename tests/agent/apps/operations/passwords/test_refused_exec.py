@@ -54,7 +54,14 @@ async def test_a_password_that_the_engine_refuses_is_pending_until_the_engine_se
         assert await is_refused(apps)
         engine.at_step = do_nothing
         await async_until(partial(is_set, apps))
+        events = [(each.action, each.message) for each in await apps.events("web")]
 
+    assert events == [
+        ("create", None),
+        ("keys", f"the password is pending: {REASON}"),
+        ("update", None),
+        ("keys", None),
+    ]
     refusals = [each for each in log.entries if "the engine refuses" in each["event"]]
     assert {(each["app"], each["reason"]) for each in refusals} == {("web", REASON)}
     (container,) = engine.state.containers.values()
