@@ -9,7 +9,7 @@ from registry.message import normalise_hostname
 from registry.nodes.directory.filters import Filters
 from registry.nodes.directory.listing import Selection
 
-FILTERS = ("label", "prefix", "kv", "max_age")
+FILTERS = ("label", "prefix", "kv", "max_age", "stale")
 PAGE = ("limit", "after")
 WATCH = "watch"
 MAX_FILTERS = 16
@@ -27,15 +27,12 @@ def single(parameters: MultiMapping[str], name: str) -> str | None:
 
 def is_watch(parameters: MultiMapping[str]) -> bool:
     """Return whether changes are asked for rather than a list."""
-    text = single(parameters, WATCH)
-    if text not in (None, "true", "false"):
-        raise BadInput("the query parameter `watch` is true or false")
-    return text == "true"
+    return bool(_boolean(parameters, WATCH))
 
 
 def watch_filters(parameters: MultiMapping[str]) -> Filters:
-    """Return the filters of a watch, which has neither pages nor a `max_age`."""
-    for name in ("max_age", *PAGE):
+    """Return the filters of a watch, which has neither pages nor a `max_age` nor `stale`."""
+    for name in ("max_age", "stale", *PAGE):
         if name in parameters:
             raise BadInput(f"the query parameters `watch` and `{name}` do not go together")
     return filters(parameters)
@@ -59,10 +56,18 @@ def filters(parameters: MultiMapping[str]) -> Filters:
         prefixes=tuple(dict.fromkeys(parameters.getall("prefix", ()))),
         kv=tuple(dict.fromkeys([_kv_pair(text) for text in parameters.getall("kv", ())])),
         max_age=None if max_age is None else _seconds(max_age),
+        stale=_boolean(parameters, "stale"),
     )
     if len(found) > MAX_FILTERS:
         raise BadInput(f"a request has at most {MAX_FILTERS} filters, this one has {len(found)}")
     return found
+
+
+def _boolean(parameters: MultiMapping[str], name: str) -> bool | None:
+    text = single(parameters, name)
+    if text not in (None, "true", "false"):
+        raise BadInput(f"the query parameter `{name}` is true or false")
+    return None if text is None else text == "true"
 
 
 def _limit(text: str | None) -> int | None:

@@ -162,6 +162,7 @@ def test_the_load_at_the_start(loaded: LoadedRegistry) -> None:
         "/nodes?label=service:web",
         f"/nodes?{NO_MATCH}",
         "/nodes?max_age=30",
+        "/nodes?stale=true",
         "/nodes?limit=30000&after=web-05",
         "/prometheus/node?format=http_sd",
         "/prometheus/web",

@@ -15,26 +15,33 @@ _encode = msgspec.json.encode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filters:
-    """Whole labels, prefixes of labels, and pairs of kv; `max_age` is in seconds."""
+    """Whole labels, prefixes of labels, and pairs of kv; `max_age` is in seconds.
+
+    With `stale`, only nodes that are stale pass, or only those that are not.
+    """
 
     labels: tuple[str, ...] = ()
     prefixes: tuple[str, ...] = ()
     kv: tuple[tuple[str, str], ...] = ()
     max_age: float | None = None
+    stale: bool | None = None
 
     def __bool__(self) -> bool:
         return len(self) > 0
 
     def __len__(self) -> int:
         own = len(self.labels) + len(self.prefixes) + len(self.kv)
-        return own if self.max_age is None else own + 1
+        return own + sum(each is not None for each in (self.max_age, self.stale))
 
     def predicate(self, now: float) -> Callable[[Entry], bool]:
         """Return a function that tells whether a node passes at the monotonic time `now`."""
         max_age = math.inf if self.max_age is None else self.max_age
+        states = (True, False) if self.stale is None else (self.stale,)
         matches = self.matcher()
         return lambda entry: (
-            now - entry.heard <= max_age and matches(entry.head, entry.labels_start())
+            now - entry.heard <= max_age
+            and entry.is_stale in states
+            and matches(entry.head, entry.labels_start())
         )
 
     def matcher(self) -> Callable[[bytes, int], bool]:

@@ -90,6 +90,8 @@ async def test_a_node_is_listed_if_all_filters_hold(
         ("?max_age=nan", "max_age"),
         ("?max_age=1&max_age=2", "max_age"),
         ("?kv=rack", "KEY:VALUE"),
+        ("?stale=yes", "stale"),
+        ("?stale=true&stale=false", "stale"),
     ],
 )
 async def test_a_query_that_is_not_understood_is_400_and_names_it(

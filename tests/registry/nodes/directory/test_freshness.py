@@ -28,8 +28,8 @@ async def states(registry: InProcessRegistry) -> dict[str, float]:
     return {line.split('"')[1]: float(line.split()[-1]) for line in lines}
 
 
-async def listed(registry: InProcessRegistry) -> list[str]:
-    return [node["hostname"] for node in await registry.get("/nodes")]
+async def listed(registry: InProcessRegistry, query: str = "") -> list[str]:
+    return [node["hostname"] for node in await registry.get(f"/nodes{query}")]
 
 
 async def targets(registry: InProcessRegistry) -> Any:
@@ -95,6 +95,22 @@ async def test_a_node_that_expired_may_come_back_at_once(registry: InProcessRegi
 
     assert await listed(registry) == ["web-1"]
     assert list(registry.store.rows) == ["web-1"]
+
+
+async def test_stale_nodes_are_listed_apart(registry: InProcessRegistry) -> None:
+    await registry.post("web-1")
+    await registry.post("web-2")
+    registry.clock.pass_seconds(90)
+    await registry.post("web-2")
+
+    assert await listed(registry, "?stale=true") == ["web-1"]
+    assert await listed(registry, "?stale=false") == ["web-2"]
+    assert await listed(registry, "?stale=true&label=service:db") == []
+
+    await registry.post("web-1")
+
+    assert await listed(registry, "?stale=true") == []
+    assert await listed(registry, "?stale=false") == ["web-1", "web-2"]
 
 
 async def test_with_zero_nothing_ever_expires() -> None:
