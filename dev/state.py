@@ -107,6 +107,7 @@ def _agent(folder: Path, listen: str, registry: str, engine: str) -> Mapping[str
             # All listens on the loopback interface, to which a host's name often does not resolve.
             "labels": ["prometheus:rollcall:host:127.0.0.1"],
             "labels_dir": str(folder / "labels.d"),
+            "advertise": f"http://{listen}",
         },
         "registries": [{"url": f"http://{registry}", "key_file": "hosts.key"}],
         "docker": {"url": engine},

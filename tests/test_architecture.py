@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).parents[1]
-PACKAGES = ("agent", "registry", "httpd", "config")
-# Their top-level files are rows of their own: wiring, commands and the shared types.
-DAEMONS = ("agent", "registry")
+PACKAGES = ("agent", "registry", "httpd", "config", "cli")
+# Programs, whose top-level files are rows of their own: wiring, commands and the shared types.
+PROGRAMS = ("agent", "registry", "cli")
 # Where the parts are put together.
 COMPOSITION_ROOTS = {
     *(TOP / "agent" / "daemon.py", TOP / "registry" / "daemon.py"),
@@ -36,8 +36,8 @@ def imports_by_row() -> dict[str, set[str]]:
 
 
 def row_of(path: Path) -> str | None:
-    """Return the row that shows a file: its folder, or itself at the top of a daemon."""
-    if path.parent.name in DAEMONS and len(path.parts) == 2:
+    """Return the row that shows a file: its folder, or itself at the top of a program."""
+    if path.parent.name in PROGRAMS and len(path.parts) == 2:
         return None if path.stem == "__init__" else f"{path}"
     return f"{path.parent}/"
 

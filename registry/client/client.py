@@ -1,7 +1,9 @@
 """The client of a registry's API."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from types import TracebackType
@@ -32,6 +34,7 @@ from registry.client.errors import (
     error_for_exception,
     error_for_status,
 )
+from registry.client.models import ExplainedNode, Service, Status
 from registry.client.tls import ClientTls
 from registry.message import MAX_BODY_BYTES, Heartbeat, Node, TargetGroup
 
@@ -96,6 +99,15 @@ class RegistryClient:
         self._user_agent = user_agent
         self._session: aiohttp.ClientSession | None = None
         self._connected = False
+        self._clock_offset: float | None = None
+
+    @property
+    def clock_offset_seconds(self) -> float | None:
+        """Return by how much the registry's clock is ahead of this host's, to a second.
+
+        It is that of the last answer; None if there was none with a `Date`.
+        """
+        return self._clock_offset
 
     async def __aenter__(self) -> Self:
         """Open; connections are made when they are needed."""
@@ -136,13 +148,17 @@ class RegistryClient:
         prefixes: Iterable[str] = (),
         kv: Mapping[str, str] | None = None,
         max_age_seconds: int | None = None,
+        stale: bool | None = None,
+        limit: int | None = None,
     ) -> list[Node]:
-        """Return all nodes that pass every filter."""
-        query = [("label", label) for label in labels]
-        query += [("prefix", prefix) for prefix in prefixes]
-        query += [("kv", f"{name}:{value}") for name, value in (kv or {}).items()]
+        """Return all nodes that pass every filter, or the first ``limit`` of them."""
+        query = filter_parameters(labels, prefixes, kv)
         if max_age_seconds is not None:
             query.append(("max_age", str(max_age_seconds)))
+        if stale is not None:
+            query.append(("stale", "true" if stale else "false"))
+        if limit is not None:
+            query.append(("limit", str(limit)))
         return _decode(await self._send("GET", "/nodes", query=query), list[Node])
 
     async def targets(self, service: str) -> list[TargetGroup]:
@@ -150,6 +166,37 @@ class RegistryClient:
         query = [("format", "http_sd")]
         body = await self._send("GET", f"/prometheus/{quote(service, safe='')}", query=query)
         return _decode(body, list[TargetGroup])
+
+    async def explain(self, hostname: str) -> ExplainedNode:
+        """Return what becomes of the labels of a node; NotFound."""
+        return _decode(await self._send("GET", f"{_node_path(hostname)}/explain"), ExplainedNode)
+
+    async def services(self) -> list[Service]:
+        """Return all services, by name."""
+        return _decode(await self._send("GET", "/services"), list[Service])
+
+    async def status(self) -> Status:
+        """Return how the registry is."""
+        return _decode(await self._send("GET", "/status"), Status)
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, query: Iterable[tuple[str, str]], *, headers: Mapping[str, str]
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Ask for an answer without an end; ``timeout_seconds`` bounds the wait for its beginning.
+
+        Use it where no other request is made meanwhile: the client has one connection.
+        """
+        sent = {"Authorization": f"Bearer {self._key()}", **headers}
+        try:
+            async with asyncio.timeout(self._timeout_seconds) as limit:
+                async with self._open("GET", path, list(query), None, sent) as response:
+                    if response.status != HTTPStatus.OK:
+                        raise await _error_from(response)
+                    limit.reschedule(None)
+                    yield response
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise error_for_exception(error, limit=self._timeout_seconds, tls=self._tls) from error
 
     async def forget(
         self, hostname: str, *, agent_id: str | None = None, key: str | None = None
@@ -197,8 +244,25 @@ class RegistryClient:
         body: bytes | None,
         headers: dict[str, str],
     ) -> bytes:
+        async with self._open(method, path, query, body, headers) as response:
+            self._connected = True
+            self._clock_offset = _clock_offset(response)
+            if response.status == HTTPStatus.OK:
+                return await _read(
+                    response, MAX_RESPONSE_BYTES if method == "GET" else MAX_NODE_BYTES
+                )
+            raise await _error_from(response)
+
+    def _open(
+        self,
+        method: str,
+        path: str,
+        query: list[tuple[str, str]],
+        body: bytes | None,
+        headers: Mapping[str, str],
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         assert self._session is not None, "use the client as an asynchronous context manager"
-        async with self._session.request(
+        return self._session.request(
             method,
             f"{self._url}{path}",
             params=query,
@@ -206,13 +270,7 @@ class RegistryClient:
             headers=headers,
             allow_redirects=False,
             ssl=self._client_tls.context() if self._tls else True,
-        ) as response:
-            self._connected = True
-            if response.status == HTTPStatus.OK:
-                return await _read(
-                    response, MAX_RESPONSE_BYTES if method == "GET" else MAX_NODE_BYTES
-                )
-            raise await _error_from(response)
+        )
 
     def _new_session(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
@@ -221,6 +279,15 @@ class RegistryClient:
             headers={"User-Agent": self._user_agent},
             timeout=aiohttp.ClientTimeout(total=None),
         )
+
+
+def filter_parameters(
+    labels: Iterable[str], prefixes: Iterable[str], kv: Mapping[str, str] | None
+) -> list[tuple[str, str]]:
+    """Return the query parameters of filters."""
+    query = [("label", label) for label in labels]
+    query += [("prefix", prefix) for prefix in prefixes]
+    return query + [("kv", f"{name}:{value}") for name, value in (kv or {}).items()]
 
 
 def _node_path(hostname: str) -> str:
@@ -251,6 +318,13 @@ async def _error_from(response: aiohttp.ClientResponse) -> RegistryError:
         location=printable(response.headers.get("Location", "")),
         retry_after_seconds=_retry_after(response),
     )
+
+
+def _clock_offset(response: aiohttp.ClientResponse) -> float | None:
+    try:
+        return parsedate_to_datetime(response.headers.get("Date", "")).timestamp() - time.time()
+    except ValueError:
+        return None
 
 
 def _retry_after(response: aiohttp.ClientResponse) -> float | None:

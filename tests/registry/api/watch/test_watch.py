@@ -246,7 +246,9 @@ async def knows_what_the_list_says(
         task.cancel()
 
 
-@pytest.mark.parametrize("query", ["&max_age=30", "&stale=true", "&limit=10", "&after=a", "&watch=true", "&x=y"])
+@pytest.mark.parametrize(
+    "query", ["&max_age=30", "&stale=true", "&limit=10", "&after=a", "&watch=true", "&x=y"]
+)
 async def test_what_cannot_be_watched_is_400(registry: InProcessRegistry, query: str) -> None:
     answer = await registry.ask("GET", f"/nodes?watch=true{query}")
 

@@ -1,0 +1,17 @@
+"""Why a request to an agent failed."""
+
+
+class AgentError(Exception):
+    """A request to an agent failed; the text says why."""
+
+
+class AgentUnreachable(AgentError):
+    """No connection, none that is to be trusted, or no answer in time."""
+
+
+class AgentRefused(AgentError):
+    """The agent answered with an error; the text is its message, ``status`` that of HTTP."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status

@@ -1,0 +1,1 @@
+"""The operator's command `rollcall`, which asks the registry and the agents."""

@@ -1,0 +1,31 @@
+"""`HOST/NAME`: an app on a host."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+from agent.client.client import AgentClient
+from cli.connections.session import Session
+from cli.errors import WrongUsage
+
+
+class AppName(NamedTuple):
+    """The name of an app, and the host that it is on."""
+
+    host: str
+    name: str
+
+
+def app_name(text: str) -> AppName:
+    """Return what `HOST/NAME` names; WrongUsage."""
+    host, slash, name = text.partition("/")
+    if not (slash and host and name):
+        raise WrongUsage(f"{text!a} is not HOST/NAME, such as web-1/shop", hint="rollcall apps")
+    return AppName(host, name)
+
+
+@asynccontextmanager
+async def agent_of(session: Session, app: AppName) -> AsyncIterator[AgentClient]:
+    """Return a client of the agent that an app is on; NotReached."""
+    async with session.agent(await session.node(app.host)) as agent:
+        yield agent

@@ -1,0 +1,221 @@
+"""`apps` and the commands of `app` that look: all hosts at once, or one app."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from cli.app_names import AppName, agent_of, app_name
+from cli.commands import changes, data
+from cli.completion import complete_apps
+from cli.connections.session import Session
+from cli.connections.trust import AGENT_URL
+from cli.errors import FAILED
+from cli.options import Hosts, Kv, Labels, Prefixes
+from cli.output.text import age, size
+from cli.run import FormCommand, session_of
+from cli.selection import Selection, ask_all, selected
+from registry.message import Node
+
+App = Annotated[
+    str, typer.Argument(metavar="HOST/NAME", help="The app.", autocompletion=complete_apps)
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("apps", cls=FormCommand)(apps)
+    one = typer.Typer(help="Look at one app, and change it.", no_args_is_help=True)
+    for name, command in (
+        ("show", show),
+        ("logs", logs),
+        ("stats", stats),
+        ("ps", processes),
+        ("history", history),
+        ("events", events),
+    ):
+        one.command(name, cls=FormCommand)(command)
+    changes.add_to(one)
+    data.add_to(one)
+    app.add_typer(one, name="app")
+
+
+def apps(
+    ctx: typer.Context,
+    hosts: Hosts = None,
+    labels: Labels = None,
+    prefixes: Prefixes = None,
+    kv: Kv = None,
+) -> int:
+    """List the apps of all hosts, or of some of them. A host that does not answer is a row, too.
+
+    Examples:
+        rollcall apps --label service:web
+
+        rollcall apps web-1 web-2 -o json
+
+    """
+    session = session_of(ctx)
+    selection = Selection(hosts or (), labels or (), prefixes or (), kv or ())
+    items = asyncio.run(_all_apps(session, selection))
+    session.output.items(
+        [_row(item) for item in items] if session.output.is_for_people else items,
+        columns={
+            "app": "APP",
+            "state": "STATE",
+            "health": "HEALTH",
+            "image": "IMAGE",
+            "ports": "PORTS",
+            "message": "MESSAGE",
+        },
+        wide={"desired": "DESIRED", "cpu": "CPU %", "memory": "MEMORY MIB", "labels": "LABELS"},
+        name="app",
+        empty="these hosts run no apps; next: rollcall app create HOST/NAME --image IMAGE",
+    )
+    return FAILED if any("error" in item for item in items) else 0
+
+
+async def _all_apps(session: Session, selection: Selection) -> list[dict[str, Any]]:
+    nodes = [node for node in await selected(session, selection) if AGENT_URL in node.kv]
+
+    async def ask(node: Node) -> list[dict[str, Any]]:
+        async with session.agent(node) as agent:
+            return await agent.apps()
+
+    items: list[dict[str, Any]] = []
+    for each in await ask_all(nodes, ask):
+        host = each.node.hostname
+        if each.value is None:
+            items.append({"app": f"{host}/", "host": host, "error": each.error})
+        else:
+            items += [
+                {"app": f"{host}/{record['name']}", "host": host, **record} for record in each.value
+            ]
+    return items
+
+
+def _row(item: Mapping[str, Any]) -> dict[str, Any]:
+    if "error" in item:
+        return {"app": item["app"], "state": "error", "message": item["error"]}
+    ports = [f"http {item['http_port']}", f"ssh {item['ssh_port']}"]
+    return {**item, "health": _health(item), "ports": ports}
+
+
+def _health(record: Mapping[str, Any]) -> str | None:
+    healthy = record.get("healthy")
+    return None if healthy is None else "healthy" if healthy else "unhealthy"
+
+
+def _read(session: Session, app: AppName, what: str) -> Any:
+    async def read() -> Any:
+        async with agent_of(session, app) as agent:
+            return await agent.read(app.name, what)
+
+    return asyncio.run(read())
+
+
+def show(ctx: typer.Context, app: App) -> None:
+    """Show the record of an app, all of its fields."""
+    session, named = session_of(ctx), app_name(app)
+
+    async def read() -> dict[str, Any]:
+        async with agent_of(session, named) as agent:
+            return await agent.app(named.name)
+
+    session.output.value(asyncio.run(read()))
+
+
+def logs(
+    ctx: typer.Context,
+    app: App,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
+    tail: Annotated[
+        str, typer.Option("--tail", help="So many lines of what there is, or all.")
+    ] = "100",
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="Unix time or RFC 3339.")
+    ] = None,
+) -> None:
+    """Print the log of an app."""
+    session, named = session_of(ctx), app_name(app)
+
+    async def read() -> None:
+        pending = b""
+        async with (
+            agent_of(session, named) as agent,
+            agent.logs(named.name, tail=tail, since=since, follow=follow) as pieces,
+        ):
+            async for piece in pieces:
+                *lines, pending = (pending + piece).split(b"\n")
+                session.output.lines(line.decode("utf-8", "replace") for line in lines)
+        if pending:
+            session.output.lines([pending.decode("utf-8", "replace")])
+
+    asyncio.run(read())
+
+
+def stats(ctx: typer.Context, app: App) -> None:
+    """Show what an app uses now."""
+    session = session_of(ctx)
+    figures = _read(session, app_name(app), "stats")
+    if not session.output.is_for_people:
+        session.output.value(figures)
+        return
+    bytes_of = {key: size(value) for key, value in figures.items() if key.endswith("_bytes")}
+    titles = [key.removesuffix("_bytes").replace("_", " ").upper() for key in figures]
+    session.output.table(titles, [[bytes_of.get(key, value) for key, value in figures.items()]])
+
+
+def processes(ctx: typer.Context, app: App) -> None:
+    """List the processes of an app."""
+    session = session_of(ctx)
+    found = _read(session, app_name(app), "processes")
+    if session.output.is_for_people:
+        found = [
+            each | {"memory": size(each["memory_bytes"]), "age": age(each["elapsed_seconds"])}
+            for each in found
+        ]
+    session.output.items(
+        found,
+        columns={
+            "pid": "PID",
+            "user": "USER",
+            "cpu_percent": "CPU %",
+            "memory": "MEMORY",
+            "age": "AGE",
+            "command": "COMMAND",
+        },
+        name="pid",
+        empty="the app does not run",
+    )
+
+
+def history(ctx: typer.Context, app: App) -> None:
+    """List the revisions of an app, the newest first; `rollback` brings one of them back."""
+    session = session_of(ctx)
+    found = _read(session, app_name(app), "history")
+    session.output.items(
+        found,
+        columns={
+            key: key.upper()
+            for key in ("revision", "created_at", "by", "operation", "changed", "image")
+        },
+        wide={"image_id": "IMAGE ID"},
+        name="revision",
+        empty="there is no revision",
+    )
+
+
+def events(ctx: typer.Context, app: App) -> None:
+    """List what happened to an app, the oldest first."""
+    session = session_of(ctx)
+    session.output.items(
+        _read(session, app_name(app), "events"),
+        columns={
+            key: key.upper()
+            for key in ("time", "action", "by", "outcome", "exit_code", "changed", "message")
+        },
+        name="id",
+        empty="nothing has happened to it",
+    )

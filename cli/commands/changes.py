@@ -1,0 +1,298 @@
+"""The commands of `app` that change an app, or tell what they would change."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from getpass import getpass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from agent.client.client import AgentClient
+from cli.app_names import AppName, agent_of, app_name
+from cli.completion import complete_apps
+from cli.connections.session import Session
+from cli.errors import WrongUsage
+from cli.fields import Fields
+from cli.output.progress import following
+from cli.run import FormCommand, session_of
+
+App = Annotated[
+    str, typer.Argument(metavar="HOST/NAME", help="The app.", autocompletion=complete_apps)
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what it would do.")]
+Change = Callable[[AgentClient], Awaitable[dict[str, Any]]]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    for name, command in (
+        ("create", create),
+        ("update", update),
+        ("start", start),
+        ("stop", stop),
+        ("rebuild", rebuild),
+        ("rollback", rollback),
+        ("delete", delete),
+        ("label", label),
+        ("password", password),
+    ):
+        app.command(name, cls=FormCommand)(command)
+
+
+def carry_out(session: Session, app: AppName, change: Change, *, dry_run: bool) -> None:
+    """Change an app, show how far it is, and print the record, or what a dry run tells."""
+
+    async def run() -> dict[str, Any]:
+        async with agent_of(session, app) as agent:
+            if dry_run:
+                return await change(agent)
+            async with following(session.output, agent, app.name):
+                return await change(agent)
+
+    answer = asyncio.run(run())
+    if not session.output.is_for_people:
+        session.output.value(answer)
+    elif dry_run:
+        session.output.lines(_plan(app, answer))
+    else:
+        session.output.lines([_told(app, answer)])
+
+
+def _told(app: AppName, answer: Mapping[str, Any]) -> str:
+    """Return what became of a change, in a line."""
+    named = f"{app.host}/{app.name}"
+    if "state" not in answer:
+        return f"{named}: {answer.get('message')}"
+    ports = f"http port {answer['http_port']}, ssh port {answer['ssh_port']}"
+    message = answer.get("message")
+    return f"{named}: {answer['state']}, {ports}" + (f"; {message}" if message else "")
+
+
+def _plan(app: AppName, plan: Mapping[str, Any]) -> list[str]:
+    """Return what a dry run tells, in lines."""
+    seconds = plan["seconds_without_service"]
+    lines = [
+        f"{app.host}/{app.name}: nothing was changed; the change would",
+        f"  {'replace' if plan['replaces_container'] else 'keep'} the container",
+        "  leave the app down" if seconds is None else f"  interrupt it for at most {seconds:g} s",
+    ]
+    return [*lines, f"  note: {plan['message']}"] if plan["message"] else lines
+
+
+def create(
+    ctx: typer.Context,
+    app: App,
+    image: Annotated[
+        str | None, typer.Option("--image", metavar="IMAGE", help="The image.")
+    ] = None,
+    http_port: Annotated[
+        int | None,
+        typer.Option("--http-port", help="The host's port for HTTP; by default a free one."),
+    ] = None,
+    ssh_port: Annotated[
+        int | None,
+        typer.Option("--ssh-port", help="The host's port for SSH; by default a free one."),
+    ] = None,
+    cpu: Annotated[int | None, typer.Option("--cpu", help="Percent of one core.")] = None,
+    memory: Annotated[int | None, typer.Option("--memory", help="MiB.")] = None,
+    description: Annotated[
+        str | None, typer.Option("--description", help="A text for people.")
+    ] = None,
+    env_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--env-file", metavar="FILE", help="The environment: a line NAME=VALUE for each."
+        ),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", "-f", metavar="FILE", help="Fields as YAML; options win."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="FIELD=YAML", help="Any other field, such as --set 'health={path: /}'."
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Create an app, and wait until it runs.
+
+    Examples:
+        rollcall app create web-1/shop --image shop:1.4 --memory 256
+
+        rollcall app create web-1/shop -f shop.yml --dry-run
+
+    """
+    named = app_name(app)
+    given = {
+        "image": image,
+        "http_port": http_port,
+        "ssh_port": ssh_port,
+        "cpu": cpu,
+        "memory": memory,
+        "description": description,
+    }
+    fields = Fields(given, file=file, env_file=env_file, settings=settings or ()).read()
+    if "image" not in fields:
+        raise WrongUsage("an app needs an image", hint="add --image IMAGE, or `image:` to the file")
+    body = {"name": named.name, **fields}
+    carry_out(
+        session_of(ctx), named, lambda agent: agent.create(body, dry_run=dry_run), dry_run=dry_run
+    )
+
+
+def update(
+    ctx: typer.Context,
+    app: App,
+    image: Annotated[
+        str | None,
+        typer.Option("--image", metavar="IMAGE", help="Another image, or its new version."),
+    ] = None,
+    http_port: Annotated[
+        int | None, typer.Option("--http-port", help="The host's port for HTTP.")
+    ] = None,
+    ssh_port: Annotated[
+        int | None, typer.Option("--ssh-port", help="The host's port for SSH.")
+    ] = None,
+    cpu: Annotated[int | None, typer.Option("--cpu", help="Percent of one core.")] = None,
+    memory: Annotated[int | None, typer.Option("--memory", help="MiB.")] = None,
+    description: Annotated[
+        str | None, typer.Option("--description", help="A text for people.")
+    ] = None,
+    env_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--env-file", metavar="FILE", help="The whole environment: a line NAME=VALUE for each."
+        ),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", "-f", metavar="FILE", help="Fields as YAML; options win."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="FIELD=YAML", help="Any other field, such as --set 'stop_seconds=30'."
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Change fields of an app; if its new container does not stay up, the old one runs again."""
+    named = app_name(app)
+    given = {
+        "image": image,
+        "http_port": http_port,
+        "ssh_port": ssh_port,
+        "cpu": cpu,
+        "memory": memory,
+        "description": description,
+    }
+    fields = Fields(given, file=file, env_file=env_file, settings=settings or ()).read()
+    if not fields:
+        raise WrongUsage("nothing to change is given", hint="rollcall app update --help")
+    carry_out(
+        session_of(ctx),
+        named,
+        lambda agent: agent.update(named.name, fields, dry_run=dry_run),
+        dry_run=dry_run,
+    )
+
+
+def start(ctx: typer.Context, app: App, dry_run: DryRun = False) -> None:
+    """Start an app; one that runs is left alone."""
+    _act(ctx, app, "start", dry_run=dry_run)
+
+
+def stop(ctx: typer.Context, app: App, dry_run: DryRun = False) -> None:
+    """Stop an app; one that is stopped is left alone."""
+    _act(ctx, app, "stop", dry_run=dry_run)
+
+
+def rebuild(ctx: typer.Context, app: App, dry_run: DryRun = False) -> None:
+    """Pull the image of an app, and replace the container; data, labels and ports stay."""
+    _act(ctx, app, "rebuild", dry_run=dry_run)
+
+
+def rollback(
+    ctx: typer.Context,
+    app: App,
+    revision: Annotated[
+        int | None, typer.Option("--revision", help="By default, the one before.")
+    ] = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Bring an app back to an earlier revision, with the image that it ran."""
+    _act(
+        ctx, app, "rollback", None if revision is None else {"revision": revision}, dry_run=dry_run
+    )
+
+
+def _act(
+    ctx: typer.Context,
+    app: str,
+    action: str,
+    fields: Mapping[str, Any] | None = None,
+    *,
+    dry_run: bool,
+) -> None:
+    named = app_name(app)
+    carry_out(
+        session_of(ctx),
+        named,
+        lambda agent: agent.change(named.name, action, fields, dry_run=dry_run),
+        dry_run=dry_run,
+    )
+
+
+def delete(
+    ctx: typer.Context,
+    app: App,
+    keep_data: Annotated[
+        bool, typer.Option("--keep-data", help="Keep the volumes, for an app of the same name.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Delete an app and its data."""
+    named = app_name(app)
+    if not (yes or dry_run):
+        what = "its data is kept" if keep_data else "with all of its data"
+        typer.confirm(f"Delete {named.name} on {named.host}, {what}?", abort=True, err=True)
+    carry_out(
+        session_of(ctx),
+        named,
+        lambda agent: agent.delete(named.name, keep_data=keep_data, dry_run=dry_run),
+        dry_run=dry_run,
+    )
+
+
+def label(
+    ctx: typer.Context,
+    app: App,
+    text: Annotated[str, typer.Argument(metavar="KEY:VALUE", help="The label.")],
+    remove: Annotated[bool, typer.Option("--remove", help="Take it off.")] = False,
+) -> None:
+    """Add a label to an app, such as prometheus:shop, or take it off."""
+    named = app_name(app)
+    carry_out(
+        session_of(ctx),
+        named,
+        lambda agent: agent.label(named.name, text, remove=remove),
+        dry_run=False,
+    )
+
+
+def password(ctx: typer.Context, app: App) -> None:
+    """Set the password of the app's user, which is asked for, or read from a pipe."""
+    named = app_name(app)
+    is_asked = sys.stdin.isatty()
+    text = getpass("Password: ") if is_asked else sys.stdin.read().removesuffix("\n")
+    carry_out(
+        session_of(ctx),
+        named,
+        lambda agent: agent.set_password(named.name, text),
+        dry_run=False,
+    )

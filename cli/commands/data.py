@@ -1,0 +1,115 @@
+"""`app backup` and `app restore`: the files of an app's volumes, out and in."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from cli.app_names import AppName, agent_of, app_name
+from cli.completion import complete_apps
+from cli.connections.session import Session
+from cli.errors import WrongUsage
+from cli.output.text import size
+from cli.run import FormCommand, session_of
+
+App = Annotated[
+    str, typer.Argument(metavar="HOST/NAME", help="The app.", autocompletion=complete_apps)
+]
+PIECE_BYTES = 1024 * 1024
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("backup", cls=FormCommand)(backup)
+    app.command("restore", cls=FormCommand)(restore)
+
+
+def backup(
+    ctx: typer.Context,
+    app: App,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The tar to write; it must not exist.")
+    ],
+    pause: Annotated[bool, typer.Option("--pause", help="The app stands still meanwhile.")] = False,
+) -> None:
+    """Copy the files of an app's volumes into a tar, whole or not at all."""
+    session, named = session_of(ctx), app_name(app)
+    if file.exists():
+        raise WrongUsage(f"{file} exists already, and is left as it is")
+    part = file.with_name(f"{file.name}.part")
+    try:
+        # The data of an app may hold secrets.
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise WrongUsage(f"{part} cannot be made: {error.strerror}") from error
+    try:
+        with os.fdopen(descriptor, "wb") as tar:
+            count = asyncio.run(_save(session, named, tar, pause=pause))
+            tar.flush()
+            os.fsync(tar.fileno())
+        os.link(part, file)
+    except FileExistsError as error:
+        raise WrongUsage(f"{file} exists already, and is left as it is") from error
+    except OSError as error:
+        raise WrongUsage(f"{file} cannot be written: {error.strerror}") from error
+    finally:
+        with suppress(FileNotFoundError):
+            part.unlink()
+    session.output.note(f"{named.host}/{named.name}: {size(count)} in {file}")
+
+
+async def _save(session: Session, app: AppName, tar: Any, *, pause: bool) -> int:
+    count = 0
+    with _bar(session) as progress:
+        task = progress.add_task("backup", total=None)
+        async with agent_of(session, app) as agent, agent.data(app.name, pause=pause) as pieces:
+            async for piece in pieces:
+                tar.write(piece)
+                count += len(piece)
+                progress.update(task, completed=count)
+    return count
+
+
+def restore(
+    ctx: typer.Context,
+    app: App,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The tar to read.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check the tar.")] = False,
+) -> None:
+    """Put the files of a tar in place of those of a stopped app, whole or not at all."""
+    session, named = session_of(ctx), app_name(app)
+    asyncio.run(_load(session, named, file, dry_run=dry_run))
+    outcome = "the tar can be restored" if dry_run else "restored; start the app"
+    session.output.note(f"{named.host}/{named.name}: {outcome}")
+
+
+async def _load(session: Session, app: AppName, file: Path, *, dry_run: bool) -> None:
+    with _bar(session) as progress:
+        task = progress.add_task("restore", total=_size(file))
+
+        async def pieces() -> AsyncIterator[bytes]:
+            with file.open("rb") as tar:
+                while piece := await asyncio.to_thread(tar.read, PIECE_BYTES):
+                    progress.advance(task, len(piece))
+                    yield piece
+
+        async with agent_of(session, app) as agent:
+            await agent.put_data(app.name, pieces(), dry_run=dry_run)
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError as error:
+        raise WrongUsage(f"{file} cannot be read: {error.strerror}") from error
+
+
+def _bar(session: Session) -> Progress:
+    columns = (TextColumn("{task.description}"), DownloadColumn(), TransferSpeedColumn())
+    err = session.output.err
+    return Progress(*columns, console=err, transient=True, disable=not err.is_terminal)

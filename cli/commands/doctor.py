@@ -1,0 +1,192 @@
+"""`doctor`: asks the registry and all hosts what is wrong."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+import typer
+
+from cli.connections.certificates import days_left
+from cli.connections.session import Session
+from cli.connections.trust import AGENT_URL, agent_address
+from cli.errors import FAILED
+from cli.output.text import age
+from cli.run import FormCommand, session_of
+from cli.selection import ask_all
+from registry.client.client import RegistryClient
+from registry.client.models import Status
+from registry.message import Node
+
+Level = Literal["ok", "warning", "error"]
+MAX_CLOCK_SECONDS = 5
+MIN_CERTIFICATE_DAYS = 21
+NAMES_SHOWN = 5
+
+
+class Finding(NamedTuple):
+    """What was looked at, and what was found."""
+
+    level: Level
+    check: str
+    text: str
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("doctor", cls=FormCommand)(doctor)
+
+
+def doctor(ctx: typer.Context) -> int:
+    """Ask the registry and all hosts what is wrong.
+
+    It looks at clocks, versions, stale hosts, engines, apps, targets, certificates, and agents that
+    the registry knows and nobody reaches.
+
+    The exit status is 1 if there is an error; warnings alone do not change it.
+    """
+    session = session_of(ctx)
+    findings = asyncio.run(_examined(session))
+    session.output.items(
+        [finding._asdict() for finding in findings],
+        columns={"level": "", "check": "CHECK", "text": "FOUND"},
+        name="check",
+        empty="nothing was looked at",
+    )
+    return FAILED if any(finding.level == "error" for finding in findings) else 0
+
+
+async def _examined(session: Session) -> list[Finding]:
+    async with session.registry() as registry:
+        nodes = await registry.nodes()
+        stale = await registry.nodes(stale=True)
+        findings = [Finding("ok", "registry", f"it answers, and knows {len(nodes)} nodes")]
+        findings += _status(await registry.status())
+        findings.append(_clock(registry.clock_offset_seconds))
+        findings.append(_stale(stale))
+        findings += _reported(nodes)
+        findings += await _targets(registry, nodes)
+    findings += await _certificate(session)
+    return [*findings, *await _agents(session, nodes)]
+
+
+def _clock(offset: float | None) -> Finding:
+    if offset is None or abs(offset) <= MAX_CLOCK_SECONDS:
+        return Finding("ok", "clock", "this host's clock agrees with the registry's")
+    way = "ahead of" if offset > 0 else "behind"
+    return Finding(
+        "warning", "clock", f"the registry's clock is {abs(offset):.0f} s {way} this host's"
+    )
+
+
+def _stale(stale: Sequence[Node]) -> Finding:
+    if not stale:
+        return Finding("ok", "heartbeats", "no node is stale")
+    names = _named(node.hostname for node in stale)
+    return Finding("error", "heartbeats", f"{len(stale)} stale: {names}")
+
+
+def _reported(nodes: Sequence[Node]) -> Iterable[Finding]:
+    """Return what the hosts report themselves."""
+    agents = [node for node in nodes if "agent.version" in node.kv]
+    away = [node.hostname for node in agents if node.kv.get("docker.state") != "running"]
+    if away:
+        yield Finding("error", "engines", f"{len(away)} hosts without an engine: {_named(away)}")
+    else:
+        yield Finding("ok", "engines", f"the engines of {len(agents)} hosts run")
+    sick = [node.hostname for node in agents if node.kv.get("apps.unhealthy", "0") != "0"]
+    if sick:
+        yield Finding("error", "apps", f"{len(sick)} hosts with unhealthy apps: {_named(sick)}")
+    versions = Counter(node.kv["agent.version"] for node in agents)
+    if len(versions) > 1:
+        counted = ", ".join(f"{name} on {count}" for name, count in versions.most_common())
+        yield Finding("warning", "versions", f"agents of several versions: {counted}")
+    else:
+        yield Finding(
+            "ok", "versions", f"all agents have one version: {', '.join(versions) or '-'}"
+        )
+
+
+async def _targets(registry: RegistryClient, nodes: Sequence[Node]) -> list[Finding]:
+    """Return what the registry left out, or mended, of the hosts' labels for Prometheus."""
+    findings = []
+    for node in nodes:
+        if not any(label.startswith("prometheus:") for label in node.labels):
+            continue
+        explained = await registry.explain(node.hostname)
+        for service in explained.services:
+            where = f"{node.hostname}, service {service.service}"
+            findings += [
+                Finding("warning", "targets", f"{where}: {each.why}") for each in service.left_out
+            ]
+    return findings or [Finding("ok", "targets", "all labels for Prometheus are used as given")]
+
+
+def _status(status: Status) -> Iterable[Finding]:
+    """Return what the registry says of itself, and of the hosts that it refuses."""
+    store = status.store
+    if store.state == "ok":
+        yield Finding("ok", "store", f"the store ({store.kind}) is well")
+    else:
+        yield Finding(
+            "error", "store", f"the store ({store.kind}) is {store.state}: {store.message}"
+        )
+    if status.warming_seconds:
+        text = f"no targets for {status.warming_seconds} s, until all hosts had time to report"
+        yield Finding("warning", "warm-up", text)
+    for each in status.refused:
+        ago = age(status.now - each.at)
+        text = f"{each.hostname} was refused {ago} ago ({each.status}): {each.message}"
+        yield Finding("warning", "refused", text)
+
+
+async def _certificate(session: Session) -> list[Finding]:
+    """Return how long the registry's certificate is good for."""
+    context = session.context
+    if not context.registry.startswith("https:"):
+        return []
+    left = await days_left(context.registry, context)
+    return [Finding(_level(left), "certificates", f"the registry's ends in {left:.0f} days")]
+
+
+def _level(days: float) -> Level:
+    if days < 1:
+        return "error"
+    return "warning" if days < MIN_CERTIFICATE_DAYS else "ok"
+
+
+async def _agents(session: Session, nodes: Sequence[Node]) -> list[Finding]:
+    """Ask each agent that a node names, and look at its certificate."""
+    named = [node for node in nodes if AGENT_URL in node.kv]
+
+    async def ask(node: Node) -> float | None:
+        address = agent_address(node, session.context)
+        async with session.agent(node) as agent:
+            await agent.health()
+        if not address.url.startswith("https:"):
+            return None
+        return await days_left(
+            address.url, session.context, server_hostname=address.server_hostname
+        )
+
+    outcomes = await ask_all(named, ask)
+    failed = [each for each in outcomes if each.error is not None]
+    ending = [
+        Finding(
+            _level(each.value),
+            "certificates",
+            f"{each.node.hostname}'s ends in {each.value:.0f} days",
+        )
+        for each in outcomes
+        if each.value is not None and each.value < MIN_CERTIFICATE_DAYS
+    ]
+    reached = Finding("ok", "agents", f"{len(named) - len(failed)} of {len(named)} agents answer")
+    errors = [Finding("error", "agents", f"{each.node.hostname}: {each.error}") for each in failed]
+    return [reached, *errors, *ending]
+
+
+def _named(names: Iterable[str]) -> str:
+    """Return the first names, and how many more there are."""
+    known = list(names)
+    more = len(known) - NAMES_SHOWN
+    return ", ".join(known[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,192 @@
+"""`login` and `context`: which registry is asked, and with which key."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from getpass import getpass
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from cli.connections.contexts import Context, Contexts
+from cli.connections.keys import VARIABLE
+from cli.connections.session import Session
+from cli.errors import WrongUsage
+from cli.run import FormCommand, session_of
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The context.")]
+Plain = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-plain",
+        metavar="ADDRESS[/PREFIX]",
+        help="Also send the key there without TLS, where anybody on the way can read it.",
+    ),
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("login")(login)
+    contexts = typer.Typer(help="List, choose, change and remove contexts.", no_args_is_help=True)
+    contexts.command("list", cls=FormCommand)(show_contexts)
+    contexts.command("use")(use_context)
+    contexts.command("set")(set_context)
+    contexts.command("remove")(remove_context)
+    app.add_typer(contexts, name="context")
+
+
+def login(
+    ctx: typer.Context,
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="The registry, such as https://registry:7655.")
+    ],
+    name: Annotated[str, typer.Option("--name", help="The name of the context.")] = "default",
+    ca: Annotated[
+        Path | None, typer.Option("--ca", metavar="FILE", help="Trust only these CAs.")
+    ] = None,
+    certificate: Annotated[
+        Path | None, typer.Option("--certificate", metavar="FILE", help="Your own certificate.")
+    ] = None,
+    certificate_key: Annotated[
+        Path | None, typer.Option("--certificate-key", metavar="FILE", help="Its key.")
+    ] = None,
+    key_file: Annotated[
+        Path | None,
+        typer.Option("--key-file", metavar="FILE", help="The key is in this file, with mode 0600."),
+    ] = None,
+    key_command: Annotated[
+        str | None,
+        typer.Option("--key-command", metavar="COMMAND", help="This command prints the key."),
+    ] = None,
+    allow_plain: Plain = None,
+) -> None:
+    """Ask the registry at URL from now on, and remember where its key is.
+
+    Without --key-file and --key-command, the key is taken from $ROLLCALL_KEY at each command, or
+    else asked for now and kept in a file of its own. The registry is asked once, so that a mistake
+    shows here.
+
+    Examples:
+        rollcall login https://registry.example.com:7655 --ca ca.crt --key-file ops.key
+
+        rollcall login http://127.0.0.1:7655 --allow-plain 127.0.0.1 --key-file var/ops.key
+
+    """
+    session = session_of(ctx)
+    if key_file is not None and key_command is not None:
+        raise WrongUsage("--key-file and --key-command do not go together")
+    kept = None
+    if key_file is None and key_command is None and not session.environment.get(VARIABLE):
+        kept = _ask_for_key(session.file.path.parent / "keys" / name)
+        key_file = kept
+    try:
+        context = Context(
+            registry=url.rstrip("/"),
+            ca=_absolute(ca),
+            certificate=_absolute(certificate),
+            certificate_key=_absolute(certificate_key),
+            key_file=_absolute(key_file),
+            key_command=key_command,
+            allow_plain=list(allow_plain or ()),
+        )
+        asyncio.run(_ask_once(session, context))
+    except BaseException as error:
+        if kept is not None:
+            kept.unlink(missing_ok=True)
+        if isinstance(error, ValueError):
+            raise WrongUsage(f"--allow-plain: {error}") from error
+        raise
+    if kept is not None:
+        kept.rename(kept.with_suffix(""))
+        context = msgspec.structs.replace(context, key_file=str(kept.with_suffix("")))
+    contexts = session.file.load()
+    session.file.save(Contexts(current=name, contexts={**contexts.contexts, name: context}))
+    session.output.note(f"{context.registry} answers; the context {name} is in use")
+
+
+def _ask_for_key(path: Path) -> Path:
+    """Ask for a key at the terminal; return the temporary file that holds it."""
+    if not sys.stdin.isatty():
+        raise WrongUsage(
+            "no key is given, and there is no terminal to ask for one",
+            hint=f"give --key-file or --key-command, or set {VARIABLE}",
+        )
+    key = getpass("Key: ")
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.new")
+    part.unlink(missing_ok=True)
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(f"{key}\n")
+    return part
+
+
+async def _ask_once(session: Session, context: Context) -> None:
+    async with session.registry(context) as registry:
+        await registry.nodes(limit=1)
+
+
+def _absolute(path: Path | None) -> str | None:
+    return None if path is None else str(path.absolute())
+
+
+def show_contexts(ctx: typer.Context) -> None:
+    """List the contexts."""
+    session = session_of(ctx)
+    contexts = session.file.load()
+    items = [
+        {"name": name, "current": name == contexts.current, **msgspec.to_builtins(context)}
+        for name, context in contexts.contexts.items()
+    ]
+    if session.output.is_for_people:
+        items = [item | {"current": "*" if item["current"] else ""} for item in items]
+    session.output.items(
+        items,
+        columns={"current": "", "name": "NAME", "registry": "REGISTRY"},
+        wide={"ca": "CA", "key_file": "KEY FILE", "allow_plain": "WITHOUT TLS"},
+        name="name",
+        empty="there is no context yet; next: rollcall login URL",
+    )
+
+
+def use_context(ctx: typer.Context, name: Name) -> None:
+    """Use a context from now on."""
+    session = session_of(ctx)
+    session.file.chosen(name)
+    session.file.save(Contexts(current=name, contexts=session.file.load().contexts))
+
+
+def set_context(
+    ctx: typer.Context,
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The context.")] = None,
+    allow_plain: Plain = None,
+) -> None:
+    """Change to which addresses a context may send the key without TLS: to those given alone."""
+    session = session_of(ctx)
+    chosen, context = session.file.chosen(name)
+    changed = _with_plain(context, allow_plain or ())
+    contexts = session.file.load()
+    session.file.save(
+        Contexts(current=contexts.current, contexts={**contexts.contexts, chosen: changed})
+    )
+
+
+def _with_plain(context: Context, networks: Sequence[str]) -> Context:
+    try:
+        return msgspec.structs.replace(context, allow_plain=list(networks))
+    except ValueError as error:
+        raise WrongUsage(f"--allow-plain: {error}") from error
+
+
+def remove_context(ctx: typer.Context, name: Name) -> None:
+    """Remove a context; its key file stays where it is."""
+    session = session_of(ctx)
+    session.file.chosen(name)
+    contexts = session.file.load()
+    left = {each: context for each, context in contexts.contexts.items() if each != name}
+    current = None if contexts.current == name else contexts.current
+    session.file.save(Contexts(current=current, contexts=left))

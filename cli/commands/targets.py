@@ -1,0 +1,94 @@
+"""`targets` and `services`: what Prometheus is told to scrape."""
+
+import asyncio
+import time
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from cli.completion import complete_services
+from cli.connections.session import Session
+from cli.output.text import age
+from cli.run import FormCommand, session_of
+from registry.client.models import Service
+from registry.message import TargetGroup
+
+HOSTNAME = "__meta_rollcall_hostname"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("targets", cls=FormCommand)(targets)
+    app.command("services", cls=FormCommand)(services)
+
+
+def targets(
+    ctx: typer.Context,
+    service: Annotated[
+        str,
+        typer.Argument(metavar="SERVICE", help="The service.", autocompletion=complete_services),
+    ],
+) -> None:
+    """List the targets of a service, as Prometheus gets them.
+
+    `rollcall node HOST` says why a target of a host is missing.
+    """
+    session = session_of(ctx)
+    groups = asyncio.run(_groups(session, service))
+    if not session.output.is_for_people and session.output.form != "name":
+        session.output.value([msgspec.to_builtins(group) for group in groups])
+        return
+    items = [_row(target, group) for group in groups for target in group.targets]
+    session.output.items(
+        items,
+        columns={"target": "TARGET", "host": "HOST", "labels": "LABELS"},
+        name="target",
+        empty=f"no node has a label prometheus:{service}; next: rollcall services",
+    )
+
+
+async def _groups(session: Session, service: str) -> list[TargetGroup]:
+    async with session.registry() as registry:
+        return await registry.targets(service)
+
+
+def _row(target: str, group: TargetGroup) -> dict[str, Any]:
+    shown = {name: value for name, value in group.labels.items() if not name.startswith("__meta_")}
+    return {
+        "target": target,
+        "host": group.labels.get(HOSTNAME),
+        "labels": [f"{name}={value}" for name, value in shown.items()] or None,
+    }
+
+
+def services(ctx: typer.Context) -> None:
+    """List the services: how many nodes and targets they have, and who asked for them last."""
+    session = session_of(ctx)
+    found, now = asyncio.run(_services(session))
+    items = msgspec.to_builtins(found)
+    if session.output.is_for_people:
+        items = [
+            item | {"scrapers": _scrapers(each, now)}
+            for item, each in zip(items, found, strict=True)
+        ]
+    session.output.items(
+        items,
+        columns={
+            "service": "SERVICE",
+            "nodes": "NODES",
+            "targets": "TARGETS",
+            "scrapers": "SCRAPERS",
+        },
+        name="service",
+        empty="no node has a label prometheus:SERVICE",
+    )
+
+
+def _scrapers(service: Service, now: float) -> list[str]:
+    return [f"{each.by} {age(now - each.at)} ago" for each in service.scrapers]
+
+
+async def _services(session: Session) -> tuple[list[Service], float]:
+    async with session.registry() as registry:
+        return await registry.services(), time.time() + (registry.clock_offset_seconds or 0)

@@ -1,0 +1,88 @@
+"""Names from the registry, for the completion of shells."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+
+from agent.client.errors import AgentError
+from cli.connections.contexts import ContextFile, context_path
+from cli.connections.session import Session
+from cli.errors import CommandError
+from cli.output.output import Format, Output, consoles
+from registry.client.errors import RegistryError
+from registry.message import Node
+
+SECONDS = 2
+MAX_SUGGESTIONS = 1000
+
+
+def complete_hosts(incomplete: str) -> list[str]:
+    """Return the hostnames that begin so; none where the registry cannot be asked."""
+    return _asked(lambda session: _hosts(session, incomplete))
+
+
+def complete_labels(incomplete: str) -> list[str]:
+    """Return the labels of nodes that begin so; none where the registry cannot be asked."""
+    return _asked(lambda session: _labels(session, incomplete))
+
+
+def complete_services(incomplete: str) -> list[str]:
+    """Return the services that begin so; none where the registry cannot be asked."""
+    return _asked(lambda session: _services(session, incomplete))
+
+
+def complete_apps(incomplete: str) -> list[str]:
+    """Return `HOST/` or `HOST/NAME` that begin so; none where they cannot be asked."""
+    return _asked(lambda session: _apps(session, incomplete))
+
+
+def _asked(ask: Callable[[Session], Awaitable[list[str]]]) -> list[str]:
+    """Return the suggestions; a shell that completes shows no errors."""
+    out, err = consoles(os.environ)
+    session = Session(
+        file=ContextFile(context_path(os.environ)),
+        context=os.environ.get("ROLLCALL_CONTEXT"),
+        environment=os.environ,
+        output=Output(Format.TABLE, out=out, err=err),
+        timeout_seconds=SECONDS,
+    )
+
+    async def bounded() -> list[str]:
+        async with asyncio.timeout(SECONDS):
+            return sorted(set(await ask(session)))[:MAX_SUGGESTIONS]
+
+    try:
+        return asyncio.run(bounded())
+    except (CommandError, RegistryError, AgentError, TimeoutError):
+        return []
+
+
+async def _nodes(session: Session) -> list[Node]:
+    async with session.registry() as registry:
+        return await registry.nodes()
+
+
+async def _hosts(session: Session, incomplete: str) -> list[str]:
+    names = [node.hostname for node in await _nodes(session)]
+    return [name for name in names if name.startswith(incomplete)]
+
+
+async def _labels(session: Session, incomplete: str) -> list[str]:
+    async with session.registry() as registry:
+        nodes = await registry.nodes(prefixes=[incomplete] if incomplete else ())
+    return [label for node in nodes for label in node.labels if label.startswith(incomplete)]
+
+
+async def _services(session: Session, incomplete: str) -> list[str]:
+    async with session.registry() as registry:
+        names = [each.service for each in await registry.services()]
+    return [name for name in names if name.startswith(incomplete)]
+
+
+async def _apps(session: Session, incomplete: str) -> list[str]:
+    host, slash, _ = incomplete.partition("/")
+    if not slash:
+        return [f"{name}/" for name in await _hosts(session, host)]
+    async with session.agent(await session.node(host)) as agent:
+        names = [f"{host}/{app['name']}" for app in await agent.apps()]
+    return [name for name in names if name.startswith(incomplete)]

@@ -1,0 +1,1 @@
+"""How daemons are reached: contexts, keys, whom a key may be sent to, clients."""

@@ -1,0 +1,112 @@
+"""Contexts: which registry to ask, whom to trust, and where the key is. No context holds a key."""
+
+import ipaddress
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from cli.errors import WrongUsage
+
+LOGIN_HINT = "rollcall login URL"
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How to reach one registry and the agents that it knows.
+
+    Attributes:
+        registry: the URL of the registry.
+        ca: a PEM bundle, the only one trusted; None for the system's.
+        certificate: the operator's own certificate, None if none is needed.
+        certificate_key: its key.
+        key_file: the file that holds the key.
+        key_command: the command that prints the key, split as a shell does.
+        allow_plain: addresses and networks that the key may be sent to without TLS.
+
+    """
+
+    registry: str
+    ca: str | None = None
+    certificate: str | None = None
+    certificate_key: str | None = None
+    key_file: str | None = None
+    key_command: str | None = None
+    allow_plain: list[str] = msgspec.field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Refuse networks that are none; msgspec turns the ValueError into its ValidationError."""
+        for text in self.allow_plain:
+            ipaddress.ip_network(text, strict=False)
+
+    def allows_plain(self, host: str) -> bool:
+        """Return whether the key may be sent to this address without TLS; names never may."""
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            return False
+        networks = (ipaddress.ip_network(text, strict=False) for text in self.allow_plain)
+        return any(address in network for network in networks)
+
+
+class Contexts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All contexts by name, and the name of the one in use."""
+
+    current: str | None = None
+    contexts: dict[str, Context] = msgspec.field(default_factory=dict)
+
+
+class ContextFile:
+    """The file of contexts. It is written as a whole, readable by its owner alone."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def load(self) -> Contexts:
+        """Return the contexts, none if there is no file; WrongUsage if it cannot be used."""
+        try:
+            text = self.path.read_text()
+        except FileNotFoundError:
+            return Contexts()
+        except (OSError, UnicodeDecodeError) as error:
+            raise WrongUsage(f"{self.path} cannot be read: {error}") from error
+        try:
+            return msgspec.convert(yaml.safe_load(text) or {}, Contexts)
+        except (yaml.YAMLError, msgspec.ValidationError) as error:
+            raise WrongUsage(
+                f"{self.path} is no file of contexts: {error}",
+                hint=f"mend or remove it, then {LOGIN_HINT}",
+            ) from error
+
+    def save(self, contexts: Contexts) -> None:
+        """Replace the file; WrongUsage if it cannot be written."""
+        part = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            part.unlink(missing_ok=True)
+            part.touch(mode=0o600)
+            part.write_text(yaml.safe_dump(msgspec.to_builtins(contexts), sort_keys=False))
+            part.replace(self.path)
+        except OSError as error:
+            part.unlink(missing_ok=True)
+            raise WrongUsage(f"{self.path} cannot be written: {error.strerror}") from error
+
+    def chosen(self, name: str | None) -> tuple[str, Context]:
+        """Return a context and its name: this one, else the one in use; WrongUsage if none."""
+        contexts = self.load()
+        wanted = name or contexts.current
+        if wanted is None:
+            raise WrongUsage("no registry is known yet", hint=LOGIN_HINT)
+        if wanted not in contexts.contexts:
+            known = ", ".join(contexts.contexts) or "none"
+            raise WrongUsage(f"there is no context {wanted!a}; known: {known}", hint=LOGIN_HINT)
+        return wanted, contexts.contexts[wanted]
+
+
+def context_path(environment: Mapping[str, str]) -> Path:
+    """Return the path of the file of contexts: $ROLLCALL_CONFIG, else in the user's settings."""
+    if environment.get("ROLLCALL_CONFIG"):
+        return Path(environment["ROLLCALL_CONFIG"])
+    base = environment.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    return Path(base) / "rollcall" / "contexts.yml"

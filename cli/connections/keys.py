@@ -1,0 +1,69 @@
+"""Keys: from the environment, a file that only its owner may read, or a command."""
+
+import shlex
+import stat
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from cli.connections.contexts import Context
+from cli.errors import WrongUsage
+
+VARIABLE = "ROLLCALL_KEY"
+COMMAND_SECONDS = 60
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
+LOGIN_HINT = "rollcall login URL --key-file FILE"
+
+
+def read_key(context: Context, environment: Mapping[str, str]) -> str:
+    """Return the key: of the environment, else of the context's command or file.
+
+    Raises:
+        WrongUsage: there is none, or it cannot be read, or others may read its file.
+
+    """
+    if environment.get(VARIABLE):
+        return _checked(environment[VARIABLE], VARIABLE)
+    if context.key_command is not None:
+        return _checked(_printed(context.key_command), f"the command {context.key_command!a}")
+    if context.key_file is not None:
+        return _checked(_file(Path(context.key_file)), context.key_file)
+    raise WrongUsage(f"the context has no key, and {VARIABLE} is not set", hint=LOGIN_HINT)
+
+
+def _file(path: Path) -> str:
+    try:
+        mode = path.stat().st_mode
+        if mode & OTHERS:
+            raise WrongUsage(
+                f"others than its owner may read or write {path}", hint=f"chmod 600 {path}"
+            )
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise WrongUsage(f"the key in {path} cannot be read: {reason}", hint=LOGIN_HINT) from error
+
+
+def _printed(command: str) -> str:
+    try:
+        done = subprocess.run(
+            shlex.split(command),
+            stdout=subprocess.PIPE,
+            timeout=COMMAND_SECONDS,
+            check=True,
+            text=True,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise WrongUsage(f"{command!a} printed no key for {COMMAND_SECONDS} s") from error
+    except subprocess.CalledProcessError as error:
+        raise WrongUsage(f"{command!a} ended with status {error.returncode}") from error
+    except (OSError, ValueError) as error:
+        raise WrongUsage(f"{command!a} cannot be run: {error}") from error
+    return done.stdout
+
+
+def _checked(text: str, source: str) -> str:
+    key = text.strip()
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise WrongUsage(f"what {source} holds is no key: a key is one word of ASCII")
+    return key

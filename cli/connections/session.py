@@ -1,0 +1,99 @@
+"""What a command works with: the context, the clients, the output."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+from agent.client.client import AgentClient
+from cli.connections.contexts import Context, ContextFile
+from cli.connections.keys import read_key
+from cli.connections.trust import agent_address, checked_registry
+from cli.errors import NotReached
+from cli.output.output import Output
+from registry.client.client import NotFound, RegistryClient
+from registry.client.tls import ClientTls
+from registry.message import HostnameInvalid, Node, normalise_hostname
+
+# A registry sends all of its nodes within this time, too.
+REGISTRY_SECONDS = 60
+
+
+class Session:
+    """The settings of one run of the command. The key is read once, when it is first needed."""
+
+    def __init__(
+        self,
+        *,
+        file: ContextFile,
+        context: str | None,
+        environment: Mapping[str, str],
+        output: Output,
+        timeout_seconds: float,
+    ) -> None:
+        self.file = file
+        self.output = output
+        self.environment = environment
+        self.timeout_seconds = timeout_seconds
+        self._wanted = context
+        self._key_read: tuple[Context, str] | None = None
+
+    @property
+    def context(self) -> Context:
+        """Return the context in use; WrongUsage if there is none."""
+        return self.file.chosen(self._wanted)[1]
+
+    @asynccontextmanager
+    async def registry(self, context: Context | None = None) -> AsyncIterator[RegistryClient]:
+        """Return a client of the registry; WrongUsage if the key must not be sent there."""
+        used = context or self.context
+        checked_registry(used.registry, used)
+        key = self._key(used)
+        async with RegistryClient(
+            url=used.registry,
+            key=lambda: key,
+            client_tls=client_tls(used),
+            timeout_seconds=max(REGISTRY_SECONDS, self.timeout_seconds),
+            user_agent="rollcall",
+        ) as client:
+            yield client
+
+    @asynccontextmanager
+    async def agent(self, node: Node) -> AsyncIterator[AgentClient]:
+        """Return a client of a node's agent; NotReached if the key must not be sent there."""
+        context = self.context
+        address = agent_address(node, context)
+        async with AgentClient(
+            url=address.url,
+            server_hostname=address.server_hostname,
+            key=partial(self._key, context),
+            client_tls=client_tls(context),
+            timeout_seconds=self.timeout_seconds,
+        ) as client:
+            yield client
+
+    async def node(self, hostname: str) -> Node:
+        """Return a node; NotReached if the registry does not know it."""
+        async with self.registry() as registry:
+            try:
+                return await registry.node(normalise_hostname(hostname))
+            except (NotFound, HostnameInvalid) as error:
+                raise NotReached(f"no node {hostname!a} is known", hint="rollcall nodes") from error
+
+    def _key(self, context: Context) -> str:
+        if self._key_read is None or self._key_read[0] != context:
+            self._key_read = (context, read_key(context, self.environment))
+        return self._key_read[1]
+
+
+def client_tls(context: Context) -> ClientTls:
+    """Return whom a context trusts, and the operator's own certificate."""
+    return ClientTls(
+        ca=_path(context.ca),
+        certificate=_path(context.certificate),
+        key=_path(context.certificate_key),
+    )
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)

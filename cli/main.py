@@ -1,0 +1,90 @@
+"""The command `rollcall`: looks at all hosts and their apps, and changes them."""
+
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from cli.commands import apps, doctor, login, man, nodes, targets, watch
+from cli.connections.contexts import ContextFile, context_path
+from cli.connections.session import Session
+from cli.errors import DONE, INTERRUPTED
+from cli.output.output import Format, Output, consoles
+from cli.run import exit_status
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return the exit status."""
+    environment = os.environ
+    out, err = consoles(environment)
+    output = Output(Format.TABLE, out=out, err=err)
+    command = typer.main.get_command(application(output, environment))
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    # A reader such as `head` may stop reading: then there is nobody to tell.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        return exit_status(
+            lambda: command.main(given, prog_name="rollcall", standalone_mode=False), output
+        )
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def application(output: Output, environment: Mapping[str, str]) -> typer.Typer:
+    """Return the command with all of its commands."""
+    app = typer.Typer(
+        help="Look at all hosts and their apps, and change them.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+
+    @app.callback()
+    def prepare(
+        ctx: typer.Context,
+        context: Annotated[
+            str | None,
+            typer.Option("--context", envvar="ROLLCALL_CONTEXT", help="Use this context."),
+        ] = None,
+        form: Annotated[
+            Format, typer.Option("--output", "-o", help="The form of what is printed.")
+        ] = Format.TABLE,
+        timeout: Annotated[
+            float,
+            typer.Option("--timeout", min=0.1, help="Wait so many seconds for a daemon to answer."),
+        ] = 10,
+        show_version: Annotated[
+            bool,
+            typer.Option(
+                "--version", callback=_print_version, is_eager=True, help="Print the version."
+            ),
+        ] = False,
+    ) -> None:
+        """Look at all hosts and their apps, and change them."""
+        del show_version
+        output.form = form
+        ctx.obj = Session(
+            file=ContextFile(context_path(environment)),
+            context=context,
+            environment=environment,
+            output=output,
+            timeout_seconds=timeout,
+        )
+
+    for group in (login, nodes, watch, targets, doctor, apps, man):
+        group.add_to(app)
+    return app
+
+
+def _print_version(wanted: object) -> None:
+    if wanted:
+        typer.echo(f"rollcall {version('rollcalld')}")
+        raise typer.Exit(DONE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

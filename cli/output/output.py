@@ -1,0 +1,144 @@
+"""Prints what commands find, in the form that was asked for."""
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from cli.output.text import visible
+
+WIDE_COLUMNS = 100_000
+STYLES = {
+    "ok": "green",
+    "fresh": "green",
+    "running": "green",
+    "healthy": "green",
+    "done": "green",
+    "stale": "yellow",
+    "warning": "yellow",
+    "stopped": "dim",
+    "exited": "yellow",
+    "unhealthy": "red",
+    "failed": "red",
+    "missing": "red",
+    "error": "red",
+}
+
+
+class Format(StrEnum):
+    """The forms of output: tables for people, the others for programs."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+
+class Output:
+    """Prints to the standard output and, what is not part of the result, to the standard error.
+
+    Colours and live displays are used on a terminal alone, and not where NO_COLOR is set.
+    """
+
+    def __init__(self, form: Format, *, out: Console, err: Console) -> None:
+        self.form = form
+        self.out = out
+        self.err = err
+
+    @property
+    def is_for_people(self) -> bool:
+        """Return whether tables are printed."""
+        return self.form in (Format.TABLE, Format.WIDE)
+
+    def items(
+        self,
+        items: Sequence[Mapping[str, Any]],
+        *,
+        columns: Mapping[str, str],
+        wide: Mapping[str, str] | None = None,
+        name: str,
+        empty: str,
+    ) -> None:
+        """Print items: a row each, or all of their fields.
+
+        Args:
+            items: what was found, as JSON values.
+            columns: the fields in a table, with the titles of their columns.
+            wide: the fields that a wide table has besides.
+            name: the field that is the name of an item.
+            empty: what people are told where there is none.
+
+        """
+        if self.form is Format.NAME:
+            self.lines(str(item[name]) for item in items)
+        elif not self.is_for_people:
+            self.value([dict(item) for item in items])
+        elif not items:
+            self.note(empty)
+        else:
+            shown = {**columns, **((wide or {}) if self.form is Format.WIDE else {})}
+            self.table(list(shown.values()), [[item.get(key) for key in shown] for item in items])
+
+    def value(self, value: Any) -> None:
+        """Print a value as JSON or YAML; tables and names have no form for it, and are YAML too."""
+        if self.form is Format.JSON:
+            text = json.dumps(value, indent=2)
+        else:
+            text = yaml.safe_dump(value, sort_keys=False).rstrip("\n")
+        self._print(Text(text))
+
+    def table(self, titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """Print a table without lines."""
+        self._print(make_table(titles, rows))
+
+    def lines(self, lines: Iterable[str]) -> None:
+        """Print lines."""
+        for line in lines:
+            self._print(Text(visible(line)))
+
+    def note(self, text: str) -> None:
+        """Tell people something that is not part of the result."""
+        self.err.print(Text(visible(text)), soft_wrap=True)
+
+    def raw(self, text: str) -> None:
+        """Print a text of several lines, such as a log, without what could control a terminal."""
+        for line in text.splitlines():
+            self._print(Text(visible(line)))
+
+    def _print(self, what: Text | Table) -> None:
+        self.out.print(what, soft_wrap=isinstance(what, Text))
+
+
+def make_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
+    """Return a table without lines."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in titles:
+        table.add_column(Text(title), overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row))
+    return table
+
+
+def _cell(value: Any) -> Text:
+    if value is None or value == []:
+        return Text("-", style="dim")
+    if isinstance(value, list):
+        value = ", ".join(str(each) for each in value)
+    text = visible(value)
+    return Text(text, style=STYLES.get(text, ""))
+
+
+def consoles(environment: Mapping[str, str]) -> tuple[Console, Console]:
+    """Return the consoles of the standard output and the standard error."""
+    plain = bool(environment.get("NO_COLOR"))
+    # Programs get whole lines.
+    width = None if sys.stdout.isatty() else WIDE_COLUMNS
+    out = Console(width=width, highlight=False, markup=False, emoji=False, no_color=plain)
+    return out, Console(stderr=True, highlight=False, markup=False, emoji=False, no_color=plain)

@@ -1,0 +1,41 @@
+"""Texts of hosts and apps, made safe for a terminal."""
+
+import unicodedata
+
+# Control characters, and those that change the direction or hide text.
+UNSAFE = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+MINUTE, HOUR, DAY = 60, 3600, 86_400
+KIB = 1024
+
+
+def visible(text: object) -> str:
+    """Return a text on one line, in which what could control a terminal is written as an escape."""
+    return "".join(
+        character if unicodedata.category(character) not in UNSAFE else _escape(character)
+        for character in str(text)
+    )
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def age(seconds: float) -> str:
+    """Return an age such as `12s`, `5m`, `3h` or `8d`; 0s for a time to come."""
+    whole = max(0, int(seconds))
+    if whole < 2 * MINUTE:
+        return f"{whole}s"
+    if whole < 2 * HOUR:
+        return f"{whole // MINUTE}m"
+    return f"{whole // HOUR}h" if whole < 2 * DAY else f"{whole // DAY}d"
+
+
+def size(count: float | None) -> str:
+    """Return a number of bytes such as `12.5 MiB`; `-` for none."""
+    if count is None:
+        return "-"
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < KIB or unit == "GiB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= KIB
+    raise AssertionError

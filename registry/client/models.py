@@ -1,0 +1,80 @@
+"""What the registry answers to those who look at it. Fields of later versions are passed over."""
+
+import msgspec
+
+
+class ExplainedTarget(msgspec.Struct, frozen=True):
+    """A target that scrapers get, with the labels that it has from the node."""
+
+    target: str
+    labels: dict[str, str]
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """A target or a label that was left out or changed, and why."""
+
+    reason: str
+    why: str
+    target: str | None = None
+    label: str | None = None
+
+
+class ExplainedService(msgspec.Struct, frozen=True):
+    """What scrapers get of a node for one of its services."""
+
+    service: str
+    targets: list[ExplainedTarget]
+    left_out: list[LeftOut]
+
+
+class ExplainedNode(msgspec.Struct, frozen=True):
+    """What becomes of the labels of a node, for all of its services; how long ago it was heard."""
+
+    hostname: str
+    stale: bool
+    age_seconds: float
+    services: list[ExplainedService]
+
+
+class Scraper(msgspec.Struct, frozen=True):
+    """Who asked for targets: the name of the key, the address, and when, in Unix seconds."""
+
+    by: str
+    address: str
+    at: int
+
+
+class Service(msgspec.Struct, frozen=True):
+    """A service: how many nodes offer it, how many targets they have, and who scrapes it."""
+
+    service: str
+    nodes: int
+    targets: int
+    scrapers: list[Scraper]
+
+
+class StoreStatus(msgspec.Struct, frozen=True):
+    """The store of a registry; ``state`` is ``ok`` where all is well."""
+
+    kind: str
+    state: str
+    message: str
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """A host whose heartbeats were refused, when and why."""
+
+    hostname: str
+    at: int
+    status: int
+    message: str
+
+
+class Status(msgspec.Struct, frozen=True):
+    """How a registry is; times are Unix seconds by its clock."""
+
+    version: str
+    now: int
+    warming_seconds: int
+    store: StoreStatus
+    refused: list[Refused]
