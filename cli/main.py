@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from cli.commands import apps, doctor, login, man, nodes, targets, watch
+from cli.commands import apps, doctor, login, man, nodes, render, targets, watch
 from cli.connections.contexts import ContextFile, context_path
 from cli.connections.session import Session
 from cli.errors import DONE, INTERRUPTED
@@ -75,7 +75,7 @@ def application(output: Output, environment: Mapping[str, str]) -> typer.Typer:
             timeout_seconds=timeout,
         )
 
-    for group in (login, nodes, watch, targets, doctor, apps, man):
+    for group in (login, nodes, watch, targets, render, doctor, apps, man):
         group.add_to(app)
     return app
 

@@ -17,6 +17,11 @@ until grep -q '^resync started$' changes.txt; do sleep 0.1; done
 """,
         "until grep -q '^added web-1.example.com$' changes.txt; do sleep 0.1; done",
     ],
+    "Files": ['[ "$(cat upstreams.conf)" = "$UPSTREAMS" ]'],
+    "Keeping a file": [
+        "",
+        "until grep -q 'server web-2.example.com:8080;' in-use.conf; do sleep 0.1; done",
+    ],
 }
 
 
@@ -25,7 +30,8 @@ until grep -q '^resync started$' changes.txt; do sleep 0.1; done
 def test_each_command_works_in_its_order(page: Page, tmp_path: Path, free_port: FreePort) -> None:
     folder = tmp_path / "empty"
     folder.mkdir()
+    upstreams = next(block.text for block in page.blocks("text") if block.heading == "Files")
     script = page.script(checks=CHECKS, before=CURL)
     script = script.replace("7655", str(free_port())).replace("7700", str(free_port()))
 
-    run(script, folder=folder, environment=environment())
+    run(script, folder=folder, environment=environment(UPSTREAMS=upstreams.rstrip()))

@@ -1,0 +1,124 @@
+"""`render`: a file from the nodes, written anew when they change."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from random import SystemRandom
+from typing import Annotated, Any
+
+import typer
+
+from cli.connections.session import Session
+from cli.errors import WrongUsage
+from cli.options import Kv, Labels, Prefixes
+from cli.render.command import command_line
+from cli.render.follower import Follower
+from cli.render.output import OutputFile
+from cli.render.rendered_file import RenderedFile
+from cli.render.source import RegistryNodes
+from cli.render.template import NodeTemplate
+from cli.run import session_of
+from cli.selection import pairs
+from registry.client.backoff import Backoff
+from registry.client.errors import RegistryError
+from registry.client.watch import NodeWatch
+
+MAX_PAUSE_SECONDS = 60.0
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("render")(render)
+
+
+def render(
+    ctx: typer.Context,
+    template: Annotated[Path, typer.Argument(metavar="TEMPLATE", help="A template of Jinja2.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write.")],
+    labels: Labels = None,
+    prefixes: Prefixes = None,
+    kv: Kv = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Go on until Ctrl-C, and write each change.")
+    ] = False,
+    on_change: Annotated[
+        str | None,
+        typer.Option(
+            "--on-change",
+            metavar="COMMAND",
+            help="Run this after the file was changed, again until it ends with 0.",
+        ),
+    ] = None,
+    shell: Annotated[
+        bool, typer.Option("--shell", help="Run the command by a shell, not as words.")
+    ] = False,
+    min_nodes: Annotated[
+        int, typer.Option("--min-nodes", min=0, help="Write nothing if fewer nodes are left.")
+    ] = 1,
+) -> None:
+    """Write a file from the nodes, such as the list of a load balancer, by a template.
+
+    The file is replaced as a whole, and only where it differs. While the registry is away or does
+    not know all nodes yet, it stays as it is.
+
+    Examples:
+        rollcall render upstreams.j2 upstreams.conf --label service:web
+
+        rollcall render upstreams.j2 upstreams.conf --watch --on-change "systemctl reload nginx"
+
+    """
+    session = session_of(ctx)
+    say = Notes(session.output.note)
+    file = RenderedFile(
+        NodeTemplate(template),
+        OutputFile(out),
+        command=_words(on_change, shell=shell),
+        min_nodes=min_nodes,
+        say=say,
+    )
+    filters = {"labels": labels or [], "prefixes": prefixes or [], "kv": pairs(kv or [])}
+    asyncio.run(_render(session, file, filters, say, watch=watch))
+
+
+class Notes:
+    """Tells the operator something, unless it was told last."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+        self._last = ""
+
+    def __call__(self, text: str) -> None:
+        """Tell a text."""
+        if text != self._last:
+            self._last = text
+            self._note(text)
+
+
+def _words(on_change: str | None, *, shell: bool) -> list[str] | None:
+    if on_change is None:
+        if shell:
+            raise WrongUsage("--shell says how the command of --on-change is run; it is missing")
+        return None
+    try:
+        return command_line(on_change, by_shell=shell)
+    except ValueError as error:
+        raise WrongUsage(f"--on-change: {error}") from error
+
+
+async def _render(
+    session: Session, file: RenderedFile, filters: dict[str, Any], say: Notes, *, watch: bool
+) -> None:
+    def lost(error: RegistryError) -> None:
+        if not watch:
+            raise error
+        say(f"the registry is away, so the file stays as it is: {error}")
+
+    async with session.registry() as watching, session.registry() as asking:
+        nodes = RegistryNodes(NodeWatch(watching, **filters, lost=lost), asking, filters)
+        follower = Follower(
+            nodes,
+            file,
+            backoff=Backoff(max_seconds=MAX_PAUSE_SECONDS, random=SystemRandom()),
+            say=say,
+        )
+        await (follower.forever() if watch else follower.once())

@@ -1,0 +1,1 @@
+"""Files made from nodes by templates, written anew when nodes change."""

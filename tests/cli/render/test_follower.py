@@ -1,0 +1,276 @@
+"""When a file is written, from what a registry tells; what hinders it; the command that follows."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from random import Random
+
+import pytest
+
+from cli.render.errors import CommandFailed, RenderError
+from cli.render.follower import Follower
+from cli.render.nodes import NodeSet
+from registry.client.backoff import Backoff
+from registry.client.errors import RegistryError, Unreachable, WrongKey
+from registry.client.watch import NodeEvent
+from registry.message import Node
+from tests.support.machine.clocks import in_virtual_time
+
+RESET = NodeEvent(kind="reset")
+
+
+def node(hostname: str, *labels: str) -> NodeEvent:
+    """Return the event of a node."""
+    found = Node(hostname=hostname, labels=list(labels), kv={}, last_update=1)
+    return NodeEvent(kind="node", hostname=hostname, node=found)
+
+
+class Source:
+    """A registry whose answers the test sets."""
+
+    def __init__(self) -> None:
+        self.names = {"h1", "h2"}
+        self.warming = 0.0
+        self.failure: RegistryError | None = None
+        self.asked = 0
+        self.on_names: Callable[[], None] = lambda: None
+        self._waiting = asyncio.Queue[NodeEvent | RegistryError]()
+
+    def tell(self, *events: NodeEvent | RegistryError) -> None:
+        """Send events, or end the watch by an error."""
+        for event in events:
+            self._waiting.put_nowait(event)
+
+    async def events(self) -> AsyncIterator[NodeEvent]:
+        """Return the events."""
+        while True:
+            event = await self._waiting.get()
+            if isinstance(event, RegistryError):
+                raise event
+            yield event
+
+    async def hostnames(self) -> set[str]:
+        """Return the names of all nodes."""
+        self.asked += 1
+        if self.failure is not None:
+            raise self.failure
+        names = set(self.names)
+        self.on_names()
+        return names
+
+    async def warming_seconds(self) -> float:
+        """Return for how long the registry warms up."""
+        if self.failure is not None:
+            raise self.failure
+        return self.warming
+
+
+class File:
+    """What was written, and the runs of the command, which fails as often as the test says."""
+
+    def __init__(self) -> None:
+        self.written: list[list[str]] = []
+        self.failures = 0
+        self.runs: list[float] = []
+        self.is_command_due = False
+        self.refusal = ""
+
+    def write(self, nodes: NodeSet) -> None:
+        """Write the names of the nodes, if they differ."""
+        if self.refusal:
+            raise RenderError(self.refusal)
+        names = [each.hostname for each in nodes]
+        if not self.written or self.written[-1] != names:
+            self.written.append(names)
+            self.is_command_due = True
+
+    async def run_command(self) -> None:
+        """Run the command."""
+        self.runs.append(asyncio.get_running_loop().time())
+        if self.failures:
+            self.failures -= 1
+            raise CommandFailed("false ended with status 1")
+        self.is_command_due = False
+
+
+class Harness:
+    """A follower between the two."""
+
+    def __init__(self) -> None:
+        self.source, self.file = Source(), File()
+        self.said: list[str] = []
+        self.follower = Follower(
+            self.source,
+            self.file,
+            backoff=Backoff(max_seconds=60, random=Random(1)),
+            say=self.said.append,
+        )
+
+    @asynccontextmanager
+    async def following(self) -> AsyncIterator[None]:
+        """Follow while the context is open."""
+        task = asyncio.create_task(self.follower.forever())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+@in_virtual_time
+async def test_the_file_is_written_when_all_nodes_are_known_and_at_each_change() -> None:
+    harness = Harness()
+    async with harness.following():
+        harness.source.tell(RESET, node("h1"))
+        await asyncio.sleep(5)
+        assert harness.file.written == []
+        harness.source.tell(node("h2"))
+        await asyncio.sleep(2)
+        assert harness.file.written == [["h1", "h2"]]
+        harness.source.tell(node("h3"), NodeEvent(kind="gone", hostname="h1"))
+        await asyncio.sleep(1)
+
+    assert harness.file.written == [["h1", "h2"], ["h2", "h3"]]
+    assert len(harness.file.runs) == 2
+    assert harness.source.asked == 1
+    assert harness.said == []
+
+
+@in_virtual_time
+async def test_while_the_registry_warms_up_the_file_stays_as_it_is() -> None:
+    harness = Harness()
+    harness.source.warming, harness.source.names = 60, set()
+    async with harness.following():
+        harness.source.tell(RESET)
+        await asyncio.sleep(60)
+        assert harness.file.written == []
+        assert "warms up" in harness.said[0]
+        harness.source.warming, harness.source.names = 0, {"h1"}
+        harness.source.tell(node("h1"))
+        await asyncio.sleep(10)
+
+    assert harness.file.written == [["h1"]]
+
+
+@in_virtual_time
+async def test_names_of_a_registry_that_was_replaced_meanwhile_count_for_nothing() -> None:
+    harness = Harness()
+    harness.source.names = set()
+
+    def be_replaced() -> None:
+        harness.source.warming = 60
+
+    harness.source.on_names = be_replaced
+    async with harness.following():
+        harness.source.tell(RESET)
+        await asyncio.sleep(60)
+
+    assert harness.file.written == []
+
+
+@in_virtual_time
+async def test_while_the_registry_is_away_the_file_stays_as_it_is() -> None:
+    harness = Harness()
+    harness.source.failure = Unreachable("no connection")
+    async with harness.following():
+        harness.source.tell(RESET, node("h1"), node("h2"))
+        await asyncio.sleep(60)
+        assert harness.file.written == []
+        assert "cannot be read, so the file stays as it is: no connection" in harness.said[0]
+        harness.source.failure = None
+        await asyncio.sleep(100)
+        assert harness.file.written == [["h1", "h2"]]
+        harness.source.tell(RESET, node("h2"))  # it comes back, and lists again
+        await asyncio.sleep(5)
+        assert harness.file.written == [["h1", "h2"]]
+        harness.source.tell(node("h1"), node("h3"))
+        await asyncio.sleep(5)
+
+    assert harness.file.written == [["h1", "h2"], ["h1", "h2", "h3"]]
+
+
+@in_virtual_time
+async def test_a_node_that_goes_before_it_is_listed_does_not_hold_up_the_file_for_good() -> None:
+    harness = Harness()
+    async with harness.following():
+        harness.source.tell(RESET, node("h1"))
+        await asyncio.sleep(5)
+        harness.source.names = {"h1"}
+        await asyncio.sleep(15)
+
+    assert harness.file.written == [["h1"]]
+
+
+@in_virtual_time
+async def test_a_command_that_fails_is_told_and_tried_again() -> None:
+    harness = Harness()
+    harness.file.failures = 3
+    async with harness.following():
+        harness.source.tell(RESET, node("h1"), node("h2"))
+        await asyncio.sleep(300)
+        assert harness.file.written == [["h1", "h2"]]
+        assert len(harness.file.runs) == 4
+        assert len(harness.said) == 3
+        harness.source.tell(node("h3"))
+        await asyncio.sleep(1)
+
+    assert len(harness.file.runs) == 5
+    assert harness.said[0].startswith("false ended with status 1; it is tried again in ")
+
+
+@in_virtual_time
+async def test_a_file_that_cannot_be_written_is_told_and_written_at_the_next_change() -> None:
+    harness = Harness()
+    harness.file.refusal = "no space"
+    async with harness.following():
+        harness.source.tell(RESET, node("h1"), node("h2"))
+        await asyncio.sleep(5)
+        harness.file.refusal = ""
+        harness.source.tell(node("h3"))
+        await asyncio.sleep(5)
+
+    assert harness.said == ["no space"]
+    assert harness.file.written == [["h1", "h2", "h3"]]
+
+
+@in_virtual_time
+async def test_once_writes_the_file_runs_the_command_and_ends() -> None:
+    harness = Harness()
+    harness.source.tell(RESET, node("h1"), node("h2"))
+
+    await harness.follower.once()
+
+    assert harness.file.written == [["h1", "h2"]]
+    assert len(harness.file.runs) == 1
+
+
+@in_virtual_time
+async def test_once_tells_what_hinders_it_and_ends() -> None:
+    warming, away, lost, failing = Harness(), Harness(), Harness(), Harness()
+    warming.source.warming = 30
+    away.source.failure = Unreachable("no connection")
+    lost.source.tell(RESET, WrongKey("401: no"))
+    failing.source.tell(RESET, node("h1"), node("h2"))
+    failing.file.failures = 1
+
+    with pytest.raises(RenderError, match="warms up"):
+        await warming.follower.once()
+    with pytest.raises(Unreachable):
+        await away.follower.once()
+    with pytest.raises(WrongKey):
+        await lost.follower.once()
+    with pytest.raises(CommandFailed):
+        await failing.follower.once()
+
+    assert [each.file.written for each in (warming, away, lost)] == [[], [], []]
+    assert failing.file.is_command_due
+
+
+@in_virtual_time
+async def test_a_key_that_is_refused_ends_the_watch() -> None:
+    harness = Harness()
+    harness.source.tell(WrongKey("401: no"))
+
+    with pytest.raises(WrongKey):
+        await harness.follower.forever()

@@ -1,0 +1,104 @@
+"""The file that is written: whole, only where it differs, with its mode and owner."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from cli.render.errors import RenderError
+from cli.render.output import OutputFile
+
+OTHER_USER = 65_534
+
+
+def mode(path: Path) -> int:
+    """Return the permissions of a file."""
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_new_file_has_the_mode_that_the_umask_leaves(tmp_path: Path) -> None:
+    file = tmp_path / "out.conf"
+    before = os.umask(0o027)
+    try:
+        assert OutputFile(file).replace(b"new", with_command=False)
+    finally:
+        os.umask(before)
+
+    assert (file.read_bytes(), mode(file)) == (b"new", 0o640)
+    assert [path.name for path in tmp_path.iterdir()] == ["out.conf"]
+
+
+def test_a_file_that_differs_is_replaced_and_keeps_its_mode(tmp_path: Path) -> None:
+    file = tmp_path / "out.conf"
+    file.write_bytes(b"old")
+    file.chmod(0o604)
+    with file.open("rb") as reader:
+        assert OutputFile(file).replace(b"new", with_command=False)
+        assert reader.read() == b"old"  # who reads it at present gets all of the old one
+
+    assert (file.read_bytes(), mode(file)) == (b"new", 0o604)
+
+
+def test_a_file_that_does_not_differ_is_not_touched(tmp_path: Path) -> None:
+    file = tmp_path / "out.conf"
+    file.write_bytes(b"same")
+    before = file.stat()
+
+    output = OutputFile(file)
+
+    assert not output.replace(b"same", with_command=True)
+    assert not output.is_command_due
+    assert (file.stat().st_ino, file.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may give files away")
+def test_a_file_keeps_its_owner(tmp_path: Path) -> None:
+    file = tmp_path / "out.conf"
+    file.write_bytes(b"old")
+    os.chown(file, OTHER_USER, OTHER_USER)
+    file.chmod(0o4750)
+
+    assert OutputFile(file).replace(b"new", with_command=False)
+
+    assert (file.stat().st_uid, file.stat().st_gid, mode(file)) == (OTHER_USER, OTHER_USER, 0o4750)
+
+
+def test_a_link_stays_and_the_file_that_it_names_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    link = tmp_path / "out.conf"
+    link.symlink_to("real/out.conf")
+
+    assert OutputFile(link).replace(b"new", with_command=False)
+
+    assert link.is_symlink()
+    assert (tmp_path / "real" / "out.conf").read_bytes() == b"new"
+
+
+def test_what_cannot_be_written_is_told_and_nothing_is_left(tmp_path: Path) -> None:
+    with pytest.raises(RenderError, match="none/out cannot be written: No such file or directory"):
+        OutputFile(tmp_path / "none" / "out").replace(b"", with_command=True)
+    with pytest.raises(RenderError, match="is no regular file"):
+        OutputFile(tmp_path).replace(b"", with_command=True)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(RenderError, match="is no regular file"):
+        OutputFile(tmp_path / "pipe").replace(b"", with_command=True)
+    full = Path("/dev/full")
+    with pytest.raises(RenderError, match="is no regular file"):
+        OutputFile(full).replace(b"", with_command=True)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_a_command_is_due_until_it_is_done_in_a_later_run_too(tmp_path: Path) -> None:
+    file = tmp_path / "out.conf"
+    OutputFile(file).replace(b"1", with_command=True)
+    assert OutputFile(file).is_command_due
+
+    later = OutputFile(file)
+    assert not later.replace(b"1", with_command=True)
+    assert later.is_command_due
+    later.command_done()
+
+    assert not OutputFile(file).is_command_due
+    assert [path.name for path in tmp_path.iterdir()] == ["out.conf"]
