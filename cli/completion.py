@@ -2,7 +2,10 @@
 
 import asyncio
 import os
+import re
 from collections.abc import Awaitable, Callable
+
+import typer
 
 from agent.client.errors import AgentError
 from cli.connections.contexts import ContextFile, context_path
@@ -14,34 +17,52 @@ from registry.message import Node
 
 SECONDS = 2
 MAX_SUGGESTIONS = 1000
+# What a shell takes as it is. A label such as `x:$(command)` is a host's text: once it stood on
+# the command line, the shell would run the command.
+HARMLESS = re.compile(r"[A-Za-z0-9._:/@+,%-]+", re.ASCII)
 
 
-def complete_hosts(incomplete: str) -> list[str]:
+def is_harmless(text: str) -> bool:
+    """Return whether a text means nothing but itself to a shell."""
+    return HARMLESS.fullmatch(text) is not None
+
+
+def complete_hosts(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the hostnames that begin so; none where the registry cannot be asked."""
-    return _asked(lambda session: _hosts(session, incomplete))
+    return _asked(ctx, lambda session: _hosts(session, incomplete))
 
 
-def complete_labels(incomplete: str) -> list[str]:
+def complete_labels(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the labels of nodes that begin so; none where the registry cannot be asked."""
-    return _asked(lambda session: _labels(session, incomplete))
+    return _asked(ctx, lambda session: _labels(session, incomplete))
 
 
-def complete_services(incomplete: str) -> list[str]:
+def complete_services(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the services that begin so; none where the registry cannot be asked."""
-    return _asked(lambda session: _services(session, incomplete))
+    return _asked(ctx, lambda session: _services(session, incomplete))
 
 
-def complete_apps(incomplete: str) -> list[str]:
+def complete_contexts(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the names of contexts that begin so."""
+    del ctx
+    try:
+        names = ContextFile(context_path(os.environ)).load().contexts
+    except CommandError:
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def complete_apps(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return `HOST/` or `HOST/NAME` that begin so; none where they cannot be asked."""
-    return _asked(lambda session: _apps(session, incomplete))
+    return _asked(ctx, lambda session: _apps(session, incomplete))
 
 
-def _asked(ask: Callable[[Session], Awaitable[list[str]]]) -> list[str]:
+def _asked(ctx: typer.Context, ask: Callable[[Session], Awaitable[list[str]]]) -> list[str]:
     """Return the suggestions; a shell that completes shows no errors."""
     out, err = consoles(os.environ)
     session = Session(
         file=ContextFile(context_path(os.environ)),
-        context=os.environ.get("ROLLCALL_CONTEXT"),
+        context=ctx.find_root().params.get("context"),
         environment=os.environ,
         output=Output(Format.TABLE, out=out, err=err),
         timeout_seconds=SECONDS,
@@ -49,7 +70,8 @@ def _asked(ask: Callable[[Session], Awaitable[list[str]]]) -> list[str]:
 
     async def bounded() -> list[str]:
         async with asyncio.timeout(SECONDS):
-            return sorted(set(await ask(session)))[:MAX_SUGGESTIONS]
+            found = {text for text in await ask(session) if is_harmless(text)}
+            return sorted(found)[:MAX_SUGGESTIONS]
 
     try:
         return asyncio.run(bounded())

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from cli.commands import apps, doctor, login, man, nodes, render, targets, watch
+from cli.commands import apps, completion, doctor, login, man, nodes, render, targets, watch
+from cli.completion import complete_contexts
 from cli.connections.contexts import ContextFile, context_path
 from cli.connections.session import Session
 from cli.errors import DONE, INTERRUPTED
@@ -17,18 +18,21 @@ from cli.output.output import Format, Output, consoles
 from cli.run import exit_status
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return the exit status."""
-    environment = os.environ
-    out, err = consoles(environment)
-    output = Output(Format.TABLE, out=out, err=err)
-    command = typer.main.get_command(application(output, environment))
-    given = list(sys.argv[1:] if arguments is None else arguments)
+def main() -> int:
+    """Run the command of this process; return the exit status."""
     # A reader such as `head` may stop reading: then there is nobody to tell.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    out, err = consoles(os.environ)
+    return run(sys.argv[1:], Output(Format.TABLE, out=out, err=err), os.environ)
+
+
+def run(arguments: Sequence[str], output: Output, environment: Mapping[str, str]) -> int:
+    """Run a command with these arguments; return the exit status."""
+    command = typer.main.get_command(application(output, environment))
     try:
         return exit_status(
-            lambda: command.main(given, prog_name="rollcall", standalone_mode=False), output
+            lambda: command.main(list(arguments), prog_name="rollcall", standalone_mode=False),
+            output,
         )
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -39,6 +43,7 @@ def application(output: Output, environment: Mapping[str, str]) -> typer.Typer:
     app = typer.Typer(
         help="Look at all hosts and their apps, and change them.",
         no_args_is_help=True,
+        add_completion=False,  # `completion` prints scripts that evaluate nothing
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
@@ -48,7 +53,12 @@ def application(output: Output, environment: Mapping[str, str]) -> typer.Typer:
         ctx: typer.Context,
         context: Annotated[
             str | None,
-            typer.Option("--context", envvar="ROLLCALL_CONTEXT", help="Use this context."),
+            typer.Option(
+                "--context",
+                envvar="ROLLCALL_CONTEXT",
+                help="Use this context.",
+                autocompletion=complete_contexts,
+            ),
         ] = None,
         form: Annotated[
             Format, typer.Option("--output", "-o", help="The form of what is printed.")
@@ -75,7 +85,7 @@ def application(output: Output, environment: Mapping[str, str]) -> typer.Typer:
             timeout_seconds=timeout,
         )
 
-    for group in (login, nodes, watch, targets, render, doctor, apps, man):
+    for group in (login, nodes, watch, targets, render, doctor, apps, completion, man):
         group.add_to(app)
     return app
 

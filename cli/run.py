@@ -1,6 +1,7 @@
 """The session of a command, and its errors as texts and exit statuses."""
 
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any
 
 import click
@@ -18,6 +19,7 @@ NEXT_STEPS: dict[type[Exception], str] = {
     NotPermitted: "use a key that may do this: rollcall login URL --key-file FILE",
     NotFound: "rollcall nodes",
 }
+NOT_PERMITTED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
 class FormCommand(TyperCommand):
@@ -73,6 +75,8 @@ def _failure(error: CommandError | RegistryError | AgentError) -> CommandError:
     if isinstance(error, CommandError):
         return error
     if isinstance(error, AgentRefused):
+        if error.status in NOT_PERMITTED:
+            return NotReached(f"the agent: {error}", hint=NEXT_STEPS[NotPermitted])
         return CommandError(str(error))
     if isinstance(error, AgentError):
         return NotReached(f"the agent: {error}", hint="rollcall doctor")

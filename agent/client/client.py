@@ -255,5 +255,5 @@ async def _refusal(response: aiohttp.ClientResponse) -> AgentRefused:
     try:
         message = str(msgspec.json.decode(body)["message"])
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, IndexError):
-        message = response.reason or "no reason given"
+        message = f"it answers {response.status} {response.reason}, and not as an agent does"
     return AgentRefused(response.status, message[:MAX_MESSAGE_CHARS])

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import sys
 from collections.abc import Sequence
 from getpass import getpass
@@ -11,13 +12,18 @@ from typing import Annotated
 import msgspec
 import typer
 
+from cli.completion import complete_contexts
 from cli.connections.contexts import Context, Contexts
 from cli.connections.keys import VARIABLE
 from cli.connections.session import Session
 from cli.errors import WrongUsage
 from cli.run import FormCommand, session_of
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The context.")]
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
+Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="The context.", autocompletion=complete_contexts),
+]
 Plain = Annotated[
     list[str] | None,
     typer.Option(
@@ -77,6 +83,8 @@ def login(
 
     """
     session = session_of(ctx)
+    if NAME.fullmatch(name) is None:
+        raise WrongUsage(f"{name!a} is no name: letters, digits, '.', '_' and '-'")
     if key_file is not None and key_command is not None:
         raise WrongUsage("--key-file and --key-command do not go together")
     kept = None
@@ -162,22 +170,45 @@ def use_context(ctx: typer.Context, name: Name) -> None:
 
 def set_context(
     ctx: typer.Context,
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The context.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="The context.", autocompletion=complete_contexts),
+    ] = None,
     allow_plain: Plain = None,
+    forbid_plain: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--forbid-plain",
+            metavar="ADDRESS[/PREFIX]",
+            help="Take back what was allowed; the key goes there over TLS alone.",
+        ),
+    ] = None,
 ) -> None:
-    """Change to which addresses a context may send the key without TLS: to those given alone."""
+    """Change to which addresses a context may send the key without TLS.
+
+    Examples:
+        rollcall context set --allow-plain 10.0.0.0/24
+
+    """
     session = session_of(ctx)
     chosen, context = session.file.chosen(name)
-    changed = _with_plain(context, allow_plain or ())
+    changed = _with_plain(context, add=allow_plain or (), remove=forbid_plain or ())
     contexts = session.file.load()
     session.file.save(
         Contexts(current=contexts.current, contexts={**contexts.contexts, chosen: changed})
     )
+    allowed = ", ".join(changed.allow_plain) or "no address"
+    session.output.note(f"{chosen}: without TLS, the key may be sent to {allowed}")
 
 
-def _with_plain(context: Context, networks: Sequence[str]) -> Context:
+def _with_plain(context: Context, *, add: Sequence[str], remove: Sequence[str]) -> Context:
+    unknown = set(remove) - set(context.allow_plain)
+    if unknown:
+        allowed = ", ".join(context.allow_plain) or "none"
+        raise WrongUsage(f"{min(unknown)!a} is not among what is allowed: {allowed}")
+    kept = [each for each in dict.fromkeys([*context.allow_plain, *add]) if each not in remove]
     try:
-        return msgspec.structs.replace(context, allow_plain=list(networks))
+        return msgspec.structs.replace(context, allow_plain=kept)
     except ValueError as error:
         raise WrongUsage(f"--allow-plain: {error}") from error
 

@@ -2,6 +2,7 @@
 
 import ipaddress
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import yaml
 from cli.errors import WrongUsage
 
 LOGIN_HINT = "rollcall login URL"
+MAY_BE_CHANGED = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,7 +68,14 @@ class ContextFile:
     def load(self) -> Contexts:
         """Return the contexts, none if there is no file; WrongUsage if it cannot be used."""
         try:
-            text = self.path.read_text()
+            with self.path.open() as file:
+                if os.fstat(file.fileno()).st_mode & MAY_BE_CHANGED:
+                    # It says whom the key is sent to, and may name a command.
+                    raise WrongUsage(
+                        f"others than its owner may change {self.path}",
+                        hint=f"look through it, then chmod 600 {self.path}",
+                    )
+                text = file.read()
         except FileNotFoundError:
             return Contexts()
         except (OSError, UnicodeDecodeError) as error:
@@ -85,8 +94,12 @@ class ContextFile:
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             part.unlink(missing_ok=True)
-            part.touch(mode=0o600)
-            part.write_text(yaml.safe_dump(msgspec.to_builtins(contexts), sort_keys=False))
+            # A file or link that somebody else puts there meanwhile is an error.
+            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                yaml.safe_dump(msgspec.to_builtins(contexts), file, sort_keys=False)
+                file.flush()
+                os.fsync(file.fileno())
             part.replace(self.path)
         except OSError as error:
             part.unlink(missing_ok=True)

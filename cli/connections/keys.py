@@ -1,5 +1,6 @@
 """Keys: from the environment, a file that only its owner may read, or a command."""
 
+import os
 import shlex
 import stat
 import subprocess
@@ -11,6 +12,7 @@ from cli.errors import WrongUsage
 
 VARIABLE = "ROLLCALL_KEY"
 COMMAND_SECONDS = 60
+MAX_KEY_CHARS = 65_536
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 LOGIN_HINT = "rollcall login URL --key-file FILE"
 
@@ -33,12 +35,13 @@ def read_key(context: Context, environment: Mapping[str, str]) -> str:
 
 def _file(path: Path) -> str:
     try:
-        mode = path.stat().st_mode
-        if mode & OTHERS:
-            raise WrongUsage(
-                f"others than its owner may read or write {path}", hint=f"chmod 600 {path}"
-            )
-        return path.read_text()
+        # What is looked at is what is read, whoever replaces the file meanwhile.
+        with path.open() as file:
+            if os.fstat(file.fileno()).st_mode & OTHERS:
+                raise WrongUsage(
+                    f"others than its owner may read or write {path}", hint=f"chmod 600 {path}"
+                )
+            return file.read(MAX_KEY_CHARS)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise WrongUsage(f"the key in {path} cannot be read: {reason}", hint=LOGIN_HINT) from error

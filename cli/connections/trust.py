@@ -1,14 +1,23 @@
 """Whom a key may be sent to. A node chooses its `agent.url` itself, so it is not trusted."""
 
 import ipaddress
+import re
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from typing import NamedTuple
 
 from cli.connections.contexts import Context
 from cli.errors import NotReached, WrongUsage
 from registry.message import Node
 
 AGENT_URL = "agent.url"
+EXAMPLE = "https://host:7656"
+MAX_PORT = 65_535
+# Stricter than URLs are: no user, path, query, escape or zone is of use here.
+ORIGIN = re.compile(
+    r"(?P<scheme>https?)://(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9._-]+))"
+    r"(?::(?P<port>[0-9]{1,5}))?/?",
+    re.ASCII,
+)
 
 
 @dataclass(frozen=True)
@@ -22,8 +31,9 @@ class AgentAddress:
 def agent_address(node: Node, context: Context) -> AgentAddress:
     """Return where the agent of a node is, if the key may be sent there.
 
-    That is so over TLS, since the certificate then has to be good for the node's hostname, and to
-    addresses that the context allows without TLS.
+    That is so over TLS where the context names a CA, since the certificate then has to be one of
+    that CA for the node's hostname, and without TLS to addresses that the context allows. The
+    system's CAs do not count: by them, whoever chooses a hostname of their own has a certificate.
 
     Raises:
         NotReached: the node names no agent, or one that the key must not be sent to.
@@ -32,20 +42,28 @@ def agent_address(node: Node, context: Context) -> AgentAddress:
     url = node.kv.get(AGENT_URL)
     if url is None:
         raise NotReached(f"it names no agent: its kv has no {AGENT_URL}")
-    address = AgentAddress(_origin(url), node.hostname)
-    parts = urlsplit(address.url)
-    if parts.scheme == "http" and not context.allows_plain(parts.hostname or ""):
+    origin = _origin(url)
+    if origin is None:
+        raise NotReached(f"its {AGENT_URL} {url!a} is no URL of a daemon, such as {EXAMPLE}")
+    if origin.scheme == "http" and not context.allows_plain(origin.host):
         raise NotReached(
             f"its agent at {url!a} has no TLS, and the context does not allow the key to go there",
-            hint=_plain_hint(parts.hostname or ""),
+            hint=_plain_hint(origin.host),
         )
-    return address
+    if origin.scheme == "https" and context.ca is None:
+        raise NotReached(
+            f"its agent at {url!a} has TLS, and the context names no CA to know it by",
+            hint="name the CA of the hosts: rollcall login URL --ca FILE",
+        )
+    return AgentAddress(str(origin), node.hostname)
 
 
 def checked_registry(url: str, context: Context) -> None:
     """Refuse a URL of a registry that the key must not be sent to; WrongUsage."""
-    parts = urlsplit(_origin(url))
-    if parts.scheme == "http" and not context.allows_plain(parts.hostname or ""):
+    origin = _origin(url)
+    if origin is None:
+        raise WrongUsage("this is no URL of a registry, such as https://registry:7655")
+    if origin.scheme == "http" and not context.allows_plain(origin.host):
         raise WrongUsage(
             f"{url} has no TLS, and the key would be readable on the way to it",
             hint="use https://, or if it is safe: --allow-plain ADDRESS",
@@ -60,15 +78,29 @@ def _plain_hint(host: str) -> str:
     return f"if that is safe: rollcall context set --allow-plain {host}"
 
 
-def _origin(url: str) -> str:
-    """Return a URL without a slash at its end; NotReached if it is more than scheme and address."""
-    try:
-        parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname)
-        _ = parts.port
-    except ValueError:
-        valid, parts = False, urlsplit("")
-    rest = (parts.username, parts.password, parts.path.strip("/"), parts.query, parts.fragment)
-    if not valid or any(rest) or not url.isascii() or not url.isprintable():
-        raise NotReached(f"{url!a} is no URL of a daemon, such as https://host:7656")
-    return url.rstrip("/")
+class _Origin(NamedTuple):
+    scheme: str
+    host: str
+    port: int | None
+
+    def __str__(self) -> str:
+        """Return the URL, made anew of its parts: every reader of it finds the same host."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}" + ("" if self.port is None else f":{self.port}")
+
+
+def _origin(url: str) -> _Origin | None:
+    """Return the parts of a URL; None if it is more or less than scheme, host and port."""
+    found = ORIGIN.fullmatch(url)
+    if found is None:
+        return None
+    host = found["address"] or found["host"]
+    if found["address"] is not None:
+        try:
+            ipaddress.IPv6Address(host)
+        except ValueError:
+            return None
+    port = None if found["port"] is None else int(found["port"])
+    if port is not None and not 0 < port <= MAX_PORT:
+        return None
+    return _Origin(found["scheme"], host, port)

@@ -1,0 +1,14 @@
+# Completion of rollcall for fish: a file in ~/.config/fish/completions.
+
+function __rollcall_complete
+    set -l words (commandline -opc)
+    set -l current (commandline -ct)
+    set -l found (rollcall complete-words fish -- $words[2..-1] "$current" 2> /dev/null)
+    if test (count $found) -gt 0
+        printf '%s\n' $found
+    else
+        __fish_complete_path "$current"
+    end
+end
+
+complete -c rollcall -f -a '(__rollcall_complete)'

@@ -1,0 +1,32 @@
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli.command import Rollcall
+from tests.support.registry.in_process import OPS, InProcessRegistry, in_process_registry
+
+
+@pytest.fixture
+async def registry() -> AsyncIterator[InProcessRegistry]:
+    """Yield a registry of this process."""
+    async with in_process_registry() as running:
+        yield running
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> Path:
+    """Return the file that holds the key."""
+    file = tmp_path / "ops.key"
+    file.touch(mode=0o600)
+    file.write_text(f"{OPS}\n")
+    return file
+
+
+@pytest.fixture
+def rollcall(tmp_path: Path, key_file: Path, registry: InProcessRegistry) -> Rollcall:
+    """Return the command, with a context for the registry of this process."""
+    command = Rollcall(tmp_path)
+    host, port = registry.address
+    command.use(registry=f"http://{host}:{port}", key_file=str(key_file), allow_plain=["127.0.0.1"])
+    return command

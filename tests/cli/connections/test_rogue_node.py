@@ -1,0 +1,217 @@
+"""A node chooses its `agent.url` itself: no node collects the operator's key by that."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from tests.support.certificates import Authority, self_signed
+from tests.support.cli.command import Rollcall
+from tests.support.registry.client import server_context
+from tests.support.registry.fake_servers import http_server
+from tests.support.registry.in_process import OPS, InProcessRegistry
+from tests.support.servers import close_server
+
+# The registry is at 127.0.0.1, which the context allows without TLS; the rogue is not.
+ROGUE = "127.0.0.2"
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n[]"
+# All commands that send the key to the agent of a node, or ask it anything.
+COMMANDS = (
+    ("apps",),
+    ("app", "show", "victim.test/shop"),
+    ("app", "logs", "victim.test/shop"),
+    ("app", "stop", "victim.test/shop"),
+    ("app", "delete", "victim.test/shop", "--yes"),
+    ("doctor",),
+)
+
+
+@dataclass
+class Collector:
+    """A server that answers as an agent without apps, and keeps all that it is sent."""
+
+    url: str = ""
+    port: int = 0
+    connections: int = 0
+    received: bytearray = field(default_factory=bytearray)
+
+
+@asynccontextmanager
+async def collector(tls: ssl.SSLContext | None = None) -> AsyncIterator[Collector]:
+    found = Collector()
+
+    async def collect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        found.connections += 1
+        with suppress(ConnectionError, ssl.SSLError):
+            while piece := await reader.read(65_536):
+                found.received += piece
+                if b"\r\n\r\n" in piece:
+                    writer.write(ANSWER)
+        writer.close()
+
+    server = await asyncio.start_server(collect, ROGUE, 0, ssl=tls)
+    found.port = server.sockets[0].getsockname()[1]
+    found.url = f"{'https' if tls else 'http'}://{ROGUE}:{found.port}"
+    try:
+        yield found
+    finally:
+        await close_server(server)
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path / "ca")
+
+
+@pytest.fixture
+def trusting(rollcall: Rollcall, registry: InProcessRegistry, authority: Authority) -> Rollcall:
+    """Return the command, with a context that names the CA of the hosts."""
+    rollcall.environment["ROLLCALL_KEY"] = OPS
+    rollcall.use(
+        registry=f"http://127.0.0.1:{registry.address[1]}",
+        ca=str(authority.ca),
+        allow_plain=["127.0.0.1"],
+    )
+    return rollcall
+
+
+async def try_all(rollcall: Rollcall, registry: InProcessRegistry, url: str, *, why: str) -> None:
+    """Let the node name a URL, and run each command that could send the key there; all say why."""
+    assert (await registry.post("victim.test", kv={"agent.url": url})).status == 200
+    for command in COMMANDS:
+        ran = await rollcall(*command)
+        assert ran.status in (1, 3), f"{command}: {ran}"
+        assert why in ran.out + ran.err
+
+
+async def test_the_key_goes_to_a_certificate_of_the_node_and_shows_that_a_rogue_would_be_seen(
+    trusting: Rollcall, registry: InProcessRegistry, authority: Authority
+) -> None:
+    async with collector(server_context(authority.issue("victim.test"))) as honest:
+        await registry.post("victim.test", kv={"agent.url": honest.url})
+
+        assert (await trusting("apps")).status == 0
+    assert OPS.encode() in honest.received
+
+
+async def test_it_does_not_go_to_another_hosts_certificate(
+    trusting: Rollcall, registry: InProcessRegistry, authority: Authority
+) -> None:
+    # It is good for the host in the URL, and of the right CA: that of a host that was taken over.
+    async with collector(server_context(authority.issue("rogue.test", ROGUE))) as rogue:
+        await try_all(trusting, registry, rogue.url, why="certificate")
+
+    assert rogue.received == b""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whose", ["self-signed", "another CA"])
+async def test_it_does_not_go_to_a_certificate_that_the_ca_has_not_signed(
+    trusting: Rollcall, registry: InProcessRegistry, tmp_path: Path, whose: str
+) -> None:
+    names = ("victim.test", ROGUE)
+    pair = (
+        self_signed(tmp_path, *names)
+        if whose == "self-signed"
+        else Authority(tmp_path / "theirs").issue(*names)
+    )
+    async with collector(server_context(pair)) as rogue:
+        await try_all(trusting, registry, rogue.url, why="certificate")
+
+    assert rogue.received == b""
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.2:{port}",
+        "http://127.0.0.1@127.0.0.2:{port}",
+        "http://127.0.0.1:80@127.0.0.2:{port}/",
+        "http://127.0.0.1\\@127.0.0.2:{port}",
+        "http://127.0.0.2:{port}/?@127.0.0.1",
+        "http://127.0.0.2:{port}#@127.0.0.1",
+        "http://127.0.0.2:{port}\t@127.0.0.1",
+        "http://[::ffff:127.0.0.2]:{port}",
+        "http://2130706434:{port}",
+        "http://0x7f000002:{port}",
+        "http://127.2:{port}",
+        "HTTP://127.0.0.2:{port}",
+        "//127.0.0.2:{port}",
+        "http:127.0.0.2:{port}",
+        "http://localhost:{port}",
+        "ftp://127.0.0.2:{port}",
+        "unix:///run/docker.sock",
+        "",
+    ],
+)
+async def test_nothing_at_all_goes_to_a_plain_address_that_is_not_allowed(
+    trusting: Rollcall, registry: InProcessRegistry, url: str
+) -> None:
+    async with collector() as rogue:
+        kv = {"agent.url": url.replace("{port}", str(rogue.port))}
+        await registry.post("victim.test", kv=kv)
+
+        ran = await trusting("apps")
+
+    assert ran.status == 1
+    assert rogue.connections == 0
+
+
+@pytest.mark.slow
+async def test_no_command_sends_it_to_a_plain_address_that_is_not_allowed(
+    trusting: Rollcall, registry: InProcessRegistry
+) -> None:
+    async with collector() as rogue:
+        await try_all(trusting, registry, rogue.url, why="has no TLS")
+
+    assert rogue.connections == 0
+
+
+async def test_it_does_not_follow_a_redirect(
+    trusting: Rollcall, registry: InProcessRegistry, authority: Authority
+) -> None:
+    async with collector() as rogue:
+
+        async def redirect(request: web.Request) -> web.Response:
+            raise web.HTTPTemporaryRedirect(f"{rogue.url}{request.path}")
+
+        tls = server_context(authority.issue("victim.test"))
+        async with http_server(redirect, tls=tls) as url:
+            await try_all(trusting, registry, url, why="307")
+
+    assert rogue.connections == 0
+
+
+async def test_the_systems_cas_do_not_vouch_for_a_node(
+    rollcall: Rollcall, registry: InProcessRegistry, authority: Authority
+) -> None:
+    # Whoever owns a public name and may register it has a good certificate for it.
+    async with collector(server_context(authority.issue("victim.test"))) as rogue:
+        await try_all(rollcall, registry, rogue.url, why="names no CA")
+
+    assert rogue.connections == 0
+
+
+async def test_what_a_rogue_says_cannot_control_the_terminal(
+    rollcall: Rollcall, registry: InProcessRegistry
+) -> None:
+    async def refuse(_request: web.Request) -> web.Response:
+        return web.json_response({"message": "\x1b]0;owned\x07\x1b[2J\u202egood"}, status=409)
+
+    async with http_server(refuse) as url:
+        await registry.post("victim.test", ["\u202elabel"], {"agent.url": url})
+        told = [
+            await rollcall("app", "stop", "victim.test/shop"),
+            await rollcall("apps"),
+            await rollcall("node", "victim.test"),
+            await rollcall("nodes"),
+        ]
+
+    assert "\\x1b]0;owned\\x07" in told[0].err
+    for ran in told:
+        assert not set("\x1b\x07\u202e") & set(ran.out + ran.err)
