@@ -43,6 +43,7 @@ DURABLE_WITHIN_SECONDS = 1.0
 FLUSH_SECONDS = DURABLE_WITHIN_SECONDS / 2
 # A request for targets reads the changed nodes itself. This bounds how many it finds unread.
 INDEX_REFRESH_SECONDS = 2.0
+SEARCH_REFRESH_SECONDS = 2.0
 NODES_PER_FREEZE = 5000
 SWITCH_SECONDS = 0.0005
 DRAIN_SECONDS = 8.0
@@ -116,6 +117,7 @@ async def run(
             (FLUSH_SECONDS, registry.queries.update_ages),
             (FLUSH_SECONDS, registry.reachability.look),
             (INDEX_REFRESH_SECONDS, refresher.refresh),
+            (SEARCH_REFRESH_SECONDS, registry.queries.prepare_search),
             (STEP_SECONDS, registry.remembered.load.sample),
         ):
             await stack.enter_async_context(PeriodicTask(interval=interval, action=action, log=log))

@@ -16,7 +16,7 @@ from httpd.bodies import (
 )
 from registry.api.queries import (
     FILTERS,
-    PAGE,
+    SELECTION,
     WATCH,
     is_watch,
     selection,
@@ -69,7 +69,7 @@ class NodesApi:
         With `limit` and `after`, it is a page; the header Link says where the next one is. With
         `watch`, the answer is events instead, and does not end.
         """
-        parameters = query(request, (*FILTERS, *PAGE, WATCH))
+        parameters = query(request, (*FILTERS, *SELECTION, WATCH))
         if is_watch(parameters):
             return await self._watch.respond(request, watch_filters(parameters))
         selected = selection(parameters)

@@ -10,9 +10,11 @@ from registry.nodes.directory.filters import Filters
 from registry.nodes.directory.listing import Selection
 
 FILTERS = ("label", "prefix", "kv", "max_age", "stale")
-PAGE = ("limit", "after")
+SELECTION = ("search", "limit", "after")
+LISTS_ONLY = ("max_age", "stale", *SELECTION)  # a watch has none of them
 WATCH = "watch"
 MAX_FILTERS = 16
+MAX_SEARCH = 256
 LIMIT_RULE = "the query parameter `limit` is a number of nodes from 1 on, such as limit=1000"
 NUMBER = re.compile(r"[0-9]{1,9}")
 
@@ -31,8 +33,8 @@ def is_watch(parameters: MultiMapping[str]) -> bool:
 
 
 def watch_filters(parameters: MultiMapping[str]) -> Filters:
-    """Return the filters of a watch, which has neither pages nor a `max_age` nor `stale`."""
-    for name in ("max_age", "stale", *PAGE):
+    """Return the filters of a watch, which has no pages, and not all filters of a list."""
+    for name in LISTS_ONLY:
         if name in parameters:
             raise BadInput(f"the query parameters `watch` and `{name}` do not go together")
     return filters(parameters)
@@ -45,6 +47,7 @@ def selection(parameters: MultiMapping[str]) -> Selection:
         filters=filters(parameters),
         after="" if after is None else normalise_hostname(after),
         limit=_limit(single(parameters, "limit")),
+        search=_search(single(parameters, "search")),
     )
 
 
@@ -68,6 +71,15 @@ def _boolean(parameters: MultiMapping[str], name: str) -> bool | None:
     if text not in (None, "true", "false"):
         raise BadInput(f"the query parameter `{name}` is true or false")
     return None if text is None else text == "true"
+
+
+def _search(text: str | None) -> str:
+    if text is not None and len(text) > MAX_SEARCH:
+        raise BadInput(
+            f"the query parameter `search` has at most {MAX_SEARCH} characters, this one has"
+            f" {len(text)}"
+        )
+    return text or ""
 
 
 def _limit(text: str | None) -> int | None:

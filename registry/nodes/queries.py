@@ -1,16 +1,20 @@
 """What can be asked of the nodes: one of them, all of them, those that pass filters."""
 
+import math
 from collections.abc import Callable
 
 from registry.errors import NodeNotFound
 from registry.nodes.directory.directory import Directory, Entry
 from registry.nodes.directory.listing import NODE_BYTES, Listing, Selection
+from registry.nodes.directory.search import prepare
 from registry.nodes.nodes import Nodes
 from registry.responses.shared_work import SharedWork
 from registry.responses.time_slices import TimeSlices
 
 # The nodes of a directory of this size are listed at once.
 MAX_NODES_AT_ONCE = 500
+# For so long after a search, the next ones are prepared.
+PREPARED_SECONDS = 600.0
 
 
 class NodeQueries:
@@ -28,11 +32,23 @@ class NodeQueries:
         self._directory = directory
         self._slices = slices
         self._monotonic = monotonic
+        self._searching_until = math.inf
         self._listings = SharedWork[Selection, Listing]()
 
     def now(self) -> float:
         """Return the monotonic time by which nodes age."""
         return self._monotonic()
+
+    async def prepare_search(self) -> None:
+        """Make what searches look at, so that the first one after a start is quick, too.
+
+        It is made anew only while somebody searches: nodes that change would make it costly.
+        """
+        if self._monotonic() >= self._searching_until:
+            return
+        await self._slices.run(prepare(self._directory.blocks()))
+        if self._searching_until == math.inf:
+            self._searching_until = self._monotonic()
 
     async def update_ages(self) -> None:
         """Mark stale nodes, and forget the expired ones; the loop serves others meanwhile."""
@@ -63,6 +79,8 @@ class NodeQueries:
     async def list(self, selection: Selection) -> Listing:
         """Return the nodes that are selected. Raises StoreUnavailable, NotLoaded."""
         await self.require_readable()
+        if selection.search:
+            self._searching_until = self._monotonic() + PREPARED_SECONDS
         if len(self._directory) <= MAX_NODES_AT_ONCE:
             return await self._read(selection)
         return await self._listings.get(selection, lambda: self._read(selection))

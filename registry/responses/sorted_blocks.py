@@ -27,15 +27,17 @@ T = TypeVar("T", bound=BlockItem)
 class Block(Generic[T]):
     """Neighbours in the order of their keys.
 
-    `runs` holds what was encoded of all `items`, by the name of its form, since the last change.
+    `runs` holds what was encoded of all `items`, by the name of its form, since the last change;
+    `text` what was made of them to be searched.
     """
 
-    __slots__ = ("items", "runs")
+    __slots__ = ("items", "runs", "text")
     runs: dict[str, EncodedRun]
 
     def __init__(self, items: list[T]) -> None:
         self.items = items
         self.runs = {}
+        self.text: str | None = None
         for item in items:
             item.block = self
 
@@ -45,6 +47,7 @@ class Block(Generic[T]):
             for run in self.runs.values():
                 run.drop()
         self.runs = {}
+        self.text = None
 
     def drop(self, form: str) -> None:
         """Drop what was encoded of one form, to free its memory."""

@@ -164,6 +164,10 @@ def test_the_load_at_the_start(loaded: LoadedRegistry) -> None:
         "/nodes?max_age=30",
         "/nodes?stale=true",
         "/nodes?limit=30000&after=web-05",
+        "/nodes?search=no-such-text",
+        "/nodes?search=WEB",
+        "/nodes?stale=true",
+        "/services",
         "/prometheus/node?format=http_sd",
         "/prometheus/web",
         "/metrics",
@@ -186,6 +190,7 @@ def test_any_read(loaded: LoadedRegistry, path: str, coding: str, clients: int) 
     [
         pytest.param([], {f"k{n}": "v" * 900 for n in range(1000)}, id="kv"),
         pytest.param([f"l:{n:0240}" for n in range(4096)], {}, id="labels"),
+        pytest.param([], {f"k{n}": "\nÄ" * 4000 for n in range(30)}, id="kv of other scripts"),
         pytest.param([f"prometheus:node@{n}:port:{n + 1}" for n in range(4096)], {}, id="targets"),
         pytest.param([f"prometheus:s{n}:l{n}:v" for n in range(4096)], {}, id="services"),
         pytest.param(
@@ -206,6 +211,9 @@ def test_large_nodes_that_change_and_are_read(
         await loaded.refresher.refresh()
         await together(partial(read, registry, "/nodes/large-0", {}))
         await together(partial(read, registry, "/prometheus/node?format=http_sd", {}))
+        await together(partial(read, registry, "/nodes/large-0/explain", {}))
+        await together(partial(read, registry, "/services", {}))
+        await together(partial(read, registry, "/nodes?search=no-such-text", {}))
 
     try:
         assert loaded.longest(work) < MAX_SECONDS

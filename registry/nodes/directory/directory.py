@@ -10,7 +10,7 @@ import msgspec
 
 from registry.message import Heartbeat, Node
 from registry.nodes.directory.age_order import AgeOrder
-from registry.responses.sorted_blocks import BlockItem, SortedBlocks
+from registry.responses.sorted_blocks import Block, BlockItem, SortedBlocks
 from registry.store.protocol import Row
 
 AGENT_ID = "agent.id"
@@ -189,6 +189,7 @@ class Directory:
         before = known.head
         self.replaced_bytes += len(before)
         known.head, known.digest, known.address = entry.head, entry.digest, entry.address
+        known.invalidate_block()
         self.heard(known, last_update=entry.last_update, heard=heard)
         return before
 
@@ -234,6 +235,10 @@ class Directory:
             (self._stale if entry.is_stale else self._fresh).remove(entry)
             self._sorted.remove(hostname)
         return entry
+
+    def blocks(self) -> list[Block[Entry]]:
+        """Return the blocks of neighbours of this moment."""
+        return self._sorted.blocks()
 
     def following(self, hostname: str) -> list[Entry]:
         """Return the next nodes after a hostname, a few at a time; none at the end."""

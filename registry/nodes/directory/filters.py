@@ -39,8 +39,8 @@ class Filters:
         states = (True, False) if self.stale is None else (self.stale,)
         matches = self.matcher()
         return lambda entry: (
-            now - entry.heard <= max_age
-            and entry.is_stale in states
+            entry.is_stale in states
+            and now - entry.heard <= max_age
             and matches(entry.head, entry.labels_start())
         )
 

@@ -1,12 +1,13 @@
 """The answer to GET /nodes: nodes as they were, encoded anew for each reader, piece by piece."""
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from hashlib import sha256
 from typing import NamedTuple
 
 from registry.nodes.directory.directory import Directory, Entry
 from registry.nodes.directory.filters import Filters
+from registry.nodes.directory.search import TextSearch
 from registry.responses.encoded_runs import DIGEST_BYTES
 from registry.responses.encoding import PIECE_BYTES, Pinned, array_parts, in_pieces
 
@@ -17,11 +18,15 @@ MAX_SCANNED_BYTES = 1024 * 1024
 
 
 class Selection(NamedTuple):
-    """Which nodes are asked for: those behind `after` that pass the filters, at most `limit`."""
+    """Which nodes are asked for: those behind `after` that pass the filters, at most `limit`.
+
+    `search` is part of any text of theirs, as TextSearch has it; empty if nothing is searched for.
+    """
 
     filters: Filters
     after: str = ""
     limit: int | None = None
+    search: str = ""
 
 
 class Listing:
@@ -126,18 +131,23 @@ class _Chunk:
         return [b",".join([b"%b%d}" % pair for pair in pairs])]
 
 
-def _passing(directory: Directory, selection: Selection, now: float) -> Iterator[Entry | None]:
+def _passing(
+    directory: Directory, selection: Selection, now: float
+) -> Generator[Entry | None, None, None]:
     """Return the nodes that pass, and None now and then where none does for a while."""
-    passes = selection.filters.predicate(now)
+    filters = selection.filters
+    passes = filters.predicate(now)
+    search = TextSearch(selection.search) if selection.search else None
     after = selection.after
     scanned = 0
     while entries := directory.following(after):
         after = entries[-1].hostname
-        for entry in entries:
+        found = entries if search is None else (yield from search.found(entries))
+        for entry in found:
             if passes(entry):
                 yield entry
                 continue
-            scanned += len(entry.head) * len(selection.filters)
+            scanned += len(entry.head) * len(filters)
             if scanned > MAX_SCANNED_BYTES:
                 scanned = 0
                 yield None

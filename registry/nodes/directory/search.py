@@ -1,0 +1,121 @@
+"""Search in the texts of nodes: hostnames, labels, and `key:value` of kv; case does not matter."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+
+import msgspec
+
+from registry.nodes.directory.directory import HEAD_BYTES, TAIL_BYTES, Entry
+from registry.responses.sorted_blocks import Block
+from registry.responses.time_slices import Steps
+
+# To make the text of neighbours of this size takes about a millisecond. Of larger ones, none is
+# made.
+MAX_JOINED_BYTES = 256 * 1024
+# Larger texts are not kept, so that they take little beside the nodes themselves.
+MAX_KEPT_CHARACTERS = 64 * 1024
+NOT_KEPT = ""  # no text is empty
+# Searching nodes of this size one by one takes about half a millisecond.
+MAX_BYTES_AT_ONCE = 64 * 1024
+# The JSON of a node around its texts. Within a text, a quotation mark has a backslash before it.
+BETWEEN_TEXTS = b'","'
+BEGIN, END = HEAD_BYTES - len('",'), -(TAIL_BYTES + len("}"))
+STRUCTURE = (('labels":[', ""), ('],"kv":{', "\n"), ('":"', ":"))
+
+_encode = msgspec.json.encode
+
+
+class TextSearch:
+    """Finds the nodes of which a text is part, in whichever case.
+
+    Neighbours in the directory have many texts in common, so they keep one text in which each of
+    theirs stands once. Where that does not have what is searched for, no node does.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text.casefold()
+        self._encoded = _encode(self._text)[1:-1].decode()
+
+    def found(self, entries: Sequence[Entry]) -> Steps[Sequence[Entry]]:
+        """Return those of some neighbours in one block that have the text."""
+        text = text_of(entries[0].block)
+        if text is not None and self._encoded not in text:
+            return ()
+        found: list[Entry] = []
+        scanned = 0
+        for entry in entries:
+            scanned += len(entry.head)
+            if scanned > MAX_BYTES_AT_ONCE:
+                scanned = 0
+                yield
+            if (yield from self._is_in(entry)):
+                found.append(entry)
+        return found
+
+    def _is_in(self, entry: Entry) -> Steps[bool]:
+        texts = _split([entry.head])
+        some: list[bytes] = []
+        size = 0
+        for text in texts:
+            some.append(text)
+            size += len(text)
+            if size > MAX_BYTES_AT_ONCE:
+                if self._encoded in _joined(some):
+                    break
+                some, size = [], 0
+                yield
+        else:
+            if self._encoded not in _joined(some):
+                return False
+        # What was found may be part of an escape, such as the n of a line break.
+        return b"\\" not in entry.head or (yield from self._is_in_decoded(entry))
+
+    def _is_in_decoded(self, entry: Entry) -> Steps[bool]:
+        yield
+        node = entry.node()
+        yield
+        scanned = 0
+        pairs = (f"{key}:{value}" for key, value in node.kv.items())
+        for text in chain([node.hostname], node.labels, pairs):
+            if self._text in text.casefold():
+                return True
+            scanned += len(text)
+            if scanned > MAX_BYTES_AT_ONCE:
+                scanned = 0
+                yield
+        return False
+
+
+def prepare(blocks: Iterable[Block[Entry]]) -> Iterator[None]:
+    """Make the texts of blocks that have none, in steps."""
+    for block in blocks:
+        if block.text is None:
+            text_of(block)
+        yield
+
+
+def text_of(block: Block[Entry] | None) -> str | None:
+    """Return the texts of all nodes of a block, each once; None if they are large."""
+    if block is None:
+        return None
+    if block.text:
+        return block.text
+    heads = [entry.head for entry in block.items]
+    text = None
+    if sum(map(len, heads)) <= MAX_JOINED_BYTES:
+        text = _joined(set(_split(heads)))
+    block.text = text if text and len(text) <= MAX_KEPT_CHARACTERS else NOT_KEPT
+    return text
+
+
+def _split(heads: Sequence[bytes]) -> list[bytes]:
+    """Return the encoded texts of nodes, with what is between labels and kv."""
+    return BETWEEN_TEXTS.join([head[BEGIN:END] for head in heads]).split(BETWEEN_TEXTS)
+
+
+def _joined(texts: Iterable[bytes]) -> str:
+    """Return encoded texts in lower case, each in a line of its own."""
+    text = b"\n".join(texts).decode().casefold()
+    for structure, replacement in STRUCTURE:
+        text = text.replace(structure, replacement)
+    return text
