@@ -166,7 +166,6 @@ def test_the_load_at_the_start(loaded: LoadedRegistry) -> None:
         "/nodes?limit=30000&after=web-05",
         "/nodes?search=no-such-text",
         "/nodes?search=WEB",
-        "/nodes?stale=true",
         "/services",
         "/prometheus/node?format=http_sd",
         "/prometheus/web",
