@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Annotated
 
+import click
 import typer
 
 from cli.commands import apps, completion, doctor, login, man, nodes, render, targets, watch
@@ -36,6 +37,12 @@ def run(arguments: Sequence[str], output: Output, environment: Mapping[str, str]
         )
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def command_line() -> click.Command:
+    """Return the command, to look at: its help, its options."""
+    out, err = consoles({})
+    return typer.main.get_command(application(Output(Format.TABLE, out=out, err=err), {}))
 
 
 def application(output: Output, environment: Mapping[str, str]) -> typer.Typer:

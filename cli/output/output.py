@@ -89,7 +89,8 @@ class Output:
     def value(self, value: Any) -> None:
         """Print a value as JSON or YAML; tables and names have no form for it, and are YAML too."""
         if self.form is Format.JSON:
-            text = json.dumps(value, indent=2)
+            # A line for programs, and lines for people.
+            text = json.dumps(value, indent=2 if self.out.is_terminal else None)
         else:
             text = yaml.safe_dump(value, sort_keys=False).rstrip("\n")
         self._print(Text(text))

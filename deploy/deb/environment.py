@@ -24,6 +24,7 @@ from deploy.deb.wheels import (
 
 # They say for which Python and architecture a wheel was, and what it held.
 OF_ONE_WHEEL = ("RECORD", "WHEEL", "direct_url.json", "REQUESTED")
+PROGRAMS = ("rollcall", "rollcall-agent", "rollcall-registry")
 CONFIGURATION = """\
 home = /usr/bin
 include-system-site-packages = false
@@ -72,7 +73,7 @@ def _copy_of_sources(source: Path, folder: Path) -> Path:
     folder.mkdir()
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(source / name, folder)
-    for name in ("agent", "config", "httpd", "registry"):
+    for name in ("agent", "cli", "config", "httpd", "registry"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(source / name, folder / name, ignore=ignored)
     return folder
@@ -124,7 +125,7 @@ def _finish(root: Path, modules: Path, place: str) -> None:
     (root / "pyvenv.cfg").write_text(CONFIGURATION)
     (root / "bin" / "python3").symlink_to("/usr/bin/python3")
     (root / "bin" / "python").symlink_to("python3")
-    _place_scripts(modules / "bin", root / "bin", ("rollcall-agent", "rollcall-registry"), place)
+    _place_scripts(modules / "bin", root / "bin", PROGRAMS, place)
     shutil.rmtree(modules / "bin")
 
 

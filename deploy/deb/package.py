@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from email.utils import formatdate
 from pathlib import Path
 
-from deploy.deb.environment import make_environment
+from cli.main import command_line
+from cli.manual import manual
+from deploy.deb.environment import PROGRAMS, make_environment
 from deploy.deb.wheels import Architecture, BuildError
 
 HERE = Path(__file__).parent
@@ -22,6 +24,11 @@ USED_ENVIRONMENT = "/opt/rollcall/venv"
 DAEMONS = ("agent", "registry")
 SETTINGS = tuple(f"etc/rollcall/{name}.yml" for name in DAEMONS)
 UNITS = ("rollcall-agent.service", "rollcall-registry.service", "rollcall-registry@.service")
+COMPLETIONS = {
+    "rollcall.bash": "bash-completion/completions/rollcall",
+    "_rollcall": "zsh/vendor-completions/_rollcall",
+    "rollcall.fish": "fish/vendor_completions.d/rollcall.fish",
+}
 SCRIPTS = ("preinst", "postinst", "prerm", "postrm")
 # A pre-release in the form of Python's versions, such as 1.2.0rc1 or 1.2.0.dev3.
 PRE_RELEASE = re.compile(r"^([0-9.]+?)\.?(a|b|rc|dev)([0-9]+)$")
@@ -134,10 +141,14 @@ def _put_files(root: Path, release: Release) -> None:
     put("usr/lib/sysusers.d/rollcall.conf", (systemd / "sysusers.conf").read_bytes())
     for name in DAEMONS:
         put(f"etc/rollcall/{name}.yml", _settings(source, name))
-        link = root / f"usr/bin/rollcall-{name}"
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(f"{USED_ENVIRONMENT}/bin/rollcall-{name}")
     (root / "etc/rollcall/labels.d").mkdir()
+    (root / "usr/bin").mkdir()
+    for script in PROGRAMS:
+        (root / "usr/bin" / script).symlink_to(f"{USED_ENVIRONMENT}/bin/{script}")
+    page = manual(command_line())
+    put("usr/share/man/man1/rollcall.1.gz", gzip.compress(page.encode(), mtime=0))
+    for script, file in COMPLETIONS.items():
+        put(f"usr/share/{file}", (source / "cli" / "shells" / script).read_bytes())
     put("opt/rollcall/share/README.md", (systemd / "README.md").read_bytes())
     shutil.copytree(source / "docs", root / "opt/rollcall/docs")
     for name in ("rules.yml", "dashboard.json"):

@@ -1,0 +1,73 @@
+from pathlib import Path
+
+import pytest
+
+from cli.connections.contexts import Context
+from cli.connections.keys import read_key
+from cli.errors import WrongUsage
+
+URL = "https://registry:7655"
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> Path:
+    path = tmp_path / "ops.key"
+    path.touch(mode=0o600)
+    path.write_text("key-of-the-file\n")
+    return path
+
+
+def test_the_environment_wins_over_the_context(key_file: Path) -> None:
+    context = Context(registry=URL, key_file=str(key_file))
+
+    assert read_key(context, {}) == "key-of-the-file"
+    assert read_key(context, {"ROLLCALL_KEY": "key-of-the-environment"}) == "key-of-the-environment"
+
+
+def test_a_command_prints_the_key_without_a_shell() -> None:
+    context = Context(registry=URL, key_command="printf '%s\\n' 'key;of$the|command'")
+
+    assert read_key(context, {}) == "key;of$the|command"
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o601])
+def test_a_file_that_others_may_use_is_refused_with_the_command_that_mends_it(
+    key_file: Path, mode: int
+) -> None:
+    key_file.chmod(mode)
+
+    with pytest.raises(WrongUsage) as raised:
+        read_key(Context(registry=URL, key_file=str(key_file)), {})
+
+    assert raised.value.hint == f"chmod 600 {key_file}"
+
+
+@pytest.mark.parametrize("text", ["", "\n", "two words", "ключ", "a\x00b", "a\nb"])
+def test_what_is_no_key_is_refused_without_being_shown(key_file: Path, text: str) -> None:
+    key_file.write_text(text)
+
+    with pytest.raises(WrongUsage) as raised:
+        read_key(Context(registry=URL, key_file=str(key_file)), {})
+
+    assert not text.strip() or text not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("false", "status 1"),
+        ("/nonexistent", "cannot be run"),
+        ("'", "cannot be run"),
+        ("true", "no key"),
+    ],
+)
+def test_a_command_that_prints_no_key_is_refused(command: str, said: str) -> None:
+    with pytest.raises(WrongUsage, match=said):
+        read_key(Context(registry=URL, key_command=command), {})
+
+
+def test_without_a_key_the_next_step_is_a_login(tmp_path: Path) -> None:
+    for context in (Context(registry=URL), Context(registry=URL, key_file=str(tmp_path / "none"))):
+        with pytest.raises(WrongUsage) as raised:
+            read_key(context, {})
+        assert raised.value.hint == "rollcall login URL --key-file FILE"

@@ -1,0 +1,58 @@
+import pytest
+
+from cli.connections.contexts import Context
+from cli.connections.trust import AgentAddress, agent_address, checked_registry
+from cli.errors import NotReached, WrongUsage
+from registry.message import Node
+
+CONTEXT = Context(registry="https://registry:7655", ca="/ca.crt", allow_plain=["127.0.0.1", "fd00::/8"])
+
+
+def node(url: str | None) -> Node:
+    kv = {} if url is None else {"agent.url": url}
+    return Node(hostname="web-1", labels=[], kv=kv, last_update=0)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://web-1:7656", "https://10.9.9.9:1", "http://127.0.0.1:7656", "http://[fd00::1]:7656"],
+)
+def test_a_key_goes_over_tls_to_the_nodes_hostname_or_where_the_context_allows(url: str) -> None:
+    assert agent_address(node(url), CONTEXT) == AgentAddress(url, "web-1")
+    assert agent_address(node(url + "/"), CONTEXT) == AgentAddress(url, "web-1")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        None,
+        "",
+        "web-1:7656",
+        "http://web-1:7656",
+        "http://localhost:7656",
+        "http://127.0.0.2:7656",
+        "http://127.0.0.1.evil.example:7656",
+        "http://127.0.0.1@evil.example:7656",
+        "http://user:secret@127.0.0.1:7656",
+        "https://web-1:7656/v1?x=",
+        "https://web-1:7656/steal",
+        "https://web-1:7656#x",
+        "https://web-1:port",
+        "https://",
+        "ftp://web-1",
+        "file:///etc/passwd",
+        "https://web-1\n.evil",
+        "https://wéb-1",
+    ],
+)
+def test_a_key_goes_nowhere_else(url: str | None) -> None:
+    with pytest.raises(NotReached):
+        agent_address(node(url), CONTEXT)
+
+
+def test_a_registry_without_tls_has_to_be_allowed() -> None:
+    checked_registry("https://registry:7655", CONTEXT)
+    checked_registry("http://127.0.0.1:7655", CONTEXT)
+    for url in ("http://registry:7655", "http://10.0.0.1:7655"):
+        with pytest.raises(WrongUsage, match="no TLS"):
+            checked_registry(url, CONTEXT)

@@ -1,0 +1,24 @@
+"""docs/cli.md: its commands beside `make run`."""
+
+import pytest
+
+from tests.support.e2e.page_runs import MakeRun
+from tests.support.pages import Page
+
+CHECKS = {
+    "Log in": ["test -s var/contexts.yml", "! rollcall --context lab nodes"],
+    "Apps": [
+        'rollcall apps -o name | grep -qx "$host/shop"',
+        "",
+        "",
+        "",
+        'test -z "$(rollcall apps -o name)"',
+    ],
+    "Completion and the manual page": ["grep -q '^rollcall app create' var/rollcall.1"],
+}
+
+
+@pytest.mark.real("make", "setsid", "curl")
+@pytest.mark.page("docs/cli.md")
+def test_each_command_works_in_its_order(page: Page, make_run: MakeRun) -> None:
+    make_run.follow(page, checks=CHECKS)

@@ -1,0 +1,92 @@
+"""Contexts: made by a login that works, and by no other."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from tests.support.certificates import Authority
+from tests.support.cli.process import CommandLine
+from tests.support.daemons import Daemons
+
+pytestmark = pytest.mark.real
+
+
+def test_a_login_is_remembered_and_one_that_fails_changes_nothing(
+    daemons: Daemons, rollcall: CommandLine, tmp_path: Path
+) -> None:
+    registry = daemons.registry()
+    plain = ("--allow-plain", "127.0.0.1")
+    wrong = tmp_path / "wrong.key"
+    wrong.touch(mode=0o600)
+    wrong.write_text("0123456789abcdef0123456789abcdef")
+    rollcall.login(registry)
+    before = rollcall.contexts.read_text()
+
+    failures = [
+        rollcall.run("login", registry.base_url, "--key-file", registry.key_path),
+        rollcall.run("login", registry.base_url, "--key-file", wrong, *plain),
+        rollcall.run("login", "http://127.0.0.1:1", "--key-file", registry.key_path, *plain),
+        rollcall.run("login", registry.base_url, *plain),
+        rollcall.run("login", registry.base_url, "--allow-plain", "everywhere"),
+        rollcall.run("login", "nonsense", "--key-file", registry.key_path),
+        rollcall.run("context", "use", "production"),
+    ]
+
+    assert [each.returncode for each in failures] == [2, 3, 3, 2, 2, 3, 2]
+    assert all(each.stdout == "" and each.stderr.startswith("rollcall: ") for each in failures)
+    assert rollcall.contexts.read_text() == before
+    assert stat.S_IMODE(rollcall.contexts.stat().st_mode) == 0o600
+    assert registry.key not in before
+    assert rollcall.json("nodes") == []
+
+
+def test_the_key_comes_from_the_environment_or_a_command_too(
+    daemons: Daemons, rollcall: CommandLine
+) -> None:
+    registry = daemons.registry()
+    plain = ("--allow-plain", "127.0.0.1")
+
+    done = rollcall.run("login", registry.base_url, *plain, ROLLCALL_KEY=registry.key)
+    assert done.returncode == 0
+    assert rollcall.run("nodes").returncode == 2
+    assert rollcall.run("nodes", ROLLCALL_KEY=registry.key).returncode == 0
+
+    rollcall.ok("login", registry.base_url, "--key-command", f"cat {registry.key_path}", *plain)
+    assert rollcall.run("nodes").returncode == 0
+
+
+def test_contexts_are_chosen_by_name(daemons: Daemons, rollcall: CommandLine) -> None:
+    first, second = daemons.registry(), daemons.registry()
+    second.ask("POST", "/nodes/web-2", json={"labels": [], "kv": {}}).raise_for_status()
+    rollcall.login(first)
+    rollcall.login(second, "--name", "second", "--allow-plain", "127.0.0.1")
+
+    assert rollcall.ok("nodes", "-o", "name") == "web-2\n"
+    assert rollcall.json("--context", "default", "nodes") == []
+    rollcall.ok("context", "use", "default")
+    assert rollcall.json("nodes") == []
+    assert [each["current"] for each in rollcall.json("context", "list")] == [True, False]
+    rollcall.ok("context", "remove", "default")
+    assert rollcall.run("nodes").returncode == 2
+
+
+def test_a_registry_is_trusted_by_the_ca_of_the_context_alone(
+    daemons: Daemons, rollcall: CommandLine, tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path / "ca")
+    pair = authority.issue("127.0.0.1")
+    registry = daemons.registry(
+        tls={"certificate": str(pair.certificate), "key": str(pair.key)},
+        trust=(str(authority.ca), None),
+    )
+
+    refused = rollcall.run("login", registry.base_url, "--key-file", registry.key_path)
+    assert refused.returncode == 3
+    assert "certificate" in refused.stderr
+    rollcall.login(registry, "--ca", os.path.relpath(authority.ca))
+    assert rollcall.json("nodes") == []
+    # The certificates of tests end within a day or two.
+    examined = rollcall.run("doctor", "-o", "json")
+    assert "certificates" in examined.stdout

@@ -1,0 +1,57 @@
+"""The operator's command `rollcall`, as a process with contexts of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.support.daemons import Daemon
+
+SECONDS = 120
+
+
+class CommandLine:
+    """Runs `rollcall` with a file of contexts in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.contexts = folder / "contexts.yml"
+        self.environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("ROLLCALL_")
+        } | {"ROLLCALL_CONFIG": str(self.contexts), "HOME": str(folder)}
+
+    @property
+    def program(self) -> Path:
+        """The console script."""
+        return Path(sys.executable).with_name("rollcall")
+
+    def run(
+        self, *arguments: object, stdin: str = "", **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        return subprocess.run(
+            [self.program, *map(str, arguments)],
+            env={**self.environment, **environment},
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+
+    def ok(self, *arguments: object, stdin: str = "") -> str:
+        """Run a command that has to succeed; return what it printed."""
+        done = self.run(*arguments, stdin=stdin)
+        assert done.returncode == 0, done.stderr + done.stdout
+        return done.stdout
+
+    def json(self, *arguments: object) -> Any:
+        """Run a command that has to succeed; return its JSON."""
+        return msgspec.json.decode(self.ok(*arguments, "-o", "json"))
+
+    def login(self, registry: Daemon, *options: object) -> None:
+        """Ask this registry from now on, with its key."""
+        given = options or ("--allow-plain", "127.0.0.1")
+        self.ok("login", registry.base_url, "--key-file", registry.key_path, *given)
