@@ -147,8 +147,8 @@ def _put_files(root: Path, release: Release) -> None:
         (root / "usr/bin" / script).symlink_to(f"{USED_ENVIRONMENT}/bin/{script}")
     page = manual(command_line())
     put("usr/share/man/man1/rollcall.1.gz", gzip.compress(page.encode(), mtime=0))
-    for script, file in COMPLETIONS.items():
-        put(f"usr/share/{file}", (source / "cli" / "shells" / script).read_bytes())
+    for name, place in COMPLETIONS.items():
+        put(f"usr/share/{place}", (source / "cli" / "shells" / name).read_bytes())
     put("opt/rollcall/share/README.md", (systemd / "README.md").read_bytes())
     shutil.copytree(source / "docs", root / "opt/rollcall/docs")
     for name in ("rules.yml", "dashboard.json"):

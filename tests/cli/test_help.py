@@ -16,6 +16,8 @@ def commands(command: click.Command, name: str = "rollcall") -> Iterator[tuple[s
         yield name, command
         return
     for below, each in command.commands.items():
+        if each.hidden:
+            continue
         yield from commands(each, f"{name} {below}")
 
 

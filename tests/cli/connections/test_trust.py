@@ -5,7 +5,9 @@ from cli.connections.trust import AgentAddress, agent_address, checked_registry
 from cli.errors import NotReached, WrongUsage
 from registry.message import Node
 
-CONTEXT = Context(registry="https://registry:7655", ca="/ca.crt", allow_plain=["127.0.0.1", "fd00::/8"])
+CONTEXT = Context(
+    registry="https://registry:7655", ca="/ca.crt", allow_plain=["127.0.0.1", "fd00::/8"]
+)
 
 
 def node(url: str | None) -> Node:
