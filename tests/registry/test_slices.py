@@ -12,12 +12,14 @@ from typing import NamedTuple
 
 import pytest
 
+from registry.callbacks.batches import MAX_BYTES, ChangeBatches
 from registry.daemon import IndexRefresher
 from registry.errors import StoreUnavailable
 from registry.message import Heartbeat
 from registry.nodes.directory.directory import Entry
-from registry.nodes.directory.events import Source
-from registry.nodes.history import Position
+from registry.nodes.directory.events import REGISTRY, Change, ChangeKind, Source
+from registry.nodes.directory.filters import Filters
+from registry.nodes.history import ChangeHistory, Position
 from tests.support.registry.in_process import KEYS, OPS, InProcessRegistry, in_process_registry
 from tests.support.registry.load.large_fleet import MeasuredLoop, rows
 from tests.support.registry.load.watcher import ManyWatchers
@@ -265,6 +267,28 @@ def test_a_thousand_watchers_beside_changes(loaded: LoadedRegistry) -> None:
         assert loaded.longest(work, MAX_SECONDS_OF_WATCHERS) < MAX_SECONDS_OF_WATCHERS
     finally:
         loaded.loop.run(forget(registry, hosts))
+
+
+def test_callbacks_that_fell_behind(loaded: LoadedRegistry) -> None:
+    history = ChangeHistory()
+    for entry in loaded.registry.components.directory.fresh():
+        history.record(Change(ChangeKind.STALE, entry, REGISTRY))
+    assert history.last - history.first > NODES // 2
+    batches = ChangeBatches(history)
+    selections = [Filters(), Filters(labels=tuple(f"none:{number}" for number in range(16)))]
+
+    async def send(filters: Filters) -> None:
+        number = history.first
+        while number < history.last:
+            batch = await batches.after(number, filters)
+            assert batch is not None
+            assert len(batch.body()) < MAX_BYTES + READ_BYTES
+            number = batch.end
+
+    async def work() -> None:
+        await asyncio.gather(*[send(filters) for filters in selections for _ in range(CLIENTS)])
+
+    assert loaded.longest(work) < MAX_SECONDS
 
 
 async def nobody_watches(registry: InProcessRegistry) -> bool:

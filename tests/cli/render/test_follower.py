@@ -191,6 +191,21 @@ async def test_while_the_registry_is_away_the_file_stays_as_it_is() -> None:
 
 
 @in_virtual_time
+async def test_a_list_that_begins_anew_while_it_is_waited_for_is_waited_for_whole() -> None:
+    harness = Harness()
+    async with harness.following():
+        harness.source.tell(RESET, node("h1"))
+        await asyncio.sleep(5)
+        harness.source.tell(RESET, node("h1"))
+        await asyncio.sleep(5)
+        assert harness.file.written == []
+        harness.source.tell(node("h2"))
+        await asyncio.sleep(5)
+
+    assert harness.file.written == [["h1", "h2"]]
+
+
+@in_virtual_time
 async def test_a_node_that_goes_before_it_is_listed_does_not_hold_up_the_file_for_good() -> None:
     harness = Harness()
     async with harness.following():

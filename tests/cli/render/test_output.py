@@ -1,6 +1,7 @@
 """The file that is written: whole, only where it differs, with its mode and owner."""
 
 import os
+import resource
 import stat
 from pathlib import Path
 
@@ -88,6 +89,21 @@ def test_what_cannot_be_written_is_told_and_nothing_is_left(tmp_path: Path) -> N
         OutputFile(full).replace(b"", with_command=True)
 
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_a_file_that_there_is_no_room_for_stays_as_it_was(tmp_path: Path) -> None:
+    file = tmp_path / "out.conf"
+    file.write_bytes(b"old")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(RenderError, match=r"out\.conf cannot be written: File too large"):
+            OutputFile(file).replace(b"x" * 100_000, with_command=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    assert file.read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.conf"]
 
 
 def test_a_command_is_due_until_it_is_done_in_a_later_run_too(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def prometheus(
         daemons = stack.enter_context(Daemons(folder=folder / "daemons", free_port=free_port))
         pair = authority.issue("127.0.0.1")
         files = {"certificate": str(pair.certificate), "key": str(pair.key)}
-        callback = {"url": stack.enter_context(callback_receiver()), "key_file": "ops.key"}
+        callback = {"url": stack.enter_context(callback_receiver()).url, "key_file": "ops.key"}
         registry = daemons.registry(
             tls=files, trust=(str(authority.ca), None), callbacks=[callback]
         )
