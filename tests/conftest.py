@@ -14,10 +14,13 @@ import docker
 import docker.errors
 import pytest
 from hypothesis import settings
+from playwright.sync_api import Browser
 
 from dev import engine
 from dev.debian import debian_tree
 from dev.images import build_busybox, find_static_busybox
+from tests.support.browser.chromium import running_chromium
+from tests.support.browser.tabs import Tabs
 from tests.support.daemons import Daemons, FreePort
 from tests.support.e2e.installation import install
 from tests.support.images import HELLO_PAGE, build_ssh, imported
@@ -182,6 +185,25 @@ def daemons(
     forked = request.node.get_closest_marker("console_script") is None
     with Daemons(folder=tmp_path / "daemons", free_port=free_port, forked=forked) as started:
         yield started
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """Yield a browser for the tests of a module, which must not be asynchronous."""
+    need("chromium")
+    with running_chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def tabs(chromium: Browser) -> Iterator[Tabs]:
+    """Yield what opens tabs. Whatever goes wrong in one of them fails the test."""
+    opened = Tabs(chromium)
+    try:
+        yield opened
+        opened.check()
+    finally:
+        opened.close()
 
 
 @pytest.fixture

@@ -1,0 +1,100 @@
+"""Tabs whose errors fail the test that opened them."""
+
+from typing import Any
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Dialog,
+    Error,
+    Page,
+    Request,
+)
+
+SERIOUS = frozenset({"serious", "critical"})
+# axe-core is evaluated by the debugger, for which the page's policy does not count.
+_AXE = Axe()
+# Chromium writes a line for each request that fails or is refused, which is no defect of a page.
+EXPECTED = "Failed to load resource"
+
+
+class Tabs:
+    """Opens tabs, each in a context of its own, and collects what went wrong in them.
+
+    Console errors and warnings, violations of the Content-Security-Policy, exceptions, dialogs, and
+    requests to another origin are problems.
+    """
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self._contexts: list[BrowserContext] = []
+        self._problems: list[str] = []
+
+    def open(self, url: str, **options: Any) -> Page:
+        """Open a tab; `options` are those of `Browser.new_context`, such as ``color_scheme``."""
+        context = self._browser.new_context(**options)
+        self._contexts.append(context)
+        page = context.new_page()
+        origin = "/".join(url.split("/")[:3])
+
+        def look(request: Request) -> None:
+            if not request.url.startswith((f"{origin}/", "data:", "blob:")):
+                self._problems.append(f"a request to {request.url}")
+
+        page.on("console", self._console)
+        page.on("pageerror", self._exception)
+        page.on("dialog", self._dialog)
+        page.on("request", look)
+        page.goto(url)
+        return page
+
+    def check(self) -> None:
+        """Fail if anything went wrong so far."""
+        assert not self._problems, "\n".join(self._problems)
+
+    def close(self) -> None:
+        """Close all tabs."""
+        for context in self._contexts:
+            context.close()
+        self._contexts.clear()
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type in {"error", "warning"} and not message.text.startswith(EXPECTED):
+            self._problems.append(f"console: {message.text}")
+
+    def _exception(self, error: Error) -> None:
+        self._problems.append(f"exception: {error}")
+
+    def _dialog(self, dialog: Dialog) -> None:
+        self._problems.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+
+def serious_findings(page: Page) -> list[str]:
+    """Return what axe-core finds serious or critical, a line for each element."""
+    found = _AXE.run(page).response["violations"]
+    return [
+        f"{violation['id']}: {node['html']}: {node['failureSummary']}"
+        for violation in found
+        if violation["impact"] in SERIOUS
+        for node in violation["nodes"]
+    ]
+
+
+def heap_mib(page: Page) -> float:
+    """Return the size of the JavaScript heap after a collection of garbage, in MiB."""
+    session = page.context.new_cdp_session(page)
+    session.send("HeapProfiler.collectGarbage")
+    used: float = session.send("Runtime.getHeapUsage")["usedSize"]
+    session.detach()
+    return used / 2**20
+
+
+def overflows(page: Page) -> bool:
+    """Return whether the page is wider than its window, so that it must be scrolled sideways."""
+    wider: bool = page.evaluate(
+        "() => document.documentElement.scrollWidth > document.documentElement.clientWidth"
+    )
+    return wider
