@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import click
 
@@ -52,15 +53,30 @@ def _usage(command: click.Command, context: click.Context) -> list[str]:
     return [piece for piece in command.collect_usage_pieces(context) if piece != "[OPTIONS]"]
 
 
+class Paragraph(NamedTuple):
+    """A paragraph of a help text, or a line of it that stays as it is, such as an example."""
+
+    text: str
+    is_literal: bool
+
+
+def paragraphs(help_text: str) -> Iterator[Paragraph]:
+    """Return the paragraphs of a help text; its indented lines are literal."""
+    for block in inspect.cleandoc(help_text).split("\n\n"):
+        lines = block.splitlines()
+        flowing = [line for line in lines if not line.startswith(" ")]
+        if flowing:
+            yield Paragraph(" ".join(flowing), is_literal=False)
+        for line in lines:
+            if line.startswith(" "):
+                yield Paragraph(line.strip(), is_literal=True)
+
+
 def _paragraphs(command: click.Command) -> list[str]:
-    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
     lines: list[str] = []
-    for paragraph in paragraphs:
-        literal = paragraph.startswith("    ")
-        text = paragraph.strip() if literal else " ".join(paragraph.split())
-        lines += (
-            [".RS", ".nf", _escaped(text), ".fi", ".RE"] if literal else [".PP", _escaped(text)]
-        )
+    for text, is_literal in paragraphs(command.help or ""):
+        shown = _escaped(text)
+        lines += [".RS", ".nf", shown, ".fi", ".RE"] if is_literal else [".PP", shown]
     return lines
 
 

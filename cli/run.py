@@ -11,6 +11,7 @@ from typer.core import TyperCommand
 from agent.client.errors import AgentError, AgentRefused
 from cli.connections.session import Session
 from cli.errors import DONE, INTERRUPTED, WRONG_USAGE, CommandError, NotReached
+from cli.manual import paragraphs
 from cli.output.output import Format, Output
 from registry.client.errors import NotFound, NotPermitted, RegistryError, Rejected, WrongKey
 
@@ -22,7 +23,22 @@ NEXT_STEPS: dict[type[Exception], str] = {
 NOT_PERMITTED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
-class FormCommand(TyperCommand):
+class HelpfulCommand(TyperCommand):
+    """A command whose help shows examples as they are typed, a line each."""
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the help text without its options."""
+        del ctx
+        for text, is_literal in paragraphs(self.help or ""):
+            formatter.write_paragraph()
+            with formatter.indentation():
+                if is_literal:
+                    formatter.write(f"{'':{formatter.current_indent + 2}}{text}\n")
+                else:
+                    formatter.write_text(text)
+
+
+class FormCommand(HelpfulCommand):
     """A command that takes the form of what it prints behind its name, too."""
 
     def __init__(

@@ -46,7 +46,7 @@ def test_the_wheel_holds_each_file_that_the_daemons_read(wheel: list[str]) -> No
     in_tree = {
         str(path.relative_to(TOP))
         for folder in FOLDERS
-        for kind in ("*.py", "*.yml")
+        for kind in ("*.py", "*.yml", "shells/*")
         for path in (TOP / folder).rglob(kind)
     }
     assert {"agent/swagger.yml", "registry/swagger.yml"} <= in_tree

@@ -8,6 +8,7 @@ import typer
 from click.shell_completion import ShellComplete
 
 from cli.completion import is_harmless
+from cli.run import HelpfulCommand
 
 
 class Shell(StrEnum):
@@ -23,7 +24,7 @@ SCRIPTS = {Shell.BASH: "rollcall.bash", Shell.ZSH: "_rollcall", Shell.FISH: "rol
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command("completion")(completion)
+    app.command("completion", cls=HelpfulCommand)(completion)
     app.command("complete-words", hidden=True)(complete_words)
 
 

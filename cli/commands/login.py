@@ -17,7 +17,7 @@ from cli.connections.contexts import Context, Contexts
 from cli.connections.keys import VARIABLE
 from cli.connections.session import Session
 from cli.errors import WrongUsage
-from cli.run import FormCommand, session_of
+from cli.run import FormCommand, HelpfulCommand, session_of
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 Name = Annotated[
@@ -36,12 +36,12 @@ Plain = Annotated[
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command("login")(login)
+    app.command("login", cls=HelpfulCommand)(login)
     contexts = typer.Typer(help="List, choose, change and remove contexts.", no_args_is_help=True)
     contexts.command("list", cls=FormCommand)(show_contexts)
-    contexts.command("use")(use_context)
-    contexts.command("set")(set_context)
-    contexts.command("remove")(remove_context)
+    contexts.command("use", cls=HelpfulCommand)(use_context)
+    contexts.command("set", cls=HelpfulCommand)(set_context)
+    contexts.command("remove", cls=HelpfulCommand)(remove_context)
     app.add_typer(contexts, name="context")
 
 

@@ -3,11 +3,12 @@
 import typer
 
 from cli.manual import manual
+from cli.run import HelpfulCommand
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("man")(man)
+    app.command("man", cls=HelpfulCommand)(man)
 
 
 def man(ctx: typer.Context) -> None:

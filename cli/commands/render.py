@@ -17,7 +17,7 @@ from cli.render.output import OutputFile
 from cli.render.rendered_file import RenderedFile
 from cli.render.source import RegistryNodes
 from cli.render.template import NodeTemplate
-from cli.run import session_of
+from cli.run import HelpfulCommand, session_of
 from cli.selection import pairs
 from registry.client.backoff import Backoff
 from registry.client.errors import RegistryError
@@ -28,7 +28,7 @@ MAX_PAUSE_SECONDS = 60.0
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("render")(render)
+    app.command("render", cls=HelpfulCommand)(render)
 
 
 def render(

@@ -187,12 +187,39 @@ def test_it_holds_no_key_nothing_compiled_by_python_and_nothing_for_debuggers(
     names = _names(packages.present)
     assert not [each for each in names if each.endswith((".key", ".secret", ".pyc"))]
     subprocess.run(["dpkg-deb", "--extract", packages.present, tmp_path], check=True)
-    for name in ("agent", "registry"):
-        script = (tmp_path / f"opt/rollcall/environment/bin/rollcall-{name}").read_text()
+    for name in ("rollcall", "rollcall-agent", "rollcall-registry"):
+        script = (tmp_path / f"opt/rollcall/environment/bin/{name}").read_text()
         assert script.startswith("#!/opt/rollcall/venv/bin/python\n")
-        link = tmp_path / f"usr/bin/rollcall-{name}"
-        assert str(link.readlink()) == f"/opt/rollcall/venv/bin/rollcall-{name}"
+        link = tmp_path / f"usr/bin/{name}"
+        assert str(link.readlink()) == f"/opt/rollcall/venv/bin/{name}"
     assert _with_debug_information(tmp_path) == []
+
+
+@pytest.mark.real("man")
+def test_it_holds_the_manual_page_and_the_completion_of_each_shell(tmp_path: Path) -> None:
+    lay_out(tmp_path, Release(TOP, ARCHITECTURES["amd64"], 0))
+
+    page = tmp_path / "usr/share/man/man1/rollcall.1.gz"
+    shown = subprocess.run(
+        ["man", "--warnings", "--local-file", page],
+        env={
+            "PATH": "/usr/bin:/bin",
+            "LC_ALL": "C.UTF-8",
+            "MANWIDTH": "100",
+            "MAN_KEEP_FORMATTING": "",
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert shown.stderr == ""
+    assert "rollcall nodes --stale" in shown.stdout
+    for name in (
+        "bash-completion/completions/rollcall",
+        "zsh/vendor-completions/_rollcall",
+        "fish/vendor_completions.d/rollcall.fish",
+    ):
+        assert "complete-words" in (tmp_path / "usr/share" / name).read_text()
 
 
 @pytest.mark.real("dpkg-deb")

@@ -16,6 +16,10 @@ NEXT_VERSION = "99.1.0"
 ACCEPTED = "heartbeat_seconds: Seconds = 30"
 REFUSED = "heartbeat_seconds: Annotated[int, msgspec.Meta(ge=5)] = 30"
 EPOCH = "1600000000"
+SOURCES = (
+    *("agent", "cli", "config", "docs", "httpd", "registry", "systemd"),
+    "deploy/monitoring",
+)
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ def next_release(folder: Path) -> Path:
     """Return a copy of the tree with a higher version, other settings, and fewer accepted."""
     source = folder / "next"
     source.mkdir()
-    for name in ("agent", "config", "docs", "httpd", "registry", "systemd", "deploy/monitoring"):
+    for name in SOURCES:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(TOP / name, source / name, ignore=ignored, symlinks=True)
     for name in ("README.md", "CHANGELOG.md", "requirements-nats.txt", "pyproject.toml"):

@@ -1,0 +1,137 @@
+"""Completion in a real bash, with names from a real registry."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli.command import Rollcall
+from tests.support.registry.in_process import InProcessRegistry
+
+pytestmark = pytest.mark.slow
+TOP = Path(__file__).parents[2]
+# As bash does at TAB: it splits the line at blanks and at the characters of COMP_WORDBREAKS.
+PRESS_TAB = """
+source "$SCRIPT"
+COMP_LINE=$1 COMP_POINT=${#1} COMP_TYPE=9 COMP_KEY=9
+_rollcall rollcall
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+HOSTILE = (
+    "x:$(touch owned)",
+    "x:`touch owned`",
+    "x:\\$(touch owned)",
+    "x:';touch owned;'",
+    "x:a b",
+    "x:*",
+    "x:~",
+    "x:&touch",
+    "x:\u202egood",
+)
+
+
+@pytest.fixture
+def completing(rollcall: Rollcall, tmp_path: Path) -> Rollcall:
+    """Return the command, with the program on the PATH of a shell and the script for it."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    program = programs / "rollcall"
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={TOP} exec {sys.executable} -m cli.main "$@"\n')
+    program.chmod(0o755)
+    rollcall.environment |= {
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "SCRIPT": str(TOP / "cli" / "shells" / "rollcall.bash"),
+        "HOME": str(tmp_path),
+    }
+    return rollcall
+
+
+async def tab(rollcall: Rollcall, line: str, cwd: Path) -> list[str]:
+    """Return what bash offers at the end of a line."""
+    done = await asyncio.to_thread(
+        subprocess.run,
+        ["bash", "-c", PRESS_TAB, "bash", line],
+        env=rollcall.environment,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+async def test_commands_options_and_names_are_completed(
+    completing: Rollcall, registry: InProcessRegistry, tmp_path: Path
+) -> None:
+    await registry.post("web-1", ["service:web", "service:worker", "prometheus:node"])
+    await registry.post("db-1", ["service:db"])
+    offered = {
+        line: await tab(completing, line, tmp_path)
+        for line in (
+            "rollcall no",
+            "rollcall app ba",
+            "rollcall nodes --st",
+            "rollcall node ",
+            "rollcall node w",
+            "rollcall targets n",
+            "rollcall nodes --label service:w",
+            "rollcall app show w",
+            "rollcall context use t",
+            "rollcall --context none node ",
+        )
+    }
+
+    assert offered == {
+        "rollcall no": ["nodes", "node"],
+        "rollcall app ba": ["backup"],
+        "rollcall nodes --st": ["--stale"],
+        "rollcall node ": ["db-1", "web-1"],
+        "rollcall node w": ["web-1"],
+        "rollcall targets n": ["node"],
+        # Bash replaces what follows the colon alone.
+        "rollcall nodes --label service:w": ["web", "worker"],
+        "rollcall app show w": ["web-1/"],
+        "rollcall context use t": ["test"],
+        "rollcall --context none node ": [],
+    }
+
+
+async def test_no_label_of_a_host_gets_to_the_shell_if_it_means_anything_there(
+    completing: Rollcall, registry: InProcessRegistry, tmp_path: Path
+) -> None:
+    await registry.post("web-1", [*HOSTILE, "x:good"])
+
+    assert await tab(completing, "rollcall nodes --label x:", tmp_path) == ["good"]
+    assert await tab(completing, "rollcall nodes --label '$(touch owned)'", tmp_path) == []
+    assert not (tmp_path / "owned").exists()
+
+
+async def test_without_a_registry_nothing_is_offered_and_nothing_said(
+    completing: Rollcall, tmp_path: Path
+) -> None:
+    completing.use(registry="http://127.0.0.1:1", allow_plain=["127.0.0.1"])
+    assert await tab(completing, "rollcall node ", tmp_path) == []
+
+    completing.contexts.write_text("[")
+    assert await tab(completing, "rollcall node ", tmp_path) == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+async def test_the_script_of_each_shell_is_printed_and_evaluates_nothing(
+    completing: Rollcall, shell: str
+) -> None:
+    done = await asyncio.to_thread(
+        subprocess.run,
+        ["rollcall", "completion", shell],
+        env=completing.environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert f"complete-words {shell} --" in done.stdout
+    assert "eval" not in done.stdout
