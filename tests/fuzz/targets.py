@@ -20,7 +20,10 @@ def registry_target(key: str, client: int) -> Target:
     odd = ["/nodes/.", "/nodes/a/b", "/prometheus/web"]
     return Target(
         change=lambda rng: rng.choice([f"/nodes/{label}-{rng.randrange(HOSTS)}"] * 8 + odd),
-        reads=[*PATHS, f"/nodes?label={label}", f"/prometheus/{label}", "/nodes?nonsense"],
+        reads=[
+            *(*PATHS, f"/nodes?label={label}", f"/nodes?search={label}", "/nodes?nonsense"),
+            *(f"/prometheus/{label}", f"/nodes/{label}-0/explain"),
+        ],
         body=lambda rng: heartbeat(rng, label),
         key=key,
     )

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.real
 PROGRAM = Path(sys.executable).with_name("rollcall-registry")
 # For a long run: ROLLCALL_KILLS=50.
 KILLS = int(os.environ.get("ROLLCALL_KILLS", "2"))
+SAMPLE_SECONDS = 180.0
 EMPTY: dict[str, object] = {"labels": [], "kv": {}}
 
 
@@ -48,6 +49,29 @@ def test_a_store_that_cannot_be_used_stops_the_start_and_is_left_as_it_is(
     assert "is not a SQLite database" in done.stderr
     assert "Traceback" not in done.stderr
     assert database.read_text() == "precious"
+
+
+@pytest.mark.long(1)
+def test_the_status_samples_each_minute(daemons: Daemons) -> None:
+    registry = daemons.registry()
+    for number in range(12):
+        registry.ask("POST", f"/nodes/h{number}", json=EMPTY)
+
+    def history() -> dict[str, list[float]]:
+        found: dict[str, list[float]] = registry.ask("GET", "/status").json()["history"]
+        return found
+
+    until(lambda: bool(history()["fresh"]), "the first sample", within=SAMPLE_SECONDS)
+
+    assert history()["fresh"] == [12]
+    assert history()["stale"] == [0]
+    assert history()["heartbeats"] == [0.2]
+    store = registry.ask("GET", "/status").json()["store"]
+    assert store["kind"] == "sqlite"
+    assert store["url"].endswith("/store.db")
+    # Searches are prepared at the start, and find what has come since.
+    found = registry.ask("GET", "/nodes?search=H11").json()
+    assert [node["hostname"] for node in found] == ["h11"]
 
 
 def test_backup_check_and_restore_while_the_registry_runs(

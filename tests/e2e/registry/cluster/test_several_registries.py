@@ -5,6 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
+from socket import gethostname
 
 import pytest
 
@@ -74,6 +75,32 @@ def test_each_registry_shows_what_was_posted_to_any_of_them(registries: list[Dae
     assert second.ask("DELETE", "/nodes/one").status_code == 200
     until(partial(shows, third, ["three", "two"]), "the deletion", within=SOON_SECONDS)
     until(lambda: same_everywhere(registries), "the same bytes", within=SOON_SECONDS)
+
+
+def members(registry: Daemon) -> list[tuple[str, str, bool]]:
+    found = registry.ask("GET", "/status").json()["members"]
+    return [(member["name"], member["run"], member["own"]) for member in found]
+
+
+def knows(registry: Daemon, count: int) -> bool:
+    return len(members(registry)) == count
+
+
+def test_each_registry_knows_the_others(registries: list[Daemon]) -> None:
+    for registry in registries:
+        until(partial(knows, registry, len(registries)), "all members", within=SOON_SECONDS)
+
+    found = [members(registry) for registry in registries]
+
+    assert {name for members in found for name, _, _ in members} == {gethostname()}
+    assert len({run for members in found for _, run, _ in members}) == len(registries)
+    own = [[run for _, run, is_own in members if is_own] for members in found]
+    assert sorted(map(len, own)) == [1] * len(registries)
+    assert len({run for [run] in own}) == len(registries)
+    status = registries[0].ask("GET", "/status").json()
+    assert status["store"]["kind"] == "nats"
+    assert status["store"]["state"] == "ok"
+    assert max(member["seen_seconds"] for member in status["members"]) < SOON_SECONDS
 
 
 def test_a_change_is_visible_everywhere(registries: list[Daemon]) -> None:

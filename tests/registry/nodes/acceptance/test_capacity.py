@@ -183,6 +183,7 @@ async def test_nodes_take_no_more_than_is_counted_and_not_much_less(shape: str) 
         await components.index.refresh()
         registry.store.rows.clear()  # a store keeps nothing in memory
         answer = await components.index.answer("node", "flat")
+        await components.queries.prepare_search()
         gc.collect()
         taken, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
