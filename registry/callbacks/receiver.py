@@ -14,6 +14,9 @@ from registry.client.errors import RegistryError, error_for_exception
 from registry.client.tls import ClientTls
 
 POST_SECONDS = 10.0
+# For batches that follow each other. Some servers close a connection after two seconds, just as it
+# may be used again: that would count as a failure.
+KEEPALIVE_SECONDS = 1.0
 
 
 class PostFailed(Exception):
@@ -34,6 +37,7 @@ class Receiver:
     async def connection(self) -> AsyncIterator[None]:
         """While open, keep a connection; it is made when it is needed."""
         async with aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(keepalive_timeout=KEEPALIVE_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": self._user_agent},
             timeout=aiohttp.ClientTimeout(total=None),

@@ -102,6 +102,7 @@ async def test_a_server_that_is_none_is_a_failure(unused_tcp_port: int) -> None:
         await post(f"http://127.0.0.1:{unused_tcp_port}/")
 
 
+@pytest.mark.slow
 async def test_only_a_certificate_of_the_given_ca_is_trusted(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "ca")
     good = authority.issue("127.0.0.1")
