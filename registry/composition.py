@@ -1,6 +1,7 @@
 """The parts of the registry, built and connected from plain values."""
 
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 
 from aiohttp import web
@@ -25,7 +26,7 @@ from registry.api.watch import Watch
 from registry.callbacks.batches import ChangeBatches
 from registry.callbacks.callbacks import Callbacks
 from registry.callbacks.sender import Parts
-from registry.errors import STATUS_BY_ERROR
+from registry.errors import STATUS_BY_ERROR, NotLoaded, StoreUnavailable
 from registry.metrics import CallbackMetrics, NodeMetrics, register_reader_metrics
 from registry.nodes.acceptance.capacity import Capacity
 from registry.nodes.acceptance.change_limit import ChangeLimit
@@ -131,8 +132,7 @@ def build_components(
     callbacks = Callbacks(
         Parts(
             batches=ChangeBatches(history),
-            # Who reads all nodes at a `resync` must not get a part of them.
-            is_ready=lambda: warm_up.reason is None and nodes.unavailable_reason is None,
+            is_ready=partial(_knows_all, queries, warm_up),
             monotonic=clocks.monotonic,
             log=log,
         ),
@@ -165,6 +165,15 @@ def build_components(
         reachability=ReachabilityLog(store, log),
         callbacks=callbacks,
     )
+
+
+def _knows_all(queries: NodeQueries, warm_up: WarmUp) -> bool:
+    """Return whether all nodes can be read: who is told to do so must not get a part of them."""
+    try:
+        queries.require_available()
+    except (NotLoaded, StoreUnavailable):
+        return False
+    return warm_up.reason is None
 
 
 def build_application(
