@@ -13,6 +13,7 @@ import aiohttp
 import msgspec
 
 from agent.client.errors import AgentRefused, AgentUnreachable
+from registry.client.clocks import clock_offset
 from registry.client.errors import BadFile, error_for_exception
 from registry.client.tls import ClientTls
 
@@ -48,6 +49,15 @@ class AgentClient:
         self._client_tls = client_tls or ClientTls()
         self._timeout_seconds = timeout_seconds
         self._session: aiohttp.ClientSession | None = None
+        self._clock_offset: float | None = None
+
+    @property
+    def clock_offset_seconds(self) -> float | None:
+        """Return by how much the agent's clock is ahead of this host's, to a second.
+
+        It is that of the last answer; None if there was none with a `Date`.
+        """
+        return self._clock_offset
 
     async def __aenter__(self) -> Self:
         """Open; connections are made when they are needed."""
@@ -222,6 +232,7 @@ class AgentClient:
                 ssl=self._context() if tls else True,
                 server_hostname=self._server_hostname if tls else None,
             ) as response:
+                self._clock_offset = clock_offset(response.headers)
                 if response.status not in SUCCESS:
                     raise await _refusal(response)
                 yield response

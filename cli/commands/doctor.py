@@ -62,20 +62,21 @@ async def _examined(session: Session) -> list[Finding]:
         stale = await registry.nodes(stale=True)
         findings = [Finding("ok", "registry", f"it answers, and knows {len(nodes)} nodes")]
         findings += _status(await registry.status())
-        findings.append(_clock(registry.clock_offset_seconds))
+        offset = registry.clock_offset_seconds or 0
+        findings.append(_clock(offset))
         findings.append(_stale(stale))
         findings += _reported(nodes)
         findings += await _targets(registry, nodes)
     findings += await _certificate(session)
-    return [*findings, *await _agents(session, nodes)]
+    return [*findings, *await _agents(session, nodes, registry_offset=offset)]
 
 
-def _clock(offset: float | None) -> Finding:
-    if offset is None or abs(offset) <= MAX_CLOCK_SECONDS:
-        return Finding("ok", "clock", "this host's clock agrees with the registry's")
+def _clock(offset: float) -> Finding:
+    if abs(offset) <= MAX_CLOCK_SECONDS:
+        return Finding("ok", "clocks", "this host's clock agrees with the registry's")
     way = "ahead of" if offset > 0 else "behind"
     return Finding(
-        "warning", "clock", f"the registry's clock is {abs(offset):.0f} s {way} this host's"
+        "warning", "clocks", f"the registry's clock is {abs(offset):.0f} s {way} this host's"
     )
 
 
@@ -155,34 +156,52 @@ def _level(days: float) -> Level:
     return "warning" if days < MIN_CERTIFICATE_DAYS else "ok"
 
 
-async def _agents(session: Session, nodes: Sequence[Node]) -> list[Finding]:
-    """Ask each agent that a node names, and look at its certificate."""
+class Examined(NamedTuple):
+    """What an agent shows that answers: its clock, and for how long its certificate is good."""
+
+    clock_offset: float | None
+    days_left: float | None
+
+
+async def _agents(
+    session: Session, nodes: Sequence[Node], *, registry_offset: float
+) -> list[Finding]:
+    """Ask each agent that a node names, without the key; look at clock and certificate."""
     named = [node for node in nodes if AGENT_URL in node.kv]
 
-    async def ask(node: Node) -> float | None:
+    async def ask(node: Node) -> Examined:
         address = agent_address(node, session.context)
         async with session.agent(node) as agent:
             await agent.health()
+            offset = agent.clock_offset_seconds
         if not address.url.startswith("https:"):
-            return None
-        return await days_left(
-            address.url, session.context, server_hostname=address.server_hostname
+            return Examined(offset, None)
+        return Examined(
+            offset,
+            await days_left(address.url, session.context, server_hostname=address.server_hostname),
         )
 
     outcomes = await ask_all(named, ask)
     failed = [each for each in outcomes if each.error is not None]
-    ending = [
-        Finding(
-            _level(each.value),
-            "certificates",
-            f"{each.node.hostname}'s ends in {each.value:.0f} days",
-        )
-        for each in outcomes
-        if each.value is not None and each.value < MIN_CERTIFICATE_DAYS
-    ]
     reached = Finding("ok", "agents", f"{len(named) - len(failed)} of {len(named)} agents answer")
-    errors = [Finding("error", "agents", f"{each.node.hostname}: {each.error}") for each in failed]
-    return [reached, *errors, *ending]
+    found = [Finding("error", "agents", f"{each.node.hostname}: {each.error}") for each in failed]
+    for each in outcomes:
+        if each.value is not None:
+            found += _examined_agent(each.node.hostname, each.value, registry_offset)
+    return [reached, *found]
+
+
+def _examined_agent(hostname: str, examined: Examined, registry_offset: float) -> Iterable[Finding]:
+    """Return what is wrong with the clock and the certificate of an agent that answers."""
+    if examined.clock_offset is not None:
+        ahead = examined.clock_offset - registry_offset
+        if abs(ahead) > MAX_CLOCK_SECONDS:
+            way = "ahead of" if ahead > 0 else "behind"
+            text = f"{hostname}'s clock is {abs(ahead):.0f} s {way} the registry's"
+            yield Finding("warning", "clocks", text)
+    left = examined.days_left
+    if left is not None and left < MIN_CERTIFICATE_DAYS:
+        yield Finding(_level(left), "certificates", f"{hostname}'s ends in {left:.0f} days")
 
 
 def _named(names: Iterable[str]) -> str:

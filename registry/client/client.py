@@ -1,7 +1,6 @@
 """The client of a registry's API."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from email.utils import parsedate_to_datetime
@@ -13,6 +12,7 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 
+from registry.client.clocks import clock_offset
 from registry.client.errors import (
     REGISTRY_ERRORS,
     BadCertificate,
@@ -246,7 +246,7 @@ class RegistryClient:
     ) -> bytes:
         async with self._open(method, path, query, body, headers) as response:
             self._connected = True
-            self._clock_offset = _clock_offset(response)
+            self._clock_offset = clock_offset(response.headers)
             if response.status == HTTPStatus.OK:
                 return await _read(
                     response, MAX_RESPONSE_BYTES if method == "GET" else MAX_NODE_BYTES
@@ -318,13 +318,6 @@ async def _error_from(response: aiohttp.ClientResponse) -> RegistryError:
         location=printable(response.headers.get("Location", "")),
         retry_after_seconds=_retry_after(response),
     )
-
-
-def _clock_offset(response: aiohttp.ClientResponse) -> float | None:
-    try:
-        return parsedate_to_datetime(response.headers.get("Date", "")).timestamp() - time.time()
-    except ValueError:
-        return None
 
 
 def _retry_after(response: aiohttp.ClientResponse) -> float | None:

@@ -1,0 +1,124 @@
+"""`login` and `context`: where the key is kept, and whom it may be sent to."""
+
+import asyncio
+import os
+import pty
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.cli.command import Rollcall
+from tests.support.registry.in_process import OPS, InProcessRegistry
+
+TOP = Path(__file__).parents[3]
+
+
+def type_key(rollcall: Rollcall, key: str, *arguments: str) -> tuple[int, str]:
+    """Log in at a terminal, type a key; return the exit status and what the terminal showed."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "cli.main", "login", *arguments],
+        env={**os.environ, **rollcall.environment, "PYTHONPATH": str(TOP)},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        try:
+            while piece := os.read(ours, 4096):
+                shown += piece
+                if shown.endswith(b"Key: "):
+                    os.write(ours, f"{key}\n".encode())
+        except OSError:
+            pass  # the terminal of a process that has ended
+        os.close(ours)
+        return process.wait(), shown.decode()
+
+
+@pytest.mark.slow
+async def test_a_key_that_is_typed_is_kept_in_a_file_of_its_own(
+    rollcall: Rollcall, registry: InProcessRegistry, tmp_path: Path
+) -> None:
+    rollcall.contexts.unlink()
+    url = f"http://127.0.0.1:{registry.address[1]}"
+    arguments = (url, "--allow-plain", "127.0.0.1", "--name", "lab.1")
+    kept = tmp_path / "keys" / "lab.1"
+
+    status, shown = await asyncio.to_thread(
+        type_key, rollcall, "another-key-0123456789", *arguments
+    )
+    assert status == 3, shown
+    assert not rollcall.contexts.exists()
+    assert list(kept.parent.iterdir()) == []
+
+    status, shown = await asyncio.to_thread(type_key, rollcall, OPS, *arguments)
+    assert status == 0, shown
+    assert OPS not in shown
+    assert kept.read_text() == f"{OPS}\n"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
+    assert OPS not in rollcall.contexts.read_text()
+    assert (await rollcall("nodes", "-o", "json")).json() == []
+
+
+@pytest.mark.parametrize("name", ["../keys", "a/b", ".", "", "-x", "a b", "\u0430"])
+async def test_a_context_has_a_name_that_is_no_path(rollcall: Rollcall, name: str) -> None:
+    before = rollcall.contexts.read_text()
+
+    ran = await rollcall("login", "http://127.0.0.1:1", f"--name={name}", "--key-file", "x")
+
+    assert ran.status == 2
+    assert "is no name" in ran.err
+    assert rollcall.contexts.read_text() == before
+
+
+async def test_addresses_without_tls_are_allowed_and_forbidden_one_by_one(
+    rollcall: Rollcall,
+) -> None:
+    def allowed() -> list[str]:
+        found = yaml.safe_load(rollcall.contexts.read_text())
+        networks: list[str] = found["contexts"]["test"]["allow_plain"]
+        return networks
+
+    assert (await rollcall("context", "set", "--allow-plain", "10.0.0.0/24")).status == 0
+    assert allowed() == ["127.0.0.1", "10.0.0.0/24"]
+    ran = await rollcall("context", "set", "test", "--forbid-plain", "10.0.0.0/24")
+    assert ran.err == "test: without TLS, the key may be sent to 127.0.0.1\n"
+    assert allowed() == ["127.0.0.1"]
+
+    for wrong in (("--forbid-plain", "10.0.0.0/24"), ("--allow-plain", "registry.test")):
+        assert (await rollcall("context", "set", *wrong)).status == 2
+    assert allowed() == ["127.0.0.1"]
+    assert (await rollcall("context", "set", "--forbid-plain", "127.0.0.1")).status == 0
+    refused = await rollcall("nodes")
+    assert refused.status == 2
+    assert "has no TLS" in refused.err
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
+async def test_a_file_of_contexts_that_others_may_change_is_refused(
+    rollcall: Rollcall, mode: int
+) -> None:
+    rollcall.contexts.chmod(mode)
+
+    ran = await rollcall("nodes")
+
+    assert ran.status == 2
+    assert f"chmod 600 {rollcall.contexts}" in ran.err
+
+
+async def test_a_key_that_the_registry_does_not_know_is_told_with_the_next_step(
+    rollcall: Rollcall,
+) -> None:
+    rollcall.environment["ROLLCALL_KEY"] = "a-key-that-nobody-knows-0123456789"
+
+    ran = await rollcall("nodes")
+
+    assert ran.status == 3
+    assert "  next: rollcall login URL --key-file FILE" in ran.err
