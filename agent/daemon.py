@@ -18,6 +18,7 @@ from structlog.typing import FilteringBoundLogger
 
 from agent.api.errors import STATUS_BY_ERROR
 from agent.api.routes import BODY_LIMITS, AppsApi
+from agent.api.usage import UsageApi
 from agent.apps.composition.apps import open_apps
 from agent.apps.metrics.collector import AppMetrics
 from agent.apps.metrics.sampler import AppSampler
@@ -93,11 +94,13 @@ async def run(configuration: AgentConfiguration, log: FilteringBoundLogger) -> N
         signals = SignalHandler(notifier=notifier, log=log)
         reporters = Reporters()
         engine = _engine(configuration)
+        sampler = AppSampler(engine=engine, log=log)
         apps = await stack.enter_async_context(
             _apps(
                 configuration,
                 engine,
                 identities,
+                sampler,
                 on_change=reporters.request_report,
                 metrics=metrics,
                 log=log,
@@ -110,6 +113,7 @@ async def run(configuration: AgentConfiguration, log: FilteringBoundLogger) -> N
             _listening(
                 configuration,
                 apps,
+                sampler,
                 keyring=keyring,
                 metrics=metrics,
                 systemd=SystemdSockets(environ=os.environ, notifier=notifier),
@@ -190,13 +194,13 @@ async def _apps(
     configuration: AgentConfiguration,
     engine: DockerEngine,
     identities: Identities,
+    sampler: AppSampler,
     *,
     on_change: Callable[[], None],
     metrics: CollectorRegistry,
     log: FilteringBoundLogger,
 ) -> AsyncIterator[Apps]:
     """Run the apps, and measure them, while the context is open."""
-    sampler = AppSampler(engine=engine, log=log)
     metrics.register(AppMetrics(lambda: sampler.figures))
 
     def changed() -> None:
@@ -225,6 +229,7 @@ async def _apps(
 async def _listening(
     configuration: AgentConfiguration,
     apps: Apps,
+    sampler: AppSampler,
     *,
     keyring: Keyring,
     metrics: CollectorRegistry,
@@ -235,7 +240,7 @@ async def _listening(
     settings, request_metrics = configuration.settings, RequestMetrics(metrics)
     api = AppsApi(apps=apps, log=log)
     app = build_app(
-        routes=api.routes(),
+        routes=[*api.routes(), *UsageApi(sampler.usage).routes()],
         keyring=keyring,
         status_by_error=STATUS_BY_ERROR,
         metrics=metrics,

@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from time import time
 from typing import NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
+from agent.apps.metrics.usage_history import Measured, UsageHistory, UsageSamples
 from agent.apps.views.apps import AppView
 from agent.engine.errors import EngineError
 from agent.engine.models import (
@@ -50,13 +52,14 @@ class Intervals(NamedTuple):
 class Usage:
     """What the container of an app has used, and when its image was built, in RFC 3339.
 
-    ``restarts`` are those by the engine.
+    ``restarts`` are those by the engine, ``measured_at`` is a Unix time in seconds.
     """
 
     container_id: str
     restarts: int
     sample: Sample | None
     image_created_at: str | None
+    measured_at: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +88,12 @@ class AppSampler:
         engine: Engine,
         log: FilteringBoundLogger,
         intervals: Intervals = DEFAULT_INTERVALS,
+        clock: Callable[[], float] = time,
     ) -> None:
+        """``clock`` returns Unix time in seconds."""
         self.figures = Figures()
+        self._clock = clock
+        self._history = UsageHistory(step_seconds=intervals.usage)
         self._engine = engine
         self._log = log
         self._intervals = intervals
@@ -110,6 +117,10 @@ class AppSampler:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def usage(self) -> UsageSamples:
+        """Return what the apps have used over the last hour."""
+        return self._history.samples(self.figures.apps.keys())
 
     def look_soon(self) -> None:
         """Soon measure the states of apps: one may have changed."""
@@ -171,8 +182,18 @@ class AppSampler:
             if used is not None and used.container_id in present
         }
         self.figures = replace(self.figures, usage=usage, host=host)
+        self._record(usage)
         used = {app.image_id for app in apps}
         self._built = {each: built for each, built in self._built.items() if each in used}
+
+    def _record(self, usage: Mapping[str, Usage]) -> None:
+        now = self._clock()
+        step = {
+            name: Measured(used.container_id, used.measured_at, used.sample)
+            for name, used in usage.items()
+            if used.sample is not None
+        }
+        self._history.record(now, step)
 
     async def _usage(self, app: AppView) -> Usage | None:
         """Return what an app has used; None if it has no container, or is not measured in time."""
@@ -184,11 +205,13 @@ class AppSampler:
                 sample = None
                 if container.state in MEASURED_STATES:
                     sample = await self._engine.sample(container.id, priority=True)
+                measured_at = self._clock()
                 return Usage(
                     container_id=container.id,
                     restarts=container.restarts,
                     sample=sample,
                     image_created_at=await self._image_created_at(container.image_id),
+                    measured_at=measured_at,
                 )
         except (TimeoutError, EngineError) as error:
             self._log.debug("app is not measured", app=app.name, reason=str(error))
