@@ -16,7 +16,7 @@ make() {
 }
 """
 CHECKS = {
-    "From nothing to a scraped host": ["", "", "", "until_query 'up == 1'", ""],
+    "From nothing to a scraped host": ["", "", "", "", "until_query 'up == 1'", ""],
 }
 
 
