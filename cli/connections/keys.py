@@ -50,7 +50,7 @@ def _file(path: Path) -> str:
 def _printed(command: str) -> str:
     try:
         done = subprocess.run(
-            shlex.split(command),
+            _words(command),
             stdout=subprocess.PIPE,
             timeout=COMMAND_SECONDS,
             check=True,
@@ -63,6 +63,13 @@ def _printed(command: str) -> str:
     except (OSError, ValueError) as error:
         raise WrongUsage(f"{command!a} cannot be run: {error}") from error
     return done.stdout
+
+
+def _words(command: str) -> list[str]:
+    words = shlex.split(command)
+    if not words:
+        raise ValueError("it is empty")
+    return words
 
 
 def _checked(text: str, source: str) -> str:

@@ -2,8 +2,9 @@
 
 function __rollcall_complete
     set -l words (commandline -opc)
+    set -e words[1]
     set -l current (commandline -ct)
-    set -l found (rollcall complete-words fish -- $words[2..-1] "$current" 2> /dev/null)
+    set -l found (rollcall complete-words fish -- $words "$current" 2> /dev/null)
     if test (count $found) -gt 0
         printf '%s\n' $found
     else

@@ -1,44 +1,15 @@
 """`login` and `context`: where the key is kept, and whom it may be sent to."""
 
 import asyncio
-import os
-import pty
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.support.cli.command import Rollcall
+from tests.support.cli.terminal import at_terminal
 from tests.support.registry.in_process import OPS, InProcessRegistry
-
-TOP = Path(__file__).parents[3]
-
-
-def type_key(rollcall: Rollcall, key: str, *arguments: str) -> tuple[int, str]:
-    """Log in at a terminal, type a key; return the exit status and what the terminal showed."""
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-m", "cli.main", "login", *arguments],
-        env={**os.environ, **rollcall.environment, "PYTHONPATH": str(TOP)},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-    ) as process:
-        os.close(theirs)
-        shown = b""
-        try:
-            while piece := os.read(ours, 4096):
-                shown += piece
-                if shown.endswith(b"Key: "):
-                    os.write(ours, f"{key}\n".encode())
-        except OSError:
-            pass  # the terminal of a process that has ended
-        os.close(ours)
-        return process.wait(), shown.decode()
 
 
 @pytest.mark.slow
@@ -47,17 +18,17 @@ async def test_a_key_that_is_typed_is_kept_in_a_file_of_its_own(
 ) -> None:
     rollcall.contexts.unlink()
     url = f"http://127.0.0.1:{registry.address[1]}"
-    arguments = (url, "--allow-plain", "127.0.0.1", "--name", "lab.1")
+    arguments = ("login", url, "--allow-plain", "127.0.0.1", "--name", "lab.1")
     kept = tmp_path / "keys" / "lab.1"
 
     status, shown = await asyncio.to_thread(
-        type_key, rollcall, "another-key-0123456789", *arguments
+        at_terminal, rollcall, *arguments, typed={"Key: ": "another-key-0123456789"}
     )
     assert status == 3, shown
     assert not rollcall.contexts.exists()
     assert list(kept.parent.iterdir()) == []
 
-    status, shown = await asyncio.to_thread(type_key, rollcall, OPS, *arguments)
+    status, shown = await asyncio.to_thread(at_terminal, rollcall, *arguments, typed={"Key: ": OPS})
     assert status == 0, shown
     assert OPS not in shown
     assert kept.read_text() == f"{OPS}\n"

@@ -58,6 +58,7 @@ def test_what_is_no_key_is_refused_without_being_shown(key_file: Path, text: str
         ("false", "status 1"),
         ("/nonexistent", "cannot be run"),
         ("'", "cannot be run"),
+        ("", "cannot be run"),
         ("true", "no key"),
     ],
 )
