@@ -12,7 +12,7 @@ from registry.client.watch import NodeEvent
 
 # Changes that come within this time are written together.
 GATHER_SECONDS = 0.5
-WHOLE_SECONDS = 10.0
+STALLED_SECONDS = 5.0
 LOOK_SECONDS = 0.1
 MAX_WARMING_PAUSE = 5.0
 
@@ -156,9 +156,15 @@ class Follower:
             await asyncio.sleep(min(warming, MAX_WARMING_PAUSE))
             return False
         nodes.expect(names)
-        ends = asyncio.get_running_loop().time() + WHOLE_SECONDS
+        return await self._becomes_whole(nodes)
+
+    async def _becomes_whole(self, nodes: NodeSet) -> bool:
+        """Wait until all expected nodes were told of; return False if none is for some time."""
+        missing, looks = nodes.missing, 0
         while not nodes.is_whole() and self._is_current(nodes):
-            if asyncio.get_running_loop().time() > ends:
+            looks = looks + 1 if nodes.missing == missing else 0
+            missing = nodes.missing
+            if looks * LOOK_SECONDS > STALLED_SECONDS:
                 return False
             await asyncio.sleep(LOOK_SECONDS)
         return self._is_current(nodes)

@@ -43,6 +43,11 @@ class NodeSet:
         """Return whether the watch has told of all nodes."""
         return self._is_whole
 
+    @property
+    def missing(self) -> int:
+        """How many of the expected nodes were not told of yet."""
+        return len(self._missing or ())
+
     def __iter__(self) -> Iterator[TemplateNode]:
         for hostname in sorted(self._nodes):
             node = self._nodes[hostname]
