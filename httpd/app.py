@@ -14,6 +14,7 @@ from httpd.bodies import DEFAULT_MAX_BODY_BYTES, BodyLimits, message_response
 from httpd.errors import ErrorTable
 from httpd.metrics import MetricsHandler, RequestMetrics
 from httpd.middleware import MIDDLEWARE, Access, Middleware, Permits
+from httpd.pages.files import Pages
 
 HEALTH = "/healthz"
 METRICS = "/metrics"
@@ -36,17 +37,22 @@ def build_app(
     health: Callable[[], str] = lambda: "ok",
     open_metrics: bool = False,
     open_swagger: bool = False,
+    pages: Pages | None = None,
 ) -> web.Application:
     """Return the application: the daemon's routes, and those that every daemon has.
 
     ``status_by_error`` maps each of the daemon's exceptions to its status. ``unavailable_reason``
     returns why the daemon cannot serve at present (GET /healthz is 503 then), or None. ``health``
     returns the message of a GET /healthz that is 200. ``swagger`` is the text of the Swagger
-    document, in YAML.
+    document, in YAML. ``pages`` are open, and hold no data.
     """
     may_be_open = {HEALTH: True, METRICS: open_metrics, SWAGGER: open_swagger}
+    open_paths = {path for path, is_open in may_be_open.items() if is_open}
+    page_routes = [] if pages is None else pages.routes()
+    if pages is not None:
+        open_paths |= pages.paths
     middleware = Middleware(
-        access=Access(keyring, permits, {path for path, is_open in may_be_open.items() if is_open}),
+        access=Access(keyring, permits, open_paths),
         errors=ErrorTable(status_by_error, log=log),
         recorder=RequestRecorder(metrics=request_metrics, access_log=AccessLog(log)),
         body_limits=body_limits,
@@ -57,7 +63,7 @@ def build_app(
         web.get(SWAGGER, SwaggerHandler(swagger).get),
     ]
     app = web.Application(middlewares=[middleware.__call__], client_max_size=DEFAULT_MAX_BODY_BYTES)
-    app.add_routes([*routes, *common_routes])
+    app.add_routes([*routes, *common_routes, *page_routes])
     app[MIDDLEWARE] = middleware
     return app
 

@@ -13,6 +13,7 @@ from config.registry import NodesSettings
 from httpd.app import build_app
 from httpd.auth import Keyring
 from httpd.metrics import RequestMetrics
+from httpd.pages.files import Pages
 from httpd.streams.events import EventStreams
 from httpd.streams.wakeups import Wakeups
 from registry.api.access import permits
@@ -184,6 +185,7 @@ def build_application(
     request_metrics: RequestMetrics,
     open_metrics: bool,
     open_swagger: bool,
+    pages: bool,
     log: FilteringBoundLogger,
 ) -> web.Application:
     """Build the HTTP application over the rules."""
@@ -235,6 +237,7 @@ def build_application(
         health=lambda: warm_up.reason or "ok",
         open_metrics=open_metrics,
         open_swagger=open_swagger,
+        pages=Pages("registry") if pages else None,
         log=log,
     )
     app.cleanup_ctx.append(streams.run)

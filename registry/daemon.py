@@ -84,6 +84,7 @@ async def run(
             request_metrics=request_metrics,
             open_metrics=settings.open_metrics,
             open_swagger=settings.open_swagger,
+            pages=settings.pages,
             log=log,
         )
         notifier = SystemdNotifier(os.environ)

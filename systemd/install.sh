@@ -54,7 +54,7 @@ for lock in requirements-build.txt requirements-nats.txt; do
 done
 source=$(mktemp -d)
 trap 'rm -rf "$source"' EXIT
-cp -R pyproject.toml README.md agent cli config httpd registry "$source" # the build leaves files behind
+cp -R pyproject.toml README.md agent cli config httpd registry web "$source" # the build leaves files behind
 $pip install --no-compile --no-deps --no-build-isolation --no-index "$source"
 find "$venv.new" -name __pycache__ -type d -prune -exec rm -rf {} +
 grep -rlI --exclude-dir=site-packages "$venv.new" "$venv.new" |

@@ -46,11 +46,12 @@ def test_the_wheel_holds_each_file_that_the_daemons_read(wheel: list[str]) -> No
     in_tree = {
         str(path.relative_to(TOP))
         for folder in FOLDERS
-        for kind in ("*.py", "*.yml", "shells/*")
+        for kind in ("*.py", "*.yml", "*.css", "*.html", "*.js", "*.svg", "shells/*")
         for path in (TOP / folder).rglob(kind)
     }
     assert {"agent/swagger.yml", "registry/swagger.yml"} <= in_tree
     assert {"config/agent.yml", "config/registry.yml"} <= in_tree
+    assert {"web/common/style.css", "web/registry/index.html"} <= in_tree
     assert in_tree <= set(wheel)
 
 

@@ -73,7 +73,7 @@ def _copy_of_sources(source: Path, folder: Path) -> Path:
     folder.mkdir()
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(source / name, folder)
-    for name in ("agent", "cli", "config", "httpd", "registry"):
+    for name in ("agent", "cli", "config", "httpd", "registry", "web"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(source / name, folder / name, ignore=ignored)
     return folder

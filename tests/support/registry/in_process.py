@@ -150,6 +150,7 @@ async def in_process_registry(
     load: bool = True,
     open_metrics: bool = False,
     open_swagger: bool = False,
+    pages: bool = True,
     level: str = "info",
     tls: ServerTls | None = None,
     lane: bool = True,
@@ -189,6 +190,7 @@ async def in_process_registry(
         request_metrics=request_metrics,
         open_metrics=open_metrics,
         open_swagger=open_swagger,
+        pages=pages,
         log=log,
     )
     if load:

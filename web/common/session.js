@@ -1,0 +1,18 @@
+// The key: typed once, kept for this tab, and never in an address or a cookie.
+
+const NAME = "rollcall.key";
+
+/** Return the key of this tab, or null. */
+export function key() {
+  return sessionStorage.getItem(NAME);
+}
+
+/** Keep a key for this tab. */
+export function login(text) {
+  sessionStorage.setItem(NAME, text);
+}
+
+/** Forget the key. */
+export function logout() {
+  sessionStorage.removeItem(NAME);
+}

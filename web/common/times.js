@@ -1,0 +1,25 @@
+// Times for people.
+
+/** Return how long so many seconds are, such as "3 min". */
+export function duration(seconds) {
+  const whole = Math.max(0, Math.round(seconds));
+  if (whole < 120) return `${whole} s`;
+  if (whole < 7200) return `${Math.floor(whole / 60)} min`;
+  if (whole < 172800) return `${Math.floor(whole / 3600)} h`;
+  return `${Math.floor(whole / 86400)} d`;
+}
+
+/** Return the time of day of a Unix time in milliseconds. */
+export function timeOfDay(milliseconds) {
+  return new Date(milliseconds).toLocaleTimeString([], { hour12: false });
+}
+
+/** Return the date and the time of a Unix time in seconds. */
+export function dateAndTime(seconds) {
+  return new Date(seconds * 1000).toLocaleString([], { hour12: false });
+}
+
+/** Return a number with separators of thousands. */
+export function count(number) {
+  return number.toLocaleString("en");
+}

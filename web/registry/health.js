@@ -1,0 +1,52 @@
+// The registry's own health: its store, the warm-up, the cluster, and whom it refuses.
+
+import { h, show } from "../common/dom.js";
+import { dateAndTime, duration } from "../common/times.js";
+import { age, card, hostLink, table } from "./parts.js";
+import { charts } from "./summary.js";
+
+export class RegistryView {
+  #content = h("div", { class: "sheet" });
+
+  constructor() {
+    this.element = h("div", {}, h("h1", {}, "Registry"), this.#content);
+  }
+
+  accepts(name) {
+    return name === "registry";
+  }
+
+  changed() {}
+
+  async refresh(get) {
+    const { body } = await get("/status");
+    show(this.#content, notices(body), refused(body), h("div", { class: "summary" }, charts(body.history)), facts(body), members(body));
+  }
+}
+
+function notices({ store, warming_seconds: warming }) {
+  return [
+    store.state !== "ok" && h("p", { class: "notice bad" }, `The store is ${store.state}. ${store.message}`),
+    warming > 0 && h("p", { class: "notice" }, `The registry warms up: targets are withheld for ${duration(warming)}, until the hosts have reported.`),
+  ];
+}
+
+function facts({ version, started_at: started, now, store, stale_after_seconds: stale }) {
+  const rows = [
+    ["Version", version],
+    ["Running", `for ${duration(now - started)}, since ${dateAndTime(started)}`],
+    ["Store", [h("span", { class: `state ${store.state === "ok" ? "fresh" : "stale"}` }, store.state), ` ${store.kind} `, h("code", {}, store.url)]],
+    ["Stale after", `${duration(stale)} without a heartbeat`],
+  ];
+  return card("Health", h("dl", {}, rows.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
+}
+
+function members({ members: all }) {
+  if (!all.length) return null;
+  return card("Registries that share the store", table("Members", ["Registry", "Last seen"], all.map(({ name, own, seen_seconds: seen }) => [`${name}${own ? " (this one)" : ""}`, age(seen)])));
+}
+
+function refused({ refused: all, now }) {
+  if (!all.length) return card("Refused", h("p", { class: "hint" }, "No heartbeat was refused."));
+  return card("Refused", table("Refused", ["Host", "When", "From", "Why"], all.map(({ hostname, at, status, message, address }) => [hostLink(hostname), age(now - at), h("code", {}, address ?? ""), `${status}: ${message}`])));
+}

@@ -1,0 +1,157 @@
+// The list of hosts: search, filters and pages, all of which the registry does.
+
+import { clipped, h, show } from "../common/dom.js";
+import { count } from "../common/times.js";
+import { summary } from "./summary.js";
+import { age, hostLink, state } from "./parts.js";
+
+const PAGE = 50;
+const LABELS = 4;
+const STATES = [["", "All"], ["false", "Fresh"], ["true", "Stale"]];
+const FIELDS = [
+  ["search", "Search", "part of a hostname, label or key:value"],
+  ["label", "Label", "service:web"],
+  ["kv", "Key and value", "rack:r12"],
+];
+
+export class HostsView {
+  #query;
+  #refresh;
+  #summary = h("div", { class: "summary" });
+  #found = h("p", { class: "found", role: "status" });
+  #rows = h("tbody");
+  #pages = h("nav", { class: "pages", "aria-label": "Pages" });
+  #states = h("div", { class: "states", role: "group", "aria-label": "State" });
+  #inputs = new Map();
+  #last = "";
+
+  constructor(_rest, query, refresh) {
+    this.#query = query;
+    this.#refresh = refresh;
+    this.element = h(
+      "div",
+      {},
+      h("h1", { class: "hidden" }, "Hosts"),
+      this.#summary,
+      h("form", { class: "filters", role: "search", onsubmit: (event) => event.preventDefault() }, FIELDS.map((field) => this.#field(field)), this.#states),
+      this.#found,
+      h("table", { class: "hosts" },
+        h("caption", { class: "hidden" }, "Hosts"),
+        h("thead", {}, h("tr", {}, ["State", "Host", "Last heard", "Labels", "Apps", "Agent"].map((text) => h("th", { scope: "col" }, text)))),
+        this.#rows),
+      this.#pages,
+    );
+    this.#showStates();
+  }
+
+  accepts(name) {
+    return name === "hosts";
+  }
+
+  changed(query) {
+    this.#query = query;
+    for (const [name, input] of this.#inputs) {
+      if (input !== document.activeElement) input.value = query.get(name) ?? "";
+    }
+    this.#showStates();
+  }
+
+  async refresh(get) {
+    const status = get("/status");
+    const [page, stale] = await Promise.all([this.#page(get, {}), this.#page(get, { stale: "true" })]).catch((error) => {
+      status.catch(() => {}); // its failure is that of the list
+      throw error;
+    });
+    const now = (await status).body;
+    show(this.#summary, summary(now));
+    const last = `${page.text}${stale.text}${location.hash}`;
+    if (last !== this.#last) {
+      this.#last = last;
+      this.#showPage(page, new Set(stale.body.map((node) => node.hostname)), now);
+    }
+    for (const cell of this.#rows.querySelectorAll("[data-heard]")) cell.textContent = age(now.now - Number(cell.dataset.heard));
+  }
+
+  // Which nodes are stale is asked beside the list: a node does not say it, and times of the wall may jump.
+  #page(get, more) {
+    const query = new URLSearchParams({ limit: PAGE });
+    for (const name of ["search", "label", "kv", "stale", "after"]) {
+      const value = this.#query.get(name);
+      if (value) query.set(name, value);
+    }
+    if (more.stale && query.get("stale") === "false") return { body: [], text: "" };
+    for (const [name, value] of Object.entries(more)) query.set(name, value);
+    return get(`/nodes?${query}`);
+  }
+
+  #showPage(page, stale, now) {
+    const nodes = page.body;
+    const filtered = ["search", "label", "kv", "stale"].some((name) => this.#query.get(name));
+    const next = /[?&]after=([^>&]+)/.exec(page.headers.get("Link") ?? "");
+    const more = next ? " on this page" : "";
+    this.#found.textContent = nodes.length ? `${count(nodes.length)} ${nodes.length === 1 ? "host" : "hosts"}${filtered ? " found" : ""}${more}` : emptyText(filtered, now);
+    show(this.#rows, nodes.map((node) => row(node, stale.has(node.hostname))));
+    show(this.#pages,
+      this.#query.get("after") && h("a", { href: this.#address("after", ""), "data-key": "first" }, "First page"),
+      next && h("a", { href: this.#address("after", decodeURIComponent(next[1])), "data-key": "next" }, "Next page"));
+  }
+
+  #field([name, label, hint]) {
+    const input = h("input", { id: `filter-${name}`, type: "search", placeholder: hint, autocomplete: "off", spellcheck: "false", maxlength: 300, oninput: () => this.#set(name, input.value) });
+    input.value = this.#query.get(name) ?? "";
+    this.#inputs.set(name, input);
+    return h("div", { class: `field field-${name}` }, h("label", { for: input.id }, label), input);
+  }
+
+  #showStates() {
+    const chosen = this.#query.get("stale") ?? "";
+    show(this.#states, STATES.map(([value, text]) => h("button", { type: "button", "aria-pressed": String(value === chosen), "data-key": `state-${text}`, onclick: () => this.#set("stale", value) }, text)));
+  }
+
+  #set(name, value) {
+    history.replaceState(null, "", this.#address(name, value.trim()));
+    this.changed(new URLSearchParams(location.hash.split("?")[1] ?? ""));
+    this.#refresh();
+  }
+
+  #address(name, value) {
+    const query = new URLSearchParams(this.#query);
+    query.delete("after");
+    query.delete(name);
+    if (value) query.set(name, value);
+    return `#/hosts${query.size ? `?${query}` : ""}`;
+  }
+}
+
+function emptyText(filtered, status) {
+  if (filtered) return "No host matches.";
+  return status.nodes.total ? "No host on this page." : "No host has reported yet. Start an agent with this registry in its settings.";
+}
+
+function row(node, isStale) {
+  const { kv, labels, hostname } = node;
+  const shown = labels.filter((label) => !label.startsWith("prometheus:")).concat(labels.filter((label) => label.startsWith("prometheus:")));
+  return h(
+    "tr",
+    { class: isStale ? "is-stale" : null },
+    h("td", { "data-title": "State" }, state(isStale)),
+    h("th", { scope: "row" }, hostLink(hostname)),
+    h("td", { "data-title": "Last heard", class: "number", "data-heard": node.last_update }),
+    h("td", { "data-title": "Labels" },
+      shown.slice(0, LABELS).map((label) => h("span", { class: "chip", title: clipped(label, 300) }, clipped(label, 40))),
+      labels.length > LABELS && h("span", { class: "more" }, `+${labels.length - LABELS}`)),
+    h("td", { "data-title": "Apps" }, apps(kv)),
+    h("td", { "data-title": "Agent" }, clipped(kv["agent.version"] ?? "none", 20)),
+  );
+}
+
+function apps(kv) {
+  if (kv["apps.total"] === undefined) return "–";
+  const unhealthy = Number(kv["apps.unhealthy"] ?? 0);
+  const engine = kv["docker.state"] === "unreachable";
+  return [
+    `${clipped(kv["apps.running"] ?? "?", 8)} of ${clipped(kv["apps.total"], 8)} run`,
+    unhealthy > 0 && h("span", { class: "badge bad" }, `${clipped(kv["apps.unhealthy"], 8)} unhealthy`),
+    engine && h("span", { class: "badge bad" }, "engine away"),
+  ];
+}

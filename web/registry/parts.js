@@ -1,0 +1,41 @@
+// What several views show.
+
+import { h } from "../common/dom.js";
+import { duration } from "../common/times.js";
+
+/** Return a dot and a word, so that the colour is not alone. */
+export function state(isStale) {
+  return h("span", { class: `state ${isStale ? "stale" : "fresh"}` }, isStale ? "stale" : "fresh");
+}
+
+/** Return a link to the sheet of a host. */
+export function hostLink(hostname) {
+  return h("a", { href: `#/host/${encodeURIComponent(hostname)}`, "data-key": `host ${hostname}` }, hostname);
+}
+
+/** Return how long ago something was. */
+export function age(seconds) {
+  return seconds < 2 ? "just now" : `${duration(seconds)} ago`;
+}
+
+/** Return a table; `rows` are arrays of cells, the first of which names its row. */
+export function table(caption, columns, rows) {
+  return h(
+    "table",
+    {},
+    h("caption", { class: "hidden" }, caption),
+    h("thead", {}, h("tr", {}, columns.map((text) => h("th", { scope: "col" }, text)))),
+    h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map((cell, index) => (index === 0 ? h("th", { scope: "row" }, cell) : h("td", { "data-title": columns[index] }, cell)))))),
+  );
+}
+
+/** Return a card with a heading. */
+export function card(title, ...children) {
+  return h("section", { class: "card" }, h("h2", {}, title), ...children);
+}
+
+/** Return the children up to a bound, and how many are left out. */
+export function bounded(all, bound, show) {
+  const rest = all.length - bound;
+  return [all.slice(0, bound).map(show), rest > 0 && h("p", { class: "hint" }, `and ${rest} more`)];
+}

@@ -1,0 +1,31 @@
+// The numbers above the list of hosts.
+
+import { chart } from "../common/charts.js";
+import { h } from "../common/dom.js";
+import { count } from "../common/times.js";
+
+const LATER = "the first value comes a minute after the start";
+
+/** Return the tiles and charts of a status. */
+export function summary({ nodes, refused, history }) {
+  return [
+    h("div", { class: "tiles" },
+      tile("fresh", nodes.fresh, "fresh", "#/hosts?stale=false"),
+      tile("stale", nodes.stale, "stale", "#/hosts?stale=true"),
+      tile("refused", refused.length, "refused", "#/registry")),
+    ...charts(history),
+  ];
+}
+
+/** Return the charts of the last hours. */
+export function charts({ step_seconds: step, heartbeats, fresh, stale }) {
+  const rate = heartbeats.at(-1) ?? 0;
+  return [
+    chart({ title: "Heartbeats", summary: heartbeats.length ? `${rate < 10 ? rate.toFixed(1) : count(Math.round(rate))} a second` : LATER, step, series: [{ values: heartbeats, kind: "heartbeats" }] }),
+    chart({ title: "Hosts", summary: fresh.length ? `${count(fresh.at(-1))} fresh, ${count(stale.at(-1))} stale` : LATER, step, series: [{ values: fresh, kind: "fresh" }, { values: stale, kind: "stale" }] }),
+  ];
+}
+
+function tile(kind, number, text, href) {
+  return h("a", { class: `tile ${kind}${number ? "" : " none"}`, href, "data-key": `tile ${kind}` }, h("strong", {}, count(number)), h("span", {}, text));
+}
