@@ -1,0 +1,76 @@
+"""Hosts say what they like about themselves. In the page it is text."""
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.support.browser.registry_page import log_in, post
+from tests.support.browser.tabs import Tabs, overflows
+from tests.support.daemons import Daemons
+
+pytestmark = pytest.mark.real("chromium")
+TRICKS = (
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "<svg/onload=alert(1)>",
+    "\"><iframe srcdoc='<script>alert(1)</script>'>",
+    "' onfocus=alert(1) autofocus x='",
+    "javascript:alert(1)",
+    "data:text/html,<script>alert(1)</script>",
+    "</title></style></textarea><script>alert(1)</script>",
+    "{{constructor.constructor('alert(1)')()}} ${alert(1)}",
+    "<link rel=stylesheet href=http://127.0.0.2:9/x.css>",
+    "<meta http-equiv=refresh content='0;url=http://127.0.0.2:9/'>",
+    "<base href=http://127.0.0.2:9/>",
+    "__proto__",
+    "\N{RIGHT-TO-LEFT OVERRIDE}txt.exe",
+    "a%0d%0aSet-Cookie: x=1",
+)
+ELEMENTS = "script:not([src^='/pages/']), iframe, img, object, embed, base, meta[http-equiv], style"
+LINKS = "() => Array.from(document.links, link => link.protocol)"
+
+
+@pytest.mark.parametrize("url", [*TRICKS, "http://user:pass@127.0.0.2:9/", "//127.0.0.2:9"])
+def test_no_address_of_an_agent_is_a_link_unless_of_http(
+    daemons: Daemons, tabs: Tabs, url: str
+) -> None:
+    registry = daemons.registry()
+    post(registry, "web-1", [], {"agent.url": url})
+    page = log_in(tabs, registry)
+    page.get_by_role("link", name="web-1").click()
+    expect(page.locator(".sheet")).to_contain_text("agent.url")
+    assert page.get_by_role("link", name="Open its agent").count() == 0
+    assert set(page.evaluate(LINKS)) == {"http:"}
+
+
+def test_nothing_that_hosts_say_is_executed_or_loaded(daemons: Daemons, tabs: Tabs) -> None:
+    registry = daemons.registry()
+    labels = [*TRICKS, *(f"app:{trick}" for trick in TRICKS)]
+    labels += [f"prometheus:{trick}" for trick in TRICKS]
+    labels += [f"prometheus:web:{trick}:{trick}" for trick in TRICKS]
+    kv = {trick: trick for trick in TRICKS}
+    kv |= dict.fromkeys(("agent.version", "apps.total", "apps.running", "docker.state"), TRICKS[1])
+    for number in range(3):
+        post(registry, f"__proto__.{number}", labels, kv | {"apps.unhealthy": "<b>9</b>"})
+    # Names that no node may have stand among those that were refused.
+    for name in ("%3Cimg%20src=x%20onerror=alert(1)%3E", "%22onmouseover=alert(1)"):
+        assert registry.ask("POST", f"/nodes/{name}", json={}).status_code == 400
+    registry.ask("GET", "/prometheus/%3Cscript%3Ealert(1)%3C%2Fscript%3E?format=http_sd")
+
+    page = log_in(tabs, registry)
+    expect(page.locator("table.hosts tbody tr")).to_have_count(3)
+    views = [
+        ("#/hosts?search=" + "%3Cimg%20src=x%20onerror=alert(1)%3E", "3 hosts found"),
+        ("#/host/__proto__.1", TRICKS[0]),
+        ("#/host/%3Cimg%20src=x%20onerror=alert(1)%3E", "onerror"),
+        ("#/services", "web"),
+        ("#/services?search=%3Cscript%3E", "Services"),
+        ("#/registry", "onerror"),
+        ("#/constructor/%", "Search"),
+    ]
+    for view, text in views:
+        page.evaluate("view => { location.hash = view; }", view)
+        expect(page.locator("main")).to_contain_text(text)
+        assert page.locator(ELEMENTS).count() == 0
+        assert not overflows(page)
+        assert set(page.evaluate(LINKS)) == {"http:"}
+        assert page.evaluate("() => ({}).polluted") is None

@@ -1,0 +1,160 @@
+"""The registry's page in a browser: finding hosts, and what keeps it readable."""
+
+import re
+
+import pytest
+import requests
+from playwright.sync_api import expect
+
+from tests.support.browser.registry_page import hosts, log_in, post
+from tests.support.browser.tabs import Tabs, overflows, serious_findings
+from tests.support.daemons import Daemons
+
+pytestmark = [pytest.mark.real("chromium"), pytest.mark.page("docs/pages.md")]
+VIEWS = ("#/hosts", "#/host/web-1", "#/services", "#/registry")
+AGENT = {
+    "agent.id": "1",
+    "agent.url": "https://web-1.test:7656",
+    "agent.version": "1.0",
+    "apps.total": "2",
+    "apps.running": "1",
+    "apps.unhealthy": "1",
+    "rack": "r12",
+}
+LABELS = ["service:web", "app:shop", "prometheus:web:port:8080", "prometheus:web:a-b:c"]
+
+
+def test_files_are_open_and_data_is_not(daemons: Daemons) -> None:
+    registry = daemons.registry()
+    page = requests.get(registry.base_url + "/", timeout=10)
+    assert page.status_code == 200
+    policy = page.headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'")
+    assert "unsafe" not in policy
+    assert page.headers["X-Content-Type-Options"] == "nosniff"
+    assert page.headers["Referrer-Policy"] == "no-referrer"
+    again = requests.get(
+        registry.base_url + "/", headers={"If-None-Match": page.headers["ETag"]}, timeout=10
+    )
+    assert (again.status_code, again.content) == (304, b"")
+    for path in ("/nodes", "/status", "/services", "/pages/", "/pages/registry/../../httpd/app.py"):
+        assert requests.get(registry.base_url + path, timeout=10).status_code == 401
+    assert requests.post(registry.base_url + "/", timeout=10).status_code == 401
+
+
+def test_the_settings_turn_the_page_off(daemons: Daemons) -> None:
+    registry = daemons.registry(pages=False)
+    for path in ("/", "/pages/common/style.css"):
+        assert requests.get(registry.base_url + path, timeout=10).status_code == 401
+        assert registry.ask("GET", path).status_code == 404
+
+
+def test_a_wrong_key_is_refused_and_a_logout_forgets_the_key(daemons: Daemons, tabs: Tabs) -> None:
+    registry = daemons.registry()
+    page = tabs.open(registry.base_url)
+    page.get_by_label("Key", exact=True).fill("w\N{LATIN SMALL LETTER O WITH DIAERESIS}rong \u2603")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_have_text("The registry does not know this key.")
+    page.get_by_label("Key", exact=True).fill(registry.key)
+    page.keyboard.press("Enter")
+    expect(page.locator("#connection")).to_have_text("Live")
+    page.reload()
+    expect(page.locator("#connection")).to_have_text("Live")
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_label("Key", exact=True)).to_be_focused()
+    assert page.evaluate("() => sessionStorage.length + localStorage.length") == 0
+    assert page.context.cookies() == []
+
+
+def test_a_stale_host_is_found_by_keyboard_alone(daemons: Daemons, tabs: Tabs) -> None:
+    registry = daemons.registry(nodes={"stale_after_seconds": 1})
+    post(registry, "web-1", LABELS, AGENT)
+    post(registry, "web-2", ["service:mail"], {})
+    page = log_in(tabs, registry)
+    expect(page.locator(".tile.stale strong")).to_have_text("2", timeout=20_000)
+    expect(page.locator("table.hosts .state.stale")).to_have_count(2)
+    page.get_by_label("Search").focus()
+    page.keyboard.type("SERVICE:W")
+    expect(page.locator("table.hosts tbody tr")).to_have_count(1)
+    assert hosts(page) == ["web-1"]
+    focus = "() => document.activeElement.dataset.key ?? ''"
+    for _ in range(10):
+        page.keyboard.press("Tab")
+        if page.evaluate(focus) == "host web-1":
+            break
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="web-1")).to_be_visible()
+    sheet = page.locator("main")
+    expect(sheet).to_contain_text("label 'a-b' is shown as a_b")
+    expect(sheet).to_contain_text("web-1:8080")
+    expect(sheet).to_contain_text("1 unhealthy")
+    link = page.get_by_role("link", name="Open its agent")
+    expect(link).to_have_attribute("href", "https://web-1.test:7656/")
+    expect(link).to_have_attribute("rel", re.compile("noopener"))
+
+
+def test_changes_are_shown_and_the_focus_stays(daemons: Daemons, tabs: Tabs) -> None:
+    registry = daemons.registry()
+    post(registry, "web-1", LABELS, AGENT)
+    page = log_in(tabs, registry)
+    page.get_by_role("link", name="web-1").focus()
+    post(registry, "web-0", [], {})
+    expect(page.locator("table.hosts tbody tr")).to_have_count(2, timeout=20_000)
+    expect(page.get_by_role("link", name="web-1")).to_be_focused()
+    registry.ask("DELETE", "/nodes/web-0")
+    expect(page.locator("table.hosts tbody tr")).to_have_count(1, timeout=20_000)
+
+
+def test_services_and_their_scrapers_and_refused_hosts_are_shown(
+    daemons: Daemons, tabs: Tabs
+) -> None:
+    registry = daemons.registry()
+    post(registry, "web-1", LABELS, AGENT)
+    clone = {"labels": [], "kv": {"agent.id": "2"}}
+    assert registry.ask("POST", "/nodes/web-1", json=clone).status_code == 409
+    registry.ask("GET", "/prometheus/web?format=http_sd")
+    page = log_in(tabs, registry)
+    expect(page.locator(".tile.refused strong")).to_have_text("1")
+    page.get_by_role("link", name="Services").click()
+    row = page.get_by_role("row", name="web")
+    expect(row).to_contain_text("ops from 127.0.0.1")
+    page.get_by_role("link", name="Registry", exact=True).click()
+    expect(page.get_by_role("table", name="Refused")).to_contain_text("409")
+
+
+def test_the_page_says_that_the_registry_is_away_and_goes_on_when_it_is_back(
+    daemons: Daemons, tabs: Tabs
+) -> None:
+    registry = daemons.registry()
+    post(registry, "web-1", LABELS, AGENT)
+    page = log_in(tabs, registry)
+    registry.kill()
+    connection = page.locator("#connection")
+    expect(connection).to_contain_text("does not answer since", timeout=20_000)
+    assert hosts(page) == ["web-1"]  # what it knew stays
+    registry.start()
+    post(registry, "web-2", [], {})
+    expect(connection).to_have_text("Live", timeout=20_000)
+    expect(page.locator("table.hosts tbody tr")).to_have_count(2, timeout=20_000)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_views_are_accessible_and_fit_a_telephone(
+    daemons: Daemons, tabs: Tabs, scheme: str
+) -> None:
+    registry = daemons.registry()
+    post(registry, "web-1", [*LABELS, "m" * 1000], AGENT | {"k" * 200: "v" * 5000})
+    registry.ask("POST", "/nodes/web-1", json={"labels": [], "kv": {"agent.id": "2"}})
+    options = {"color_scheme": scheme, "viewport": {"width": 360, "height": 740}}
+    login = tabs.open(registry.base_url, **options)
+    login.get_by_label("Key", exact=True).wait_for()
+    assert serious_findings(login) == []
+    page = log_in(tabs, registry, **options)
+    for view in VIEWS:
+        page.evaluate("view => { location.hash = view; }", view)
+        page.locator(f"{'.hosts' if view == '#/hosts' else '.sheet, table'} >> nth=0").wait_for()
+        expect(page.locator("main")).to_contain_text(
+            {"#/services": "web", "#/registry": "Version"}.get(view, "service:web")
+        )
+        assert serious_findings(page) == []
+        assert not overflows(page)
