@@ -17,7 +17,7 @@ ACCEPTED = "heartbeat_seconds: Seconds = 30"
 REFUSED = "heartbeat_seconds: Annotated[int, msgspec.Meta(ge=5)] = 30"
 EPOCH = "1600000000"
 SOURCES = (
-    *("agent", "cli", "config", "docs", "httpd", "registry", "systemd"),
+    *("agent", "cli", "config", "docs", "httpd", "registry", "systemd", "web"),
     "deploy/monitoring",
 )
 
