@@ -15,6 +15,10 @@ class AppName(NamedTuple):
     host: str
     name: str
 
+    def __str__(self) -> str:
+        """Return it as operators write it."""
+        return f"{self.host}/{self.name}"
+
 
 def app_name(text: str) -> AppName:
     """Return what `HOST/NAME` names; WrongUsage."""

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from cli.completion import complete_hosts, complete_labels
+from cli.completion import complete_apps, complete_hosts, complete_labels
 
 Hosts = Annotated[
     list[str] | None,
@@ -13,6 +13,10 @@ Hosts = Annotated[
 Host = Annotated[
     str, typer.Argument(metavar="HOST", help="The host.", autocompletion=complete_hosts)
 ]
+App = Annotated[
+    str, typer.Argument(metavar="HOST/NAME", help="The app.", autocompletion=complete_apps)
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what it would do.")]
 Labels = Annotated[
     list[str] | None,
     typer.Option(

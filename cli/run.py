@@ -93,7 +93,8 @@ def _failure(error: CommandError | RegistryError | AgentError) -> CommandError:
     if isinstance(error, AgentRefused):
         if error.status in NOT_PERMITTED:
             return NotReached(f"the agent: {error}", hint=NEXT_STEPS[NotPermitted])
-        return CommandError(str(error))
+        is_missing = error.status == HTTPStatus.NOT_FOUND
+        return CommandError(str(error), hint="rollcall apps" if is_missing else None)
     if isinstance(error, AgentError):
         return NotReached(f"the agent: {error}", hint="rollcall doctor")
     if isinstance(error, Rejected):

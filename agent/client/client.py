@@ -118,14 +118,17 @@ class AgentClient:
         query = [("keep_data", "true")] if keep_data else []
         return await self._change("DELETE", _path(name), None, query, dry_run=dry_run)
 
-    async def label(self, name: str, label: str, *, remove: bool = False) -> Record:
-        """Add a label to an app, or remove it; return its record."""
-        method = "DELETE" if remove else "POST"
-        return await self._change(method, f"{_path(name)}/labels", {"Value": label})
+    async def label(
+        self, name: str, label: str, *, remove: bool = False, dry_run: bool = False
+    ) -> Record:
+        """Add a label to an app, or remove it; return its record, or what a dry run tells."""
+        method, body = "DELETE" if remove else "POST", {"Value": label}
+        return await self._change(method, f"{_path(name)}/labels", body, dry_run=dry_run)
 
-    async def set_password(self, name: str, password: str) -> Record:
-        """Set the password of an app's user; return the record."""
-        return await self._put(f"{_path(name)}/keys", body=password.encode(), text=True)
+    async def set_password(self, name: str, password: str, *, dry_run: bool = False) -> Record:
+        """Set the password of an app's user; return the record, or what a dry run tells."""
+        query = [("dry_run", "true")] if dry_run else []
+        return await self._put(f"{_path(name)}/keys", query, body=password.encode(), text=True)
 
     @asynccontextmanager
     async def logs(

@@ -8,19 +8,14 @@ import typer
 
 from cli.app_names import AppName, agent_of, app_name
 from cli.commands import changes, data
-from cli.completion import complete_apps
 from cli.connections.session import Session
 from cli.connections.trust import AGENT_URL
 from cli.errors import FAILED
-from cli.options import Hosts, Kv, Labels, Prefixes
+from cli.options import App, Hosts, Kv, Labels, Prefixes
 from cli.output.text import age, size
 from cli.run import FormCommand, session_of
 from cli.selection import Selection, ask_all, selected
 from registry.message import Node
-
-App = Annotated[
-    str, typer.Argument(metavar="HOST/NAME", help="The app.", autocompletion=complete_apps)
-]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -77,7 +72,12 @@ def apps(
 
 
 async def _all_apps(session: Session, selection: Selection) -> list[dict[str, Any]]:
-    nodes = [node for node in await selected(session, selection) if AGENT_URL in node.kv]
+    # A host that is named is a row even if it has no agent; its row says so.
+    nodes = [
+        node
+        for node in await selected(session, selection)
+        if selection.hosts or AGENT_URL in node.kv
+    ]
 
     async def ask(node: Node) -> list[dict[str, Any]]:
         async with session.agent(node) as agent:

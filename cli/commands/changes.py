@@ -11,17 +11,13 @@ import typer
 
 from agent.client.client import AgentClient
 from cli.app_names import AppName, agent_of, app_name
-from cli.completion import complete_apps
 from cli.connections.session import Session
 from cli.errors import WrongUsage
 from cli.fields import Fields
+from cli.options import App, DryRun
 from cli.output.progress import following
 from cli.run import FormCommand, session_of
 
-App = Annotated[
-    str, typer.Argument(metavar="HOST/NAME", help="The app.", autocompletion=complete_apps)
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what it would do.")]
 Change = Callable[[AgentClient], Awaitable[dict[str, Any]]]
 
 
@@ -51,7 +47,14 @@ def carry_out(session: Session, app: AppName, change: Change, *, dry_run: bool) 
             async with following(session.output, agent, app.name):
                 return await change(agent)
 
-    answer = asyncio.run(run())
+    try:
+        answer = asyncio.run(run())
+    except KeyboardInterrupt:
+        if not dry_run:
+            session.output.note(
+                f"the agent goes on with what it has begun; next: rollcall app show {app}"
+            )
+        raise
     if not session.output.is_for_people:
         session.output.value(answer)
     elif dry_run:
@@ -62,19 +65,18 @@ def carry_out(session: Session, app: AppName, change: Change, *, dry_run: bool) 
 
 def _told(app: AppName, answer: Mapping[str, Any]) -> str:
     """Return what became of a change, in a line."""
-    named = f"{app.host}/{app.name}"
     if "state" not in answer:
-        return f"{named}: {answer.get('message')}"
+        return f"{app}: {answer.get('message')}"
     ports = f"http port {answer['http_port']}, ssh port {answer['ssh_port']}"
     message = answer.get("message")
-    return f"{named}: {answer['state']}, {ports}" + (f"; {message}" if message else "")
+    return f"{app}: {answer['state']}, {ports}" + (f"; {message}" if message else "")
 
 
 def _plan(app: AppName, plan: Mapping[str, Any]) -> list[str]:
     """Return what a dry run tells, in lines."""
     seconds = plan["seconds_without_service"]
     lines = [
-        f"{app.host}/{app.name}: nothing was changed; the change would",
+        f"{app}: nothing was changed; the change would",
         f"  {'replace' if plan['replaces_container'] else 'keep'} the container",
         "  leave the app down" if seconds is None else f"  interrupt it for at most {seconds:g} s",
     ]
@@ -138,7 +140,7 @@ def create(
     fields = Fields(given, file=file, env_file=env_file, settings=settings or ()).read()
     if "image" not in fields:
         raise WrongUsage("an app needs an image", hint="add --image IMAGE, or `image:` to the file")
-    body = {"name": named.name, **fields}
+    body = {**_without_name(fields, named), "name": named.name}
     carry_out(
         session_of(ctx), named, lambda agent: agent.create(body, dry_run=dry_run), dry_run=dry_run
     )
@@ -191,6 +193,7 @@ def update(
         "description": description,
     }
     fields = Fields(given, file=file, env_file=env_file, settings=settings or ()).read()
+    fields = _without_name(fields, named)
     if not fields:
         raise WrongUsage("nothing to change is given", hint="rollcall app update --help")
     carry_out(
@@ -199,6 +202,13 @@ def update(
         lambda agent: agent.update(named.name, fields, dry_run=dry_run),
         dry_run=dry_run,
     )
+
+
+def _without_name(fields: Mapping[str, Any], app: AppName) -> dict[str, Any]:
+    """Return the fields of a file without the app's name; WrongUsage if it is another's."""
+    if fields.get("name", app.name) != app.name:
+        raise WrongUsage(f"the fields are those of {fields['name']!a}, not of {app.name}")
+    return {key: value for key, value in fields.items() if key != "name"}
 
 
 def start(ctx: typer.Context, app: App, dry_run: DryRun = False) -> None:
@@ -259,6 +269,8 @@ def delete(
     """Delete an app and its data."""
     named = app_name(app)
     if not (yes or dry_run):
+        if not sys.stdin.isatty():
+            raise WrongUsage("there is no terminal to ask at", hint="add --yes or --dry-run")
         what = "its data is kept" if keep_data else "with all of its data"
         typer.confirm(f"Delete {named.name} on {named.host}, {what}?", abort=True, err=True)
     carry_out(
@@ -274,18 +286,19 @@ def label(
     app: App,
     text: Annotated[str, typer.Argument(metavar="KEY:VALUE", help="The label.")],
     remove: Annotated[bool, typer.Option("--remove", help="Take it off.")] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Add a label to an app, such as prometheus:shop, or take it off."""
     named = app_name(app)
     carry_out(
         session_of(ctx),
         named,
-        lambda agent: agent.label(named.name, text, remove=remove),
-        dry_run=False,
+        lambda agent: agent.label(named.name, text, remove=remove, dry_run=dry_run),
+        dry_run=dry_run,
     )
 
 
-def password(ctx: typer.Context, app: App) -> None:
+def password(ctx: typer.Context, app: App, dry_run: DryRun = False) -> None:
     """Set the password of the app's user, which is asked for, or read from a pipe."""
     named = app_name(app)
     is_asked = sys.stdin.isatty()
@@ -293,6 +306,6 @@ def password(ctx: typer.Context, app: App) -> None:
     carry_out(
         session_of(ctx),
         named,
-        lambda agent: agent.set_password(named.name, text),
-        dry_run=False,
+        lambda agent: agent.set_password(named.name, text, dry_run=dry_run),
+        dry_run=dry_run,
     )

@@ -5,21 +5,18 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, BinaryIO
 
 import typer
 from rich.progress import DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from cli.app_names import AppName, agent_of, app_name
-from cli.completion import complete_apps
 from cli.connections.session import Session
 from cli.errors import WrongUsage
+from cli.options import App
 from cli.output.text import size
 from cli.run import FormCommand, session_of
 
-App = Annotated[
-    str, typer.Argument(metavar="HOST/NAME", help="The app.", autocompletion=complete_apps)
-]
 PIECE_BYTES = 1024 * 1024
 
 
@@ -60,10 +57,10 @@ def backup(
     finally:
         with suppress(FileNotFoundError):
             part.unlink()
-    session.output.note(f"{named.host}/{named.name}: {size(count)} in {file}")
+    session.output.note(f"{named}: {size(count)} in {file}")
 
 
-async def _save(session: Session, app: AppName, tar: Any, *, pause: bool) -> int:
+async def _save(session: Session, app: AppName, tar: BinaryIO, *, pause: bool) -> int:
     count = 0
     with _bar(session) as progress:
         task = progress.add_task("backup", total=None)
@@ -83,30 +80,26 @@ def restore(
 ) -> None:
     """Put the files of a tar in place of those of a stopped app, whole or not at all."""
     session, named = session_of(ctx), app_name(app)
-    asyncio.run(_load(session, named, file, dry_run=dry_run))
+    try:
+        with file.open("rb") as tar:
+            asyncio.run(_load(session, named, tar, dry_run=dry_run))
+    except OSError as error:
+        raise WrongUsage(f"{file} cannot be read: {error.strerror}") from error
     outcome = "the tar can be restored" if dry_run else "restored; start the app"
-    session.output.note(f"{named.host}/{named.name}: {outcome}")
+    session.output.note(f"{named}: {outcome}")
 
 
-async def _load(session: Session, app: AppName, file: Path, *, dry_run: bool) -> None:
+async def _load(session: Session, app: AppName, tar: BinaryIO, *, dry_run: bool) -> None:
     with _bar(session) as progress:
-        task = progress.add_task("restore", total=_size(file))
+        task = progress.add_task("restore", total=os.fstat(tar.fileno()).st_size)
 
         async def pieces() -> AsyncIterator[bytes]:
-            with file.open("rb") as tar:
-                while piece := await asyncio.to_thread(tar.read, PIECE_BYTES):
-                    progress.advance(task, len(piece))
-                    yield piece
+            while piece := await asyncio.to_thread(tar.read, PIECE_BYTES):
+                progress.advance(task, len(piece))
+                yield piece
 
         async with agent_of(session, app) as agent:
             await agent.put_data(app.name, pieces(), dry_run=dry_run)
-
-
-def _size(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except OSError as error:
-        raise WrongUsage(f"{file} cannot be read: {error.strerror}") from error
 
 
 def _bar(session: Session) -> Progress:
