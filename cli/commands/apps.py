@@ -17,6 +17,9 @@ from cli.run import FormCommand, session_of
 from cli.selection import Selection, ask_all, selected
 from registry.message import Node
 
+# A longer line of a log is printed as several.
+MAX_LINE_BYTES = 1024 * 1024
+
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
@@ -148,6 +151,8 @@ def logs(
         ):
             async for piece in pieces:
                 *lines, pending = (pending + piece).split(b"\n")
+                if len(pending) > MAX_LINE_BYTES:
+                    lines, pending = [*lines, pending], b""
                 session.output.lines(line.decode("utf-8", "replace") for line in lines)
         if pending:
             session.output.lines([pending.decode("utf-8", "replace")])

@@ -4,7 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from agent.client.client import AgentClient
 from agent.client.errors import AgentError
@@ -20,7 +26,12 @@ async def following(output: Output, agent: AgentClient, name: str) -> AsyncItera
     if not (output.err.is_terminal and output.is_for_people):
         yield
         return
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=output.err, transient=True) as progress:
         looking = asyncio.create_task(_look(progress, agent, name))
         try:
@@ -36,11 +47,13 @@ async def _look(progress: Progress, agent: AgentClient, name: str) -> None:
             record = await agent.app(name)
         except AgentError:
             record = {}  # it does not exist yet, or no more
-        pulled = record.get("progress") or {}
+        change = record.get("progress") or {}
+        step = change.get("step") or record.get("state", "...")
+        percent = change.get("percent")
         progress.update(
             task,
-            description=visible(f"{name}: {record.get('state', '...')}"),
-            total=None if pulled.get("percent") is None else 100,
-            completed=pulled.get("percent") or 0,
+            description=visible(f"{name}: {step}"),
+            total=None if percent is None else 100,
+            completed=percent or 0,
         )
         await asyncio.sleep(LOOK_SECONDS)

@@ -1,0 +1,168 @@
+"""The client of an agent, with servers that answer as agents do, and with others."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+
+from agent.client.client import AgentClient
+from agent.client.errors import AgentRefused, AgentUnreachable
+from tests.support.registry.fake_servers import http_server, silent, tcp_server
+
+KEY = "ops-key-0123456789"
+
+
+def client(url: str, *, timeout_seconds: float = 10) -> AgentClient:
+    return AgentClient(
+        url=url, server_hostname="web-1", key=lambda: KEY, timeout_seconds=timeout_seconds
+    )
+
+
+async def test_the_key_is_sent_and_names_are_one_part_of_the_path() -> None:
+    seen: list[tuple[str, str, str]] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        seen.append((request.method, request.raw_path, request.headers["Authorization"]))
+        return web.json_response({})
+
+    async with http_server(handler) as url, client(url) as agent:
+        await agent.app("a/b?c")
+        await agent.read("shop", "stats")
+        await agent.delete("shop", keep_data=True, dry_run=True)
+
+    assert seen == [
+        ("GET", "/v1/apps/a%2Fb%3Fc", f"Bearer {KEY}"),
+        ("GET", "/v1/apps/shop/stats", f"Bearer {KEY}"),
+        ("DELETE", "/v1/apps/shop?keep_data=true&dry_run=true", f"Bearer {KEY}"),
+    ]
+
+
+async def test_a_password_is_sent_as_the_text_that_it_is() -> None:
+    seen: list[tuple[str, bytes]] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        seen.append((request.content_type, await request.read()))
+        return web.json_response({})
+
+    async with http_server(handler) as url, client(url) as agent:
+        await agent.set_password("shop", '"quoted: ä"')
+
+    assert seen == [("text/plain", '"quoted: ä"'.encode())]
+
+
+async def test_the_health_of_an_agent_is_asked_without_the_key() -> None:
+    async def handler(request: web.Request) -> web.Response:
+        assert "Authorization" not in request.headers
+        return web.json_response({"message": "the engine is away"}, status=503)
+
+    async with http_server(handler) as url, client(url) as agent:
+        with pytest.raises(AgentRefused, match="the engine is away") as raised:
+            await agent.health()
+
+    assert raised.value.status == 503
+
+
+async def test_a_redirect_is_not_followed() -> None:
+    elsewhere: list[str] = []
+
+    async def collect(request: web.Request) -> web.Response:
+        elsewhere.append(request.path)
+        return web.json_response([])
+
+    async with http_server(collect) as target:
+
+        async def redirect(_request: web.Request) -> web.Response:
+            return web.Response(status=307, headers={"Location": target})
+
+        async with http_server(redirect) as url, client(url) as agent:
+            with pytest.raises(AgentRefused) as raised:
+                await agent.apps()
+
+    assert (raised.value.status, elsewhere) == (307, [])
+
+
+@pytest.mark.parametrize("text", ["<html>", '{"message": ', "[1]", "\udcff"])
+async def test_an_error_of_what_is_no_agent_says_so(text: str) -> None:
+    async def handler(_request: web.Request) -> web.Response:
+        return web.Response(status=404, body=text.encode("utf-8", "surrogateescape"))
+
+    async with http_server(handler) as url, client(url) as agent:
+        with pytest.raises(AgentRefused, match=r"answers 404 .* not as an agent does"):
+            await agent.app("shop")
+
+
+async def test_an_answer_that_is_no_json_is_none_of_an_agent() -> None:
+    async def handler(_request: web.Request) -> web.Response:
+        return web.Response(text="<html>")
+
+    async with http_server(handler) as url, client(url) as agent:
+        with pytest.raises(AgentUnreachable, match="no agent"):
+            await agent.apps()
+
+
+async def test_a_read_has_a_limit_of_time() -> None:
+    async with tcp_server(silent) as url, client(url, timeout_seconds=0.05) as agent:
+        with pytest.raises(AgentUnreachable, match=r"no answer within 0\.05 s"):
+            await agent.apps()
+
+
+async def test_a_change_may_take_longer_than_a_read() -> None:
+    async def handler(_request: web.Request) -> web.Response:
+        await asyncio.sleep(0.2)
+        return web.json_response({"state": "running"})
+
+    async with http_server(handler) as url, client(url, timeout_seconds=0.05) as agent:
+        assert await agent.change("shop", "rebuild") == {"state": "running"}
+
+
+async def test_a_tar_goes_out_in_pieces_and_one_that_breaks_off_is_an_error() -> None:
+    async def break_off(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        await response.write(b"half of it")
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    received: list[bytes] = []
+
+    async def receive(agent: AgentClient) -> None:
+        async with agent.data("shop", pause=True) as pieces:
+            async for piece in pieces:
+                received.append(piece)
+
+    async with http_server(break_off) as url, client(url) as agent:
+        with pytest.raises(AgentUnreachable):
+            await receive(agent)
+
+    assert b"".join(received) in (b"", b"half of it")
+
+
+async def test_a_tar_goes_in_in_pieces() -> None:
+    seen: list[tuple[str, bytes]] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        seen.append((request.path_qs, await request.read()))
+        return web.json_response({})
+
+    async def tar() -> AsyncIterator[bytes]:
+        for _ in range(3):
+            yield b"piece"
+
+    async with http_server(handler) as url, client(url) as agent:
+        await agent.put_data("shop", tar(), dry_run=True)
+
+    assert seen == [("/v1/apps/shop/data?dry_run=true", b"piece" * 3)]
+
+
+async def test_an_agent_that_is_not_there_is_unreachable() -> None:
+    async def handler(_request: web.Request) -> web.Response:
+        return web.json_response([])
+
+    async with http_server(handler) as url:
+        pass
+    async with client(url) as agent:
+        with pytest.raises(AgentUnreachable, match="refused"):
+            await agent.apps()

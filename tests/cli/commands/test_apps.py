@@ -1,0 +1,197 @@
+"""`apps` and `app`: what is asked of agents, and what is told of their answers."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from tests.support.cli.command import Rollcall
+from tests.support.cli.fake_agent import FakeAgent, fake_agent
+from tests.support.registry.in_process import InProcessRegistry
+
+RECORD: dict[str, Any] = {
+    "name": "shop",
+    "image": "shop:1",
+    "http_port": 20080,
+    "ssh_port": 20022,
+    "state": "running",
+    "healthy": None,
+    "message": None,
+}
+PLAN = {
+    "app": RECORD,
+    "replaces_container": True,
+    "seconds_without_service": 11,
+    "message": "shop:1 would be pulled",
+}
+SHOP = "/v1/apps/shop"
+
+
+@pytest.fixture
+async def agent(registry: InProcessRegistry) -> AsyncIterator[FakeAgent]:
+    """Yield the agent of web-1."""
+    async with fake_agent() as running:
+        await registry.post("web-1", kv={"agent.url": running.url})
+        yield running
+
+
+def files(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+async def test_hosts_without_an_agent_are_rows_only_where_they_are_named(
+    rollcall: Rollcall, registry: InProcessRegistry, agent: FakeAgent
+) -> None:
+    agent.answers["GET", "/v1/apps"] = [RECORD]
+    await registry.post("switch-1", kv={})
+
+    everywhere = await rollcall("apps", "-o", "name")
+    named = await rollcall("apps", "switch-1", "web-1")
+
+    assert (everywhere.status, everywhere.out) == (0, "web-1/shop\n")
+    assert named.status == 1
+    assert named.rows()[0][:2] == ["switch-1/", "error"]
+    assert "names no agent" in named.out
+    assert named.rows()[1][:2] == ["web-1/shop", "running"]
+
+
+@pytest.mark.parametrize(
+    ("command", "method", "path", "body"),
+    [
+        (["create", "--image", "shop:1"], "POST", "/v1/apps", {"image": "shop:1", "name": "shop"}),
+        (["update", "--memory", "64"], "PUT", SHOP, {"memory": 64}),
+        (["start"], "PUT", f"{SHOP}/start", None),
+        (["stop"], "PUT", f"{SHOP}/stop", None),
+        (["rebuild"], "PUT", f"{SHOP}/rebuild", None),
+        (["rollback"], "PUT", f"{SHOP}/rollback", None),
+        (["rollback", "--revision", "3"], "PUT", f"{SHOP}/rollback", {"revision": 3}),
+        (["delete"], "DELETE", SHOP, None),
+        (["label", "a:b"], "POST", f"{SHOP}/labels", {"Value": "a:b"}),
+        (["label", "a:b", "--remove"], "DELETE", f"{SHOP}/labels", {"Value": "a:b"}),
+    ],
+)
+async def test_a_dry_run_asks_for_a_dry_run_and_for_nothing_else(
+    rollcall: Rollcall, agent: FakeAgent, command: list[str], method: str, path: str, body: Any
+) -> None:
+    agent.answers[method, path] = PLAN
+    action, *options = command
+
+    ran = await rollcall("app", action, "web-1/shop", *options, "--dry-run")
+
+    assert ran.out.splitlines() == [
+        "web-1/shop: nothing was changed; the change would",
+        "  replace the container",
+        "  interrupt it for at most 11 s",
+        "  note: shop:1 would be pulled",
+    ]
+    (asked,) = agent.asked
+    assert (asked.method, asked.path) == (method, f"{path}?dry_run=true")
+    assert (msgspec.json.decode(asked.body) if asked.body else None) == body
+    assert (
+        await rollcall("app", action, "web-1/shop", *options, "--dry-run", "-o", "json")
+    ).json() == PLAN
+
+
+async def test_the_fields_of_another_app_are_refused(
+    rollcall: Rollcall, agent: FakeAgent, tmp_path: Path
+) -> None:
+    agent.answers["POST", "/v1/apps"] = agent.answers["PUT", SHOP] = RECORD
+    file = tmp_path / "shop.yml"
+    file.write_text("name: other\nimage: shop:1\n")
+
+    for action in ("create", "update"):
+        refused = await rollcall("app", action, "web-1/shop", "-f", str(file))
+        assert refused.status == 2
+        assert "'other'" in refused.err
+    assert agent.asked == []
+
+    file.write_text("name: shop\nimage: shop:1\n")
+    for action in ("create", "update"):
+        assert (await rollcall("app", action, "web-1/shop", "-f", str(file))).status == 0
+    assert [msgspec.json.decode(each.body) for each in agent.changes()] == [
+        {"name": "shop", "image": "shop:1"},
+        {"image": "shop:1"},
+    ]
+
+
+async def test_an_app_is_not_deleted_where_nobody_can_be_asked(
+    rollcall: Rollcall, agent: FakeAgent
+) -> None:
+    agent.answers["DELETE", SHOP] = {"message": "app `shop` is deleted"}
+
+    refused = await rollcall("app", "delete", "web-1/shop")
+    assert refused.status == 2
+    assert "--yes" in refused.err
+    assert agent.asked == []
+
+    done = await rollcall("app", "delete", "web-1/shop", "--yes", "--keep-data")
+    assert done.out == "web-1/shop: app `shop` is deleted\n"
+    assert agent.asked[0].path == f"{SHOP}?keep_data=true"
+
+
+async def test_an_unknown_app_leads_to_the_list(rollcall: Rollcall, agent: FakeAgent) -> None:
+    ran = await rollcall("app", "show", "web-1/shop")
+
+    assert agent.asked[0].path == SHOP
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err == "rollcall: there is no such app\n  next: rollcall apps\n"
+
+
+async def test_a_backup_that_breaks_off_leaves_no_file(
+    rollcall: Rollcall, agent: FakeAgent, tmp_path: Path
+) -> None:
+    async def break_off(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        await response.write(b"half of it")
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    agent.answers["GET", f"{SHOP}/data"] = break_off
+
+    ran = await rollcall("app", "backup", "web-1/shop", str(tmp_path / "shop.tar"))
+
+    assert ran.status == 3, ran
+    assert not {"shop.tar", "shop.tar.part"} & files(tmp_path)
+
+
+async def test_a_tar_that_cannot_be_read_is_not_sent(
+    rollcall: Rollcall, agent: FakeAgent, tmp_path: Path
+) -> None:
+    agent.answers["PUT", f"{SHOP}/data"] = RECORD
+
+    for path in (tmp_path, tmp_path / "missing.tar"):
+        ran = await rollcall("app", "restore", "web-1/shop", str(path))
+        assert (ran.status, f"{path} cannot be read" in ran.err) == (2, True)
+    assert agent.asked == []
+
+    tar = tmp_path / "shop.tar"
+    tar.write_bytes(b"x" * 3_000_000)
+    assert (await rollcall("app", "restore", "web-1/shop", str(tar))).status == 0
+    assert agent.asked[0].body == tar.read_bytes()
+
+
+async def test_a_log_without_an_end_of_line_is_printed_in_bounded_memory(
+    rollcall: Rollcall, agent: FakeAgent
+) -> None:
+    async def send(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for _ in range(30):
+            await response.write(b"x" * 100_000)
+        return response
+
+    agent.answers["GET", f"{SHOP}/logs"] = send
+
+    ran = await rollcall("app", "logs", "web-1/shop", "--tail", "all")
+
+    assert ran.status == 0, ran.err
+    lines = ran.out.splitlines()
+    assert "".join(lines) == "x" * 3_000_000
+    assert len(lines) > 1
+    assert agent.asked[0].path == f"{SHOP}/logs?tail=all&follow=false"

@@ -1,0 +1,100 @@
+"""Changes and logs of apps on a terminal: what is shown meanwhile, Ctrl-C, and what fails."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.agent.image_registry import stalling_image_registry
+from tests.support.cli.process import CommandLine
+from tests.support.machine.terminal import terminal
+from tests.support.registry.fake_servers import running_servers
+
+pytestmark = pytest.mark.real
+SOON = 60.0
+TELLING = 'command=[sh, -c, "while true; do echo here; sleep 1; done"]'
+
+
+def test_a_pull_is_shown_and_goes_on_after_ctrl_c(
+    app: str, rollcall: CommandLine, tmp_path: Path
+) -> None:
+    host, _, name = app.partition("/")
+    with running_servers([stalling_image_registry()]) as (server,):
+        command = [str(rollcall.program), "app", "create", app, "--image", f"{server}/app"]
+        environment = {**rollcall.environment, "TERM": "xterm", "COLUMNS": "100"}
+        with terminal(command, folder=tmp_path, environment=environment) as screen:
+            screen.wait_for(f"{name}: pulling", within=SOON)
+            assert screen.press_ctrl_c() == 130
+            screen.wait_for(f"next: rollcall app show {app}", within=SOON)
+
+        assert rollcall.json("app", "show", app)["state"] == "pulling"
+        rollcall.ok("app", "delete", app, "--yes")
+        assert rollcall.ok("apps", host, "-o", "name").split() == []
+
+
+def test_a_log_is_followed_until_ctrl_c(
+    app: str, rollcall: CommandLine, busybox_image: str, tmp_path: Path
+) -> None:
+    settings = ("--set", TELLING, "--set", "stop_seconds=0")
+    rollcall.ok("app", "create", app, "--image", busybox_image, *settings)
+    command = [str(rollcall.program), "app", "logs", app, "--tail", "0", "-f"]
+
+    with terminal(command, folder=tmp_path, environment=rollcall.environment) as screen:
+        screen.wait_for("here\nhere\n", within=SOON)
+        assert screen.press_ctrl_c() == 130
+        assert "Traceback" not in screen.text()
+
+
+def test_a_log_that_is_followed_ends_with_its_app(
+    app: str, rollcall: CommandLine, busybox_image: str, tmp_path: Path
+) -> None:
+    settings = ("--set", TELLING, "--set", "stop_seconds=0")
+    rollcall.ok("app", "create", app, "--image", busybox_image, *settings)
+    command = ["sh", "-c", '"$@"; echo ended with $?', "-"]
+    command += [str(rollcall.program), "app", "logs", app, "-f"]
+
+    with terminal(command, folder=tmp_path, environment=rollcall.environment) as screen:
+        screen.wait_for("here", within=SOON)
+        rollcall.ok("app", "delete", app, "--yes")
+        screen.wait_for("ended with 0", within=SOON)
+
+
+def test_an_update_whose_container_does_not_stay_up_fails_and_the_old_one_runs(
+    app: str, rollcall: CommandLine, busybox_image: str
+) -> None:
+    rollcall.ok("app", "create", app, "--image", busybox_image)
+    before = rollcall.json("app", "show", app)
+
+    failed = rollcall.run("app", "update", app, "--set", 'command=[sh, -c, "exit 3"]')
+
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert failed.stderr.startswith("rollcall: ")
+    after = rollcall.json("app", "show", app)
+    assert (after["state"], after["container_id"]) == ("running", before["container_id"])
+    assert rollcall.json("app", "events", app)[-1]["outcome"] == "failed"
+
+
+def test_a_label_that_is_only_tried_is_not_there(
+    app: str, rollcall: CommandLine, busybox_image: str
+) -> None:
+    rollcall.ok("app", "create", app, "--image", busybox_image)
+
+    told = rollcall.ok("app", "label", app, "prometheus:cli", "--dry-run")
+
+    assert "nothing was changed" in told
+    assert rollcall.json("app", "show", app)["labels"] == []
+    refused = rollcall.run("app", "label", app, "prometheus:cli", "--remove", "--dry-run")
+    assert refused.returncode == 1
+    short = rollcall.run("app", "password", app, "--dry-run", stdin="short\n")
+    assert (short.returncode, "8" in short.stderr) == (1, True)
+
+
+def test_no_app_is_changed_by_a_key_that_is_not_known(
+    app: str, rollcall: CommandLine, busybox_image: str
+) -> None:
+    rollcall.ok("app", "create", app, "--image", busybox_image)
+
+    refused = rollcall.run("app", "stop", app, ROLLCALL_KEY="unknown-key-0123456789")
+
+    assert (refused.returncode, refused.stdout) == (3, "")
+    assert "next: rollcall login" in refused.stderr
+    assert rollcall.json("app", "show", app)["state"] == "running"

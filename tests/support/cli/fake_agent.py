@@ -1,0 +1,52 @@
+"""A server in the place of an agent: it answers what a test says, and keeps what it is asked."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+from aiohttp import web
+
+from tests.support.registry.fake_servers import http_server
+
+NOT_FOUND = {"message": "there is no such app"}
+
+
+class Asked(NamedTuple):
+    """A request as it came."""
+
+    method: str
+    path: str
+    body: bytes
+
+
+class FakeAgent:
+    """What the agent answers by method and path: JSON, or a response that a function makes."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.answers: dict[tuple[str, str], Any] = {}
+        self.asked: list[Asked] = []
+
+    def changes(self) -> list[Asked]:
+        """Return the requests that are no reads."""
+        return [each for each in self.asked if each.method != "GET"]
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Answer a request."""
+        self.asked.append(Asked(request.method, request.path_qs, await request.read()))
+        found = self.answers.get((request.method, request.path))
+        if callable(found):
+            response: web.StreamResponse = await found(request)
+            return response
+        if found is None:
+            return web.json_response(NOT_FOUND, status=404)
+        return web.json_response(found)
+
+
+@asynccontextmanager
+async def fake_agent() -> AsyncIterator[FakeAgent]:
+    """Run one on 127.0.0.1."""
+    agent = FakeAgent()
+    async with http_server(agent.answer) as url:
+        agent.url = url
+        yield agent
