@@ -137,7 +137,7 @@ async def test_a_tar_goes_out_in_pieces_and_one_that_breaks_off_is_an_error() ->
         with pytest.raises(AgentUnreachable):
             await receive(agent)
 
-    assert received in (b"", b"half of it")
+    assert b"half of it".startswith(received)
 
 
 async def test_a_tar_goes_in_in_pieces() -> None:
