@@ -143,7 +143,7 @@ def _passing(
     while entries := directory.following(after):
         after = entries[-1].hostname
         found = entries if search is None else (yield from search.found(entries))
-        for entry in found:
+        for entry in filters.in_state(found):
             if passes(entry):
                 yield entry
                 continue

@@ -20,6 +20,9 @@ MAX_BYTES_AT_ONCE = 64 * 1024
 # The JSON of a node around its texts. Within a text, a quotation mark has a backslash before it.
 BETWEEN_TEXTS = b'","'
 BEGIN, END = HEAD_BYTES - len('",'), -(TAIL_BYTES + len("}"))
+# What is left of texts whose own characters look like what is between texts: a comma or a colon
+# alone, or after a quotation mark at the end. Such nodes are decoded.
+AMBIGUOUS = (b'":\n', b'":[\n', b'\n:"', b'{":":', b"\\\n", b'\\":"')
 STRUCTURE = (('labels":[', ""), ('],"kv":{', "\n"), ('":"', ":"))
 
 _encode = msgspec.json.encode
@@ -60,15 +63,20 @@ class TextSearch:
             some.append(text)
             size += len(text)
             if size > MAX_BYTES_AT_ONCE:
-                if self._encoded in _joined(some):
+                if self._may_be_in(some):
                     break
                 some, size = [], 0
                 yield
         else:
-            if self._encoded not in _joined(some):
+            if not self._may_be_in(some):
                 return False
         # What was found may be part of an escape, such as the n of a line break.
-        return b"\\" not in entry.head or (yield from self._is_in_decoded(entry))
+        is_plain = b"\\" not in entry.head and _joined(some) is not None
+        return is_plain or (yield from self._is_in_decoded(entry))
+
+    def _may_be_in(self, texts: Iterable[bytes]) -> bool:
+        joined = _joined(texts)
+        return joined is None or self._encoded in joined
 
     def _is_in_decoded(self, entry: Entry) -> Steps[bool]:
         yield
@@ -113,9 +121,12 @@ def _split(heads: Sequence[bytes]) -> list[bytes]:
     return BETWEEN_TEXTS.join([head[BEGIN:END] for head in heads]).split(BETWEEN_TEXTS)
 
 
-def _joined(texts: Iterable[bytes]) -> str:
-    """Return encoded texts in lower case, each in a line of its own."""
-    text = b"\n".join(texts).decode().casefold()
+def _joined(texts: Iterable[bytes]) -> str | None:
+    """Return encoded texts in lower case, each in a line of its own; None if they are ambiguous."""
+    joined = b"\n%b\n" % b"\n".join(texts)
+    if any(mark in joined for mark in AMBIGUOUS):
+        return None
+    text = joined.decode().casefold()
     for structure, replacement in STRUCTURE:
         text = text.replace(structure, replacement)
     return text
