@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 import time
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 from cli.connections.contexts import Context
@@ -34,4 +35,7 @@ async def days_left(url: str, context: Context, *, server_hostname: str | None =
         certificate = writer.get_extra_info("peercert")
         return (ssl.cert_time_to_seconds(certificate["notAfter"]) - time.time()) / DAY
     finally:
-        writer.close()
+        # All that was wanted is known; the socket is closed before the event loop ends.
+        writer.transport.abort()
+        with suppress(OSError):
+            await writer.wait_closed()
