@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test test-fast engines lint format bench fuzz chaos lock install deb clean
+.PHONY: help run test test-fast engines lint format bench fuzz chaos screenshots lock install deb clean
 
 PYTHON := .venv/bin/python
 DEB := amd64 arm64
@@ -46,6 +46,10 @@ fuzz: debian-lint .venv/installed-dev ## Send random requests to both daemons, f
 
 chaos: debian-lint .venv/installed-dev ## Let NATS servers and registries fail under load, for ten minutes (CHAOS="--seconds 60 --seed N")
 	@$(PYTHON) -m tests.chaos $(CHAOS)
+
+screenshots: debian-test .venv/installed-dev ## Make the pictures of the pages in docs/pictures/ anew
+	@mkdir -p docs/pictures
+	@ROLLCALL_PICTURES=$(CURDIR)/docs/pictures $(PYTHON) -m pytest tests/e2e -k test_pictures_are_made -q
 
 lock: .venv/installed-dev ## Lock the dependencies anew, with their hashes and without addresses
 	$(COMPILE) $(LOCK) --output-file requirements.txt pyproject.toml

@@ -24,6 +24,8 @@ export class HostsView {
   #states = h("div", { class: "states", role: "group", "aria-label": "State" });
   #inputs = new Map();
   #last = "";
+  #status = null;
+  #stale = new Set();
 
   constructor(_rest, query, refresh) {
     this.#query = query;
@@ -57,40 +59,49 @@ export class HostsView {
   }
 
   async refresh(get) {
-    const status = get("/status");
-    const [page, stale] = await Promise.all([this.#page(get, {}), this.#page(get, { stale: "true" })]).catch((error) => {
-      status.catch(() => {}); // its failure is that of the list
-      throw error;
-    });
-    const now = (await status).body;
-    show(this.#summary, summary(now));
-    const last = `${page.text}${stale.text}${location.hash}`;
-    if (last !== this.#last) {
-      this.#last = last;
-      this.#showPage(page, new Set(stale.body.map((node) => node.hostname)), now);
-    }
-    for (const cell of this.#rows.querySelectorAll("[data-heard]")) cell.textContent = age(now.now - Number(cell.dataset.heard));
+    this.#status ??= (await get("/status")).body;
+    const page = await this.#page(get, {});
+    this.#showPage(page);
+    this.#status = (await get("/status")).body;
+    show(this.#summary, summary(this.#status));
+    this.#stale = await this.#staleNames(get);
+    this.#showPage(page);
   }
 
-  // Which nodes are stale is asked beside the list: a node does not say it, and times of the wall may jump.
+  // Which nodes are stale is asked after the list is shown: it may take long where few are.
+  async #staleNames(get) {
+    if (this.#status.nodes.stale === 0 || this.#query.get("stale")) return new Set();
+    const { body } = await this.#page(get, { stale: "true" });
+    return new Set(body.map((node) => node.hostname));
+  }
+
   #page(get, more) {
     const query = new URLSearchParams({ limit: PAGE });
     for (const name of ["search", "label", "kv", "stale", "after"]) {
       const value = this.#query.get(name);
       if (value) query.set(name, value);
     }
-    if (more.stale && query.get("stale") === "false") return { body: [], text: "" };
     for (const [name, value] of Object.entries(more)) query.set(name, value);
     return get(`/nodes?${query}`);
   }
 
-  #showPage(page, stale, now) {
+  #showPage(page) {
+    const last = `${page.text}${Array.from(this.#stale).join()}${location.hash}`;
+    if (last !== this.#last) {
+      this.#last = last;
+      this.#replaceRows(page);
+    }
+    const { now } = this.#status;
+    for (const cell of this.#rows.querySelectorAll("[data-heard]")) cell.textContent = age(now - Number(cell.dataset.heard));
+  }
+
+  #replaceRows(page) {
     const nodes = page.body;
     const filtered = ["search", "label", "kv", "stale"].some((name) => this.#query.get(name));
     const next = /[?&]after=([^>&]+)/.exec(page.headers.get("Link") ?? "");
     const more = next ? " on this page" : "";
-    this.#found.textContent = nodes.length ? `${count(nodes.length)} ${nodes.length === 1 ? "host" : "hosts"}${filtered ? " found" : ""}${more}` : emptyText(filtered, now);
-    show(this.#rows, nodes.map((node) => row(node, stale.has(node.hostname))));
+    this.#found.textContent = nodes.length ? `${count(nodes.length)} ${nodes.length === 1 ? "host" : "hosts"}${filtered ? " found" : ""}${more}` : emptyText(filtered, this.#status);
+    show(this.#rows, nodes.map((node) => row(node, this.#query.get("stale") === "true" || this.#stale.has(node.hostname))));
     show(this.#pages,
       this.#query.get("after") && h("a", { href: this.#address("after", ""), "data-key": "first" }, "First page"),
       next && h("a", { href: this.#address("after", decodeURIComponent(next[1])), "data-key": "next" }, "Next page"));
