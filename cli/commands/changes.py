@@ -77,10 +77,19 @@ def _plan(app: AppName, plan: Mapping[str, Any]) -> list[str]:
     seconds = plan["seconds_without_service"]
     lines = [
         f"{app}: nothing was changed; the change would",
-        f"  {'replace' if plan['replaces_container'] else 'keep'} the container",
+        f"  {_container(plan)}",
         "  leave the app down" if seconds is None else f"  interrupt it for at most {seconds:g} s",
     ]
     return [*lines, f"  note: {plan['message']}"] if plan["message"] else lines
+
+
+def _container(plan: Mapping[str, Any]) -> str:
+    """Return what a change would do with the container of its app."""
+    if plan["app"] is None:
+        return "remove the container"
+    if plan["replaces_container"]:
+        return "replace the container"
+    return "make a container" if plan["app"]["container_id"] is None else "keep the container"
 
 
 def create(

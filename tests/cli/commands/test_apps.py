@@ -95,6 +95,24 @@ async def test_a_dry_run_asks_for_a_dry_run_and_for_nothing_else(
     ).json() == PLAN
 
 
+@pytest.mark.parametrize(
+    ("plan", "told"),
+    [
+        ({"app": None}, "remove the container"),
+        ({"app": {"container_id": None}}, "make a container"),
+        ({"app": {"container_id": "5b25"}}, "keep the container"),
+    ],
+)
+async def test_a_dry_run_tells_what_would_become_of_the_container(
+    rollcall: Rollcall, agent: FakeAgent, plan: dict[str, Any], told: str
+) -> None:
+    agent.answers["PUT", f"{SHOP}/start"] = {**PLAN, "replaces_container": False, **plan}
+
+    ran = await rollcall("app", "start", "web-1/shop", "--dry-run")
+
+    assert ran.out.splitlines()[1] == f"  {told}"
+
+
 async def test_the_fields_of_another_app_are_refused(
     rollcall: Rollcall, agent: FakeAgent, tmp_path: Path
 ) -> None:
