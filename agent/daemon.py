@@ -16,6 +16,7 @@ from uuid import uuid4
 from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
 
+from agent.api.access import access_routes
 from agent.api.errors import STATUS_BY_ERROR
 from agent.api.routes import BODY_LIMITS, AppsApi
 from agent.api.usage import UsageApi
@@ -54,6 +55,7 @@ from httpd.app import build_app
 from httpd.auth import Keyring
 from httpd.host_metrics.loop import measuring_loop
 from httpd.metrics import RequestMetrics, new_metrics
+from httpd.pages.files import Pages
 from httpd.process import SignalHandler, map_large_blocks
 from httpd.server.listener import serving
 from httpd.systemd.notifier import SystemdNotifier
@@ -240,7 +242,11 @@ async def _listening(
     settings, request_metrics = configuration.settings, RequestMetrics(metrics)
     api = AppsApi(apps=apps, log=log)
     app = build_app(
-        routes=[*api.routes(), *UsageApi(sampler.usage).routes()],
+        routes=[
+            *api.routes(),
+            *UsageApi(sampler.usage).routes(),
+            *access_routes(configuration.address.hostname),
+        ],
         keyring=keyring,
         status_by_error=STATUS_BY_ERROR,
         metrics=metrics,
@@ -250,6 +256,7 @@ async def _listening(
         swagger=files("agent").joinpath("swagger.yml").read_text("utf-8"),
         open_metrics=settings.open_metrics,
         open_swagger=settings.open_swagger,
+        pages=Pages("agent") if settings.pages else None,
         log=log,
     )
     api.attach(app)

@@ -193,8 +193,6 @@ MAX_CALLBACKS = 16
 class RegistrySettings(ServerSettings, frozen=True, kw_only=True):
     """All of registry.yml.
 
-    ``pages`` says whether ``/`` is the page for people.
-
     On ``shared_listen`` (HOST:PORT) the registry listens beside ``listen``, and so may others of
     this host that share its store. With several ``node_secret`` entries, new node keys are made
     with the first; keys made with any of them are accepted.
@@ -208,7 +206,6 @@ class RegistrySettings(ServerSettings, frozen=True, kw_only=True):
     nats: NatsSettings = NatsSettings()
     nodes: NodesSettings = NodesSettings()
     prometheus: PrometheusSettings = PrometheusSettings()
-    pages: bool = True
     callbacks: Annotated[tuple[CallbackSettings, ...], msgspec.Meta(max_length=MAX_CALLBACKS)] = ()
 
     def mistakes(self) -> Iterator[str]:

@@ -86,12 +86,14 @@ class ServerSettings(Settings, frozen=True, kw_only=True):
     """What the HTTP server of either daemon needs.
 
     ``listen`` is HOST:PORT. ``max_connections`` bounds the memory that idle clients can use.
+    ``pages`` says whether ``/`` is the page for people.
     """
 
     listen: str
     tls: TlsSettings | None = None
     open_metrics: bool = False
     open_swagger: bool = False
+    pages: bool = True
     max_connections: Annotated[int, msgspec.Meta(ge=1)] = 20_000
     log: LogSettings = LogSettings()
 

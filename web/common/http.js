@@ -14,11 +14,16 @@ export class AnswerError extends Error {
 export class AwayError extends Error {}
 
 /** GET a path; return the decoded body and the headers. */
-export async function get(path, { signal } = {}) {
+export function get(path, { signal } = {}) {
+  return send("GET", path, { signal });
+}
+
+/** Send a request; return the decoded body and the headers. */
+export async function send(method, path, { signal } = {}) {
   let response;
   let text;
   try {
-    response = await fetch(path, { headers: headers(), cache: "no-store", redirect: "error", signal });
+    response = await fetch(path, { method, headers: headers(), cache: "no-store", redirect: "error", signal });
     text = await response.text();
   } catch (error) {
     if (error.name === "AbortError") throw error;
@@ -28,6 +33,14 @@ export async function get(path, { signal } = {}) {
   if (!response.ok) throw new AnswerError(response.status, body?.message ?? `HTTP status ${response.status}`);
   if (body === undefined) throw new AwayError("the answer is no JSON");
   return { body, headers: response.headers, text };
+}
+
+/** GET a stream of text; `receive` is called with each part of it until the stream ends. */
+export async function follow(path, { signal, receive }) {
+  const response = await fetch(path, { headers: headers(), cache: "no-store", redirect: "error", signal });
+  if (!response.ok) throw new AnswerError(response.status, decoded(await response.text())?.message ?? `HTTP status ${response.status}`);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let part = await reader.read(); !part.done; part = await reader.read()) receive(part.value);
 }
 
 function headers() {

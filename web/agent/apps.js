@@ -1,0 +1,62 @@
+// The list of apps.
+
+import { chart } from "../common/charts.js";
+import { h, show } from "../common/dom.js";
+
+const MIB = 2 ** 20;
+
+/** Return the state of an app: a dot and words, so that the colour is not alone. */
+export function appState(app) {
+  const well = app.healthy !== false && (app.desired === "stopped" || app.state === "running");
+  const step = app.progress && [app.progress.step ?? app.progress.operation, app.progress.percent !== null && `${app.progress.percent} %`].filter(Boolean).join(" ");
+  return h("span", {},
+    h("span", { class: `state ${well || app.progress ? "fresh" : "stale"}` }, app.state),
+    app.healthy === false && h("span", { class: "badge bad" }, "unhealthy"),
+    step && h("span", { class: "more" }, ` ${step}`));
+}
+
+/** Return the charts of CPU and memory of an app, or nothing if it was not measured. */
+export function usageCharts(usage, name) {
+  const used = usage.apps.find((one) => one.name === name);
+  const cpu = measured(used?.cpu_percent);
+  const memory = measured(used?.memory_bytes);
+  if (!memory.length) return null;
+  return h("div", { class: "charts" },
+    chart({ title: "CPU", summary: cpu.length ? `${cpu.at(-1).toFixed(1)} % of a core` : "not measured yet", step: usage.step_seconds, series: [{ values: cpu, kind: "heartbeats" }] }),
+    chart({ title: "Memory", summary: `${(memory.at(-1) / MIB).toFixed(1)} MiB`, step: usage.step_seconds, series: [{ values: memory, kind: "fresh" }] }));
+}
+
+function measured(values = []) {
+  return values.filter((value) => value !== null);
+}
+
+export class AppsView {
+  element = h("div", {}, h("h1", {}, "Apps"));
+  #content = h("div", {});
+
+  constructor() {
+    this.element.append(this.#content);
+  }
+
+  async refresh(get) {
+    const [{ body: apps }, { body: usage }] = await Promise.all([get("/v1/apps"), get("/v1/usage")]);
+    if (!apps.length) {
+      show(this.#content, h("p", { class: "hint" }, "There is no app on this host."));
+      return;
+    }
+    const columns = ["App", "State", "Wanted", "Image", "Ports", "Usage"];
+    show(this.#content, h("table", { class: "hosts" },
+      h("caption", { class: "hidden" }, "Apps of this host"),
+      h("thead", {}, h("tr", {}, columns.map((text) => h("th", { scope: "col" }, text)))),
+      h("tbody", {}, apps.map((app) => row(app, usage, columns)))));
+  }
+
+  close() {}
+}
+
+function row(app, usage, columns) {
+  const cells = [appState(app), app.desired, h("code", {}, app.image), `http ${app.http_port}, ssh ${app.ssh_port}`, usageCharts(usage, app.name) ?? h("span", { class: "more" }, "not measured yet")];
+  return h("tr", {},
+    h("th", { scope: "row" }, h("a", { href: `#/app/${app.name}`, "data-key": app.name }, app.name)),
+    cells.map((cell, index) => h("td", { "data-title": columns[index + 1] }, cell)));
+}
