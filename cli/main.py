@@ -10,7 +10,18 @@ from typing import Annotated
 import click
 import typer
 
-from cli.commands import apps, completion, doctor, login, man, nodes, render, targets, watch
+from cli.commands import (
+    apps,
+    completion,
+    doctor,
+    login,
+    man,
+    nodes,
+    render,
+    rollouts,
+    targets,
+    watch,
+)
 from cli.completion import complete_contexts
 from cli.connections.contexts import ContextFile, context_path
 from cli.connections.session import Session
@@ -92,7 +103,7 @@ def application(output: Output, environment: Mapping[str, str]) -> typer.Typer:
             timeout_seconds=timeout,
         )
 
-    for group in (login, nodes, watch, targets, render, doctor, apps, completion, man):
+    for group in (login, nodes, watch, targets, render, doctor, apps, rollouts, completion, man):
         group.add_to(app)
     return app
 

@@ -39,6 +39,11 @@ class Session:
         self._key_read: tuple[Context, str] | None = None
 
     @property
+    def context_name(self) -> str:
+        """Return the name of the context in use; WrongUsage if there is none."""
+        return self.file.chosen(self._wanted)[0]
+
+    @property
     def context(self) -> Context:
         """Return the context in use; WrongUsage if there is none."""
         return self.file.chosen(self._wanted)[1]

@@ -1,0 +1,86 @@
+"""Carries a rollout out: batch by batch, with a check of each host, until too many have failed."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from cli.rollout.model import HostProgress, HostState, Rollout
+
+
+class HostFailed(Exception):
+    """The change or the check of a host failed; the text says why."""
+
+
+class Hosts(Protocol):
+    """What a rollout asks of the hosts; each method raises HostFailed."""
+
+    async def change(self, host: str) -> None:
+        """Change the app of a host; return when the agent has answered."""
+
+    async def check(self, host: str) -> None:
+        """Wait until the app of a host is well."""
+
+
+class Runner:
+    """Runs one rollout.
+
+    ``changed`` is called after each change of a host's state, and may write it down. ``sleep``
+    waits between batches.
+    """
+
+    def __init__(
+        self,
+        rollout: Rollout,
+        *,
+        hosts: Hosts,
+        changed: Callable[[HostProgress], None],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._rollout = rollout
+        self._hosts = hosts
+        self._changed = changed
+        self._sleep = sleep
+        self._stop = asyncio.Event()
+
+    def stop(self) -> None:
+        """Begin no other batch; the present one goes on to its end."""
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Run the rollout until each host is changed, too many have failed, or it is stopped."""
+        batches = self._batches()
+        for number, batch in enumerate(batches):
+            if number > 0:
+                await self._pause()
+            if self._stop.is_set() or self._rollout.failures > self._rollout.bounds.max_failures:
+                return
+            await asyncio.gather(*(self._one(each) for each in batch))
+
+    def _batches(self) -> list[Sequence[HostProgress]]:
+        waiting = [each for each in self._rollout.hosts if each.state == "waiting"]
+        size = self._rollout.bounds.batch
+        return [waiting[start : start + size] for start in range(0, len(waiting), size)]
+
+    async def _pause(self) -> None:
+        """Wait between batches, unless it is stopped."""
+        stopped = asyncio.ensure_future(self._stop.wait())
+        pause = asyncio.ensure_future(self._sleep(self._rollout.bounds.pause_seconds))
+        _, left = await asyncio.wait((stopped, pause), return_when=asyncio.FIRST_COMPLETED)
+        for task in left:
+            task.cancel()
+
+    async def _one(self, host: HostProgress) -> None:
+        try:
+            self._set(host, "changing")
+            await self._hosts.change(host.host)
+            self._set(host, "checking")
+            await self._hosts.check(host.host)
+        except HostFailed as error:
+            host.message = str(error)
+            self._set(host, "failed")
+        else:
+            self._set(host, "done")
+
+    def _set(self, host: HostProgress, state: HostState) -> None:
+        host.state = state
+        self._changed(host)

@@ -1,0 +1,48 @@
+"""The file in which a rollout is kept until each of its hosts is changed."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from cli.errors import WrongUsage
+from cli.rollout.model import Rollout
+
+
+class StateFile:
+    """Keeps one rollout of each app name. A file is written as a whole, for its owner alone."""
+
+    def __init__(self, folder: Path, app: str) -> None:
+        self.path = folder / f"{app}.json"
+
+    def load(self) -> Rollout:
+        """Return the rollout that is to be resumed; WrongUsage if there is none."""
+        try:
+            return msgspec.json.decode(self.path.read_bytes(), type=Rollout)
+        except FileNotFoundError as error:
+            raise WrongUsage("there is no rollout of this app to resume") from error
+        except (OSError, msgspec.DecodeError) as error:
+            raise WrongUsage(f"{self.path} cannot be used: {error}") from error
+
+    def save(self, rollout: Rollout) -> None:
+        """Keep a rollout; one that is done is removed. WrongUsage if it cannot be written."""
+        if rollout.is_done:
+            self.path.unlink(missing_ok=True)
+            return
+        part = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            part.unlink(missing_ok=True)
+            part.touch(mode=0o600)
+            part.write_bytes(msgspec.json.encode(rollout))
+            part.replace(self.path)
+        except OSError as error:
+            part.unlink(missing_ok=True)
+            raise WrongUsage(f"{self.path} cannot be written: {error.strerror}") from error
+
+
+def state_folder(environment: Mapping[str, str], context: str) -> Path:
+    """Return the folder of the rollouts of a context: $XDG_STATE_HOME, else in the user's home."""
+    base = environment.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(base) / "rollcall" / "rollouts" / context

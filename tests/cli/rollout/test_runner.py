@@ -1,0 +1,161 @@
+"""Rollouts over hosts that are played: batches, checks, failures, the stop and what is left."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from pathlib import Path
+
+import pytest
+
+from cli.errors import WrongUsage
+from cli.rollout.model import Bounds, Change, HostProgress, Rollout
+from cli.rollout.runner import HostFailed, Runner
+from cli.rollout.state_file import StateFile, state_folder
+
+REBUILD = Change(action="rebuild", app="shop")
+ONE_BY_ONE = Bounds()
+
+
+class PlayedHosts:
+    """Hosts of which some fail at the change or at the check; it writes down what it is asked."""
+
+    def __init__(self, *, refuse: Collection[str] = (), unwell: Collection[str] = ()) -> None:
+        self.asked: list[str] = []
+        self.most_at_once = 0
+        self._at_once = 0
+        self._refuse = refuse
+        self._unwell = unwell
+
+    async def change(self, host: str) -> None:
+        self.asked.append(f"change {host}")
+        self._at_once += 1
+        self.most_at_once = max(self.most_at_once, self._at_once)
+        await asyncio.sleep(0)
+        self._at_once -= 1
+        if host in self._refuse:
+            raise HostFailed("no such image")
+
+    async def check(self, host: str) -> None:
+        self.asked.append(f"check {host}")
+        if host in self._unwell:
+            raise HostFailed("it is not healthy")
+
+
+def rollout(count: int, bounds: Bounds = ONE_BY_ONE) -> Rollout:
+    hosts = [HostProgress(host=f"web-{number}") for number in range(1, count + 1)]
+    return Rollout(change=REBUILD, bounds=bounds, hosts=hosts)
+
+
+def states(of: Rollout) -> list[str]:
+    return [each.state for each in of.hosts]
+
+
+async def run(
+    one: Rollout,
+    hosts: PlayedHosts,
+    *,
+    sleep: Callable[[float], Awaitable[None]] | None = None,
+) -> None:
+    pause = sleep or asyncio.sleep
+    await Runner(one, hosts=hosts, changed=lambda _host: None, sleep=pause).run()
+
+
+async def test_hosts_are_changed_and_checked_one_after_the_other() -> None:
+    one, hosts = rollout(3), PlayedHosts()
+
+    await run(one, hosts)
+
+    assert one.is_done
+    assert hosts.asked == [
+        f"{step} web-{number}" for number in (1, 2, 3) for step in ("change", "check")
+    ]
+
+
+async def test_a_batch_is_changed_at_once_with_a_pause_after_it() -> None:
+    pauses = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    one, hosts = rollout(5, Bounds(batch=2, pause_seconds=10)), PlayedHosts()
+
+    await run(one, hosts, sleep=sleep)
+
+    assert one.is_done
+    assert (hosts.most_at_once, pauses) == (2, [10, 10])
+
+
+@pytest.mark.parametrize("kind", ["refuse", "unwell"])
+async def test_it_stops_once_too_many_have_failed(kind: str) -> None:
+    one, hosts = (
+        rollout(6, Bounds(batch=2, max_failures=1)),
+        PlayedHosts(**{kind: {"web-2", "web-4"}}),
+    )
+
+    await run(one, hosts)
+
+    assert states(one) == ["done", "failed", "done", "failed", "waiting", "waiting"]
+    assert [each.message for each in one.hosts if each.message] == (
+        ["no such image"] * 2 if kind == "refuse" else ["it is not healthy"] * 2
+    )
+    assert "change web-5" not in hosts.asked
+
+
+async def test_a_stop_lets_the_batch_end_and_begins_no_other() -> None:
+    one, hosts = rollout(4, Bounds(batch=2)), PlayedHosts()
+
+    def stop_at(host: HostProgress) -> None:
+        if host.host == "web-1" and host.state == "changing":
+            runner.stop()
+
+    runner = Runner(one, hosts=hosts, changed=stop_at)
+    await runner.run()
+
+    assert states(one) == ["done", "done", "waiting", "waiting"]
+
+
+async def test_a_stop_ends_a_pause() -> None:
+    one, hosts = rollout(2, Bounds(pause_seconds=3600)), PlayedHosts()
+    runner = Runner(
+        one, hosts=hosts, changed=lambda host: runner.stop() if host.state == "done" else None
+    )
+
+    await runner.run()
+
+    assert states(one) == ["done", "waiting"]
+
+
+async def test_what_is_not_done_goes_on_from_the_file(tmp_path: Path) -> None:
+    file = StateFile(tmp_path / "a", "shop")
+    with pytest.raises(WrongUsage, match="no rollout"):
+        file.load()
+    one = rollout(4)
+    await Runner(
+        one, hosts=PlayedHosts(unwell={"web-2"}), changed=lambda _host: file.save(one)
+    ).run()
+    assert states(file.load()) == ["done", "failed", "waiting", "waiting"]
+
+    again, hosts = file.load().resumed(), PlayedHosts()
+    await Runner(again, hosts=hosts, changed=lambda _host: file.save(again)).run()
+
+    assert again.is_done
+    assert [each for each in hosts.asked if each.startswith("change")] == [
+        "change web-2",
+        "change web-3",
+        "change web-4",
+    ]
+    assert list(file.path.parent.iterdir()) == []
+
+
+def test_a_file_that_holds_no_rollout_is_refused_and_kept(tmp_path: Path) -> None:
+    file = StateFile(tmp_path, "shop")
+    file.path.write_text('{"hosts": 7}')
+
+    with pytest.raises(WrongUsage, match="cannot be used"):
+        file.load()
+
+    assert file.path.exists()
+
+
+def test_each_context_has_a_folder_of_its_own() -> None:
+    assert state_folder({"XDG_STATE_HOME": "/s"}, "lab") == Path("/s/rollcall/rollouts/lab")
+    assert state_folder({}, "lab") == Path.home() / ".local/state/rollcall/rollouts/lab"
