@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.agent.image_registry import stalling_image_registry
-from tests.support.cli.process import CommandLine
+from tests.support.cli.process import WITH_SIGINT, CommandLine
 from tests.support.machine.terminal import terminal
 from tests.support.registry.fake_servers import running_servers
 
@@ -19,7 +19,8 @@ def test_a_pull_is_shown_and_goes_on_after_ctrl_c(
 ) -> None:
     host, _, name = app.partition("/")
     with running_servers([stalling_image_registry()]) as (server,):
-        command = [str(rollcall.program), "app", "create", app, "--image", f"{server}/app"]
+        command = [*WITH_SIGINT, str(rollcall.program), "app", "create", app]
+        command += ["--image", f"{server}/app"]
         environment = {**rollcall.environment, "TERM": "xterm", "COLUMNS": "100"}
         with terminal(command, folder=tmp_path, environment=environment) as screen:
             screen.wait_for(f"{name}: pulling", within=SOON)
@@ -36,7 +37,7 @@ def test_a_log_is_followed_until_ctrl_c(
 ) -> None:
     settings = ("--set", TELLING, "--set", "stop_seconds=0")
     rollcall.ok("app", "create", app, "--image", busybox_image, *settings)
-    command = [str(rollcall.program), "app", "logs", app, "--tail", "0", "-f"]
+    command = [*WITH_SIGINT, str(rollcall.program), "app", "logs", app, "--tail", "0", "-f"]
 
     with terminal(command, folder=tmp_path, environment=rollcall.environment) as screen:
         screen.wait_for("here\nhere\n", within=SOON)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dev.waiting import until
-from tests.support.cli.process import CommandLine
+from tests.support.cli.process import WITH_SIGINT, CommandLine
 from tests.support.daemons import Daemon, Daemons
 
 pytestmark = pytest.mark.real
@@ -146,7 +146,7 @@ def watching(rollcall: CommandLine, *arguments: str) -> Iterator["Queue[str]"]:
     """Run `watch`, and return its lines as they come."""
     lines: Queue[str] = Queue()
     process = subprocess.Popen(
-        [rollcall.program, "watch", *arguments],
+        [*WITH_SIGINT, rollcall.program, "watch", *arguments],
         env=rollcall.environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dev.waiting import until
-from tests.support.cli.process import CommandLine
+from tests.support.cli.process import WITH_SIGINT, CommandLine
 from tests.support.daemons import Daemon, Daemons
 from tests.support.e2e.commands import change_settings
 
@@ -42,7 +42,12 @@ class Operator:
         """Begin to keep the file."""
         with (self._folder / "notes").open("ab") as notes:
             process = subprocess.Popen(
-                [self._rollcall.program, "render", "t.j2", "out.conf", "--watch", *options],
+                [
+                    *WITH_SIGINT,
+                    self._rollcall.program,
+                    *("render", "t.j2", "out.conf", "--watch"),
+                    *options,
+                ],
                 cwd=self._folder,
                 env=self._rollcall.environment,
                 stdout=notes,

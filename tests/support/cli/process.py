@@ -11,6 +11,8 @@ import msgspec
 from tests.support.daemons import Daemon
 
 SECONDS = 120
+# A job in the background of a shell ignores SIGINT, and so would what it starts.
+WITH_SIGINT = ("env", "--default-signal=INT")
 
 
 class CommandLine:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.support.cli.command import Rollcall
+from tests.support.cli.process import WITH_SIGINT
 
 TOP = Path(__file__).parents[3]
 
@@ -21,7 +22,7 @@ def at_terminal(
     """
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [sys.executable, "-m", "cli.main", *arguments],
+        [*WITH_SIGINT, sys.executable, "-m", "cli.main", *arguments],
         env={**os.environ, "TERM": "xterm", "PYTHONPATH": str(TOP), **rollcall.environment},
         stdin=theirs,
         stdout=theirs,
