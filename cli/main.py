@@ -18,10 +18,10 @@ from cli.commands import (
     man,
     nodes,
     render,
-    rollouts,
     targets,
     watch,
 )
+from cli.commands.fleet import apply, rollouts
 from cli.completion import complete_contexts
 from cli.connections.contexts import ContextFile, context_path
 from cli.connections.session import Session
@@ -103,7 +103,19 @@ def application(output: Output, environment: Mapping[str, str]) -> typer.Typer:
             timeout_seconds=timeout,
         )
 
-    for group in (login, nodes, watch, targets, render, doctor, apps, rollouts, completion, man):
+    for group in (
+        login,
+        nodes,
+        watch,
+        targets,
+        render,
+        doctor,
+        apps,
+        rollouts,
+        apply,
+        completion,
+        man,
+    ):
         group.add_to(app)
     return app
 

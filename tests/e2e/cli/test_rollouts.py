@@ -1,5 +1,7 @@
 """Changes of an app on many hosts, with a real agent on a real engine."""
 
+from pathlib import Path
+
 import docker
 import pytest
 
@@ -63,3 +65,35 @@ def test_a_rollout_that_failed_leaves_the_app_as_it_was_and_is_resumed(
     finally:
         rollcall.run("app", "delete", app, "--yes")
         docker_client.remove_image(image, force=True)
+
+
+def test_a_file_of_apps_is_brought_about_and_a_second_run_changes_nothing(
+    app: str, rollcall: CommandLine, busybox_image: str, tmp_path: Path
+) -> None:
+    name = app.partition("/")[2]
+    health = "health: {path: /, interval_seconds: 5}"
+    wanted = f"{{name: {name}, where: {{hosts: [web-1]}}, image: '{busybox_image}', {health}}}"
+    file = tmp_path / "apps.yml"
+    file.write_text(f"apps: [{wanted}]")
+
+    assert rollcall.run("diff", "-f", file).returncode == 1
+    assert rollcall.run("app", "show", app).returncode == 1
+    rollcall.ok("apply", "-f", file, "--yes")
+    before = rollcall.json("app", "show", app)
+    assert [each["step"] for each in rollcall.json("diff", "-f", file)] == ["none"]
+    assert [each["step"] for each in rollcall.json("apply", "-f", file)] == ["none"]
+    assert rollcall.json("app", "show", app)["revision"] == before["revision"]
+
+    file.write_text(
+        f"apps: [{wanted[:-1]}, env: {{MODE: live}}, labels: ['prometheus:x'], cpu: 50}}]"
+    )
+    rollcall.ok("apply", "-f", file, "--yes")
+    after = rollcall.json("app", "show", app)
+    assert (after["env"], after["labels"], after["cpu"]) == ({"MODE": "live"}, ["prometheus:x"], 50)
+    assert rollcall.run("diff", "-f", file).returncode == 0
+
+    file.write_text(f"apps: [{wanted[:-1]}, memory: 1}}]")
+    refused = rollcall.run("apply", "-f", file, "--yes")
+    assert refused.returncode == 1
+    assert "nothing was changed" in refused.stderr
+    assert rollcall.json("app", "show", app)["revision"] == after["revision"]

@@ -1,0 +1,95 @@
+"""The file of apps, in YAML; all of its mistakes are told at once, with their paths."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cli.errors import WrongUsage
+from cli.fields import read_text
+from cli.selection import Selection
+
+NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{1,62}")
+SELECTORS = ("hosts", "labels", "prefixes", "kv")
+EXAMPLE = "apps: [{name: shop, where: {labels: [service:web]}, image: 'shop:1.4'}]"
+
+
+@dataclass(frozen=True)
+class WantedApp:
+    """An app as it is to be.
+
+    Attributes:
+        path: where it stands in the file, such as `apps[0]`.
+        name: its name.
+        hosts: those that it is to run on.
+        fields: the fields of the API that are given; the others are left as they are.
+        labels: all labels that it is to have; None to leave them as they are.
+
+    """
+
+    path: str
+    name: str
+    hosts: Selection
+    fields: Mapping[str, Any]
+    labels: Sequence[str] | None
+
+
+def read_apps(path: Path) -> list[WantedApp]:
+    """Return the apps of a file; WrongUsage, which has all mistakes."""
+    try:
+        found = yaml.safe_load(read_text(path))
+    except yaml.YAMLError as error:
+        raise WrongUsage(f"{path} is no YAML: {error}") from error
+    if not isinstance(found, dict) or set(found) != {"apps"} or not isinstance(found["apps"], list):
+        raise WrongUsage(f"{path} holds no list of apps", hint=EXAMPLE)
+    entries = [(f"apps[{number}]", entry) for number, entry in enumerate(found["apps"])]
+    mistakes = [mistake for where, entry in entries for mistake in _mistakes(where, entry)]
+    if mistakes:
+        raise WrongUsage(f"{path} has mistakes: {'; '.join(mistakes)}")
+    return [_app(where, entry) for where, entry in entries]
+
+
+def _mistakes(where: str, entry: Any) -> Iterator[str]:
+    """Yield what is wrong with an entry; its fields are checked by the agents."""
+    if not isinstance(entry, dict) or not all(isinstance(key, str) for key in entry):
+        yield f"{where}: is no app, such as {EXAMPLE}"
+        return
+    name = entry.get("name")
+    if not isinstance(name, str) or NAME.fullmatch(name) is None:
+        yield f"{where}.name: {name!a} is no name of an app"
+    if not isinstance(entry.get("image"), str):
+        yield f"{where}.image: an image is missing"
+    if "labels" in entry and not _is_texts(entry["labels"]):
+        yield f"{where}.labels: is no list of texts"
+    yield from _mistakes_of_hosts(f"{where}.where", entry.get("where"))
+
+
+def _mistakes_of_hosts(where: str, on: Any) -> Iterator[str]:
+    if not isinstance(on, dict) or not on:
+        yield f"{where}: says no hosts; give one of {', '.join(SELECTORS)}"
+        return
+    for key, value in on.items():
+        if key not in SELECTORS:
+            yield f"{where}.{key}: is none of {', '.join(SELECTORS)}"
+        elif not _is_texts(value) or not value:
+            yield f"{where}.{key}: is no list of texts"
+        elif key == "kv" and not all(":" in text for text in value):
+            yield f"{where}.kv: each is KEY:VALUE, such as rack:r12"
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _app(where: str, entry: Mapping[str, Any]) -> WantedApp:
+    fields = {key: value for key, value in entry.items() if key not in ("name", "where", "labels")}
+    return WantedApp(
+        path=where,
+        name=entry["name"],
+        hosts=Selection(**entry["where"]),
+        fields=fields,
+        labels=entry.get("labels"),
+    )

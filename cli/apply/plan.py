@@ -1,0 +1,153 @@
+"""What has to be done so that the hosts are as a file says."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Literal
+
+from agent.client.client import AgentClient
+from agent.client.errors import AgentError, AgentRefused
+from cli.apply.file import WantedApp
+from cli.connections.session import Session
+from cli.errors import CommandError, WrongUsage
+from cli.selection import ask_all, selected
+from registry.message import Node
+
+StepKind = Literal["create", "update", "none", "error"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What has to be done with an app on a host.
+
+    Attributes:
+        node: the host.
+        app: the app as it is to be.
+        kind: `none` if it is so already, `error` if it cannot be.
+        fields: the fields that an update changes, or those of a new app.
+        added: labels to add.
+        removed: labels to remove.
+        before: what the fields are now.
+        note: what the agent says of the change, or why it cannot be done.
+
+    """
+
+    node: Node
+    app: WantedApp
+    kind: StepKind
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    added: Sequence[str] = ()
+    removed: Sequence[str] = ()
+    before: Mapping[str, Any] = field(default_factory=dict)
+    note: str | None = None
+
+
+def changes_of(step: Step) -> list[str]:
+    """Return what a step changes, such as `memory: 64 -> 128`; values of `env` are not shown."""
+    if step.kind != "update":
+        return []
+    shown = [_change(name, step.before.get(name), value) for name, value in step.fields.items()]
+    labels = [f"+label {each}" for each in step.added]
+    return [*shown, *labels, *(f"-label {each}" for each in step.removed)]
+
+
+def _change(name: str, before: Any, after: Any) -> str:
+    if name == "env" and isinstance(after, dict):
+        known = before if isinstance(before, dict) else {}
+        names = {*known, *after}
+        return f"env: {', '.join(sorted(n for n in names if known.get(n) != after.get(n)))}"
+    return f"{name}: {before} -> {after}"
+
+
+async def make_plan(session: Session, apps: Sequence[WantedApp]) -> list[Step]:
+    """Return a step for each app and host, in the order of the file; nothing is changed.
+
+    Raises:
+        WrongUsage: the file says two different things of an app on a host, or an app has no host.
+
+    """
+    steps: list[Step] = []
+    seen: dict[tuple[str, str], str] = {}
+    for app in apps:
+        nodes = await selected(session, app.hosts)
+        if not nodes:
+            raise WrongUsage(f"{app.path}.where: no such host is known", hint="rollcall nodes")
+        for node in nodes:
+            other = seen.setdefault((node.hostname, app.name), app.path)
+            if other != app.path:
+                raise WrongUsage(f"{app.path}: {other} has {app.name} on {node.hostname}, too")
+        steps += await _steps(session, nodes, app)
+    return steps
+
+
+async def _steps(session: Session, nodes: Sequence[Node], app: WantedApp) -> list[Step]:
+    outcomes = await ask_all(nodes, lambda node: _step(session, node, app))
+    return [each.value or Step(each.node, app, "error", note=each.error) for each in outcomes]
+
+
+async def _step(session: Session, node: Node, app: WantedApp) -> Step:
+    async with session.agent(node) as agent:
+        try:
+            record = await agent.app(app.name)
+        except AgentRefused as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            plan = await agent.create({"name": app.name, **app.fields}, dry_run=True)
+            return Step(
+                node, app, "create", app.fields, added=app.labels or (), note=plan.get("message")
+            )
+        return await _update(agent, node, app, record)
+
+
+async def _update(
+    agent: AgentClient, node: Node, app: WantedApp, record: Mapping[str, Any]
+) -> Step:
+    fields = dict(_differing(app.fields, record))
+    labels = record.get("labels") or []
+    wanted = labels if app.labels is None else app.labels
+    added = [each for each in wanted if each not in labels]
+    removed = [each for each in labels if each not in wanted]
+    if not (fields or added or removed):
+        return Step(node, app, "none")
+    note = None
+    if fields:
+        plan = await agent.update(app.name, fields, dry_run=True)
+        note = plan.get("message")
+    return Step(node, app, "update", fields, added, removed, record, note)
+
+
+def _differing(wanted: Mapping[str, Any], record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the given fields that are not so already. An agent adds defaults to a mapping.
+
+    A 0 leaves a port, cpu and memory as they are.
+    """
+    for name, value in wanted.items():
+        now = record.get(name)
+        is_left = value == 0 and name in ("http_port", "ssh_port", "cpu", "memory")
+        is_health = name == "health" and _has(now, value)
+        if not is_left and not is_health and now != value:
+            yield name, value
+
+
+def _has(now: Any, wanted: Any) -> bool:
+    """Return whether a check of the record has what is wanted, beside its defaults."""
+    if not (isinstance(now, dict) and isinstance(wanted, dict)):
+        return False
+    return all(now.get(key) == each for key, each in wanted.items())
+
+
+async def carry_out(session: Session, step: Step) -> None:
+    """Do what a step says; AgentError, CommandError."""
+    async with session.agent(step.node) as agent:
+        name = step.app.name
+        if step.kind == "create":
+            await agent.create({"name": name, **step.fields})
+        elif step.fields:
+            await agent.update(name, step.fields)
+        for label in step.added:
+            await agent.label(name, label)
+        for label in step.removed:
+            await agent.label(name, label, remove=True)
+
+
+FAILURES = (AgentError, CommandError)

@@ -1,0 +1,104 @@
+"""`diff` and `apply`: a file of apps, compared with what is on the hosts, and brought about."""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cli.apply.file import read_apps
+from cli.apply.plan import FAILURES, Step, carry_out, changes_of, make_plan
+from cli.connections.session import Session
+from cli.errors import DONE, FAILED, WrongUsage
+from cli.run import FormCommand, session_of
+
+AppsFile = Annotated[
+    Path, typer.Option("--file", "-f", metavar="FILE", help="The apps, as YAML; see docs/cli.md.")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("diff", cls=FormCommand)(diff)
+    app.command("apply", cls=FormCommand)(apply)
+
+
+def diff(ctx: typer.Context, file: AppsFile) -> int:
+    """Compare a file of apps with what is on the hosts; change nothing.
+
+    The exit status is 1 if something differs, or cannot be as the file says.
+
+    Examples:
+        rollcall diff -f shop.yml
+
+    """
+    session = session_of(ctx)
+    steps = asyncio.run(make_plan(session, read_apps(file)))
+    _show(session, steps)
+    return DONE if all(step.kind == "none" for step in steps) else FAILED
+
+
+def apply(
+    ctx: typer.Context,
+    file: AppsFile,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> int:
+    """Create and change apps until the hosts are as a file says; delete none.
+
+    It says first what it would do, and asks. Nothing is changed if any of it cannot be done. The
+    steps are done one after the other, and the first that fails ends it; the next run goes on.
+
+    Examples:
+        rollcall apply -f shop.yml --yes
+
+    """
+    session = session_of(ctx)
+    steps = asyncio.run(make_plan(session, read_apps(file)))
+    _show(session, steps)
+    if any(step.kind == "error" for step in steps):
+        session.output.note("nothing was changed")
+        return FAILED
+    left = [step for step in steps if step.kind != "none"]
+    if not left:
+        session.output.note("all is as the file says")
+        return DONE
+    if not yes:
+        if not sys.stdin.isatty():
+            raise WrongUsage("there is no terminal to ask at", hint="add --yes")
+        typer.confirm(f"Carry out {len(left)} steps?", abort=True, err=True)
+    return asyncio.run(_carry_out(session, left))
+
+
+async def _carry_out(session: Session, steps: Sequence[Step]) -> int:
+    for number, step in enumerate(steps, 1):
+        where = f"{step.node.hostname}/{step.app.name}"
+        try:
+            await carry_out(session, step)
+        except FAILURES as error:
+            session.output.note(f"{where}: {error}")
+            session.output.note(
+                f"{number - 1} of {len(steps)} steps are done; apply again to go on"
+            )
+            return FAILED
+        session.output.note(f"{where}: {step.kind}d")
+    return DONE
+
+
+def _show(session: Session, steps: Sequence[Step]) -> None:
+    session.output.items(
+        [_item(step) for step in steps],
+        columns={"app": "APP", "step": "STEP", "changes": "CHANGES", "note": "NOTE"},
+        name="app",
+        empty="the file has no apps",
+    )
+
+
+def _item(step: Step) -> dict[str, Any]:
+    return {
+        "app": f"{step.node.hostname}/{step.app.name}",
+        "step": step.kind,
+        "changes": changes_of(step),
+        "note": step.note,
+    }

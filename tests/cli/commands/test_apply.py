@@ -1,0 +1,189 @@
+"""`diff` and `apply`: what a file says, compared with the agents, and brought about."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.support.cli.command import Rollcall
+from tests.support.cli.fake_agent import FakeAgent, fake_agent
+from tests.support.registry.in_process import InProcessRegistry
+
+SHOP = "/v1/apps/shop"
+RECORD: dict[str, Any] = {
+    "name": "shop",
+    "image": "shop:1",
+    "memory": 64,
+    "http_port": 20080,
+    "env": {"MODE": "live", "path": "/"},
+    "health": {"path": "/", "retries": 3},
+    "labels": ["a:b"],
+    "state": "running",
+}
+PLAN = {"app": RECORD, "replaces_container": True, "seconds_without_service": 1, "message": None}
+FILE = """\
+apps:
+  - name: shop
+    where: {labels: [service:web]}
+    image: shop:1
+    memory: 64
+    http_port: 0
+    env: {MODE: live, path: /}
+    health: {path: /}
+    labels: [a:b]
+"""
+
+
+@pytest.fixture
+async def agent(registry: InProcessRegistry) -> AsyncIterator[FakeAgent]:
+    """Yield the agent of web-1, which has the app as the file says."""
+    async with fake_agent() as running:
+        await registry.post("web-1", labels=["service:web"], kv={"agent.url": running.url})
+        running.answers["GET", SHOP] = RECORD
+        yield running
+
+
+class AppsFile:
+    """The file of apps."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.write(FILE)
+
+    def write(self, text: str) -> None:
+        """Replace what it says."""
+        self._path.write_text(text)
+
+    def __str__(self) -> str:
+        """Return its path."""
+        return str(self._path)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> AppsFile:
+    """Return a file that says what is."""
+    return AppsFile(tmp_path / "apps.yml")
+
+
+async def test_what_is_as_the_file_says_is_left_alone(
+    rollcall: Rollcall, agent: FakeAgent, file: AppsFile
+) -> None:
+    for command in ("diff", "apply"):
+        done = await rollcall(command, "-f", str(file), "-o", "json")
+
+        assert done.status == 0, done.err
+        assert json.loads(done.out)[0]["step"] == "none"
+    assert agent.changes() == []
+
+
+async def test_what_differs_is_told_first_and_then_changed_and_no_more(
+    rollcall: Rollcall, agent: FakeAgent, file: AppsFile
+) -> None:
+    file.write(FILE.replace("64", "128").replace("live", "secret").replace("a:b", "c:d"))
+    agent.answers["PUT", SHOP] = PLAN
+    agent.answers["POST", f"{SHOP}/labels"] = RECORD
+    agent.answers["DELETE", f"{SHOP}/labels"] = RECORD
+
+    told = await rollcall("diff", "-f", str(file))
+
+    assert told.status == 1
+    assert "memory: 64 -> 128" in told.out
+    assert "env: MODE" in told.out
+    assert "secret" not in told.out
+    assert "+label c:d, -label a:b" in told.out
+    assert all("dry_run=true" in each.path for each in agent.changes())
+    agent.asked.clear()
+
+    unasked = await rollcall("apply", "-f", str(file))
+    assert (unasked.status, "add --yes" in unasked.err) == (2, True)
+    assert all("dry_run=true" in each.path for each in agent.changes())
+    agent.asked.clear()
+
+    done = await rollcall("apply", "-f", str(file), "--yes")
+
+    assert done.status == 0, done.err
+    fields = {"memory": 128, "env": {"MODE": "secret", "path": "/"}}
+    changes = [each for each in agent.changes() if "dry_run" not in each.path]
+    assert [(each.method, msgspec.json.decode(each.body)) for each in changes] == [
+        ("PUT", fields),
+        ("POST", {"Value": "c:d"}),
+        ("DELETE", {"Value": "a:b"}),
+    ]
+
+
+async def test_an_app_that_is_missing_is_created(
+    rollcall: Rollcall, agent: FakeAgent, file: AppsFile
+) -> None:
+    del agent.answers["GET", SHOP]
+    agent.answers["POST", "/v1/apps"] = PLAN
+    agent.answers["POST", f"{SHOP}/labels"] = RECORD
+
+    done = await rollcall("apply", "-f", str(file), "--yes")
+
+    assert done.status == 0, done.err
+    dry, create, label = agent.changes()
+    assert "dry_run=true" in dry.path
+    assert msgspec.json.decode(create.body)["name"] == "shop"
+    assert msgspec.json.decode(label.body) == {"Value": "a:b"}
+
+
+async def test_nothing_is_changed_where_a_part_of_it_cannot_be_done(
+    rollcall: Rollcall, registry: InProcessRegistry, agent: FakeAgent, file: AppsFile
+) -> None:
+    url = "http://127.0.0.1:1"
+    await registry.post("web-0", labels=["service:web"], kv={"agent.url": url})
+    file.write(FILE.replace("64", "128"))
+    agent.answers["PUT", SHOP] = PLAN
+
+    done = await rollcall("apply", "-f", str(file), "--yes")
+
+    assert done.status == 1
+    assert "nothing was changed" in done.err
+    assert [row[1] for row in done.rows()] == ["error", "update"]
+    assert all("dry_run=true" in each.path for each in agent.changes())
+
+
+@pytest.mark.usefixtures("agent")
+async def test_all_mistakes_of_a_file_are_told_with_their_paths(
+    rollcall: Rollcall, file: AppsFile
+) -> None:
+    file.write(
+        "apps:\n"
+        "  - 7\n"
+        "  - {name: Shop, where: {}, image: [x]}\n"
+        "  - {name: shop, image: x, where: {hosts: [], label: [a], kv: [rack]}, labels: a}\n"
+    )
+
+    done = await rollcall("apply", "-f", str(file), "--yes")
+
+    assert done.status == 2
+    for path in (
+        *("apps[0]:", "apps[1].name:", "apps[1].image:", "apps[1].where:", "apps[2].labels:"),
+        *("apps[2].where.hosts:", "apps[2].where.label:", "apps[2].where.kv:"),
+    ):
+        assert path in done.err
+
+
+@pytest.mark.usefixtures("agent")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("apps: {}", "no list of apps"),
+        ("app: []", "no list of apps"),
+        ("[", "is no YAML"),
+        (FILE.replace("service:web", "service:none"), "no such host is known"),
+        (FILE + FILE.removeprefix("apps:\n"), "apps[0] has shop on web-1, too"),
+    ],
+)
+async def test_a_file_that_means_nothing_changes_nothing(
+    rollcall: Rollcall, agent: FakeAgent, file: AppsFile, text: str, said: str
+) -> None:
+    file.write(text)
+
+    done = await rollcall("apply", "-f", str(file), "--yes")
+
+    assert (done.status, said in done.err) == (2, True), done.err
+    assert agent.changes() == []
