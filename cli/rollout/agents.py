@@ -20,6 +20,7 @@ from registry.message import Node
 
 LOOK_SECONDS = 0.5
 HTTP_SECONDS = 5
+STOPPED = ("created", "exited", "dead")
 
 
 class AgentHosts:
@@ -58,7 +59,7 @@ class AgentHosts:
                 record = await self._settled(agent)
         except (AgentError, CommandError) as error:
             raise HostFailed(str(error)) from error
-        if self._change.action != "stop" and self._bounds.http_path is not None:
+        if record["desired"] == "running" and self._bounds.http_path is not None:
             await self._answers(host, record["http_port"], self._bounds.http_path)
 
     def _node(self, host: str) -> Node:
@@ -81,8 +82,10 @@ class AgentHosts:
     def _problem(self, record: Mapping[str, Any]) -> str | None:
         """Return what is not yet as it should be."""
         if self._change.action == "stop":
-            return None if record["state"] != "running" else "it still runs"
-        if record["state"] != "running" and record["desired"] == "running":
+            return None if record["state"] in STOPPED else f"it is {record['state']}"
+        if record["desired"] == "stopped":
+            return None  # it was before, and a change of it starts nothing
+        if record["state"] != "running":
             return f"it is {record['state']}: {record['message']}"
         if record.get("health") is not None and record["healthy"] is not True:
             return "it is not healthy"

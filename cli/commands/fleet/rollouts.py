@@ -230,6 +230,8 @@ def _carry_out(
     if dry_run:
         return asyncio.run(_tell(session, change, selection))
     if resume:
+        if selection != Selection() or bounds != Bounds():
+            raise WrongUsage("--resume goes on as the rollout began: leave out hosts and bounds")
         return asyncio.run(_resume(session, change, file))
     return asyncio.run(_begin(session, change, bounds, selection, file))
 
@@ -262,6 +264,8 @@ async def _begin(
     session: Session, change: Change, bounds: Bounds, selection: Selection, file: StateFile
 ) -> int:
     nodes = await hosts_with(session, change.app, selection)
+    if file.path.exists():
+        session.output.note(f"an unfinished rollout of {change.app} is given up for this one")
     hosts = [HostProgress(host=node.hostname) for node in nodes]
     rollout = Rollout(change=change, bounds=bounds, hosts=hosts)
     return await _run(session, rollout, {node.hostname: node for node in nodes}, file)
