@@ -143,18 +143,29 @@ def test_a_head_that_is_too_large_is_told_so(
         assert received.endswith(b'limit of 16384 bytes"}')
 
 
-def test_without_a_key_nothing_is_learned_but_health(daemons: Daemons, kind: str) -> None:
+def test_without_a_key_nothing_is_learned_but_health_and_that_there_is_a_page(
+    daemons: Daemons, kind: str
+) -> None:
     daemon = start(daemons, kind)
-    paths = ["/healthz", "/metrics", "/swagger.json", "/", "/nothing", "/nodes/a", "/v1/apps/a"]
+    paths = ["/healthz", "/", "/metrics", "/swagger.json", "/nothing", "/nodes/a", "/v1/apps/a"]
     for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
         statuses = [
             requests.request(method, daemon.base_url + path, timeout=30).status_code
             for path in paths
         ]
-        health = HEALTH[kind] if method in {"GET", "HEAD"} else 401
-        assert statuses == [health] + [401] * (len(paths) - 1), method
+        is_read = method in {"GET", "HEAD"}
+        open_paths = [HEALTH[kind], 200] if is_read else [401, 401]
+        assert statuses == open_paths + [401] * (len(paths) - 2), method
         if statuses[0] == 401:
             assert daemon.ask(method, "/healthz").status_code == 405
+
+
+def test_without_pages_nothing_is_learned_but_health(daemons: Daemons, kind: str) -> None:
+    daemon = start(daemons, kind, pages=False)
+
+    assert requests.get(f"{daemon.base_url}/", timeout=30).status_code == 401
+    assert requests.get(f"{daemon.base_url}/pages/common/style.css", timeout=30).status_code == 401
+    assert daemon.ask("GET", "/").status_code == 404
 
 
 def test_a_body_that_nobody_wants_is_refused_as_any_other(daemons: Daemons, kind: str) -> None:
