@@ -101,9 +101,15 @@ class HttpConnection(asyncio.BufferedProtocol):
             )
 
     def hand_over(self, unanswered: bytes, since: float) -> None:
-        """Leave the connection to aiohttp, with the bytes that have arrived since then."""
+        """Leave the connection to aiohttp, with the bytes that have arrived since then.
+
+        One that is closing is left to nobody: aiohttp would be told of its loss before it begins.
+        """
         assert self._transport is not None
         self._lane = None
+        if self._transport.is_closing():
+            self.hold(0)
+            return
         self._handler = self._responders.make_handler()
         self._handler.connection_made(self._transport)
         if self._writing_paused:

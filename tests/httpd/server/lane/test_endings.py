@@ -151,6 +151,22 @@ async def test_a_client_that_leaves_while_its_answer_waits_is_no_error_and_is_co
     assert told == []
 
 
+async def test_no_request_is_left_to_aiohttp_when_the_answer_before_it_cannot_be_sent() -> None:
+    told = errors_told()
+    async with lane_server() as (api, address):
+        async with connected(address) as (reader, writer):
+            writer.write(PLAIN)
+            await answered_by(reader)
+            writer.write(PLAIN + request("other"))
+            at_once = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_LINGER, at_once)
+            writer.transport.abort()
+        await until_alone(api, address)
+        assert (api.accepted.count("other writer"), api.handler_calls) == (1, 0)
+    gc.collect()  # a task tells of its error when nobody can ask for it any more
+    assert told == []
+
+
 @pytest.mark.slow
 async def test_a_client_that_leaves_right_after_its_requests_is_no_error() -> None:
     told = errors_told()
@@ -282,6 +298,24 @@ def test_a_request_that_is_not_whole_in_time_is_left_to_aiohttp() -> None:
                 await loop.advance(WHOLE_REQUEST_SECONDS)
                 writer.write(b"".join(pieces[1:]))
                 assert await answered_by(reader) == ("handler", "slow")
+
+    run(script)
+
+
+def test_a_partial_request_is_not_left_to_aiohttp_as_its_connection_is_cut_off() -> None:
+    async def script(loop: FastForwardLoop) -> None:
+        told = errors_told()
+        just_before = Timeouts(header=WHOLE_REQUEST_SECONDS - 0.1)
+        async with lane_server(just_before) as (api, address):
+            async with connected(address) as (reader, writer):
+                writer.write(PLAIN[:30])
+                await round_trip(address)
+                # Both times are over in one iteration of the loop, first that which cuts it off.
+                await loop.advance(10)
+                assert await reader.read() == b""
+            await until_alone(api, address)
+        gc.collect()  # a task tells of its error when nobody can ask for it any more
+        assert told == []
 
     run(script)
 
