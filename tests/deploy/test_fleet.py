@@ -230,6 +230,9 @@ def test_a_registry_whose_host_was_killed_comes_back_with_all_it_accepted(fleet:
     fleet.hosts[STOPPED].run(f"systemctl stop {UNIT}")  # it cannot register again meanwhile
     before = fleet.operator.nodes()
     instances = {name: node["kv"]["agent.instance"] for name, node in before.items()}
+    # Of an unchanged heartbeat, `last_update` alone is kept, and that within a second.
+    kept = before[STOPPED]["last_update"] + 2
+    until(lambda: time.time() > kept, "the last heartbeat kept", within=SOON_SECONDS)
 
     fleet.hosts[REGISTRY].power_off()
     until(lambda: fleet.prometheus.discovery_failures() > 0, "a failure", within=SOON_SECONDS)

@@ -14,6 +14,8 @@ WANTED_REPLICAS = 3
 # A server alone. A cluster of which some servers are down has another error: a bucket with too few
 # replicas would stay like that.
 NOT_CLUSTERED = 10074
+# Fewer servers than replicas are there. Those that start at the same time may come soon.
+NO_SUITABLE_PEERS = 10005
 ROLLUPS = "allow_rollup_hdrs"
 CHECKED = ("max_msgs_per_subject", "allow_msg_ttl", "retention", "storage")
 
@@ -61,7 +63,7 @@ async def open_bucket(api: JetStreamApi, place: BucketAddress) -> BucketState:
     """Return the state of a bucket, and make it if there is none.
 
     One that takes rollups, as earlier versions made it, takes none from then on. Raises
-    StoreOpenError, NoConnection.
+    StoreOpenError, and NoConnection, also while too few servers are there to make it.
     """
     bucket, options = place.bucket, place.options
     info = await _info(api, bucket)
@@ -83,11 +85,19 @@ async def open_bucket(api: JetStreamApi, place: BucketAddress) -> BucketState:
             if error.code == STREAM_NAME_IN_USE:  # another registry has just made it
                 return await open_bucket(api, place)
             if error.code != NOT_CLUSTERED or replicas == wanted[-1]:
-                raise StoreOpenError(
-                    f"the bucket {bucket} cannot be made with {replicas} replicas: {error}"
-                    " (see `nats.replicas`, `nats.placement_tags` and `nats.placement_cluster`)"
-                ) from error
+                raise _creation_failed(place, replicas, error) from error
     raise AssertionError("there is always a last number of replicas")
+
+
+def _creation_failed(place: BucketAddress, replicas: int, error: Refused) -> Exception:
+    problem = (
+        f"the bucket {place.bucket} cannot be made with {replicas} replicas: {error}"
+        " (see `nats.replicas`, `nats.placement_tags` and `nats.placement_cluster`)"
+    )
+    is_anywhere = not _placement(place.options)
+    if error.code == NO_SUITABLE_PEERS and is_anywhere:
+        return NoConnection(problem)
+    return StoreOpenError(problem)
 
 
 async def _forbid_rollups(api: JetStreamApi, bucket: str, config: dict[str, Any]) -> None:
@@ -130,13 +140,16 @@ def _creation(bucket: str, options: NatsOptions, replicas: int) -> tuple[str, di
         "allow_direct": True,
         "allow_msg_ttl": True,
     }
-    placement = {
-        "cluster": options.placement_cluster or "",
-        "tags": list(options.placement_tags),
-    }
-    if any(placement.values()):
+    if placement := _placement(options):
         config["placement"] = placement
     return f"STREAM.CREATE.{name}", config
+
+
+def _placement(options: NatsOptions) -> dict[str, object]:
+    """Return where the settings say that the bucket is to be, as JetStream writes it."""
+    if not options.placement_cluster and not options.placement_tags:
+        return {}
+    return {"cluster": options.placement_cluster or "", "tags": list(options.placement_tags)}
 
 
 def _check(bucket: str, config: dict[str, Any]) -> None:

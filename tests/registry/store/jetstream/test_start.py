@@ -1,5 +1,6 @@
 """At the start it is looked whether the servers keep what they acknowledge."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,12 +13,13 @@ from registry.store.options import NatsLogin, NatsOptions
 from tests.support.daemons import FreePort
 from tests.support.machine.clocks import in_virtual_time
 from tests.support.registry.nats.buckets import open_bucket
-from tests.support.registry.nats.servers import NatsCluster
+from tests.support.registry.nats.servers import NatsCluster, NatsServer
 from tests.support.registry.stores.sqlite_store import ignore, row
 from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real
 SOON_SECONDS = 60.0
+REQUESTS_OF_AN_ATTEMPT = 2  # whether the bucket is there, and to make it
 ACCOUNTS = """
 accounts {
   SYS { users: [{user: sys, password: "system-password-1"}] }
@@ -110,6 +112,28 @@ async def test_a_server_that_comes_later_and_does_not_sync_is_noticed(
             late.set_sync("always")
             late.begin()
             await async_until(is_safe, SOON_SECONDS)
+
+
+async def test_a_first_start_waits_for_servers_that_are_not_there_yet(
+    tmp_path: Path, free_port: FreePort
+) -> None:
+    with NatsCluster(folder=tmp_path, free_port=free_port, size=2) as servers:
+        options = replace(servers.options(), replicas=3)
+        opening = asyncio.create_task(refusal(servers, options))
+
+        async def was_refused_twice() -> bool:
+            refused = sum(map(refused_requests, servers.servers))
+            return opening.done() or refused >= 2 * REQUESTS_OF_AN_ATTEMPT
+
+        await async_until(was_refused_twice, SOON_SECONDS)
+        servers.join()
+        assert await opening == ""
+
+
+def refused_requests(server: NatsServer) -> int:
+    """Return how many requests to the API of JetStream a server has refused."""
+    answer = requests.get(f"{server.monitoring}/jsz", timeout=10).json()
+    return int(answer["api"].get("errors", 0))
 
 
 async def test_a_bucket_is_placed_where_the_settings_say(

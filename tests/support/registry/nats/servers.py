@@ -151,17 +151,29 @@ class NatsCluster:
         sync: str = "always",
         settings: str = "",
     ) -> None:
-        routes = [free_port() for _ in range(size)]
-        self.servers = [
-            NatsServer(
-                name=f"n{number}",
-                folder=folder / f"n{number}",
-                ports=(free_port(), free_port()),
-                settings=_settings(folder / f"n{number}", sync, route, routes) + settings,
-            )
-            for number, route in enumerate(routes, 1)
-        ]
+        self._routes = [free_port() for _ in range(size)]
+        self._folder, self._free_port = folder, free_port
+        self._sync, self._server_settings = sync, settings
+        self.servers = [self._server(number) for number in range(1, size + 1)]
         self._closing = ExitStack()
+
+    def _server(self, number: int) -> NatsServer:
+        folder = self._folder / f"n{number}"
+        text = _settings(folder, self._sync, self._routes[number - 1], self._routes)
+        return NatsServer(
+            name=f"n{number}",
+            folder=folder,
+            ports=(self._free_port(), self._free_port()),
+            settings=text + self._server_settings,
+        )
+
+    def join(self) -> None:
+        """Start one more server, which the others get to know when it comes."""
+        self._routes.append(self._free_port())
+        server = self._server(len(self._routes))
+        self.servers.append(server)
+        self._closing.callback(server.close)
+        server.begin()
 
     def url(self, bucket: str = "rollcall") -> str:
         """Return the URL of a bucket."""
