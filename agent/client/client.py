@@ -1,18 +1,19 @@
 """The client of an agent's API."""
 
 import asyncio
-import ssl
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
 import aiohttp
 import msgspec
 
+from agent.client.answers import App, Event, Message, Plan, Process, Revision, Stats, decoded
 from agent.client.errors import AgentRefused, AgentUnreachable
+from agent.client.sockets import keepalive_socket
 from registry.client.clocks import clock_offset
 from registry.client.errors import BadFile, error_for_exception
 from registry.client.tls import ClientTls
@@ -25,13 +26,21 @@ Query = Iterable[tuple[str, str]]
 Record = dict[str, Any]
 
 
+class Body(NamedTuple):
+    """What is sent, and its type."""
+
+    content: bytes | AsyncIterable[bytes]
+    content_type: str = "application/json"
+
+
 class AgentClient:
     """A client of one agent; an asynchronous context manager.
 
     Over TLS, the agent's certificate has to be good for ``server_hostname``, whatever the URL says.
     ``key`` is called at each request. ``timeout_seconds`` bounds the wait for an answer to a read,
-    and for a connection; changes may take as long as they need. Records, revisions and events are
-    as the API has them, decoded from JSON. Each method raises an ``AgentError``.
+    and for a connection; changes, logs and data may take as long as they need, unless the host
+    vanishes. Records, plans, revisions and events are as the API has them, decoded from JSON; what
+    has another shape is refused. Each method raises an ``AgentError``.
     """
 
     def __init__(
@@ -44,6 +53,7 @@ class AgentClient:
         timeout_seconds: float = 10,
     ) -> None:
         self._url = url.rstrip("/")
+        self._tls = url.startswith("https:")
         self._server_hostname = server_hostname
         self._key = key
         self._client_tls = client_tls or ClientTls()
@@ -62,6 +72,7 @@ class AgentClient:
     async def __aenter__(self) -> Self:
         """Open; connections are made when they are needed."""
         self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(socket_factory=keepalive_socket),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": "rollcall"},
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._timeout_seconds),
@@ -78,29 +89,45 @@ class AgentClient:
         if self._session is not None:
             await self._session.close()
 
-    async def apps(self, *, labels: Iterable[str] = ()) -> list[Record]:
-        """Return the records of all apps that have these labels, by name."""
-        found: list[Record] = await self._read("/v1/apps", [("label", each) for each in labels])
+    async def apps(self) -> list[Record]:
+        """Return the records of all apps, by name."""
+        found: list[Record] = await self._read("/v1/apps", list[App])
         return found
 
     async def app(self, name: str) -> Record:
         """Return the record of an app."""
-        found: Record = await self._read(_path(name))
+        found: Record = await self._read(_path(name), App)
         return found
 
-    async def read(self, name: str, what: str) -> Any:
-        """Return `history`, `events`, `processes` or `stats` of an app."""
-        return await self._read(f"{_path(name)}/{what}")
+    async def history(self, name: str) -> list[Record]:
+        """Return the revisions of an app, the newest first."""
+        found: list[Record] = await self._read(f"{_path(name)}/history", list[Revision])
+        return found
+
+    async def events(self, name: str) -> list[Record]:
+        """Return the last events of an app, the oldest first."""
+        found: list[Record] = await self._read(f"{_path(name)}/events", list[Event])
+        return found
+
+    async def processes(self, name: str) -> list[Record]:
+        """Return the processes of an app, none unless it runs."""
+        found: list[Record] = await self._read(f"{_path(name)}/processes", list[Process])
+        return found
+
+    async def stats(self, name: str) -> dict[str, float | None]:
+        """Return what an app uses, by name; None where the engine does not know it."""
+        found: dict[str, float | None] = await self._read(f"{_path(name)}/stats", Stats)
+        return found
 
     async def create(self, fields: Mapping[str, Any], *, dry_run: bool = False) -> Record:
         """Create an app; return its record once it runs, or what a dry run tells."""
-        return await self._change("POST", "/v1/apps", fields, dry_run=dry_run)
+        return await self._change("POST", "/v1/apps", _json(fields), dry_run=dry_run)
 
     async def update(
         self, name: str, fields: Mapping[str, Any], *, dry_run: bool = False
     ) -> Record:
         """Change fields of an app; return its record, or what a dry run tells."""
-        return await self._change("PUT", _path(name), fields, dry_run=dry_run)
+        return await self._change("PUT", _path(name), _json(fields), dry_run=dry_run)
 
     async def change(
         self,
@@ -111,24 +138,27 @@ class AgentClient:
         dry_run: bool = False,
     ) -> Record:
         """Start, stop, rebuild or roll back an app; return its record, or what a dry run tells."""
-        return await self._change("PUT", f"{_path(name)}/{action}", fields, dry_run=dry_run)
+        body = None if fields is None else _json(fields)
+        return await self._change("PUT", f"{_path(name)}/{action}", body, dry_run=dry_run)
 
     async def delete(self, name: str, *, keep_data: bool = False, dry_run: bool = False) -> Record:
         """Delete an app; return a message, or what a dry run tells."""
         query = [("keep_data", "true")] if keep_data else []
-        return await self._change("DELETE", _path(name), None, query, dry_run=dry_run)
+        return await self._change(
+            "DELETE", _path(name), query=query, dry_run=dry_run, shape=Message
+        )
 
     async def label(
         self, name: str, label: str, *, remove: bool = False, dry_run: bool = False
     ) -> Record:
         """Add a label to an app, or remove it; return its record, or what a dry run tells."""
-        method, body = "DELETE" if remove else "POST", {"Value": label}
+        method, body = "DELETE" if remove else "POST", _json({"Value": label})
         return await self._change(method, f"{_path(name)}/labels", body, dry_run=dry_run)
 
     async def set_password(self, name: str, password: str, *, dry_run: bool = False) -> Record:
         """Set the password of an app's user; return the record, or what a dry run tells."""
-        query = [("dry_run", "true")] if dry_run else []
-        return await self._put(f"{_path(name)}/keys", query, body=password.encode(), text=True)
+        body = Body(password.encode(), "text/plain")
+        return await self._change("PUT", f"{_path(name)}/keys", body, dry_run=dry_run)
 
     @asynccontextmanager
     async def logs(
@@ -137,137 +167,124 @@ class AgentClient:
         """Return the log of an app in pieces; with `follow`, it does not end while the app runs."""
         query = [("tail", tail), ("follow", "true" if follow else "false")]
         query += [] if since is None else [("since", since)]
-        async with self._open("GET", f"{_path(name)}/logs", query) as response:
-            yield response.content.iter_any()
+        async with self._open("GET", f"{_path(name)}/logs", query=query) as response:
+            yield self._pieces(response)
 
     @asynccontextmanager
     async def data(self, name: str, *, pause: bool) -> AsyncIterator[AsyncIterator[bytes]]:
         """Return the files of an app's volumes, as a tar in pieces."""
         query = [("pause", "true")] if pause else []
-        async with self._open("GET", f"{_path(name)}/data", query) as response:
-            yield response.content.iter_any()
+        async with self._open("GET", f"{_path(name)}/data", query=query) as response:
+            yield self._pieces(response)
 
     async def put_data(
         self, name: str, tar: AsyncIterable[bytes], *, dry_run: bool = False
     ) -> Record:
         """Put files back into a stopped app; return its record, or what a dry run tells."""
-        query = [("dry_run", "true")] if dry_run else []
-        return await self._put(f"{_path(name)}/data", query, body=tar)
+        body = Body(tar, "application/x-tar")
+        return await self._change("PUT", f"{_path(name)}/data", body, dry_run=dry_run)
 
     async def health(self) -> None:
         """Check that the agent answers and reaches its engine; no key is sent."""
-        await self._json("GET", "/healthz", limit=self._timeout_seconds, with_key=False)
+        await self._read("/healthz", dict[str, Any], with_key=False)
 
-    async def _read(self, path: str, query: Query = ()) -> Any:
-        return await self._json("GET", path, query, limit=self._timeout_seconds)
+    async def _read(self, path: str, shape: Any, *, with_key: bool = True) -> Any:
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                async with self._open("GET", path, with_key=with_key) as response:
+                    return decoded(await self._whole(response, MAX_ANSWER_BYTES), shape)
+        except TimeoutError as error:
+            raise AgentUnreachable(f"no answer within {self._timeout_seconds:g} s") from error
 
     async def _change(
         self,
         method: str,
         path: str,
-        fields: Mapping[str, Any] | None,
-        query: Query = (),
+        body: Body | None = None,
         *,
-        dry_run: bool = False,
+        query: Query = (),
+        dry_run: bool,
+        shape: type = App,
     ) -> Record:
-        parameters = [*query, *([("dry_run", "true")] if dry_run else [])]
-        body = None if fields is None else msgspec.json.encode(fields)
-        found: Record = await self._json(method, path, parameters, body=body)
+        query = [*query, *([("dry_run", "true")] if dry_run else [])]
+        async with self._open(method, path, body, query=query) as response:
+            answer = await self._whole(response, MAX_ANSWER_BYTES)
+        found: Record = decoded(answer, Plan if dry_run else shape)
         return found
-
-    async def _put(
-        self,
-        path: str,
-        query: Query = (),
-        *,
-        body: bytes | AsyncIterable[bytes],
-        text: bool = False,
-    ) -> Record:
-        found: Record = await self._json("PUT", path, query, body=body, text=text)
-        return found
-
-    async def _json(
-        self,
-        method: str,
-        path: str,
-        query: Query = (),
-        *,
-        body: bytes | AsyncIterable[bytes] | None = None,
-        text: bool = False,
-        limit: float | None = None,
-        with_key: bool = True,
-    ) -> Any:
-        try:
-            async with asyncio.timeout(limit):
-                async with self._open(
-                    method, path, query, body=body, text=text, with_key=with_key
-                ) as response:
-                    return msgspec.json.decode(await _body(response, MAX_ANSWER_BYTES))
-        except TimeoutError as error:
-            raise AgentUnreachable(f"no answer within {limit:g} s") from error
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise AgentUnreachable(f"what answers is no agent: {error}") from error
 
     @asynccontextmanager
     async def _open(
         self,
         method: str,
         path: str,
-        query: Query = (),
+        body: Body | None = None,
         *,
-        body: bytes | AsyncIterable[bytes] | None = None,
-        text: bool = False,
+        query: Query = (),
         with_key: bool = True,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         assert self._session is not None, "use the client as an asynchronous context manager"
-        tls = self._url.startswith("https:")
         headers = {"Authorization": f"Bearer {self._key()}"} if with_key else {}
         if body is not None:
-            headers["Content-Type"] = "text/plain" if text else "application/octet-stream"
-        try:
-            async with self._session.request(
+            headers["Content-Type"] = body.content_type
+        with self._failures():
+            response = await self._session.request(
                 method,
                 f"{self._url}{path}",
                 params=list(query),
-                data=body,
+                data=None if body is None else body.content,
                 headers=headers,
                 allow_redirects=False,
-                ssl=self._context() if tls else True,
-                server_hostname=self._server_hostname if tls else None,
-            ) as response:
-                self._clock_offset = clock_offset(response.headers)
-                if response.status not in SUCCESS:
-                    raise await _refusal(response)
-                yield response
-        except aiohttp.ClientError as error:
-            failure = error_for_exception(error, limit=self._timeout_seconds, tls=tls)
-            raise AgentUnreachable(str(failure)) from error
+                ssl=self._client_tls.context() if self._tls else True,
+                server_hostname=self._server_hostname if self._tls else None,
+            )
+        async with response:
+            self._clock_offset = clock_offset(response.headers)
+            if response.status not in SUCCESS:
+                raise _refusal(response, await self._whole(response, MAX_ERROR_BYTES))
+            yield response
 
-    def _context(self) -> ssl.SSLContext:
+    async def _pieces(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        with self._failures():
+            async for piece in response.content.iter_any():
+                yield piece
+
+    async def _whole(self, response: aiohttp.ClientResponse, limit: int) -> bytes:
+        body = bytearray()
+        async for piece in self._pieces(response):
+            body += piece
+            if len(body) > limit:
+                response.close()
+                raise AgentUnreachable(f"what answers is no agent: more than {limit} bytes")
+        return bytes(body)
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Raise what aiohttp, the resolver and TLS raise as AgentUnreachable."""
         try:
-            return self._client_tls.context()
+            yield
         except BadFile as error:
             raise AgentUnreachable(str(error)) from error
+        except aiohttp.ClientPayloadError as error:
+            raise AgentUnreachable("its answer broke off") from error
+        except aiohttp.ClientError as error:
+            failure = error_for_exception(error, limit=self._timeout_seconds, tls=self._tls)
+            raise AgentUnreachable(str(failure)) from error
+        except (ValueError, OSError) as error:
+            # Such as a hostname that cannot be encoded.
+            raise AgentUnreachable(f"{self._url} cannot be asked: {error}") from error
 
 
 def _path(name: str) -> str:
     return f"/v1/apps/{quote(name, safe='')}"
 
 
-async def _body(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    body = bytearray()
-    async for part in response.content.iter_any():
-        body += part
-        if len(body) > limit:
-            response.close()
-            raise AgentUnreachable(f"what answers is no agent: more than {limit} bytes")
-    return bytes(body)
+def _json(fields: Mapping[str, Any]) -> Body:
+    return Body(msgspec.json.encode(fields))
 
 
-async def _refusal(response: aiohttp.ClientResponse) -> AgentRefused:
-    body = await _body(response, MAX_ERROR_BYTES)
+def _refusal(response: aiohttp.ClientResponse, body: bytes) -> AgentRefused:
     try:
-        message = str(msgspec.json.decode(body)["message"])
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, IndexError):
+        message = msgspec.json.decode(body, type=Message).message
+    except (ValueError, RecursionError):
         message = f"it answers {response.status} {response.reason}, and not as an agent does"
     return AgentRefused(response.status, message[:MAX_MESSAGE_CHARS])

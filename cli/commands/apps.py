@@ -1,24 +1,29 @@
 """`apps` and the commands of `app` that look: all hosts at once, or one app."""
 
 import asyncio
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Any, TypeVar
 
 import typer
 
+from agent.client.client import AgentClient, Record
 from cli.app_names import AppName, agent_of, app_name
 from cli.commands import changes, data
 from cli.connections.session import Session
 from cli.connections.trust import AGENT_URL
 from cli.errors import FAILED
 from cli.options import App, Hosts, Kv, Labels, Prefixes
-from cli.output.text import age, size
+from cli.output.text import age, size, visible
 from cli.run import FormCommand, session_of
 from cli.selection import Selection, ask_all, selected
 from registry.message import Node
 
 # A longer line of a log is printed as several.
 MAX_LINE_BYTES = 1024 * 1024
+# What an item says of its host. An agent's record has no such fields.
+OUR_FIELDS = ("app", "host", "error")
+
+T = TypeVar("T")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -92,10 +97,14 @@ async def _all_apps(session: Session, selection: Selection) -> list[dict[str, An
         if each.value is None:
             items.append({"app": f"{host}/", "host": host, "error": each.error})
         else:
-            items += [
-                {"app": f"{host}/{record['name']}", "host": host, **record} for record in each.value
-            ]
+            items += [_item(host, record) for record in each.value]
     return items
+
+
+def _item(host: str, record: Record) -> dict[str, Any]:
+    """Return a record with its host, whatever the agent says of that."""
+    said = {name: value for name, value in record.items() if name not in OUR_FIELDS}
+    return {"app": f"{host}/{record['name']}", "host": host, **said}
 
 
 def _row(item: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,27 +115,22 @@ def _row(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _health(record: Mapping[str, Any]) -> str | None:
-    healthy = record.get("healthy")
+    healthy = record["healthy"]
     return None if healthy is None else "healthy" if healthy else "unhealthy"
 
 
-def _read(session: Session, app: AppName, what: str) -> Any:
-    async def read() -> Any:
+def _asked(session: Session, app: AppName, ask: Callable[[AgentClient, str], Awaitable[T]]) -> T:
+    async def read() -> T:
         async with agent_of(session, app) as agent:
-            return await agent.read(app.name, what)
+            return await ask(agent, app.name)
 
     return asyncio.run(read())
 
 
 def show(ctx: typer.Context, app: App) -> None:
     """Show the record of an app, all of its fields."""
-    session, named = session_of(ctx), app_name(app)
-
-    async def read() -> dict[str, Any]:
-        async with agent_of(session, named) as agent:
-            return await agent.app(named.name)
-
-    session.output.value(asyncio.run(read()))
+    session = session_of(ctx)
+    session.output.value(_asked(session, app_name(app), AgentClient.app))
 
 
 def logs(
@@ -153,9 +157,9 @@ def logs(
                 *lines, pending = (pending + piece).split(b"\n")
                 if len(pending) > MAX_LINE_BYTES:
                     lines, pending = [*lines, pending], b""
-                session.output.lines(line.decode("utf-8", "replace") for line in lines)
+                session.output.log(line.decode("utf-8", "replace") for line in lines)
         if pending:
-            session.output.lines([pending.decode("utf-8", "replace")])
+            session.output.log([pending.decode("utf-8", "replace")])
 
     asyncio.run(read())
 
@@ -163,19 +167,19 @@ def logs(
 def stats(ctx: typer.Context, app: App) -> None:
     """Show what an app uses now."""
     session = session_of(ctx)
-    figures = _read(session, app_name(app), "stats")
+    figures = _asked(session, app_name(app), AgentClient.stats)
     if not session.output.is_for_people:
         session.output.value(figures)
         return
     bytes_of = {key: size(value) for key, value in figures.items() if key.endswith("_bytes")}
-    titles = [key.removesuffix("_bytes").replace("_", " ").upper() for key in figures]
+    titles = [visible(key.removesuffix("_bytes").replace("_", " ").upper()) for key in figures]
     session.output.table(titles, [[bytes_of.get(key, value) for key, value in figures.items()]])
 
 
 def processes(ctx: typer.Context, app: App) -> None:
     """List the processes of an app."""
     session = session_of(ctx)
-    found = _read(session, app_name(app), "processes")
+    found = _asked(session, app_name(app), AgentClient.processes)
     if session.output.is_for_people:
         found = [
             each | {"memory": size(each["memory_bytes"]), "age": age(each["elapsed_seconds"])}
@@ -199,7 +203,7 @@ def processes(ctx: typer.Context, app: App) -> None:
 def history(ctx: typer.Context, app: App) -> None:
     """List the revisions of an app, the newest first; `rollback` brings one of them back."""
     session = session_of(ctx)
-    found = _read(session, app_name(app), "history")
+    found = _asked(session, app_name(app), AgentClient.history)
     session.output.items(
         found,
         columns={
@@ -216,7 +220,7 @@ def events(ctx: typer.Context, app: App) -> None:
     """List what happened to an app, the oldest first."""
     session = session_of(ctx)
     session.output.items(
-        _read(session, app_name(app), "events"),
+        _asked(session, app_name(app), AgentClient.events),
         columns={
             key: key.upper()
             for key in ("time", "action", "by", "outcome", "exit_code", "changed", "message")

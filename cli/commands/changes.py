@@ -89,7 +89,7 @@ def _container(plan: Mapping[str, Any]) -> str:
         return "remove the container"
     if plan["replaces_container"]:
         return "replace the container"
-    return "make a container" if plan["app"]["container_id"] is None else "keep the container"
+    return "make a container" if plan["app"].get("container_id") is None else "keep the container"
 
 
 def create(

@@ -12,7 +12,7 @@ from rich.progress import DownloadColumn, Progress, TextColumn, TransferSpeedCol
 
 from cli.app_names import AppName, agent_of, app_name
 from cli.connections.session import Session
-from cli.errors import WrongUsage
+from cli.errors import CommandError, WrongUsage
 from cli.options import App
 from cli.output.text import size
 from cli.run import FormCommand, session_of
@@ -49,15 +49,28 @@ def backup(
             count = asyncio.run(_save(session, named, tar, pause=pause))
             tar.flush()
             os.fsync(tar.fileno())
-        os.link(part, file)
+        _rename(part, file)
     except FileExistsError as error:
         raise WrongUsage(f"{file} exists already, and is left as it is") from error
     except OSError as error:
-        raise WrongUsage(f"{file} cannot be written: {error.strerror}") from error
+        raise CommandError(f"{file} cannot be written: {error.strerror}") from error
     finally:
         with suppress(FileNotFoundError):
             part.unlink()
     session.output.note(f"{named}: {size(count)} in {file}")
+
+
+def _rename(part: Path, file: Path) -> None:
+    """Give a file its name; FileExistsError if that is taken.
+
+    A hard link would do so at once, but some filesystems have none: the name is reserved first.
+    """
+    os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    try:
+        part.replace(file)
+    except OSError:
+        file.unlink()
+        raise
 
 
 async def _save(session: Session, app: AppName, tar: BinaryIO, *, pause: bool) -> int:

@@ -10,18 +10,20 @@ import typer
 from cli.connections.certificates import days_left
 from cli.connections.session import Session
 from cli.connections.trust import AGENT_URL, agent_address
-from cli.errors import FAILED
+from cli.errors import FAILED, NotReached
 from cli.output.text import age
 from cli.run import FormCommand, session_of
 from cli.selection import ask_all
-from registry.client.client import RegistryClient
-from registry.client.models import Status
+from registry.client.errors import NotFound, RegistryError, TooSlow, Unreachable
+from registry.client.models import ExplainedNode, Status
 from registry.message import Node
 
 Level = Literal["ok", "warning", "error"]
 MAX_CLOCK_SECONDS = 5
 MIN_CERTIFICATE_DAYS = 21
 NAMES_SHOWN = 5
+# A client of the registry has one connection.
+CONNECTIONS = 8
 
 
 class Finding(NamedTuple):
@@ -66,7 +68,7 @@ async def _examined(session: Session) -> list[Finding]:
         findings.append(_clock(offset))
         findings.append(_stale(stale))
         findings += _reported(nodes)
-        findings += await _targets(registry, nodes)
+    findings += await _targets(session, nodes)
     findings += await _certificate(session)
     return [*findings, *await _agents(session, nodes, registry_offset=offset)]
 
@@ -100,7 +102,7 @@ def _reported(nodes: Sequence[Node]) -> Iterable[Finding]:
         yield Finding("error", "apps", f"{len(sick)} hosts with unhealthy apps: {_named(sick)}")
     versions = Counter(node.kv["agent.version"] for node in agents)
     if len(versions) > 1:
-        counted = ", ".join(f"{name} on {count}" for name, count in versions.most_common())
+        counted = _named(f"{name} on {count}" for name, count in versions.most_common())
         yield Finding("warning", "versions", f"agents of several versions: {counted}")
     else:
         yield Finding(
@@ -108,19 +110,51 @@ def _reported(nodes: Sequence[Node]) -> Iterable[Finding]:
         )
 
 
-async def _targets(registry: RegistryClient, nodes: Sequence[Node]) -> list[Finding]:
+class Share(NamedTuple):
+    """What the registry said of some nodes: the nodes explained, and errors by hostname."""
+
+    explained: list[ExplainedNode]
+    failed: dict[str, RegistryError]
+
+
+async def _targets(session: Session, nodes: Sequence[Node]) -> list[Finding]:
     """Return what the registry left out, or mended, of the hosts' labels for Prometheus."""
-    findings = []
-    for node in nodes:
-        if not any(label.startswith("prometheus:") for label in node.labels):
-            continue
-        explained = await registry.explain(node.hostname)
-        for service in explained.services:
-            where = f"{node.hostname}, service {service.service}"
-            findings += [
-                Finding("warning", "targets", f"{where}: {each.why}") for each in service.left_out
-            ]
+    names = [
+        node.hostname
+        for node in nodes
+        if any(label.startswith("prometheus:") for label in node.labels)
+    ]
+    parts = (names[start::CONNECTIONS] for start in range(min(CONNECTIONS, len(names))))
+    shares = await asyncio.gather(*(_explained(session, part) for part in parts))
+    findings = [
+        Finding("warning", "targets", f"{node.hostname}, service {service.service}: {each.why}")
+        for share in shares
+        for node in share.explained
+        for service in node.services
+        for each in service.left_out
+    ]
+    failed = {name: error for share in shares for name, error in share.failed.items()}
+    if failed:
+        text = f"{len(failed)} nodes could not be looked at: {_named(sorted(failed))}"
+        findings.append(Finding("error", "targets", f"{text}: {next(iter(failed.values()))}"))
     return findings or [Finding("ok", "targets", "all labels for Prometheus are used as given")]
+
+
+async def _explained(session: Session, names: Sequence[str]) -> Share:
+    """Ask about nodes one after the other; those that have gone meanwhile are passed over."""
+    share = Share([], {})
+    async with session.registry() as registry:
+        for index, name in enumerate(names):
+            try:
+                share.explained.append(await registry.explain(name))
+            except NotFound:
+                continue
+            except (Unreachable, TooSlow) as error:
+                share.failed.update(dict.fromkeys(names[index:], error))
+                break
+            except RegistryError as error:
+                share.failed[name] = error
+    return share
 
 
 def _status(status: Status) -> Iterable[Finding]:
@@ -146,7 +180,10 @@ async def _certificate(session: Session) -> list[Finding]:
     context = session.context
     if not context.registry.startswith("https:"):
         return []
-    left = await days_left(context.registry, context)
+    try:
+        left = await days_left(context.registry, context)
+    except NotReached as error:
+        return [Finding("error", "certificates", f"the registry's cannot be looked at: {error}")]
     return [Finding(_level(left), "certificates", f"the registry's ends in {left:.0f} days")]
 
 

@@ -29,7 +29,9 @@ async def days_left(url: str, context: Context, *, server_hostname: str | None =
                 ssl=client_tls(context).context(),
                 server_hostname=server_hostname or parts.hostname,
             )
-    except (OSError, TimeoutError, RegistryError) as error:
+    except TimeoutError as error:
+        raise NotReached(f"{url}: no TLS connection within {SECONDS} s") from error
+    except (OSError, ValueError, RegistryError) as error:
         raise NotReached(f"{url}: {error}") from error
     try:
         certificate = writer.get_extra_info("peercert")

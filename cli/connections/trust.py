@@ -12,6 +12,9 @@ from registry.message import Node
 AGENT_URL = "agent.url"
 EXAMPLE = "https://host:7656"
 MAX_PORT = 65_535
+MAX_HOST_CHARS = 253
+# Longer or empty parts of a name can be neither resolved nor be in a certificate.
+HOST = re.compile(r"[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*\.?", re.ASCII)
 # Stricter than URLs are: no user, path, query, escape or zone is of use here.
 ORIGIN = re.compile(
     r"(?P<scheme>https?)://(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9._-]+))"
@@ -45,6 +48,8 @@ def agent_address(node: Node, context: Context) -> AgentAddress:
     origin = _origin(url)
     if origin is None:
         raise NotReached(f"its {AGENT_URL} {url!a} is no URL of a daemon, such as {EXAMPLE}")
+    if origin.scheme == "https" and not _is_host(node.hostname):
+        raise NotReached("its hostname has a part of more than 63 characters, which no TLS takes")
     if origin.scheme == "http" and not context.allows_plain(origin.host):
         raise NotReached(
             f"its agent at {url!a} has no TLS, and the context does not allow the key to go there",
@@ -89,6 +94,10 @@ class _Origin(NamedTuple):
         return f"{self.scheme}://{host}" + ("" if self.port is None else f":{self.port}")
 
 
+def _is_host(name: str) -> bool:
+    return len(name) <= MAX_HOST_CHARS and HOST.fullmatch(name) is not None
+
+
 def _origin(url: str) -> _Origin | None:
     """Return the parts of a URL; None if it is more or less than scheme, host and port."""
     found = ORIGIN.fullmatch(url)
@@ -100,6 +109,8 @@ def _origin(url: str) -> _Origin | None:
             ipaddress.IPv6Address(host)
         except ValueError:
             return None
+    elif not _is_host(host):
+        return None
     port = None if found["port"] is None else int(found["port"])
     if port is not None and not 0 < port <= MAX_PORT:
         return None

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 from rich.console import Console
+from rich.segment import Segment, Segments
 from rich.table import Table
 from rich.text import Text
 
@@ -103,6 +104,14 @@ class Output:
         """Print lines."""
         for line in lines:
             self._print(Text(visible(line)))
+
+    def log(self, lines: Iterable[str]) -> None:
+        """Print lines of a log, which may have tabs, and the line ends of other systems."""
+        for line in lines:
+            parts = line.removesuffix("\r").split("\t")
+            text = Segment("\t".join(map(visible, parts)))
+            # A Text would have spaces in place of the tabs.
+            self.out.print(Segments([text, Segment.line()]), soft_wrap=True, end="")
 
     def note(self, text: str) -> None:
         """Tell people something that is not part of the result."""

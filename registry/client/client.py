@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from types import TracebackType
 from typing import Self, TypeVar
@@ -12,8 +11,9 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 
-from registry.client.clocks import clock_offset
+from registry.client.clocks import clock_offset, unix_time
 from registry.client.errors import (
+    FAILURES,
     REGISTRY_ERRORS,
     BadCertificate,
     BadFile,
@@ -195,7 +195,7 @@ class RegistryClient:
                         raise await _error_from(response)
                     limit.reschedule(None)
                     yield response
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except FAILURES as error:
             raise error_for_exception(error, limit=self._timeout_seconds, tls=self._tls) from error
 
     async def forget(
@@ -233,7 +233,7 @@ class RegistryClient:
                     if not (reused and connection_lost(error)):
                         raise
                     return await self._request(method, path, parameters, body, headers)
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except FAILURES as error:
             raise error_for_exception(error, limit=self._timeout_seconds, tls=self._tls) from error
 
     async def _request(
@@ -308,7 +308,7 @@ async def _error_from(response: aiohttp.ClientResponse) -> RegistryError:
     body = await _read(response, MAX_ERROR_BYTES)
     try:
         message = msgspec.json.decode(body, type=_Message).message
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (ValueError, RecursionError):
         message = response.reason or ""
         if response.status == HTTPStatus.NOT_FOUND:
             return NotARegistry("it answers 404, and not as a registry does; is the URL right?")
@@ -325,12 +325,8 @@ def _retry_after(response: aiohttp.ClientResponse) -> float | None:
     text = response.headers.get("Retry-After", "").strip()
     if text.isascii() and text.isdigit():
         return float(text[:9])
-    try:
-        then = parsedate_to_datetime(text)
-        now = parsedate_to_datetime(response.headers.get("Date", ""))
-        return max(0.0, (then - now).total_seconds())
-    except (ValueError, TypeError):
-        return None
+    then, now = unix_time(text), unix_time(response.headers.get("Date", ""))
+    return None if then is None or now is None else max(0.0, then - now)
 
 
 def printable(text: str) -> str:
@@ -348,5 +344,5 @@ def _single_node(body: bytes, hostname: str) -> Node:
 def _decode(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise NotARegistry(f"it answers 200, but not as a registry does: {error}") from error

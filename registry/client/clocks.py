@@ -1,4 +1,4 @@
-"""The clock of a server, by the dates of its answers."""
+"""The dates in the answers of a server, and its clock by them."""
 
 import time
 from collections.abc import Mapping
@@ -10,7 +10,13 @@ def clock_offset(headers: Mapping[str, str]) -> float | None:
 
     None if the answer has no `Date`.
     """
+    date = unix_time(headers.get("Date", ""))
+    return None if date is None else date - time.time()
+
+
+def unix_time(date: str) -> float | None:
+    """Return a date of HTTP as Unix time, None if it is none."""
     try:
-        return parsedate_to_datetime(headers.get("Date", "")).timestamp() - time.time()
+        return parsedate_to_datetime(date).timestamp()
     except (ValueError, OverflowError):
         return None

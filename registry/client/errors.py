@@ -1,5 +1,6 @@
 """Why a request to a registry failed: one class for each thing that an operator can do about it."""
 
+import errno
 import os
 import ssl
 from http.client import BAD_REQUEST, INTERNAL_SERVER_ERROR, MULTIPLE_CHOICES
@@ -16,6 +17,8 @@ CLIENT_REFUSED_REASONS = (
     "HANDSHAKE_FAILURE",
     "DECRYPT_ERROR",
 )
+# What a request raises. A UnicodeError is about a host in the URL that cannot be a hostname.
+FAILURES = (aiohttp.ClientError, TimeoutError, UnicodeError)
 NOT_TLS_REASONS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNEXPECTED_EOF", "RECORD_LAYER_FAILURE")
 
 
@@ -142,14 +145,16 @@ def error_for_status(
 
 
 def error_for_exception(
-    error: aiohttp.ClientError | TimeoutError, *, limit: float, tls: bool
+    error: aiohttp.ClientError | TimeoutError | UnicodeError, *, limit: float, tls: bool
 ) -> RegistryError:
-    """Return the error that an exception of aiohttp stands for.
+    """Return the error that one of FAILURES stands for.
 
     ``limit`` is the time limit in seconds, ``tls`` tells whether the registry was to speak TLS.
     """
     if isinstance(error, TimeoutError):
         return TooSlow(f"no answer within {limit:g} s")
+    if isinstance(error, UnicodeError):
+        return Unreachable(f"its name cannot be resolved: {_error_text(error)}")
     if isinstance(error, aiohttp.ClientConnectionError):
         return _no_connection(error, tls=tls)
     return NotARegistry(f"it does not speak HTTP as a registry does: {_error_text(error)}")
@@ -163,7 +168,8 @@ def _no_connection(error: aiohttp.ClientConnectionError, *, tls: bool) -> Regist
     cause = tls_error(error)
     if cause is not None:
         return _tls_failure(cause)
-    if tls and connection_lost(error):
+    is_silent = getattr(error, "errno", None) == errno.ETIMEDOUT
+    if tls and connection_lost(error) and not is_silent:
         # With TLS 1.3 a server refuses a client's certificate after the client's handshake, and
         # servers on asyncio, such as ours, then close the connection without an alert.
         return CertificateRefused(
@@ -173,7 +179,8 @@ def _no_connection(error: aiohttp.ClientConnectionError, *, tls: bool) -> Regist
     if isinstance(error, aiohttp.ClientConnectorError):
         reason = os.strerror(error.errno) if error.errno else _error_text(error.os_error)
         return Unreachable(f"no connection to {error.host}:{error.port}: {reason}")
-    return Unreachable(f"it cut the connection: {_error_text(error)}")
+    what = "its host does not answer any more" if is_silent else "it cut the connection"
+    return Unreachable(f"{what}: {_error_text(error)}")
 
 
 def connection_lost(error: BaseException) -> bool:

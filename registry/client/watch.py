@@ -119,5 +119,5 @@ def _event(fields: Mapping[str, str]) -> NodeEvent:
             hostname = msgspec.json.decode(data, type=_Host).hostname
             return msgspec.convert({"kind": kind, "hostname": hostname}, NodeEvent)
         return msgspec.convert({"kind": kind}, NodeEvent)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise NotARegistry(f"it sends an event that is none of a registry: {error}") from error

@@ -1,16 +1,27 @@
 """The client of an agent, with servers that answer as agents do, and with others."""
 
 import asyncio
+import os
+import socket
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from aiohttp import web
 
 from agent.client.client import AgentClient
 from agent.client.errors import AgentRefused, AgentUnreachable
+from tests.support.cli.fake_agent import APP_RECORD
 from tests.support.registry.fake_servers import http_server, silent, tcp_server
 
 KEY = "ops-key-0123456789"
+PLAN = {
+    "app": APP_RECORD,
+    "replaces_container": False,
+    "seconds_without_service": 0,
+    "message": None,
+}
 
 
 def client(url: str, *, timeout_seconds: float = 10) -> AgentClient:
@@ -19,21 +30,37 @@ def client(url: str, *, timeout_seconds: float = 10) -> AgentClient:
     )
 
 
+def keepalive_of_connection(port: int) -> tuple[int, ...]:
+    """Return what the kernel has for this process's one connection to a port.
+
+    It is whether keepalive is on, the idle seconds, the seconds between probes, and their number.
+    """
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(OSError), socket.socket(fileno=os.dup(int(each.name))) as connection:
+            if connection.family == socket.AF_INET and connection.getpeername()[1] == port:
+                options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+                return (
+                    connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+                    *(connection.getsockopt(socket.IPPROTO_TCP, option) for option in options),
+                )
+    raise AssertionError
+
+
 async def test_the_key_is_sent_and_names_are_one_part_of_the_path() -> None:
     seen: list[tuple[str, str, str]] = []
 
     async def handler(request: web.Request) -> web.Response:
         seen.append((request.method, request.raw_path, request.headers["Authorization"]))
-        return web.json_response({})
+        return web.json_response(PLAN if "dry_run" in request.query else APP_RECORD)
 
     async with http_server(handler) as url, client(url) as agent:
         await agent.app("a/b?c")
-        await agent.read("shop", "stats")
+        await agent.change("shop", "stop")
         await agent.delete("shop", keep_data=True, dry_run=True)
 
     assert seen == [
         ("GET", "/v1/apps/a%2Fb%3Fc", f"Bearer {KEY}"),
-        ("GET", "/v1/apps/shop/stats", f"Bearer {KEY}"),
+        ("PUT", "/v1/apps/shop/stop", f"Bearer {KEY}"),
         ("DELETE", "/v1/apps/shop?keep_data=true&dry_run=true", f"Bearer {KEY}"),
     ]
 
@@ -43,7 +70,7 @@ async def test_a_password_is_sent_as_the_text_that_it_is() -> None:
 
     async def handler(request: web.Request) -> web.Response:
         seen.append((request.content_type, await request.read()))
-        return web.json_response({})
+        return web.json_response(APP_RECORD)
 
     async with http_server(handler) as url, client(url) as agent:
         await agent.set_password("shop", '"quoted: ä"')
@@ -110,10 +137,10 @@ async def test_a_read_has_a_limit_of_time() -> None:
 async def test_a_change_may_take_longer_than_a_read() -> None:
     async def handler(_request: web.Request) -> web.Response:
         await asyncio.sleep(0.2)
-        return web.json_response({"state": "running"})
+        return web.json_response(APP_RECORD)
 
     async with http_server(handler) as url, client(url, timeout_seconds=0.05) as agent:
-        assert await agent.change("shop", "rebuild") == {"state": "running"}
+        assert await agent.change("shop", "rebuild") == APP_RECORD
 
 
 async def test_a_tar_goes_out_in_pieces_and_one_that_breaks_off_is_an_error() -> None:
@@ -134,7 +161,7 @@ async def test_a_tar_goes_out_in_pieces_and_one_that_breaks_off_is_an_error() ->
                 received.extend(piece)
 
     async with http_server(break_off) as url, client(url) as agent:
-        with pytest.raises(AgentUnreachable):
+        with pytest.raises(AgentUnreachable, match="broke off"):
             await receive(agent)
 
     assert b"half of it".startswith(received)
@@ -145,7 +172,7 @@ async def test_a_tar_goes_in_in_pieces() -> None:
 
     async def handler(request: web.Request) -> web.Response:
         seen.append((request.path_qs, await request.read()))
-        return web.json_response({})
+        return web.json_response(PLAN)
 
     async def tar() -> AsyncIterator[bytes]:
         for _ in range(3):
@@ -166,3 +193,42 @@ async def test_an_agent_that_is_not_there_is_unreachable() -> None:
     async with client(url) as agent:
         with pytest.raises(AgentUnreachable, match="refused"):
             await agent.apps()
+
+
+@pytest.mark.parametrize("host", ["a..b", ".a", "a" * 64, ".", "127.1", "[::1", "xn--\x00"])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_host_that_cannot_be_is_unreachable(scheme: str, host: str) -> None:
+    async with client(f"{scheme}://{host}:1") as agent:
+        with pytest.raises(AgentUnreachable):
+            await agent.apps()
+        with pytest.raises(AgentUnreachable):
+            await agent.change("shop", "stop")
+
+
+async def test_an_error_of_whoever_reads_a_stream_is_their_own() -> None:
+    async def handler(_request: web.Request) -> web.Response:
+        return web.Response(body=b"x")
+
+    async with http_server(handler) as url, client(url) as agent:
+        for error in (OSError("disk full"), ValueError("no text")):
+            with pytest.raises(type(error), match=str(error)):
+                async with agent.data("shop", pause=False):
+                    raise error
+
+
+async def test_a_connection_breaks_off_a_minute_after_the_other_host_has_vanished() -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def handler(_request: web.Request) -> web.Response:
+        begun.set()
+        await go_on.wait()
+        return web.json_response(APP_RECORD)
+
+    async with http_server(handler) as url, client(url) as agent:
+        change = asyncio.create_task(agent.change("shop", "rebuild"))
+        await begun.wait()
+        found = keepalive_of_connection(int(url.rpartition(":")[2]))
+        go_on.set()
+        await change
+
+    assert found == (1, 30, 10, 3)

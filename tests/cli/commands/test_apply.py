@@ -9,19 +9,16 @@ import msgspec
 import pytest
 
 from tests.support.cli.command import Rollcall
-from tests.support.cli.fake_agent import FakeAgent, fake_agent
+from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, fake_agent
 from tests.support.registry.in_process import InProcessRegistry
 
 SHOP = "/v1/apps/shop"
 RECORD: dict[str, Any] = {
-    "name": "shop",
-    "image": "shop:1",
+    **APP_RECORD,
     "memory": 64,
-    "http_port": 20080,
     "env": {"MODE": "live", "path": "/"},
     "health": {"path": "/", "retries": 3},
     "labels": ["a:b"],
-    "state": "running",
 }
 PLAN = {"app": RECORD, "replaces_container": True, "seconds_without_service": 1, "message": None}
 FILE = """\
@@ -83,7 +80,8 @@ async def test_what_differs_is_told_first_and_then_changed_and_no_more(
     rollcall: Rollcall, agent: FakeAgent, file: AppsFile
 ) -> None:
     file.write(FILE.replace("64", "128").replace("live", "secret").replace("a:b", "c:d"))
-    agent.answers["PUT", SHOP] = PLAN
+    agent.answers["PUT", f"{SHOP}?dry_run=true"] = PLAN
+    agent.answers["PUT", SHOP] = RECORD
     agent.answers["POST", f"{SHOP}/labels"] = RECORD
     agent.answers["DELETE", f"{SHOP}/labels"] = RECORD
 
@@ -118,7 +116,8 @@ async def test_an_app_that_is_missing_is_created(
     rollcall: Rollcall, agent: FakeAgent, file: AppsFile
 ) -> None:
     del agent.answers["GET", SHOP]
-    agent.answers["POST", "/v1/apps"] = PLAN
+    agent.answers["POST", "/v1/apps?dry_run=true"] = PLAN
+    agent.answers["POST", "/v1/apps"] = RECORD
     agent.answers["POST", f"{SHOP}/labels"] = RECORD
 
     done = await rollcall("apply", "-f", str(file), "--yes")
@@ -136,7 +135,8 @@ async def test_nothing_is_changed_where_a_part_of_it_cannot_be_done(
     url = "http://127.0.0.1:1"
     await registry.post("web-0", labels=["service:web"], kv={"agent.url": url})
     file.write(FILE.replace("64", "128"))
-    agent.answers["PUT", SHOP] = PLAN
+    agent.answers["PUT", f"{SHOP}?dry_run=true"] = PLAN
+    agent.answers["PUT", SHOP] = RECORD
 
     done = await rollcall("apply", "-f", str(file), "--yes")
 

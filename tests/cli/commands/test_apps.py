@@ -9,20 +9,11 @@ import pytest
 from aiohttp import web
 
 from tests.support.cli.command import Rollcall
-from tests.support.cli.fake_agent import FakeAgent, fake_agent
+from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, fake_agent
 from tests.support.registry.in_process import InProcessRegistry
 
-RECORD: dict[str, Any] = {
-    "name": "shop",
-    "image": "shop:1",
-    "http_port": 20080,
-    "ssh_port": 20022,
-    "state": "running",
-    "healthy": None,
-    "message": None,
-}
 PLAN = {
-    "app": RECORD,
+    "app": APP_RECORD,
     "replaces_container": True,
     "seconds_without_service": 11,
     "message": "shop:1 would be pulled",
@@ -45,7 +36,7 @@ def files(folder: Path) -> set[str]:
 async def test_hosts_without_an_agent_are_rows_only_where_they_are_named(
     rollcall: Rollcall, registry: InProcessRegistry, agent: FakeAgent
 ) -> None:
-    agent.answers["GET", "/v1/apps"] = [RECORD]
+    agent.answers["GET", "/v1/apps"] = [APP_RECORD]
     await registry.post("switch-1", kv={})
 
     everywhere = await rollcall("apps", "-o", "name")
@@ -116,7 +107,7 @@ async def test_a_dry_run_tells_what_would_become_of_the_container(
 async def test_the_fields_of_another_app_are_refused(
     rollcall: Rollcall, agent: FakeAgent, tmp_path: Path
 ) -> None:
-    agent.answers["POST", "/v1/apps"] = agent.answers["PUT", SHOP] = RECORD
+    agent.answers["POST", "/v1/apps"] = agent.answers["PUT", SHOP] = APP_RECORD
     file = tmp_path / "shop.yml"
     file.write_text("name: other\nimage: shop:1\n")
 
@@ -181,7 +172,7 @@ async def test_a_backup_that_breaks_off_leaves_no_file(
 async def test_a_tar_that_cannot_be_read_is_not_sent(
     rollcall: Rollcall, agent: FakeAgent, tmp_path: Path
 ) -> None:
-    agent.answers["PUT", f"{SHOP}/data"] = RECORD
+    agent.answers["PUT", f"{SHOP}/data"] = APP_RECORD
 
     for path in (tmp_path, tmp_path / "missing.tar"):
         ran = await rollcall("app", "restore", "web-1/shop", str(path))

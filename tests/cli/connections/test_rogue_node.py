@@ -5,6 +5,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from aiohttp import web
 
 from tests.support.certificates import Authority, self_signed
 from tests.support.cli.command import Rollcall
+from tests.support.cli.fake_agent import APP_RECORD, fake_agent
+from tests.support.cli.junk import JUNK
 from tests.support.registry.client import server_context
 from tests.support.registry.fake_servers import http_server
 from tests.support.registry.in_process import OPS, InProcessRegistry
@@ -28,6 +31,16 @@ COMMANDS = (
     ("app", "stop", "victim.test/shop"),
     ("app", "delete", "victim.test/shop", "--yes"),
     ("doctor",),
+)
+
+
+LOOKING = (
+    ("apps",),
+    ("apps", "-o", "json"),
+    ("doctor",),
+    ("app", "show", "victim.test/shop"),
+    *(("app", what, "victim.test/shop") for what in ("history", "events", "ps", "stats")),
+    *(("app", what, "victim.test/shop", "-o", "name") for what in ("history", "events", "ps")),
 )
 
 
@@ -197,6 +210,70 @@ async def test_the_systems_cas_do_not_vouch_for_a_node(
     assert rogue.connections == 0
 
 
+@pytest.mark.parametrize(
+    ("hostname", "url"),
+    [
+        ("victim.test", "https://a..b"),
+        ("victim.test", "https://.a:1"),
+        ("victim.test", "https://" + "a" * 64),
+        ("victim.test", "https://" + "a." * 127 + "b"),
+        ("victim.test", "https://127.1:1"),
+        ("victim.test", "https://xn--0:1"),
+        ("victim.test", "https://127.0.0.1:1"),
+        ("a" * 64, "https://127.0.0.1:1"),
+    ],
+)
+async def test_an_odd_address_costs_no_other_hosts_row(
+    trusting: Rollcall, registry: InProcessRegistry, hostname: str, url: str
+) -> None:
+    async with fake_agent() as honest:
+        honest.answers["GET", "/v1/apps"] = [APP_RECORD]
+        honest.answers["GET", "/healthz"] = {}
+        for name, named in (("web-1", honest.url), (hostname, url)):
+            assert (await registry.post(name, kv={"agent.url": named})).status == 200
+
+        apps = await trusting("apps")
+        doctor = await trusting("doctor")
+
+    rows = {row[0]: row[1] for row in apps.rows()}
+    assert (apps.status, rows) == (1, {"web-1/shop": "running", f"{hostname}/": "error"})
+    found = [line for line in doctor.out.splitlines() if line.split()[1] == "agents"]
+    assert doctor.status == 1
+    assert "1 of 2 agents answer" in found[0]
+    assert f"{hostname}: " in found[1]
+
+
+@pytest.mark.slow
+async def test_junk_in_place_of_an_answer_is_an_error_of_that_host(
+    rollcall: Rollcall, registry: InProcessRegistry
+) -> None:
+    sent = JUNK[0]
+
+    async def answer(_request: web.Request) -> web.Response:
+        return web.Response(body=sent)
+
+    async with http_server(answer) as url:
+        await registry.post("victim.test", kv={"agent.url": url})
+        for junk, command in product(JUNK, LOOKING):
+            sent = junk
+            ran = await rollcall(*command)
+            assert ran.status == (1 if command[0] in ("apps", "doctor") else 3), f"{command}: {ran}"
+            assert "what answers is no agent" in ran.out + ran.err
+
+
+async def test_a_record_cannot_say_of_whom_it_is(
+    rollcall: Rollcall, registry: InProcessRegistry
+) -> None:
+    async with fake_agent() as rogue:
+        lies = {"app": "bank/vault", "host": "bank", "error": "\x1b"}
+        rogue.answers["GET", "/v1/apps"] = [{**APP_RECORD, **lies}]
+        await registry.post("victim.test", kv={"agent.url": rogue.url})
+
+        (item,) = (await rollcall("apps", "-o", "json")).json()
+
+    assert item == {"app": "victim.test/shop", "host": "victim.test", **APP_RECORD}
+
+
 async def test_what_a_rogue_says_cannot_control_the_terminal(
     rollcall: Rollcall, registry: InProcessRegistry
 ) -> None:
@@ -211,6 +288,10 @@ async def test_what_a_rogue_says_cannot_control_the_terminal(
             await rollcall("node", "victim.test"),
             await rollcall("nodes"),
         ]
+    async with fake_agent() as rogue:
+        rogue.answers["GET", "/v1/apps/shop/stats"] = {"\x1b]0;owned\x07": 1, "a\u202eb": None}
+        await registry.post("other.test", kv={"agent.url": rogue.url})
+        told += [await rollcall("app", "stats", "other.test/shop", "-o", "table")]
 
     assert "\\x1b]0;owned\\x07" in told[0].err
     for ran in told:

@@ -45,11 +45,23 @@ def test_a_key_goes_over_tls_to_the_nodes_hostname_or_where_the_context_allows(u
         "file:///etc/passwd",
         "https://web-1\n.evil",
         "https://wéb-1",
+        "https://a..b",
+        "https://.a",
+        "https://.",
+        "https://" + "a" * 64,
+        "https://" + "a." * 127,
     ],
 )
 def test_a_key_goes_nowhere_else(url: str | None) -> None:
     with pytest.raises(NotReached):
         agent_address(node(url), CONTEXT)
+
+
+def test_no_tls_is_tried_with_a_hostname_that_no_certificate_can_have() -> None:
+    odd = Node(hostname="a" * 64, labels=[], kv={"agent.url": "https://web-1"}, last_update=0)
+
+    with pytest.raises(NotReached, match="63"):
+        agent_address(odd, CONTEXT)
 
 
 def test_a_registry_without_tls_has_to_be_allowed() -> None:

@@ -10,18 +10,14 @@ import pytest
 from aiohttp import web
 
 from tests.support.cli.command import Rollcall
-from tests.support.cli.fake_agent import FakeAgent, fake_agent
+from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, fake_agent
 from tests.support.cli.process import WITH_SIGINT, CommandLine
 from tests.support.registry.in_process import InProcessRegistry
 
 RECORD: dict[str, Any] = {
-    "name": "shop",
-    "state": "running",
-    "desired": "running",
-    "healthy": None,
+    **APP_RECORD,
     "health": None,
     "http_port": 1,
-    "message": None,
 }
 REBUILD = ("PUT", "/v1/apps/shop/rebuild")
 SECONDS = 60

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cli.home import home
 from tests.support.daemons import FreePort
 from tests.support.e2e.page_runs import environment
 from tests.support.pages import CURL, Page, run
@@ -34,4 +35,5 @@ def test_each_command_works_in_its_order(page: Page, tmp_path: Path, free_port: 
     script = page.script(checks=CHECKS, before=CURL)
     script = script.replace("7655", str(free_port())).replace("7700", str(free_port()))
 
-    run(script, folder=folder, environment=environment(UPSTREAMS=upstreams.rstrip()))
+    found = environment(UPSTREAMS=upstreams.rstrip(), **home(folder))
+    run(script, folder=folder, environment=found)

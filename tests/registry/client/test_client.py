@@ -164,7 +164,14 @@ async def test_a_redirect_is_not_followed_and_the_key_goes_nowhere() -> None:
 
 @pytest.mark.parametrize(
     ("header", "seconds"),
-    [("7", 7.0), ("0", 0.0), ("soon", None), ("-3", None), ("9" * 40, 999999999.0)],
+    [
+        ("7", 7.0),
+        ("0", 0.0),
+        ("soon", None),
+        ("-3", None),
+        ("1 Jan 9999999999 0:0", None),
+        ("9" * 40, 999999999.0),
+    ],
 )
 async def test_retry_after_is_told(header: str, seconds: float | None) -> None:
     async def handler(_request: web.Request) -> web.Response:

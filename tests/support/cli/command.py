@@ -12,6 +12,7 @@ from rich.console import Console
 
 from cli.main import run
 from cli.output.output import Format, Output
+from tests.support.cli.home import home
 
 
 class Ran(NamedTuple):
@@ -36,7 +37,11 @@ class Rollcall:
 
     def __init__(self, folder: Path, environment: Mapping[str, str] | None = None) -> None:
         self.contexts = folder / "contexts.yml"
-        self.environment = {"ROLLCALL_CONFIG": str(self.contexts), **(environment or {})}
+        self.environment = {
+            **home(folder),
+            "ROLLCALL_CONFIG": str(self.contexts),
+            **(environment or {}),
+        }
 
     def use(self, **context: Any) -> None:
         """Use a context with these fields."""

@@ -8,6 +8,17 @@ from aiohttp import web
 
 from tests.support.registry.fake_servers import http_server
 
+# What each record has that clients use.
+APP_RECORD: dict[str, Any] = {
+    "name": "shop",
+    "image": "shop:1",
+    "http_port": 20080,
+    "ssh_port": 20022,
+    "state": "running",
+    "desired": "running",
+    "healthy": None,
+    "message": None,
+}
 NOT_FOUND = {"message": "there is no such app"}
 
 
@@ -20,7 +31,10 @@ class Asked(NamedTuple):
 
 
 class FakeAgent:
-    """What the agent answers by method and path: JSON, or a response that a function makes."""
+    """What the agent answers by method and path: JSON, or a response that a function makes.
+
+    An answer to a path with this very query goes before one to the path.
+    """
 
     def __init__(self) -> None:
         self.url = ""
@@ -34,7 +48,8 @@ class FakeAgent:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answer a request."""
         self.asked.append(Asked(request.method, request.path_qs, await request.read()))
-        found = self.answers.get((request.method, request.path))
+        always = self.answers.get((request.method, request.path))
+        found = self.answers.get((request.method, request.path_qs), always)
         if callable(found):
             response: web.StreamResponse = await found(request)
             return response

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from tests.support.cli.home import home
 from tests.support.daemons import Daemon
 
 SECONDS = 120
@@ -22,7 +23,7 @@ class CommandLine:
         self.contexts = folder / "contexts.yml"
         self.environment = {
             name: value for name, value in os.environ.items() if not name.startswith("ROLLCALL_")
-        } | {"ROLLCALL_CONFIG": str(self.contexts), "HOME": str(folder)}
+        } | {**home(folder), "ROLLCALL_CONFIG": str(self.contexts)}
 
     @property
     def program(self) -> Path:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.cli.home import home
 from tests.support.pages import CURL, PROMETHEUS, TOP, Page, run
 
 
@@ -37,7 +38,8 @@ class MakeRun:
         script = page.script(checks=checks, before=CURL + PROMETHEUS + before, without=without)
         for words, others in self.words.items():
             script = script.replace(words, others)
-        run(script, folder=self.folder, environment=environment(TOP=str(TOP)))
+        found = environment(TOP=str(TOP), **home(self.folder))
+        run(script, folder=self.folder, environment=found)
         page.assert_answers(self.folder, without=without)
 
 
