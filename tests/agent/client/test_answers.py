@@ -49,7 +49,7 @@ async def test_junk_is_no_answer_of_an_agent(operation: str) -> None:
                 await OPERATIONS[operation](agent)
 
 
-@pytest.mark.parametrize("name", APP_RECORD.keys() - {"image"})
+@pytest.mark.parametrize("name", [name for name in APP_RECORD if name != "image"])
 @pytest.mark.parametrize("value", [[], {}, 1.5, True])
 def test_a_field_of_another_type_is_named(name: str, value: Any) -> None:
     if name == "healthy" and value is True:

@@ -1,6 +1,10 @@
 """`apps` and `app`: what is asked of agents, and what is told of their answers."""
 
-from collections.abc import AsyncIterator
+import asyncio
+import os
+import stat
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +14,7 @@ from aiohttp import web
 
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, fake_agent
+from tests.support.cli.process import CommandLine
 from tests.support.registry.in_process import InProcessRegistry
 
 PLAN = {
@@ -204,3 +209,100 @@ async def test_a_log_without_an_end_of_line_is_printed_in_bounded_memory(
     assert "".join(lines) == "x" * 3_000_000
     assert len(lines) > 1
     assert agent.asked[0].path == f"{SHOP}/logs?tail=all&follow=false"
+
+
+def sends(*pieces: bytes) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    """Return an answer that comes in these pieces."""
+
+    async def send(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for piece in pieces:
+            await response.write(piece)
+        return response
+
+    return send
+
+
+async def test_a_log_has_its_tabs_and_no_carriage_returns_at_the_ends_of_lines(
+    rollcall: Rollcall, agent: FakeAgent
+) -> None:
+    agent.answers["GET", f"{SHOP}/logs"] = sends(b"a\tb\r", b"\n1%\r2%\n\x1b[2J\r\r\nend\t\r")
+
+    ran = await rollcall("app", "logs", "web-1/shop")
+
+    assert ran.out.split("\n") == ["a\tb", "1%\\r2%", "\\x1b[2J\\r", "end\t", ""]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Return a folder on a filesystem of 1 MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], check=True)
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+@pytest.mark.real("mount")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
+async def test_a_backup_onto_a_full_disk_says_so_and_leaves_no_file(
+    rollcall: Rollcall, agent: FakeAgent, small_disk: Path
+) -> None:
+    agent.answers["GET", f"{SHOP}/data"] = sends(*[b"x" * 100_000] * 30)
+    file = small_disk / "shop.tar"
+
+    ran = await rollcall("app", "backup", "web-1/shop", str(file))
+
+    assert (ran.status, ran.err) == (
+        1,
+        f"rollcall: {file} cannot be written: No space left on device\n",
+    )
+    assert files(small_disk) == set()
+
+
+async def test_a_backup_that_grows_too_large_says_so_and_leaves_no_file(
+    rollcall: Rollcall, agent: FakeAgent, tmp_path: Path
+) -> None:
+    agent.answers["GET", f"{SHOP}/data"] = sends(*[b"x" * 100_000] * 30)
+    file = tmp_path / "shop.tar"
+    command = CommandLine(rollcall.contexts.parent)
+
+    ran = await asyncio.to_thread(
+        subprocess.run,
+        ["prlimit", "--fsize=1000000", command.program, "app", "backup", "web-1/shop", file],
+        env=command.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ran.returncode == 1, ran.stderr
+    assert f"{file} cannot be written: File too large" in ran.stderr
+    assert not {"shop.tar", "shop.tar.part"} & files(tmp_path)
+
+
+async def test_a_backup_replaces_no_file_that_comes_meanwhile(
+    rollcall: Rollcall, agent: FakeAgent, tmp_path: Path
+) -> None:
+    file = tmp_path / "shop.tar"
+
+    async def send(request: web.Request) -> web.StreamResponse:
+        file.write_text("of somebody else")
+        return await sends(b"data")(request)
+
+    agent.answers["GET", f"{SHOP}/data"] = send
+
+    ran = await rollcall("app", "backup", "web-1/shop", str(file))
+
+    assert (ran.status, ran.err) == (
+        2,
+        f"rollcall: {file} exists already, and is left as it is\n",
+    )
+    assert file.read_text() == "of somebody else"
+    assert "shop.tar.part" not in files(tmp_path)
+    file.unlink()
+    agent.answers["GET", f"{SHOP}/data"] = sends(b"data")
+    assert (await rollcall("app", "backup", "web-1/shop", str(file))).status == 0
+    assert file.read_bytes() == b"data"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600

@@ -1,13 +1,15 @@
+import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
 
+import msgspec
 from aiohttp import web
 
 from tests.support.certificates import Authority
-from tests.support.cli.command import Rollcall
+from tests.support.cli.command import Ran, Rollcall
 from tests.support.registry.client import server_context
 from tests.support.registry.fake_servers import Handler, http_server
 from tests.support.registry.in_process import InProcessRegistry
@@ -22,6 +24,116 @@ def agent(asked: list[Mapping[str, str]], *, ahead: timedelta) -> Handler:
         return web.json_response({"status": "ok"}, headers={"Date": date})
 
     return answer
+
+
+def found(ran: Ran, check: str) -> list[tuple[str, str]]:
+    """Return the levels and texts of the findings of one check."""
+    findings = msgspec.json.decode(ran.out)
+    return [(each["level"], each["text"]) for each in findings if each["check"] == check]
+
+
+def in_front(registry: InProcessRegistry, first: Callable[[str], Awaitable[int | None]]) -> Handler:
+    """Return what passes requests on to a registry, or answers the status that ``first`` returns.
+
+    ``first`` is called with the path of each request.
+    """
+
+    async def handle(request: web.Request) -> web.Response:
+        status = await first(request.path)
+        if status is not None:
+            return web.json_response({"message": "not now"}, status=status)
+        answer = await registry.ask(request.method, request.path_qs)
+        return web.Response(status=answer.status, body=answer.body, content_type="application/json")
+
+    return handle
+
+
+async def test_nodes_that_vanish_or_fail_cost_no_other_finding(
+    rollcall: Rollcall, registry: InProcessRegistry, key_file: Path
+) -> None:
+    labels = ["prometheus:node:port:none"]
+    for number in range(200):
+        kv = {"agent.url": "https://a..b"} if number % 50 == 0 else {}
+        await registry.post(f"web-{number}", labels, kv)
+    asking, at_once = 0, 0
+
+    async def first(path: str) -> int | None:
+        nonlocal asking, at_once
+        number, is_explain = re.subn(r"/nodes/web-([0-9]+)/explain", r"\1", path)
+        if not is_explain:
+            return None
+        asking += 1
+        at_once = max(at_once, asking)
+        await asyncio.sleep(0)
+        asking -= 1
+        if int(number) % 10 == 3:
+            assert (await registry.ask("DELETE", f"/nodes/web-{number}")).status == 200
+        return 503 if int(number) % 10 == 7 else None
+
+    async with http_server(in_front(registry, first)) as url:
+        rollcall.use(registry=url, key_file=str(key_file), allow_plain=["127.0.0.1"])
+        ran = await rollcall("doctor", "-o", "json")
+
+    assert ran.status == 1, ran.err
+    targets = found(ran, "targets")
+    assert [level for level, _ in targets].count("warning") == 160
+    assert not any(re.match(r"web-[0-9]*3,", text) for _, text in targets)
+    (failed,) = [text for level, text in targets if level == "error"]
+    assert failed.startswith("20 nodes could not be looked at: web-107, web-117")
+    assert "503: not now" in failed
+    assert found(ran, "agents")[0] == ("ok", "0 of 4 agents answer")
+    assert 1 < at_once <= 8
+
+
+async def test_a_registry_that_goes_away_meanwhile_costs_no_finding_of_before(
+    rollcall: Rollcall, registry: InProcessRegistry, key_file: Path
+) -> None:
+    for number in range(20):
+        await registry.post(f"web-{number}", ["prometheus:node:port:9100"])
+
+    async def first(path: str) -> int | None:
+        if path.endswith("/explain"):
+            await runner.cleanup()
+        return None
+
+    handler = in_front(registry, first)
+    app = web.Application()
+    app.router.add_get("/{path:.*}", handler)
+    runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    rollcall.use(registry=url, key_file=str(key_file), allow_plain=["127.0.0.1"])
+
+    ran = await rollcall("doctor", "-o", "json")
+
+    assert (ran.status, ran.err) == (1, "")
+    assert found(ran, "heartbeats") == [("ok", "no node is stale")]
+    ((level, text),) = found(ran, "targets")
+    assert level == "error"
+    assert text.startswith("20 nodes could not be looked at: ")
+
+
+async def test_a_certificate_that_cannot_be_looked_at_is_a_finding(
+    rollcall: Rollcall, registry: InProcessRegistry, tmp_path: Path, key_file: Path
+) -> None:
+    authority = Authority(tmp_path / "ca")
+
+    async def first(path: str) -> int | None:
+        if path == "/status":
+            authority.ca.unlink()
+        return None
+
+    tls = server_context(authority.issue("127.0.0.1"))
+    async with http_server(in_front(registry, first), tls=tls) as url:
+        rollcall.use(registry=url, key_file=str(key_file), ca=str(authority.ca))
+        ran = await rollcall("doctor", "-o", "json")
+
+    assert (ran.status, ran.err) == (1, "")
+    ((level, text),) = found(ran, "certificates")
+    assert level == "error"
+    assert "ca.crt" in text
+    assert found(ran, "heartbeats") == [("ok", "no node is stale")]
 
 
 async def test_it_finds_clocks_and_certificates_of_agents_without_showing_them_the_key(
@@ -48,21 +160,21 @@ async def test_it_finds_clocks_and_certificates_of_agents_without_showing_them_t
             )
         ran = await rollcall("doctor", "-o", "json")
 
-    found = [
+    findings = [
         (each["level"], each["check"], each["text"])
         for each in ran.json()
         if each["check"] in ("agents", "certificates", "clocks")
     ]
-    assert found[:2] == [
+    assert findings[:2] == [
         ("ok", "clocks", "this host's clock agrees with the registry's"),
         ("ok", "agents", "2 of 2 agents answer"),
     ]
-    level, check, text = found[2]
+    level, check, text = findings[2]
     assert (level, check) == ("warning", "clocks")
     seconds = re.fullmatch(r"b\.test's clock is (\d+) s behind the registry's", text)
     assert seconds is not None, text
     assert 3590 < int(seconds[1]) < 3610
-    assert found[3:] == [("warning", "certificates", "b.test's ends in 10 days")]
+    assert findings[3:] == [("warning", "certificates", "b.test's ends in 10 days")]
     assert len(asked) == 2
     assert not any("Authorization" in head for head in asked)
 
@@ -76,9 +188,9 @@ async def test_it_names_what_was_refused_and_what_becomes_of_labels(
 
     ran = await rollcall("doctor", "-o", "json")
 
-    found = {each["check"]: each for each in ran.json()}
-    assert found["refused"]["level"] == "warning"
-    assert "web-1 was refused" in found["refused"]["text"]
-    assert "(409)" in found["refused"]["text"]
-    assert found["targets"]["level"] == "warning"
-    assert "none" in found["targets"]["text"]
+    by_check = {each["check"]: each for each in ran.json()}
+    assert by_check["refused"]["level"] == "warning"
+    assert "web-1 was refused" in by_check["refused"]["text"]
+    assert "(409)" in by_check["refused"]["text"]
+    assert by_check["targets"]["level"] == "warning"
+    assert "none" in by_check["targets"]["text"]
