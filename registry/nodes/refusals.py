@@ -9,6 +9,9 @@ from registry.nodes.directory.directory import Directory
 from registry.nodes.directory.freshness import Clocks
 
 MAX_HOSTS = 100
+# A host that is refused tries again at its next heartbeat. One that has not for so long is off, or
+# has another name by now.
+MAX_KEPT_SECONDS = 3600.0
 MAX_HOSTNAME = 253
 MAX_MESSAGE = 1000
 
@@ -33,13 +36,15 @@ class RefusedHosts:
 
     A host that was heard of again from the same address is no longer shown, once it has not been
     refused for `kept_seconds`. Until then it is, since a clone behind the address of the real host
-    is refused again and again.
+    is refused again and again. No host is shown that was not refused for an hour, or for
+    `kept_seconds` if that is longer.
     """
 
     def __init__(self, *, directory: Directory, clocks: Clocks, kept_seconds: float) -> None:
         self._directory = directory
         self._wall, self._monotonic = clocks
         self._kept_seconds = kept_seconds
+        self._max_kept_seconds = max(kept_seconds, MAX_KEPT_SECONDS)
         self._refused: OrderedDict[str, _Refused] = OrderedDict()
 
     def record(self, hostname: str, *, status: int, message: str, address: str) -> None:
@@ -61,7 +66,10 @@ class RefusedHosts:
         return [one.refusal for one in reversed(self._refused.values()) if not self._is_over(one)]
 
     def _is_over(self, refused: _Refused) -> bool:
-        if self._monotonic() - refused.at < self._kept_seconds:
+        seconds = self._monotonic() - refused.at
+        if seconds >= self._max_kept_seconds:
+            return True
+        if seconds < self._kept_seconds:
             return False
         entry = self._directory.get(refused.refusal.hostname)
         return (

@@ -145,6 +145,7 @@ async def in_process_registry(
     target_options: TargetOptions | None = None,
     store: MemoryStore | None = None,
     clock: ManualClocks | None = None,
+    stale_after: float = 90,
     expire_after: float = 86_400,
     limits: NodesSettings = NO_LIMITS,
     load: bool = True,
@@ -168,7 +169,9 @@ async def in_process_registry(
     components = build_components(
         store=store,
         target_options=target_options or TargetOptions(),
-        freshness=Freshness(stale_after=90, expire_after=expire_after, started=clock.uptime),
+        freshness=Freshness(
+            stale_after=stale_after, expire_after=expire_after, started=clock.uptime
+        ),
         limits=limits,
         clocks=Clocks(wall=lambda: clock.wall, monotonic=lambda: clock.uptime),
         metrics=metrics,

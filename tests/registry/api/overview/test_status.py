@@ -163,6 +163,30 @@ async def test_a_clone_is_told_of_for_as_long_as_it_posts(registry: InProcessReg
         assert [one["at"] for one in await refused(registry)] == [int(registry.clock.wall)]
 
 
+async def test_a_host_that_never_returns_is_left_out_after_an_hour(
+    registry: InProcessRegistry,
+) -> None:
+    await registry.post("web-1", kv={"agent.id": "one"})
+    await registry.post("web-1", kv={"agent.id": "two"})
+    await registry.ask("POST", "/nodes/mistyped", data=b"{}")
+    registry.clock.pass_seconds(3599)
+    await registry.ask("POST", "/nodes/late", data=b"{}")
+    assert [one["hostname"] for one in await refused(registry)] == ["late", "mistyped", "web-1"]
+    registry.clock.pass_seconds(1)
+    assert [one["hostname"] for one in await refused(registry)] == ["late"]
+
+
+async def test_with_a_longer_time_until_hosts_are_stale_a_refused_one_is_told_of_for_as_long() -> (
+    None
+):
+    async with in_process_registry(stale_after=7200) as registry:
+        await registry.ask("POST", "/nodes/mistyped", data=b"{}")
+        registry.clock.pass_seconds(7199)
+        assert [one["hostname"] for one in await refused(registry)] == ["mistyped"]
+        registry.clock.pass_seconds(1)
+        assert await refused(registry) == []
+
+
 @pytest.mark.slow
 async def test_the_last_hundred_hosts_are_kept_each_once(registry: InProcessRegistry) -> None:
     for number in range(MAX_HOSTS + 20):
