@@ -56,15 +56,26 @@ class ChangeBatches:
         size, full = 0, False
         while number < self._history.last and not full:
             async with self._slices.turn():
-                changes = self._history.after(number, READ_AT_ONCE)
-                if changes is None:
-                    return None
-                found = list(self._encoded(changes, number, matches))
-            number += len(changes)
-            parts += found
-            size += sum(map(len, found))
+                found = self._read(number, matches)
+            if found is None:
+                return None
+            number = found.end
+            parts += found.changes
+            size += sum(map(len, found.changes))
             full = size >= MAX_BYTES or len(parts) > MAX_CHANGES - READ_AT_ONCE
         return Batch(parts, number, full)
+
+    def _read(self, number: int, matches: Callable[[bytes, int], bool]) -> Batch | None:
+        """Return some changes after a number; None if they are not kept.
+
+        While a sender waits for its turn, it keeps encoded changes alone. The garbage collector
+        would take others for lasting ones, and look at all that the registry has again and again.
+        """
+        changes = self._history.after(number, READ_AT_ONCE)
+        if changes is None:
+            return None
+        found = list(self._encoded(changes, number, matches))
+        return Batch(found, number + len(changes), full=True)
 
     def _encoded(
         self, changes: list[PastChange], number: int, matches: Callable[[bytes, int], bool]
