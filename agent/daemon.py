@@ -16,7 +16,6 @@ from uuid import uuid4
 from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
 
-from agent.api.access import access_routes
 from agent.api.errors import STATUS_BY_ERROR
 from agent.api.routes import BODY_LIMITS, AppsApi
 from agent.api.usage import UsageApi
@@ -47,11 +46,12 @@ from agent.state.deregistration import Deregistration
 from agent.state.identity import Identities, Identity, machine_id, open_identities
 from agent.state.lock import state_lock
 from agent.state.store import Store
+from config import VERSION
 from config.address import listen_address
 from config.agent import NodeSettings
 from config.changes import log_pending_restarts
 from config.lines import lines_in_mistakes
-from httpd.app import build_app
+from httpd.app import access_routes, build_app
 from httpd.auth import Keyring
 from httpd.host_metrics.loop import measuring_loop
 from httpd.metrics import RequestMetrics, new_metrics
@@ -245,7 +245,7 @@ async def _listening(
         routes=[
             *api.routes(),
             *UsageApi(sampler.usage).routes(),
-            *access_routes(configuration.address.hostname),
+            *access_routes("agent", version=VERSION, hostname=configuration.address.hostname),
         ],
         keyring=keyring,
         status_by_error=STATUS_BY_ERROR,

@@ -9,8 +9,14 @@ from structlog.typing import FilteringBoundLogger
 
 from httpd.access_log import AccessLog, RequestRecorder
 from httpd.api_docs import SwaggerHandler
-from httpd.auth import Keyring, permits_by_method
-from httpd.bodies import DEFAULT_MAX_BODY_BYTES, BodyLimits, message_response
+from httpd.auth import Keyring, caller, permits_by_method
+from httpd.bodies import (
+    DEFAULT_MAX_BODY_BYTES,
+    BodyLimits,
+    json_response,
+    message_response,
+    query,
+)
 from httpd.errors import ErrorTable
 from httpd.metrics import MetricsHandler, RequestMetrics
 from httpd.middleware import MIDDLEWARE, Access, Middleware, Permits
@@ -66,6 +72,26 @@ def build_app(
     app.add_routes([*routes, *common_routes, *page_routes])
     app[MIDDLEWARE] = middleware
     return app
+
+
+def access_routes(daemon: str, *, version: str, hostname: str | None = None) -> list[web.RouteDef]:
+    """Return the route of /access, with what it tells of the daemon besides the key."""
+
+    async def access(request: web.Request) -> web.Response:
+        """Answer 200 with the name of the key, what it allows, and which daemon this is."""
+        query(request, ())
+        client = caller(request)
+        return json_response(
+            {
+                "name": client.name,
+                "allow": sorted(client.allow),
+                "daemon": daemon,
+                "version": version,
+                "hostname": hostname,
+            }
+        )
+
+    return [web.get("/access", access)]
 
 
 class HealthHandler:

@@ -10,7 +10,7 @@ from structlog.typing import FilteringBoundLogger
 
 from config import VERSION
 from config.registry import NodesSettings
-from httpd.app import build_app
+from httpd.app import access_routes, build_app
 from httpd.auth import Keyring
 from httpd.metrics import RequestMetrics
 from httpd.pages.files import Pages
@@ -225,6 +225,7 @@ def build_application(
             ).routes(),
             *targets.routes(),
             *status.routes(),
+            *access_routes("registry", version=VERSION),
         ],
         keyring=keyring,
         permits=permits,

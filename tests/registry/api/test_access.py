@@ -6,6 +6,7 @@ import hmac
 
 import pytest
 
+from config import VERSION
 from registry.api.access import NodeKeys
 from tests.support.registry.in_process import (
     NODE_SECRET,
@@ -13,6 +14,7 @@ from tests.support.registry.in_process import (
     SCRAPER,
     WEB_HOSTS,
     InProcessRegistry,
+    in_process_registry,
 )
 
 
@@ -52,6 +54,22 @@ async def test_without_a_good_key_all_paths_and_methods_answer_alike(
     assert len({answer.body for answer in answers}) == 1
     challenges = {answer.headers["WWW-Authenticate"] for answer in answers}
     assert challenges == {'Bearer realm="rollcall"'}
+
+
+async def test_a_key_is_told_what_it_allows() -> None:
+    async with in_process_registry(load=False) as registry:
+        ops, scraper = [await registry.get("/access", key=key) for key in (OPS, SCRAPER)]
+        assert ops == {
+            "name": "ops",
+            "allow": ["read", "write"],
+            "daemon": "registry",
+            "version": VERSION,
+            "hostname": None,
+        }
+        assert (scraper["name"], scraper["allow"]) == ("scraper", ["read"])
+        assert (await registry.ask("GET", "/access?x=1")).status == 400
+        assert (await registry.ask("GET", "/access", key=None)).status == 401
+        assert (await registry.ask("GET", "/access", key=WEB_HOSTS)).status == 403
 
 
 async def test_the_health_needs_no_key(registry: InProcessRegistry) -> None:
