@@ -4,7 +4,7 @@ import asyncio
 import io
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 
 import aiohttp
@@ -17,6 +17,9 @@ POST_SECONDS = 10.0
 # For batches that follow each other. Some servers close a connection after two seconds, just as it
 # may be used again: that would count as a failure.
 KEEPALIVE_SECONDS = 1.0
+# Answers say nothing beyond their status, but a connection is used again only behind a whole one.
+MAX_ANSWER_BYTES = 64 * 1024
+MAX_ANSWER_SECONDS = 0.5
 
 
 class PostFailed(Exception):
@@ -74,6 +77,7 @@ class Receiver:
             allow_redirects=False,
             ssl=trust,
         ) as response:
+            await _read_to_end(response.content)
             return response.status
 
     def _prepare(self, body: bytes) -> tuple[dict[str, str], ssl.SSLContext | bool]:
@@ -81,3 +85,12 @@ class Receiver:
         headers = {"Content-Type": "application/json", SIGNATURE_HEADER: signed}
         is_tls = self._callback.url.startswith("https:")
         return headers, self._tls.context() if is_tls else True
+
+
+async def _read_to_end(content: aiohttp.StreamReader) -> None:
+    """Read an answer, unless it is large or does not end: then its connection is closed."""
+    left = MAX_ANSWER_BYTES
+    with suppress(TimeoutError, aiohttp.ClientError):
+        async with asyncio.timeout(MAX_ANSWER_SECONDS):
+            while left > 0 and (data := await content.readany()):
+                left -= len(data)

@@ -13,7 +13,7 @@ from aiohttp.test_utils import TestServer
 from registry.callbacks.callback import Callback, signature
 from registry.callbacks.receiver import PostFailed, Receiver
 from registry.nodes.directory.filters import Filters
-from tests.support.certificates import Authority, self_signed
+from tests.support.certificates import Authority, Pair, self_signed
 
 KEY = b"callback-key-0123456789"
 NOW = 1_793_000_000
@@ -21,12 +21,24 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @asynccontextmanager
-async def serving(handler: Handler) -> AsyncIterator[str]:
+async def serving(handler: Handler, context: ssl.SSLContext | None = None) -> AsyncIterator[str]:
     """Yield the URL of a server."""
     app = web.Application(client_max_size=16 * 1024 * 1024)
     app.router.add_route("*", "/{tail:.*}", handler)
-    async with TestServer(app) as server:
+    scheme = "http" if context is None else "https"
+    server = TestServer(app, scheme=scheme)
+    await server.start_server(ssl=context, shutdown_timeout=0)
+    try:
         yield str(server.make_url("/changes"))
+    finally:
+        await server.close()
+
+
+def server_context(pair: Pair) -> ssl.SSLContext:
+    """Return the context of a server that shows a certificate."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(pair.certificate, pair.key)
+    return context
 
 
 async def post(url: str, body: bytes = b"{}", ca: Path | None = None) -> None:
@@ -102,6 +114,67 @@ async def test_a_server_that_is_none_is_a_failure(unused_tcp_port: int) -> None:
         await post(f"http://127.0.0.1:{unused_tcp_port}/")
 
 
+async def answer_nothing(_request: web.Request) -> web.StreamResponse:
+    return web.Response(status=204)
+
+
+async def answer_in_pieces(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse()
+    response.content_length = 4
+    await response.prepare(request)
+    for piece in (b"do", b"ne"):
+        await asyncio.sleep(0.01)  # in packets of their own, as many servers send them
+        await response.write(piece)
+    return response
+
+
+@pytest.mark.parametrize("answer", [answer_nothing, answer_in_pieces])
+@pytest.mark.parametrize("over_tls", [False, True])
+async def test_batches_that_follow_each_other_share_a_connection(
+    tmp_path: Path, answer: Handler, *, over_tls: bool
+) -> None:
+    clients: list[object] = []
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        clients.append(request.transport.get_extra_info("peername"))
+        await request.read()
+        return await answer(request)
+
+    authority = Authority(tmp_path / "ca")
+    context = server_context(authority.issue("127.0.0.1")) if over_tls else None
+    async with serving(handle, context) as url:
+        callback = Callback(url=url, key=KEY, filters=Filters(), ca=authority.ca)
+        receiver = Receiver(callback, wall=lambda: NOW, user_agent="rollcall-registry/1")
+        async with receiver.connection():
+            for _ in range(10):
+                await receiver.post(b"{}")
+
+    assert len(clients) == 10
+    assert len(set(clients)) == 1
+
+
+@pytest.mark.parametrize("size", [None, 10_000_000])
+async def test_an_answer_that_does_not_end_or_is_large_is_not_read(size: int | None) -> None:
+    posts = 0
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        nonlocal posts
+        posts += 1
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"x" * (size or 1))
+        if size is None:
+            await asyncio.Event().wait()
+        return response
+
+    async with serving(handle) as url, asyncio.timeout(5):
+        await post(url)
+        await post(url)
+
+    assert posts == 2
+
+
 @pytest.mark.slow
 async def test_only_a_certificate_of_the_given_ca_is_trusted(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "ca")
@@ -121,9 +194,7 @@ async def test_only_a_certificate_of_the_given_ca_is_trusted(tmp_path: Path) -> 
             (self_signed(tmp_path / "rogue", "127.0.0.1"), authority.ca, False),
             (authority.issue("other.example.com"), authority.ca, False),
         ):
-            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            context.load_cert_chain(pair.certificate, pair.key)
-            site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
+            site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=server_context(pair))
             await site.start()
             url = f"https://127.0.0.1:{runner.addresses[-1][1]}/"
             if trusted:
