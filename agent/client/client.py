@@ -75,6 +75,7 @@ class AgentClient:
             connector=aiohttp.TCPConnector(socket_factory=keepalive_socket),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": "rollcall"},
+            middlewares=(self._send_once,),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._timeout_seconds),
         )
         return self
@@ -242,6 +243,15 @@ class AgentClient:
             if response.status not in SUCCESS:
                 raise _refusal(response, await self._whole(response, MAX_ERROR_BYTES))
             yield response
+
+    async def _send_once(
+        self, request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        """Send a request. aiohttp would send a PUT or DELETE again whose connection was lost."""
+        if request.method == "GET":
+            return await send(request)
+        with self._failures():
+            return await send(request)
 
     async def _pieces(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         with self._failures():

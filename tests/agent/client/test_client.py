@@ -13,7 +13,7 @@ from aiohttp import web
 from agent.client.client import AgentClient
 from agent.client.errors import AgentRefused, AgentUnreachable
 from tests.support.cli.fake_agent import APP_RECORD
-from tests.support.registry.fake_servers import http_server, silent, tcp_server
+from tests.support.registry.fake_servers import http_server, read_request, silent, tcp_server
 
 KEY = "ops-key-0123456789"
 PLAN = {
@@ -165,6 +165,20 @@ async def test_a_tar_goes_out_in_pieces_and_one_that_breaks_off_is_an_error() ->
             await receive(agent)
 
     assert b"half of it".startswith(received)
+
+
+async def test_a_change_whose_connection_is_lost_is_not_sent_again() -> None:
+    sent: list[bytes] = []
+
+    async def hang_up(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        sent.append(await read_request(reader))
+
+    async with tcp_server(hang_up) as url, client(url) as agent:
+        for change in (agent.change("shop", "rollback"), agent.delete("shop")):
+            with pytest.raises(AgentUnreachable, match="cut the connection"):
+                await change
+
+    assert [each.split(b" ")[0] for each in sent] == [b"PUT", b"DELETE"]
 
 
 async def test_a_tar_goes_in_in_pieces() -> None:

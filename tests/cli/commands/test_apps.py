@@ -268,17 +268,15 @@ async def test_a_backup_that_grows_too_large_says_so_and_leaves_no_file(
     file = tmp_path / "shop.tar"
     command = CommandLine(rollcall.contexts.parent)
 
-    ran = await asyncio.to_thread(
-        subprocess.run,
-        ["prlimit", "--fsize=1000000", command.program, "app", "backup", "web-1/shop", file],
+    process = await asyncio.create_subprocess_exec(
+        *("prlimit", "--fsize=1000000", command.program, "app", "backup", "web-1/shop", file),
         env=command.environment,
-        capture_output=True,
-        text=True,
-        check=False,
+        stderr=asyncio.subprocess.PIPE,
     )
+    _, told = await process.communicate()
 
-    assert ran.returncode == 1, ran.stderr
-    assert f"{file} cannot be written: File too large" in ran.stderr
+    assert process.returncode == 1, told
+    assert f"{file} cannot be written: File too large" in told.decode()
     assert not {"shop.tar", "shop.tar.part"} & files(tmp_path)
 
 
