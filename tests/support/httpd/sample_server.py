@@ -21,6 +21,7 @@ from httpd.bodies import (
     request_body,
 )
 from httpd.metrics import RequestMetrics, new_metrics
+from httpd.pages.files import Pages
 from httpd.server.limits import Timeouts
 from httpd.server.listener import DEFAULT_TIMEOUTS, serving
 from httpd.server.tls import ServerTls
@@ -136,6 +137,7 @@ async def sample_server(
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
     api: SampleApi | None = None,
     systemd: SystemdSockets | None = None,
+    pages: Pages | None = None,
 ) -> AsyncIterator[tuple[str, int]]:
     """Run it while the context is open; yield host and port."""
     metrics = new_metrics()
@@ -159,6 +161,7 @@ async def sample_server(
         swagger=SWAGGER,
         body_limits=BodyLimits({("POST", "/things"): 1000, ("POST", "/slow"): None}, seconds=0.2),
         log=log,
+        pages=pages,
     )
     async with serving(
         app,
