@@ -11,6 +11,7 @@ import typer
 
 from agent.client.client import AgentClient
 from cli.app_names import AppName, agent_of, app_name
+from cli.confirmation import Yes, confirm
 from cli.connections.session import Session
 from cli.errors import WrongUsage
 from cli.fields import Fields
@@ -272,16 +273,14 @@ def delete(
     keep_data: Annotated[
         bool, typer.Option("--keep-data", help="Keep the volumes, for an app of the same name.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
     """Delete an app and its data."""
     named = app_name(app)
     if not (yes or dry_run):
-        if not sys.stdin.isatty():
-            raise WrongUsage("there is no terminal to ask at", hint="add --yes or --dry-run")
         what = "its data is kept" if keep_data else "with all of its data"
-        typer.confirm(f"Delete {named.name} on {named.host}, {what}?", abort=True, err=True)
+        confirm(f"Delete {named.name} on {named.host}, {what}?", hint="add --yes or --dry-run")
     carry_out(
         session_of(ctx),
         named,

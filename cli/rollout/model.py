@@ -36,9 +36,14 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class HostProgress(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """How far a host is; ``message`` says why it failed."""
+    """How far a host is.
+
+    ``revision`` is the one that a rollback goes to, chosen before the first batch: after a rollback
+    the revision before is another one. ``message`` says why the host failed.
+    """
 
     host: str
+    revision: int | None = None
     state: HostState = "waiting"
     message: str | None = None
 
@@ -63,6 +68,7 @@ class Rollout(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     def resumed(self) -> "Rollout":
         """Return the rollout of the hosts that are not done, which begin again."""
         hosts = [
-            each if each.state == "done" else HostProgress(host=each.host) for each in self.hosts
+            each if each.state == "done" else HostProgress(host=each.host, revision=each.revision)
+            for each in self.hosts
         ]
         return Rollout(change=self.change, bounds=self.bounds, hosts=hosts)

@@ -14,7 +14,7 @@ class HostFailed(Exception):
 class Hosts(Protocol):
     """What a rollout asks of the hosts; each method raises HostFailed."""
 
-    async def change(self, host: str) -> None:
+    async def change(self, host: HostProgress) -> None:
         """Change the app of a host; return when the agent has answered."""
 
     async def check(self, host: str) -> None:
@@ -50,11 +50,15 @@ class Runner:
         """Run the rollout until each host is changed, too many have failed, or it is stopped."""
         batches = self._batches()
         for number, batch in enumerate(batches):
-            if number > 0:
+            if number > 0 and not self._is_over:
                 await self._pause()
-            if self._stop.is_set() or self._rollout.failures > self._rollout.bounds.max_failures:
+            if self._is_over:
                 return
             await asyncio.gather(*(self._one(each) for each in batch))
+
+    @property
+    def _is_over(self) -> bool:
+        return self._stop.is_set() or self._rollout.failures > self._rollout.bounds.max_failures
 
     def _batches(self) -> list[Sequence[HostProgress]]:
         waiting = [each for each in self._rollout.hosts if each.state == "waiting"]
@@ -72,7 +76,7 @@ class Runner:
     async def _one(self, host: HostProgress) -> None:
         try:
             self._set(host, "changing")
-            await self._hosts.change(host.host)
+            await self._hosts.change(host)
             self._set(host, "checking")
             await self._hosts.check(host.host)
         except HostFailed as error:

@@ -1,7 +1,9 @@
 """The file in which a rollout is kept until each of its hosts is changed."""
 
+import fcntl
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -15,6 +17,23 @@ class StateFile:
 
     def __init__(self, folder: Path, app: str) -> None:
         self.path = folder / f"{app}.json"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other rollouts of the app away; WrongUsage if one runs, or it cannot be locked."""
+        path = self.path.with_suffix(".lock")
+        with ExitStack() as closing:
+            try:
+                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                lock = closing.enter_context(path.open("w"))
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise WrongUsage(
+                    f"another rollout of {path.stem} runs on this machine", hint="wait for its end"
+                ) from error
+            except OSError as error:
+                raise WrongUsage(f"{path} cannot be written: {error.strerror}") from error
+            yield
 
     def load(self) -> Rollout:
         """Return the rollout that is to be resumed; WrongUsage if there is none."""
@@ -32,7 +51,6 @@ class StateFile:
             return
         part = self.path.with_name(f"{self.path.name}.{os.getpid()}")
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             part.unlink(missing_ok=True)
             part.touch(mode=0o600)
             part.write_bytes(msgspec.json.encode(rollout))

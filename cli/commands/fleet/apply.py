@@ -1,7 +1,6 @@
 """`diff` and `apply`: a file of apps, compared with what is on the hosts, and brought about."""
 
 import asyncio
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,8 +9,9 @@ import typer
 
 from cli.apply.file import read_apps
 from cli.apply.plan import FAILURES, Step, carry_out, changes_of, make_plan
+from cli.confirmation import Yes, confirm
 from cli.connections.session import Session
-from cli.errors import DONE, FAILED, WrongUsage
+from cli.errors import DONE, FAILED
 from cli.run import FormCommand, session_of
 
 AppsFile = Annotated[
@@ -43,7 +43,7 @@ def diff(ctx: typer.Context, file: AppsFile) -> int:
 def apply(
     ctx: typer.Context,
     file: AppsFile,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> int:
     """Create and change apps until the hosts are as a file says; delete none.
 
@@ -65,9 +65,7 @@ def apply(
         session.output.note("all is as the file says")
         return DONE
     if not yes:
-        if not sys.stdin.isatty():
-            raise WrongUsage("there is no terminal to ask at", hint="add --yes")
-        typer.confirm(f"Carry out {len(left)} steps?", abort=True, err=True)
+        confirm(f"Carry out {len(left)} steps?")
     return asyncio.run(_carry_out(session, left))
 
 

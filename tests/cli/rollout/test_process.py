@@ -1,10 +1,14 @@
 """A rollout over three agents that are played: Ctrl-C, what is left, and the resume."""
 
 import asyncio
+import json
+import os
+import pty
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from aiohttp import web
@@ -12,6 +16,7 @@ from aiohttp import web
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, fake_agent
 from tests.support.cli.process import WITH_SIGINT, CommandLine
+from tests.support.registry.fake_servers import http_server
 from tests.support.registry.in_process import InProcessRegistry
 
 RECORD: dict[str, Any] = {
@@ -21,6 +26,7 @@ RECORD: dict[str, Any] = {
 }
 REBUILD = ("PUT", "/v1/apps/shop/rebuild")
 SECONDS = 60
+pytestmark = pytest.mark.slow  # each command is a process
 
 
 @pytest.fixture
@@ -53,7 +59,7 @@ async def test_ctrl_c_ends_it_after_the_batch_and_a_resume_does_the_rest(
     agents[0].answers[REBUILD] = waiting(begun, go_on)
     command = CommandLine(rollcall.contexts.parent)
     process = await asyncio.create_subprocess_exec(
-        *(*WITH_SIGINT, command.program, "rebuild", "shop", "--batch", "2", "-o", "name"),
+        *(*WITH_SIGINT, command.program, "rebuild", "shop", "--yes", "--batch", "2", "-o", "name"),
         env=command.environment,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -87,10 +93,118 @@ async def test_a_host_that_fails_ends_it_and_a_stopped_app_does_not(
     command = CommandLine(rollcall.contexts.parent)
 
     done = await asyncio.to_thread(
-        command.run, "rebuild", "shop", "--check-http", "/", "-o", "json"
+        command.run, "rebuild", "shop", "--yes", "--check-http", "/", "-o", "json"
     )
 
     assert done.returncode == 1
     assert [len(agent.changes()) for agent in agents] == [1, 1, 0]
     states = [line.split('"')[0] for line in done.stdout.split('"state": "')[1:]]
     assert states == ["done", "failed", "waiting"]
+
+
+async def test_an_agent_and_an_app_that_answer_late_are_well(
+    rollcall: Rollcall, agents: list[FakeAgent]
+) -> None:
+    answers = {"agent": [503, 200], "app": [502, 404, 204]}
+
+    async def app(_request: web.Request) -> web.Response:
+        return web.Response(status=answers["app"].pop(0))
+
+    async def record(_request: web.Request) -> web.Response:
+        is_changed = bool(agents[0].changes())
+        status = answers["agent"].pop(0) if is_changed and answers["agent"] else 200
+        return web.json_response(RECORD | {"http_port": port}, status=status)
+
+    async with http_server(app) as url:
+        port = urlsplit(url).port
+        agents[0].answers["GET", "/v1/apps/shop"] = record
+        command = CommandLine(rollcall.contexts.parent)
+        done = await asyncio.to_thread(
+            command.run, "rebuild", "shop", "web-0", "--check-http", "/health"
+        )
+
+    assert (done.returncode, answers) == (0, {"agent": [], "app": []}), done.stderr
+
+
+async def test_a_rollback_that_is_resumed_goes_to_the_revision_it_began_with(
+    rollcall: Rollcall, agents: list[FakeAgent]
+) -> None:
+    rollback = ("PUT", "/v1/apps/shop/rollback")
+
+    async def lost(_request: web.Request) -> web.Response:
+        # It is rolled back, by a revision of its own, and the answer does not arrive.
+        agents[1].answers["GET", "/v1/apps/shop/history"] = revisions(4, 3, 2)
+        agents[1].answers[rollback] = RECORD
+        raise web.HTTPBadGateway
+
+    for agent in agents:
+        agent.answers["GET", "/v1/apps/shop/history"] = revisions(3, 2)
+        agent.answers[rollback] = RECORD
+    agents[2].answers["GET", "/v1/apps/shop/history"] = revisions(9, 7, 6)
+    agents[1].answers[rollback] = lost
+    command = CommandLine(rollcall.contexts.parent)
+
+    failed = await asyncio.to_thread(command.run, "rollback", "shop", "--yes")
+    done = await asyncio.to_thread(command.run, "rollback", "shop", "--resume")
+
+    assert (failed.returncode, done.returncode) == (1, 0), done.stderr
+    bodies = [[json.loads(each.body)["revision"] for each in agent.changes()] for agent in agents]
+    assert bodies == [[2], [2, 2], [7]]
+
+
+async def test_nothing_is_rolled_back_where_a_host_has_no_revision_before(
+    rollcall: Rollcall, agents: list[FakeAgent]
+) -> None:
+    for agent in agents:
+        agent.answers["GET", "/v1/apps/shop/history"] = revisions(3, 2)
+    agents[2].answers["GET", "/v1/apps/shop/history"] = revisions(1)
+
+    done = await asyncio.to_thread(
+        CommandLine(rollcall.contexts.parent).run, "rollback", "shop", "--yes"
+    )
+
+    assert done.returncode == 1
+    assert "no revision of shop before the present one on web-2" in done.stderr
+    assert [agent.changes() for agent in agents] == [[], [], []]
+
+
+async def test_all_hosts_are_changed_only_for_whoever_says_so(
+    rollcall: Rollcall, agents: list[FakeAgent]
+) -> None:
+    command = CommandLine(rollcall.contexts.parent)
+
+    refused = await asyncio.to_thread(command.run, "stop", "shop")
+
+    assert refused.returncode == 2
+    assert "name hosts, select them by --label, or add --yes" in refused.stderr
+    assert [agent.changes() for agent in agents] == [[], [], []]
+
+
+@pytest.mark.parametrize(("answer", "status", "changes"), [("n", 1, 0), ("y", 0, 1)])
+async def test_a_question_is_asked_on_a_terminal(
+    rollcall: Rollcall, agents: list[FakeAgent], answer: str, status: int, changes: int
+) -> None:
+    command = CommandLine(rollcall.contexts.parent)
+    ours, theirs = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *(command.program, "rebuild", "shop"),
+        env=command.environment,
+        stdin=theirs,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    os.close(theirs)
+    os.write(ours, f"{answer}\n".encode())
+    async with asyncio.timeout(SECONDS):
+        _, told = await process.communicate()
+    os.close(ours)
+
+    assert process.returncode == status
+    assert b"rebuild shop on all hosts that have it, 3 of them?" in told
+    assert (b"nothing was changed" in told) == (answer == "n")
+    assert [len(agent.changes()) for agent in agents] == [changes] * 3
+
+
+def revisions(*numbers: int) -> list[dict[str, Any]]:
+    """Return a history, the newest revision first."""
+    return [{"revision": number} for number in numbers]

@@ -25,7 +25,8 @@ class PlayedHosts:
         self._refuse = refuse
         self._unwell = unwell
 
-    async def change(self, host: str) -> None:
+    async def change(self, progress: HostProgress) -> None:
+        host = progress.host
         self.asked.append(f"change {host}")
         self._at_once += 1
         self.most_at_once = max(self.most_at_once, self._at_once)
@@ -115,13 +116,33 @@ async def test_a_stop_lets_the_batch_end_and_begins_no_other() -> None:
 
 async def test_a_stop_ends_a_pause() -> None:
     one, hosts = rollout(2, Bounds(pause_seconds=3600)), PlayedHosts()
-    runner = Runner(
-        one, hosts=hosts, changed=lambda host: runner.stop() if host.state == "done" else None
-    )
 
+    async def sleep(seconds: float) -> None:
+        runner.stop()
+        await asyncio.sleep(seconds)
+
+    runner = Runner(one, hosts=hosts, changed=lambda _host: None, sleep=sleep)
     await runner.run()
 
     assert states(one) == ["done", "waiting"]
+
+
+@pytest.mark.parametrize("why", ["failures", "stop"])
+async def test_no_pause_begins_where_no_batch_follows(why: str) -> None:
+    one = rollout(2, Bounds(pause_seconds=3600))
+    hosts = PlayedHosts(unwell={"web-1"} if why == "failures" else ())
+
+    def stop_at(host: HostProgress) -> None:
+        if why == "stop" and host.state == "done":
+            runner.stop()
+
+    async def sleep(_seconds: float) -> None:
+        raise AssertionError("it pauses")
+
+    runner = Runner(one, hosts=hosts, changed=stop_at, sleep=sleep)
+    await runner.run()
+
+    assert one.hosts[1].state == "waiting"
 
 
 async def test_what_is_not_done_goes_on_from_the_file(tmp_path: Path) -> None:
@@ -129,9 +150,10 @@ async def test_what_is_not_done_goes_on_from_the_file(tmp_path: Path) -> None:
     with pytest.raises(WrongUsage, match="no rollout"):
         file.load()
     one = rollout(4)
-    await Runner(
-        one, hosts=PlayedHosts(unwell={"web-2"}), changed=lambda _host: file.save(one)
-    ).run()
+    with file.locked():
+        await Runner(
+            one, hosts=PlayedHosts(unwell={"web-2"}), changed=lambda _host: file.save(one)
+        ).run()
     assert states(file.load()) == ["done", "failed", "waiting", "waiting"]
 
     again, hosts = file.load().resumed(), PlayedHosts()
@@ -143,7 +165,17 @@ async def test_what_is_not_done_goes_on_from_the_file(tmp_path: Path) -> None:
         "change web-3",
         "change web-4",
     ]
-    assert list(file.path.parent.iterdir()) == []
+    assert not file.path.exists()
+
+
+def test_two_rollouts_of_an_app_do_not_run_at_once(tmp_path: Path) -> None:
+    with StateFile(tmp_path, "shop").locked():
+        with pytest.raises(WrongUsage, match="another rollout of shop runs"):
+            StateFile(tmp_path, "shop").locked().__enter__()
+        with StateFile(tmp_path, "other").locked():
+            pass
+    with StateFile(tmp_path, "shop").locked():
+        pass
 
 
 def test_a_file_that_holds_no_rollout_is_refused_and_kept(tmp_path: Path) -> None:

@@ -1,0 +1,158 @@
+"""Carries a rollout out from its first question to its exit status, or tells what it would do."""
+
+import asyncio
+import signal
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from cli.confirmation import confirm
+from cli.connections.session import Session
+from cli.errors import DONE, FAILED, INTERRUPTED, WrongUsage
+from cli.rollout.agents import AgentHosts
+from cli.rollout.candidates import hosts_with, revisions_before
+from cli.rollout.display import Display
+from cli.rollout.model import Bounds, Change, HostProgress, Rollout
+from cli.rollout.runner import Runner
+from cli.rollout.state_file import StateFile, state_folder
+from cli.selection import Selection, ask_all
+from registry.message import Node
+
+
+class How(NamedTuple):
+    """How a rollout is asked for."""
+
+    resume: bool
+    yes: bool
+    dry_run: bool
+
+
+def carry_out(
+    session: Session,
+    change: Change,
+    bounds: Bounds,
+    selection: Selection,
+    how: How,
+) -> int:
+    """Run a rollout, or tell what it would do; return its exit status."""
+    if how.dry_run:
+        return asyncio.run(_tell(session, change, selection))
+    file = StateFile(state_folder(session.environment, session.context_name), change.app)
+    with file.locked():
+        if how.resume:
+            if selection != Selection() or bounds != Bounds():
+                raise WrongUsage(
+                    "--resume goes on as the rollout began: leave out hosts and bounds"
+                )
+            return asyncio.run(_resume(session, change, file))
+        nodes = asyncio.run(hosts_with(session, change.app, selection))
+        if selection == Selection() and not how.yes:
+            confirm(
+                f"{change.action} {change.app} on all hosts that have it, {len(nodes)} of them?",
+                hint="name hosts, select them by --label, or add --yes",
+            )
+        return asyncio.run(_begin(session, change, bounds, nodes, file))
+
+
+async def _tell(session: Session, change: Change, selection: Selection) -> int:
+    nodes = await hosts_with(session, change.app, selection)
+    hosts = AgentHosts(
+        session, {node.hostname: node for node in nodes}, change=change, bounds=Bounds()
+    )
+    outcomes = await ask_all(nodes, lambda node: hosts.plan(node.hostname))
+    items = [
+        {"host": each.node.hostname, "error": each.error, **(each.value or {})} for each in outcomes
+    ]
+    session.output.items(
+        items,
+        columns={
+            "host": "HOST",
+            "replaces_container": "REPLACES",
+            "seconds_without_service": "SECONDS WITHOUT SERVICE",
+            "message": "NOTE",
+            "error": "ERROR",
+        },
+        name="host",
+        empty="no host",
+    )
+    return FAILED if any(each.error is not None for each in outcomes) else DONE
+
+
+async def _begin(
+    session: Session, change: Change, bounds: Bounds, nodes: Sequence[Node], file: StateFile
+) -> int:
+    revisions: Mapping[str, int] = {}
+    if change.action == "rollback":
+        revisions = await revisions_before(session, change.app, nodes)
+    if file.path.exists():
+        session.output.note(f"an unfinished rollout of {change.app} is given up for this one")
+    hosts = [
+        HostProgress(host=node.hostname, revision=revisions.get(node.hostname)) for node in nodes
+    ]
+    rollout = Rollout(change=change, bounds=bounds, hosts=hosts)
+    return await _run(session, rollout, {node.hostname: node for node in nodes}, file)
+
+
+async def _resume(session: Session, change: Change, file: StateFile) -> int:
+    rollout = file.load().resumed()
+    if rollout.change.action != change.action or change.fields not in ({}, rollout.change.fields):
+        raise WrongUsage(
+            f"the rollout to resume is another change: {rollout.change.action} of {change.app}",
+            hint=f"rollcall {rollout.change.action} {change.app} --resume",
+        )
+    async with session.registry() as registry:
+        nodes = {node.hostname: node for node in await registry.nodes()}
+    return await _run(session, rollout, nodes, file)
+
+
+async def _run(
+    session: Session, rollout: Rollout, nodes: Mapping[str, Node], file: StateFile
+) -> int:
+    """Run a rollout, and print what came of each host; return the exit status."""
+    agents = AgentHosts(session, nodes, change=rollout.change, bounds=rollout.bounds)
+    with Display(session.output, rollout) as display:
+
+        def changed(host: HostProgress) -> None:
+            file.save(rollout)
+            display.show(host)
+
+        file.save(rollout)
+        runner = Runner(rollout, hosts=agents, changed=changed)
+        interrupted = await _until_interrupted(session, runner)
+    session.output.items(
+        [
+            {"host": each.host, "state": each.state, "message": each.message}
+            for each in rollout.hosts
+        ],
+        columns={"host": "HOST", "state": "STATE", "message": "MESSAGE"},
+        name="host",
+        empty="no host",
+    )
+    if rollout.is_done:
+        return DONE
+    session.output.note(f"next: rollcall {rollout.change.action} {rollout.change.app} --resume")
+    return INTERRUPTED if interrupted else FAILED
+
+
+async def _until_interrupted(session: Session, runner: Runner) -> bool:
+    """Run; return whether Ctrl-C came. The first ends it after the batch, the second at once."""
+    running = asyncio.ensure_future(runner.run())
+    presses = 0
+
+    def press() -> None:
+        nonlocal presses
+        presses += 1
+        if presses == 1:
+            session.output.note("ending after the present batch; Ctrl-C again ends at once")
+            runner.stop()
+        else:
+            running.cancel()
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, press)
+    try:
+        await asyncio.wait([running])
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+    if not running.cancelled():
+        running.result()
+    return presses > 0
