@@ -25,8 +25,10 @@ CHECKS = {
     "Install": [
         "",
         "systemctl is-active rollcall-registry; page 7655/ '<title>Rollcall registry</title>'",
-        "systemctl is-active rollcall-agent; registered;"
-        " page 7656/ '<title>Rollcall agent</title>'; page 7656/pages/agent/main.js import",
+        (
+            "systemctl is-active rollcall-agent; registered;"
+            " page 7656/ '<title>Rollcall agent</title>'; page 7656/pages/agent/main.js import"
+        ),
     ],
     "Upgrade": ["systemctl is-active rollcall-agent rollcall-registry"],
     "Remove": [
