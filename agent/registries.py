@@ -11,7 +11,9 @@ from config.address import DEFAULT_PORTS
 from config.agent import HTTP_SCHEMES, RegistryGroupParts, RegistryGroupSettings
 from config.load import ConfigError, InvalidSetting, raise_invalid
 from config.secrets import SecretReader
-from registry.client.client import BadFile, ClientTls, RegistryClient
+from registry.client.client import RegistryClient
+from registry.client.errors import BadFile
+from registry.client.tls import ClientTls
 
 USER_AGENT = f"rollcall-agent/{VERSION}"
 

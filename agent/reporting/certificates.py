@@ -7,7 +7,7 @@ from structlog.typing import FilteringBoundLogger
 
 from agent.reporting.connections import RegistryGroup
 from httpd.host_metrics.certificates import expiries_of
-from registry.client.client import ClientTls
+from registry.client.tls import ClientTls
 
 
 class CertificateMonitor:

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from structlog.typing import FilteringBoundLogger
 
 from config.address import is_loopback
-from registry.client.client import ClientTls, Node
-from registry.message import Heartbeat
+from registry.client.tls import ClientTls
+from registry.message import Heartbeat, Node
 
 
 class RegistryApi(Protocol):

@@ -7,7 +7,7 @@ from agent.reporting.connections import RegistryConnection
 from agent.reporting.heartbeat import BuildHeartbeat
 from agent.reporting.registration import Registration
 from agent.reporting.status import HeartbeatRecorder
-from registry.client.client import RegistryError, TooSlow
+from registry.client.errors import RegistryError, TooSlow
 from registry.message import Heartbeat
 
 MAX_RETRY_AFTER_SECONDS = 300.0

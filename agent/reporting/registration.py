@@ -8,7 +8,7 @@ from structlog.typing import FilteringBoundLogger
 from agent.reporting.connections import RegistryConnection, RegistryGroup
 from agent.state.files import IdentityError
 from agent.state.identity import Identity
-from registry.client.client import HostnameTaken, NotFound, RegistryError
+from registry.client.errors import HostnameTaken, NotFound, RegistryError
 from registry.message import Heartbeat
 
 

@@ -21,7 +21,7 @@ from agent.reporting.status import HeartbeatRecorder
 from agent.state.deregistration import Deregistration
 from agent.state.identity import Identity
 from registry.client.backoff import Backoff
-from registry.client.client import RegistryError
+from registry.client.errors import RegistryError
 from registry.message import Heartbeat
 
 

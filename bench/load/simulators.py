@@ -14,7 +14,8 @@ from typing import Any
 
 from agent.reporting.connections import RegistryConnection, RegistryGroup
 from load.simulated import Fleet, Tally
-from registry.client.client import ClientTls, RegistryClient
+from registry.client.client import RegistryClient
+from registry.client.tls import ClientTls
 
 
 @dataclass(frozen=True, kw_only=True)

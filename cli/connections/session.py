@@ -11,7 +11,8 @@ from cli.connections.keys import read_key
 from cli.connections.trust import agent_address, checked_registry
 from cli.errors import NotReached
 from cli.output.output import Output
-from registry.client.client import NotFound, RegistryClient
+from registry.client.client import RegistryClient
+from registry.client.errors import NotFound
 from registry.client.tls import ClientTls
 from registry.message import HostnameInvalid, Node, normalise_hostname
 

@@ -14,22 +14,8 @@ import msgspec
 from registry.client.clocks import clock_offset, unix_time
 from registry.client.errors import (
     FAILURES,
-    REGISTRY_ERRORS,
-    BadCertificate,
-    BadFile,
-    Busy,
-    CertificateRefused,
-    HostnameTaken,
     NotARegistry,
-    NotFound,
-    NotPermitted,
-    OverLimit,
-    Redirected,
     RegistryError,
-    Rejected,
-    TooSlow,
-    Unreachable,
-    WrongKey,
     connection_lost,
     error_for_exception,
     error_for_status,
@@ -37,29 +23,6 @@ from registry.client.errors import (
 from registry.client.models import ExplainedNode, Service, Status
 from registry.client.tls import ClientTls
 from registry.message import MAX_BODY_BYTES, Heartbeat, Node, TargetGroup
-
-__all__ = [
-    "REGISTRY_ERRORS",
-    "BadCertificate",
-    "BadFile",
-    "Busy",
-    "CertificateRefused",
-    "ClientTls",
-    "HostnameTaken",
-    "Node",
-    "NotARegistry",
-    "NotFound",
-    "NotPermitted",
-    "OverLimit",
-    "Redirected",
-    "RegistryClient",
-    "RegistryError",
-    "Rejected",
-    "TargetGroup",
-    "TooSlow",
-    "Unreachable",
-    "WrongKey",
-]
 
 # The registry closes idle connections sooner, depending on how often its hosts report.
 KEEPALIVE_SECONDS = 3600

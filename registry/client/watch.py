@@ -8,6 +8,7 @@ from typing import Literal
 import aiohttp
 import msgspec
 
+from registry.client.backoff import Backoff
 from registry.client.client import RegistryClient, filter_parameters
 from registry.client.errors import NotARegistry, RegistryError, error_for_exception
 from registry.message import Node
@@ -55,22 +56,20 @@ class NodeWatch:
         self._query = [("watch", "true"), *filter_parameters(labels, prefixes, kv)]
         self._lost = lost
         self._last_id = ""
-        self._pause = 1.0
-        self._random = SystemRandom()
+        self._backoff = Backoff(max_seconds=MAX_PAUSE_SECONDS, random=SystemRandom())
 
     async def events(self) -> AsyncIterator[NodeEvent]:
         """Return the events, without an end; RegistryError if it will not pass by itself."""
         while True:
             try:
                 async for event in self._connection():
-                    self._pause = 1.0
+                    self._backoff.reset()
                     yield event
             except RegistryError as error:
                 if not error.transient:
                     raise
                 self._lost(error)
-            await asyncio.sleep(self._random.uniform(0, self._pause))
-            self._pause = min(self._pause * 2, MAX_PAUSE_SECONDS)
+            await asyncio.sleep(self._backoff.pause())
 
     async def _connection(self) -> AsyncIterator[NodeEvent]:
         """Return the events of one connection."""

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.client.answers import App, Event, Message, Plan, Process, Revision, Stats, decoded
-from agent.client.client import AgentClient
+from agent.client.client import MAX_ANSWER_BYTES, MAX_ERROR_BYTES, AgentClient
 from agent.client.errors import AgentUnreachable
 from tests.support.cli.fake_agent import APP_RECORD
 from tests.support.cli.junk import JUNK
@@ -47,6 +47,22 @@ async def test_junk_is_no_answer_of_an_agent(operation: str) -> None:
         for _ in JUNK:
             with pytest.raises(AgentUnreachable, match="what answers is no agent"):
                 await OPERATIONS[operation](agent)
+
+
+@pytest.mark.parametrize(("status", "limit"), [(200, MAX_ANSWER_BYTES), (500, MAX_ERROR_BYTES)])
+async def test_an_answer_without_an_end_is_none_of_an_agent(status: int, limit: int) -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(status=status)
+        await response.prepare(request)
+        while True:
+            await response.write(b" " * 1_000_000)
+
+    async with (
+        http_server(handler) as url,
+        AgentClient(url=url, server_hostname="web-1", key=lambda: "key") as agent,
+    ):
+        with pytest.raises(AgentUnreachable, match=f"more than {limit} bytes"):
+            await agent.change("shop", "stop")
 
 
 @pytest.mark.parametrize("name", [name for name in APP_RECORD if name != "image"])

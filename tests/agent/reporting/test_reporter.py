@@ -6,7 +6,7 @@ import pytest
 
 from agent.reporting.reporter import Reporters
 from registry.client.backoff import Backoff
-from registry.client.client import Busy, HostnameTaken, WrongKey
+from registry.client.errors import Busy, HostnameTaken, WrongKey
 from registry.message import Heartbeat
 from tests.support.agent.reporter_harness import UNREACHABLE, URL, ReporterHarness
 from tests.support.machine.clocks import in_virtual_time

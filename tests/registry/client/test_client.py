@@ -5,7 +5,8 @@ from email.utils import formatdate
 import pytest
 from aiohttp import web
 
-from registry.client.client import (
+from registry.client.client import RegistryClient
+from registry.client.errors import (
     BadFile,
     Busy,
     HostnameTaken,
@@ -14,12 +15,11 @@ from registry.client.client import (
     NotPermitted,
     OverLimit,
     Redirected,
-    RegistryClient,
     RegistryError,
     Rejected,
-    TargetGroup,
     WrongKey,
 )
+from registry.message import TargetGroup
 from tests.support.registry.client import HEARTBEAT, KEY, NODE, accept_heartbeat, client, failure_of
 from tests.support.registry.fake_servers import http_server, read_request, tcp_server
 

@@ -4,7 +4,8 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from registry.client.client import RegistryClient, TooSlow, Unreachable
+from registry.client.client import RegistryClient
+from registry.client.errors import TooSlow, Unreachable
 from registry.message import Heartbeat
 from tests.support.httpd.loops import FastForwardLoop
 from tests.support.registry.fake_servers import http_server, read_request, tcp_server

@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from registry.client.client import BadFile, ClientTls
+from registry.client.errors import BadFile
+from registry.client.tls import ClientTls
 from tests.support.certificates import Authority
 
 

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from registry.client.client import (
+from registry.client.errors import (
     BadCertificate,
     CertificateRefused,
-    ClientTls,
     NotARegistry,
     RegistryError,
     Unreachable,
 )
+from registry.client.tls import ClientTls
 from tests.support.certificates import Authority, self_signed
 from tests.support.registry.client import (
     HEARTBEAT,

@@ -20,8 +20,9 @@ from agent.reporting.status import HeartbeatMetrics, HeartbeatRecorder, Registry
 from agent.state.deregistration import Deregistration
 from agent.state.identity import Identity
 from registry.client.backoff import Backoff
-from registry.client.client import ClientTls, Node, NotFound, Unreachable
-from registry.message import Heartbeat
+from registry.client.errors import NotFound, Unreachable
+from registry.client.tls import ClientTls
+from registry.message import Heartbeat, Node
 
 URL = "http://registry:7655"
 UNREACHABLE = Unreachable("Connection refused")

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from registry.client.client import ClientTls, RegistryClient, RegistryError
+from registry.client.client import RegistryClient
+from registry.client.errors import RegistryError
+from registry.client.tls import ClientTls
 from registry.message import Heartbeat, Node
 from tests.support.certificates import Pair
 

@@ -11,7 +11,7 @@ from agent.reporting.failover import MAX_RETRY_AFTER_SECONDS
 from agent.reporting.reporter import Reporters
 from agent.state.identity import Identity
 from registry.client.backoff import Backoff
-from registry.client.client import (
+from registry.client.errors import (
     BadCertificate,
     BadFile,
     Busy,
