@@ -19,6 +19,8 @@ TARGET_FORMATS: tuple[TargetFormat, ...] = ("flat", "nested")
 MAX_BLOCK_OFFERS = 32
 MAX_CACHED_BYTES = 128 * 1024 * 1024
 REFERENCE_BYTES = 8
+# One for all services: there may be many thousands.
+_by_hostname = attrgetter("hostname")
 
 
 class TargetList:
@@ -97,7 +99,7 @@ class Service(BlockItem):
         self.name = name
         self.nodes = 0
         self.targets = 0
-        self.offers = SortedBlocks[Offer](key=attrgetter("hostname"), max_items=MAX_BLOCK_OFFERS)
+        self.offers = SortedBlocks[Offer](key=_by_hostname, max_items=MAX_BLOCK_OFFERS)
         self._answers: dict[TargetFormat, TargetList] = {}
 
     def put(self, offer: Offer) -> Offer | None:

@@ -18,10 +18,24 @@ class BlockItem:
     def invalidate_block(self) -> None:
         """Record that this item is no longer what it was when its block was encoded."""
         if self.block is not None:
-            self.block.invalidate()
+            self.block.invalidate(self)
 
 
 T = TypeVar("T", bound=BlockItem)
+
+
+class BlockText(Generic[T]):
+    """What is searched for in the items of a block, except in those that have `changed` since.
+
+    It may have more than that, up to `max_size` characters. It is None if it is not kept.
+    """
+
+    __slots__ = ("changed", "max_size", "text")
+
+    def __init__(self, text: str | None, *, max_size: int = 0) -> None:
+        self.text = text
+        self.max_size = max_size
+        self.changed: list[T] = []
 
 
 class Block(Generic[T]):
@@ -37,17 +51,23 @@ class Block(Generic[T]):
     def __init__(self, items: list[T]) -> None:
         self.items = items
         self.runs = {}
-        self.text: str | None = None
+        self.text: BlockText[T] | None = None
         for item in items:
             item.block = self
 
-    def invalidate(self) -> None:
-        """Drop what was encoded. What is being encoded at present goes into the old dict."""
+    def invalidate(self, changed: T | None = None) -> None:
+        """Drop what was encoded. What is being encoded at present goes into the old dict.
+
+        If one item has changed or is new, the text of the others stays.
+        """
         if self.runs:
             for run in self.runs.values():
                 run.drop()
         self.runs = {}
-        self.text = None
+        if changed is None or self.text is None or len(self.text.changed) >= len(self.items):
+            self.text = None
+        else:
+            self.text.changed.append(changed)
 
     def drop(self, form: str) -> None:
         """Drop what was encoded of one form, to free its memory."""
@@ -109,7 +129,7 @@ class SortedBlocks(Generic[T]):
             return None
         at = self._block_of(key)
         block = self._blocks[at]
-        block.invalidate()
+        block.invalidate(item)
         items = block.items
         item.block = block
         place = bisect_left(items, key, key=self._key)

@@ -6,7 +6,7 @@ from itertools import chain
 import msgspec
 
 from registry.nodes.directory.directory import HEAD_BYTES, TAIL_BYTES, Entry
-from registry.responses.sorted_blocks import Block
+from registry.responses.sorted_blocks import Block, BlockText
 from registry.responses.time_slices import Steps
 
 # To make the text of neighbours of this size takes about a millisecond. Of larger ones, none is
@@ -14,7 +14,8 @@ from registry.responses.time_slices import Steps
 MAX_JOINED_BYTES = 256 * 1024
 # Larger texts are not kept, so that they take little beside the nodes themselves.
 MAX_KEPT_CHARACTERS = 64 * 1024
-NOT_KEPT = ""  # no text is empty
+# By how much a text may grow, since texts that nodes no longer have stay in it.
+MAX_GROWTH = 1.25
 # Searching nodes of this size one by one takes about half a millisecond.
 MAX_BYTES_AT_ONCE = 64 * 1024
 # The JSON of a node around its texts. Within a text, a quotation mark has a backslash before it.
@@ -32,7 +33,8 @@ class TextSearch:
     """Finds the nodes of which a text is part, in whichever case.
 
     Neighbours in the directory have many texts in common, so they keep one text in which each of
-    theirs stands once. Where that does not have what is searched for, no node does.
+    theirs stands once. Where that does not have what is searched for, no node does. The texts of
+    a node that has changed are added to it; those that it had before stay until it is made anew.
     """
 
     def __init__(self, text: str) -> None:
@@ -95,9 +97,9 @@ class TextSearch:
 
 
 def prepare(blocks: Iterable[Block[Entry]]) -> Iterator[None]:
-    """Make the texts of blocks that have none, in steps."""
+    """Make the texts of blocks that have none, or not of all nodes, in steps."""
     for block in blocks:
-        if block.text is None:
+        if block.text is None or block.text.changed:
             text_of(block)
         yield
 
@@ -106,14 +108,34 @@ def text_of(block: Block[Entry] | None) -> str | None:
     """Return the texts of all nodes of a block, each once; None if they are large."""
     if block is None:
         return None
-    if block.text:
-        return block.text
-    heads = [entry.head for entry in block.items]
-    text = None
-    if sum(map(len, heads)) <= MAX_JOINED_BYTES:
-        text = _joined(set(_split(heads)))
-    block.text = text if text and len(text) <= MAX_KEPT_CHARACTERS else NOT_KEPT
+    known = block.text
+    if known is not None and known.changed:
+        known = block.text = _with_changed(known)
+    if known is not None and known.text is not None:
+        return known.text
+    text = _text([entry.head for entry in block.items])
+    if text is not None and len(text) <= MAX_KEPT_CHARACTERS:
+        block.text = BlockText(text, max_size=int(len(text) * MAX_GROWTH))
+    else:
+        block.text = BlockText(None)
     return text
+
+
+def _with_changed(known: BlockText[Entry]) -> BlockText[Entry] | None:
+    """Return a text with those of the nodes that have changed; None if it has no room for them."""
+    added = _text([entry.head for entry in known.changed])
+    if added is None or known.text is None:
+        return None
+    lines = set(added.split("\n")).difference(known.text.split("\n"))
+    text = "\n".join([known.text, *lines, ""])
+    return BlockText(text, max_size=known.max_size) if len(text) <= known.max_size else None
+
+
+def _text(heads: Sequence[bytes]) -> str | None:
+    """Return the texts of nodes, each once; None if they are large or ambiguous."""
+    if sum(map(len, heads)) > MAX_JOINED_BYTES:
+        return None
+    return _joined(set(_split(heads)))
 
 
 def _split(heads: Sequence[bytes]) -> list[bytes]:

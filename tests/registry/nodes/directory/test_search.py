@@ -1,6 +1,7 @@
 """A search by texts that neighbours share finds what a look at each node finds."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -11,12 +12,18 @@ from registry.nodes.directory.directory import Directory, Entry, encode_document
 from registry.nodes.directory.filters import Filters
 from registry.nodes.directory.listing import Listing, Selection
 from registry.nodes.directory.search import MAX_KEPT_CHARACTERS, prepare
+from registry.responses.sorted_blocks import Block
 from registry.store.protocol import Row
 
 # What the JSON around texts is made of, what is escaped in it, and letters with several cases.
 TEXT = st.text(alphabet='aBs:,"\\[]{}\n\x00\x7fßİäÄkvlabels', max_size=8)
 Shape = tuple[list[str], dict[str, str]]
 SHAPE = st.tuples(st.lists(TEXT.filter(bool), max_size=3), st.dictionaries(TEXT, TEXT, max_size=3))
+
+# With these, the texts of a node that changes are few beside those that there are.
+NEIGHBOURS: dict[str, Shape] = {
+    f"n{number}": ([f"{number}" + "x" * 200], {}) for number in range(3)
+}
 
 
 def entry(hostname: str, labels: Sequence[str], kv: Mapping[str, str]) -> Entry:
@@ -41,6 +48,12 @@ def names(directory: Directory) -> list[str]:
     return [each.hostname for block in directory.blocks() for each in block.items]
 
 
+def kept_text(block: Block[Entry]) -> str:
+    """Return the text that a block keeps; nothing if it keeps none."""
+    assert block.text is not None
+    return block.text.text or ""
+
+
 def expected(shapes: Mapping[str, Shape], text: str) -> list[str]:
     """Return the hosts that have a text, as the documentation says."""
     return [
@@ -57,6 +70,7 @@ def expected(shapes: Mapping[str, Shape], text: str) -> list[str]:
 def test_any_text_is_found_where_it_is_and_nowhere_else(
     shapes: dict[str, Shape], changed: Shape, texts: list[str]
 ) -> None:
+    shapes = {**NEIGHBOURS, **shapes}
     directory = Directory()
     directory.fill([entry(name, *shape) for name, shape in shapes.items()])
     for text in filter(None, texts):
@@ -74,11 +88,44 @@ def test_texts_that_are_kept_are_those_of_all_nodes_each_once() -> None:
 
     [block] = directory.blocks()
 
-    assert block.text is not None
-    assert block.text.count("common") == 1
-    assert block.text.count("own:") == 50
+    text = kept_text(block)
+    assert text.count("common") == 1
+    assert text.count("own:") == 50
     directory.remove("h7")
     assert block.text is None
+
+
+def test_the_texts_of_a_node_that_changes_are_added_and_those_before_do_not_pile_up() -> None:
+    directory = Directory()
+    directory.fill([entry(f"h{n}", ["Common", f"own:{n}"], {}) for n in range(50)])
+    for _ in prepare(directory.blocks()):
+        pass
+    [block] = directory.blocks()
+    sizes = [len(kept_text(block))]
+    for number in range(200):
+        directory.put(entry("h7", ["Common", f"new:{number}."], {}), heard=1.0)
+        assert found(directory, f"New:{number}.") == ["h7"]
+        assert found(directory, "own:7") == found(directory, f"new:{number - 1}.") == []
+        assert kept_text(block).count("common") == 1
+        sizes.append(len(kept_text(block)))
+
+    added = [after - before for before, after in pairwise(sizes)]
+    assert max(sizes) <= sizes[0] * 1.3
+    assert 0 < len([each for each in added if each <= 0]) < len(added) / 5
+
+
+def test_a_node_that_changes_again_and_again_is_kept_for_a_search_a_few_times_only() -> None:
+    directory = Directory()
+    directory.fill([entry(f"h{n}", [], {}) for n in range(10)])
+    for _ in prepare(directory.blocks()):
+        pass
+    [block] = directory.blocks()
+    for number in range(1000):
+        directory.put(entry("h7", [f"new:{number}"], {}), heard=1.0)
+        assert block.text is None or len(block.text.changed) <= 10
+    assert found(directory, "new:999") == ["h7"]
+    directory.put(entry("h10", ["come"], {}), heard=1.0)
+    assert found(directory, "COME") == ["h10"]
 
 
 @pytest.mark.slow
@@ -91,5 +138,5 @@ def test_large_texts_are_not_kept() -> None:
 
     [block] = directory.blocks()
 
-    assert not block.text
+    assert kept_text(block) == ""
     assert found(directory, "k:7") == ["h7"]
