@@ -14,25 +14,32 @@ import docker
 import docker.errors
 import pytest
 from hypothesis import settings
-from playwright.sync_api import Browser
 
 from dev import engine
 from dev.debian import debian_tree
 from dev.images import build_busybox, find_static_busybox
-from tests.support.browser.chromium import running_chromium
-from tests.support.browser.tabs import Tabs
 from tests.support.daemons import Daemons, FreePort
 from tests.support.e2e.installation import install
 from tests.support.images import HELLO_PAGE, build_ssh, imported
 from tests.support.machine.ports import FreePorts
 from tests.support.prometheus import Prometheus, StartPrometheus, running_prometheus
-from tests.support.requirements import need, need_root
+from tests.support.requirements import is_left_out, need, need_root
 
 TOP = Path(__file__).parents[1]
 MUST_RUN = os.environ.get("CI") == "true"
 
+FAST = "not real and not slow"  # the marks' expression of `make test-fast`
 # For `make test-fast`; `make test` tries 100 examples, or what a test says.
 settings.register_profile("fast", max_examples=20)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Ignore each file of which `make test-fast` runs no test: to import them takes seconds.
+
+    Such a file has the mark ``real`` or ``slow`` as a whole.
+    """
+    is_fast = config.getoption("markexpr") == FAST
+    return True if is_fast and is_left_out(collection_path) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -185,25 +192,6 @@ def daemons(
     forked = request.node.get_closest_marker("console_script") is None
     with Daemons(folder=tmp_path / "daemons", free_port=free_port, forked=forked) as started:
         yield started
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    """Yield a browser for the tests of a module, which must not be asynchronous."""
-    need("chromium")
-    with running_chromium() as browser:
-        yield browser
-
-
-@pytest.fixture
-def tabs(chromium: Browser) -> Iterator[Tabs]:
-    """Yield what opens tabs. Whatever goes wrong in one of them fails the test."""
-    opened = Tabs(chromium)
-    try:
-        yield opened
-        opened.check()
-    finally:
-        opened.close()
 
 
 @pytest.fixture

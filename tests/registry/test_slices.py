@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import pytest
@@ -275,18 +276,22 @@ def test_callbacks_that_fell_behind(loaded: LoadedRegistry) -> None:
         history.record(Change(ChangeKind.STALE, entry, REGISTRY))
     assert history.last - history.first > NODES // 2
     batches = ChangeBatches(history)
+    # Together, the clients of a selection send the whole history.
+    length = history.last - history.first
+    ends = [history.first + length * part // CLIENTS for part in range(CLIENTS + 1)]
     selections = [Filters(), Filters(labels=tuple(f"none:{number}" for number in range(16)))]
 
-    async def send(filters: Filters) -> None:
-        number = history.first
-        while number < history.last:
+    async def send(filters: Filters, number: int, end: int) -> None:
+        while number < end:
             batch = await batches.after(number, filters)
             assert batch is not None
             assert len(batch.body()) < MAX_BYTES + READ_BYTES
             number = batch.end
 
     async def work() -> None:
-        await asyncio.gather(*[send(filters) for filters in selections for _ in range(CLIENTS)])
+        await asyncio.gather(
+            *[send(filters, *part) for filters in selections for part in pairwise(ends)]
+        )
 
     assert loaded.longest(work) < MAX_SECONDS
 

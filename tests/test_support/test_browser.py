@@ -9,6 +9,7 @@ from playwright.sync_api import Browser
 
 from tests.support.browser.tabs import Tabs, heap_mib, overflows, serious_findings
 
+pytest_plugins = ["tests.support.browser.fixtures"]
 pytestmark = pytest.mark.real("chromium")
 HEAD = "<!doctype html><html lang=en><title>t</title><link rel=icon href='data:,'><main><h1>t</h1>"
 SCRIPT = {"/s.js": "document.body.append(document.createElement('p'));"}

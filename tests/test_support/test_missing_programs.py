@@ -1,4 +1,4 @@
-"""A test whose program is missing is skipped by name, but fails where every test must run."""
+"""What is left out: tests whose program is missing, by name, and what is not for the fast tests."""
 
 import os
 import subprocess
@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.requirements import is_left_out
 
 pytestmark = pytest.mark.slow
 
@@ -53,3 +55,39 @@ def _pytest(folder: Path, *, must_run: str) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
     )
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "pytestmark = pytest.mark.slow",
+        'pytestmark = pytest.mark.real("chromium")',
+        "pytestmark = [pytest.mark.long(1), pytest.mark.real]",
+        "pytestmark = [\n    pytest.mark.long(1),\n    pytest.mark.real,\n]",
+    ],
+)
+def test_a_file_with_the_mark_as_a_whole_is_left_out(tmp_path: Path, statement: str) -> None:
+    path = tmp_path / "test_pages.py"
+    path.write_text(f"import pytest\n\n{statement}\n\n\ndef test_one() -> None: ...\n")
+    assert is_left_out(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "@pytest.mark.real\ndef test_one() -> None: ...\n",
+        "pytestmark = [\n    pytest.mark.long(1),\n]\n\n\n@pytest.mark.slow\ndef test_one(): ...\n",
+        "pytestmark = pytest.mark.realistic\n",
+        "def test_one() -> None:\n    pytestmark = pytest.mark.real\n",
+    ],
+)
+def test_a_file_of_which_only_some_tests_have_the_mark_is_not(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "test_pages.py"
+    path.write_text(text)
+    assert not is_left_out(path)
+
+
+def test_other_files_have_no_tests(tmp_path: Path) -> None:
+    path = tmp_path / "conftest.py"
+    path.write_text("pytestmark = pytest.mark.real\n")
+    assert not is_left_out(path)

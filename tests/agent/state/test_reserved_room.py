@@ -56,6 +56,7 @@ async def update(store: Store, app: App, number: int) -> App:
     return app
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "app",
     [

@@ -190,6 +190,7 @@ async def test_a_tar_that_cannot_be_read_is_not_sent(
     assert agent.asked[0].body == tar.read_bytes()
 
 
+@pytest.mark.slow
 async def test_a_log_without_an_end_of_line_is_printed_in_bounded_memory(
     rollcall: Rollcall, agent: FakeAgent
 ) -> None:

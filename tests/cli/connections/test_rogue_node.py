@@ -112,6 +112,7 @@ async def test_the_key_goes_to_a_certificate_of_the_node_and_shows_that_a_rogue_
     assert OPS.encode() in honest.received
 
 
+@pytest.mark.slow
 async def test_it_does_not_go_to_another_hosts_certificate(
     trusting: Rollcall, registry: InProcessRegistry, authority: Authority
 ) -> None:
@@ -200,6 +201,7 @@ async def test_it_does_not_follow_a_redirect(
     assert rogue.connections == 0
 
 
+@pytest.mark.slow
 async def test_the_systems_cas_do_not_vouch_for_a_node(
     rollcall: Rollcall, registry: InProcessRegistry, authority: Authority
 ) -> None:

@@ -19,6 +19,7 @@ from tests.support.cli.process import WITH_SIGINT, CommandLine
 from tests.support.registry.fake_servers import http_server
 from tests.support.registry.in_process import InProcessRegistry
 
+pytestmark = pytest.mark.slow
 RECORD: dict[str, Any] = {
     **APP_RECORD,
     "health": None,

@@ -74,6 +74,7 @@ async def test_an_app_is_started_while_the_password_of_another_cannot_be_set(
     assert stuck.shadow.startswith("app:$6$")
 
 
+@pytest.mark.slow
 async def test_a_defect_in_the_setting_of_a_password_breaks_off_no_comparison_with_the_engine(
     tmp_path: Path,
 ) -> None:

@@ -9,6 +9,7 @@ from tests.support.browser.agent_page import log_in
 from tests.support.browser.tabs import Tabs, overflows, serious_findings
 from tests.support.daemons import Daemons
 
+pytest_plugins = ["tests.support.browser.fixtures"]
 pytestmark = pytest.mark.real("chromium")
 NARROW = {"viewport": {"width": 360, "height": 740}, "color_scheme": "dark"}
 TRICK = "<img src=x onerror=alert(1)>"

@@ -7,6 +7,7 @@ from tests.support.browser.registry_page import log_in, post
 from tests.support.browser.tabs import Tabs, overflows
 from tests.support.daemons import Daemons
 
+pytest_plugins = ["tests.support.browser.fixtures"]
 pytestmark = pytest.mark.real("chromium")
 TRICKS = (
     "<script>alert(1)</script>",

@@ -13,6 +13,7 @@ from tests.support.daemons import Daemons
 from tests.support.registry.load.large_fleet import rows
 from tests.support.registry.stores.sqlite_store import ignore, open_store
 
+pytest_plugins = ["tests.support.browser.fixtures"]
 pytestmark = pytest.mark.real("chromium")
 NODES = 100_000
 PAGE = 50

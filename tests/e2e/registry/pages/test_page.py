@@ -10,6 +10,7 @@ from tests.support.browser.registry_page import hosts, log_in, post
 from tests.support.browser.tabs import Tabs, overflows, serious_findings
 from tests.support.daemons import Daemons
 
+pytest_plugins = ["tests.support.browser.fixtures"]
 pytestmark = [pytest.mark.real("chromium"), pytest.mark.page("docs/pages.md")]
 VIEWS = ("#/hosts", "#/host/web-1", "#/services", "#/registry")
 AGENT = {

@@ -12,6 +12,7 @@ from tests.support.browser.registry_page import log_in, post
 from tests.support.browser.tabs import Tabs
 from tests.support.daemons import Daemon, Daemons
 
+pytest_plugins = ["tests.support.browser.fixtures"]
 pytestmark = pytest.mark.real("chromium")
 STEPS = 360
 STALE_SECONDS = 5
