@@ -244,6 +244,6 @@ def build_application(
     app.cleanup_ctx.append(streams.run)
     app.on_shutdown.append(streams.close)
     app.on_response_prepare.append(WarmingHeader(warm_up).__call__)
-    app.on_response_prepare.append(RefusalRecorder(registry.remembered.refused).__call__)
+    app.on_response_prepare.append(RefusalRecorder(registry.remembered.refused, nodes).__call__)
     app.on_response_prepare.append(StoreAgeHeader(nodes).__call__)
     return app

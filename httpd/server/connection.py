@@ -108,6 +108,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         assert self._transport is not None
         self._lane = None
         if self._transport.is_closing():
+            self._is_refused = True
             self.hold(0)
             return
         self._handler = self._responders.make_handler()

@@ -127,10 +127,15 @@ class StatusApi:
 
 
 class RefusalRecorder:
-    """Records the hosts whose heartbeats are refused, whoever refuses them."""
+    """Records the hosts whose heartbeats are refused, whoever refuses them.
 
-    def __init__(self, refused: RefusedHosts) -> None:
+    A store that is full refuses all hosts, with the status that else means that this host has no
+    room: `store` tells of that.
+    """
+
+    def __init__(self, refused: RefusedHosts, nodes: Nodes) -> None:
         self._refused = refused
+        self._nodes = nodes
 
     async def __call__(self, request: web.Request, response: web.StreamResponse) -> None:
         """Look at the answer to a heartbeat right before it is sent."""
@@ -139,12 +144,18 @@ class RefusalRecorder:
         resource = request.match_info.route.resource
         if resource is None or resource.canonical != HEARTBEATS or CALLER not in request:
             return
+        if response.status == HTTPStatus.INSUFFICIENT_STORAGE and self._is_store_full:
+            return
         self._refused.record(
             _hostname(request.match_info["hostname"]),
             status=response.status,
             message=_message(response),
             address=request_source(request).address,
         )
+
+    @property
+    def _is_store_full(self) -> bool:
+        return self._nodes.store_state[0] == "full"
 
 
 class _Message(msgspec.Struct):

@@ -135,9 +135,12 @@ async def test_what_is_about_no_host_is_not_told_of(registry: InProcessRegistry)
     await registry.ask("DELETE", "/nodes/web-1")
     await registry.ask("PUT", "/nodes/web-1")
     await registry.ask("GET", "/nodes/web-1")
-    registry.store.failure = StoreUnavailable("the disk is gone")
-    await registry.post("web-1")
-    registry.store.failure = None
+    for failure in (StoreUnavailable("the disk is gone"), StoreFull("the disk is full")):
+        registry.store.failure = failure
+        for change in "ab":  # the second one finds that the store has failed already
+            assert (await registry.post("web-1", [change])).status in {503, 507}
+        registry.store.failure = None
+        await registry.components.nodes.flush()
 
     assert await refused(registry) == []
 
