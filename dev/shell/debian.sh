@@ -31,6 +31,7 @@ fi
 if [ "$1" = test ]; then
     have lintian || need lintian
     have chromium || need chromium
+    have man || need man-db
 fi
 if [ "$1" = test ] || [ "$1" = bench ]; then
     have wrk || need wrk
