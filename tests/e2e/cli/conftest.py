@@ -8,9 +8,9 @@ from pathlib import Path
 import docker
 import docker.errors
 import pytest
-import yaml
 
 from dev.waiting import until
+from tests.support.cli.agents import advertised_agent
 from tests.support.cli.process import CommandLine
 from tests.support.daemons import Daemon, Daemons
 
@@ -29,20 +29,9 @@ def agent(daemons: Daemons, rollcall: CommandLine, engine_url: str) -> Daemon:
     registry = daemons.registry()
     body = {"labels": [], "kv": {"agent.url": "http://127.0.0.1:1"}}
     registry.ask("POST", "/nodes/web-0", json=body).raise_for_status()
-    started = daemons.agent(
-        registries=[registry],
-        engine=engine_url,
-        node={"hostname": "web-1", "labels": ["service:web"]},
-        apps={"data": "/www"},
-        # The command has one key for all.
-        keys=[{"name": "ops", "file": str(registry.key_path), "allow": ["read", "write"]}],
+    started = advertised_agent(
+        daemons, registry, hostname="web-1", engine=engine_url, apps={"data": "/www"}
     )
-    started.key = registry.key
-    started.terminate()
-    settings = yaml.safe_load(started.config_path.read_text())
-    settings["node"]["advertise"] = started.base_url
-    started.config_path.write_text(yaml.safe_dump(settings))
-    started.start()
     rollcall.login(registry)
     until(lambda: "web-1" in rollcall.ok("nodes", "-o", "name"), "web-1", within=SOON)
     return started

@@ -30,7 +30,7 @@ def test_the_hosts_that_have_the_app_are_changed_and_checked(
     after = rollcall.json("app", "show", app)["container_id"]
     assert after != before
     assert rollcall.run("rebuild", name, "web-1", "--resume").returncode == 2
-    bad = rollcall.run("rebuild", name, "web-1", "--check-http", "/none")
+    bad = rollcall.run("rebuild", name, "web-1", "--check-http", "/none", "--check-time", "1s")
     assert bad.returncode == 1
     assert "answers 404" in bad.stdout
 
