@@ -186,6 +186,10 @@ def test_the_page_leads_to_a_registry_and_a_host_that_reports_to_it(
     for daemon in DAEMONS:
         containers.until_health(daemon, "healthy")
     until(lambda: HOST in containers.nodes(), "the host is listed", within=SOON_SECONDS)
+    for daemon in DAEMONS:  # the image holds the page of its daemon
+        shown = containers.ask(daemon, "GET", "/")
+        assert f"<title>Rollcall {daemon}</title>" in shown.text
+        assert containers.ask(daemon, "GET", f"/pages/{daemon}/main.js").ok
 
     app = f"contained-{secrets.token_hex(4)}"
     try:

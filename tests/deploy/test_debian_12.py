@@ -101,6 +101,12 @@ def test_both_daemons_run_after_what_the_installation_said(host: PackageHost) ->
     assert host.states() == ("active", "active")
     for program in (AGENT, REGISTRY):
         assert host.run(f"{program} --version") == f"{program} {VERSION}\n"
+    for port, daemon in ((7655, "registry"), (7656, "agent")):
+        status, page = host.try_to_ask("GET", f"http://127.0.0.1:{port}/")
+        assert status == 0, page
+        assert f"<title>Rollcall {daemon}</title>" in page
+        status, script = host.try_to_ask("GET", f"http://127.0.0.1:{port}/pages/{daemon}/main.js")
+        assert status == 0, script
 
 
 def test_an_upgrade_restarts_the_daemons_and_keeps_settings_state_and_apps(

@@ -1,33 +1,44 @@
 // The sheet of an app: what it is, its charts, logs, events, history, and its changes.
 
 import { h, show } from "../common/dom.js";
-import { AnswerError, follow, send } from "../common/http.js";
+import { AnswerError, send } from "../common/http.js";
 import { appState, usageCharts } from "./apps.js";
+import { Log } from "./log.js";
 
-const LOG_CHARACTERS = 200000;
 const ROWS = 100;
 const CHANGES = [["start", "PUT", "/start"], ["stop", "PUT", "/stop"], ["rebuild", "PUT", "/rebuild"], ["rollback", "PUT", "/rollback"], ["delete", "DELETE", ""]];
 
 export class AppView {
   #path;
   #name;
-  #following = new AbortController();
+  #refresh;
+  #mayWrite = false;
+  #closed = false;
+  #buttons = h("div", { class: "buttons" });
   #state = h("div", { class: "sheet" });
   #plan = h("div", { "aria-live": "polite" });
   #records = h("div", { class: "sheet" });
-  #log = h("pre", { class: "log", tabindex: "0", role: "log", "aria-label": "Logs" });
+  #log;
 
-  constructor(name, access, changed) {
+  constructor(name, _query, refresh) {
     this.#name = name;
+    this.#refresh = refresh;
     this.#path = `/v1/apps/${encodeURIComponent(name)}`;
-    const buttons = access.allow.includes("write") && h("div", { class: "buttons" }, CHANGES.map((change) => h("button", { type: "button", onclick: () => this.#ask(change, changed) }, title(change[0]))));
-    this.element = h("div", { class: "sheet" }, h("p", { class: "crumbs" }, h("a", { href: "#/" }, "Apps")), h("h1", {}, name), buttons, this.#plan, this.#state, section("Logs", this.#log), this.#records);
-    this.#followLogs();
+    this.#log = new Log(this.#path);
+    this.element = h("div", { class: "sheet" }, h("p", { class: "crumbs" }, h("a", { href: "#/apps" }, "Apps")), h("h1", {}, name), this.#buttons, this.#plan, this.#state, section("Logs", this.#log.element), this.#records);
   }
 
-  async refresh(get) {
+  accepts(name, rest) {
+    return name === "app" && rest === this.#name;
+  }
+
+  changed() {}
+
+  async refresh(get, access) {
+    this.#showButtons(access.allow.includes("write"));
     try {
       const [app, usage, events, history] = await Promise.all([get(this.#path), get("/v1/usage"), get(`${this.#path}/events`), get(`${this.#path}/history`)]);
+      this.#log.keepUp(app.body);
       show(this.#state, facts(app.body), usageCharts(usage.body, this.#name));
       show(this.#records,
         section("Events", table("Events", ["Time", "What", "By", "Outcome"], events.body.slice(-ROWS).reverse().map((one) => [one.time, one.action, one.by, [one.outcome, one.message].filter(Boolean).join(": ")]))),
@@ -40,13 +51,21 @@ export class AppView {
   }
 
   close() {
-    this.#following.abort();
+    this.#closed = true;
+    this.#log.close();
   }
 
-  async #ask([change, method, path], changed) {
+  #showButtons(mayWrite) {
+    if (mayWrite === this.#mayWrite) return;
+    this.#mayWrite = mayWrite;
+    show(this.#plan);
+    show(this.#buttons, mayWrite && CHANGES.map((change) => h("button", { type: "button", onclick: () => this.#ask(change) }, title(change[0]))));
+  }
+
+  async #ask([change, method, path]) {
     try {
       const { body } = await send(method, `${this.#path}${path}?dry_run=true`);
-      const confirm = h("button", { type: "button", class: "primary", onclick: () => this.#carryOut(change, method, path, changed) }, `${title(change)} now`);
+      const confirm = h("button", { type: "button", class: "primary", onclick: () => this.#carryOut(change, method, path) }, `${title(change)} now`);
       show(this.#plan, h("section", { class: "card", "aria-label": "What it would do" },
         h("h2", {}, `${title(change)} ${this.#name}?`),
         h("ul", {}, planned(body).map((line) => h("li", {}, line))),
@@ -57,7 +76,7 @@ export class AppView {
     }
   }
 
-  async #carryOut(change, method, path, changed) {
+  async #carryOut(change, method, path) {
     this.#say(`${title(change)} is under way …`, "");
     try {
       await send(method, `${this.#path}${path}`);
@@ -65,29 +84,11 @@ export class AppView {
     } catch (error) {
       this.#say(error.message, "bad");
     }
-    this.#followLogs();
-    changed();
+    if (!this.#closed) this.#refresh();
   }
 
   #say(text, kind) {
     show(this.#plan, h("p", { class: `notice ${kind}`, role: "status" }, text));
-  }
-
-  async #followLogs() {
-    this.#following.abort();
-    this.#following = new AbortController();
-    const { signal } = this.#following;
-    this.#log.textContent = "";
-    const receive = (text) => {
-      const atEnd = this.#log.scrollTop + this.#log.clientHeight >= this.#log.scrollHeight - 4;
-      this.#log.textContent = (this.#log.textContent + text).slice(-LOG_CHARACTERS);
-      if (atEnd) this.#log.scrollTop = this.#log.scrollHeight;
-    };
-    try {
-      await follow(`${this.#path}/logs?tail=200&follow=true`, { signal, receive });
-    } catch (error) {
-      if (!signal.aborted) this.#log.textContent += `\n[${error.message}]`;
-    }
   }
 }
 

@@ -18,16 +18,16 @@ export function appState(app) {
 /** Return the charts of CPU and memory of an app, or nothing if it was not measured. */
 export function usageCharts(usage, name) {
   const used = usage.apps.find((one) => one.name === name);
-  const cpu = measured(used?.cpu_percent);
-  const memory = measured(used?.memory_bytes);
-  if (!memory.length) return null;
+  if (!used?.memory_bytes.some((value) => value !== null)) return null;
+  const { cpu_percent: cpu, memory_bytes: memory } = used;
   return h("div", { class: "charts" },
-    chart({ title: "CPU", summary: cpu.length ? `${cpu.at(-1).toFixed(1)} % of a core` : "not measured yet", step: usage.step_seconds, series: [{ values: cpu, kind: "heartbeats" }] }),
-    chart({ title: "Memory", summary: `${(memory.at(-1) / MIB).toFixed(1)} MiB`, step: usage.step_seconds, series: [{ values: memory, kind: "fresh" }] }));
+    chart({ title: "CPU", summary: last(cpu, (value) => `${value.toFixed(1)} % of a core`), step: usage.step_seconds, series: [{ values: cpu, kind: "heartbeats" }] }),
+    chart({ title: "Memory", summary: last(memory, (value) => `${(value / MIB).toFixed(1)} MiB`), step: usage.step_seconds, series: [{ values: memory, kind: "fresh" }] }));
 }
 
-function measured(values = []) {
-  return values.filter((value) => value !== null);
+function last(values, words) {
+  const value = values.at(-1) ?? null;
+  return value === null ? "not measured last" : words(value);
 }
 
 export class AppsView {
@@ -37,6 +37,12 @@ export class AppsView {
   constructor() {
     this.element.append(this.#content);
   }
+
+  accepts(name) {
+    return name === "apps";
+  }
+
+  changed() {}
 
   async refresh(get) {
     const [{ body: apps }, { body: usage }] = await Promise.all([get("/v1/apps"), get("/v1/usage")]);
@@ -50,13 +56,11 @@ export class AppsView {
       h("thead", {}, h("tr", {}, columns.map((text) => h("th", { scope: "col" }, text)))),
       h("tbody", {}, apps.map((app) => row(app, usage, columns)))));
   }
-
-  close() {}
 }
 
 function row(app, usage, columns) {
   const cells = [appState(app), app.desired, h("code", {}, app.image), `http ${app.http_port}, ssh ${app.ssh_port}`, usageCharts(usage, app.name) ?? h("span", { class: "more" }, "not measured yet")];
   return h("tr", {},
-    h("th", { scope: "row" }, h("a", { href: `#/app/${app.name}`, "data-key": app.name }, app.name)),
+    h("th", { scope: "row" }, h("a", { href: `#/app/${encodeURIComponent(app.name)}`, "data-key": app.name }, app.name)),
     cells.map((cell, index) => h("td", { "data-title": columns[index + 1] }, cell)));
 }

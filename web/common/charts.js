@@ -8,7 +8,8 @@ const HEIGHT = 48;
 
 /** Return a chart of one or more series over the same time, with a caption.
  *
- * `series` are `{name, values, kind}`; `kind` chooses the colour. `summary` is the text beside it.
+ * `series` are `{values, kind}`; `kind` chooses the colour, and a value of null is a gap.
+ * `summary` is the text beside it.
  */
 export function chart({ title, summary, series, step }) {
   const highest = Math.max(1e-9, ...series.flatMap((one) => one.values));
@@ -29,17 +30,29 @@ export function chart({ title, summary, series, step }) {
 }
 
 function area({ values, kind }, highest) {
-  if (values.length === 0) return null;
-  const across = values.length === 1 ? [values[0], values[0]] : values;
-  const points = across.map((value, index) => {
-    const x = (index / (across.length - 1)) * WIDTH;
+  const end = Math.max(1, values.length - 1);
+  const point = ([index, value]) => {
+    const x = (Math.min(Math.max(index, 0), end) / end) * WIDTH;
     const y = HEIGHT - 1 - (value / highest) * (HEIGHT - 3);
-    return `${x.toFixed(1)},${y.toFixed(1)}`;
-  });
-  return svg(
-    "g",
-    { class: `series ${kind}` },
-    svg("polygon", { points: `0,${HEIGHT} ${points.join(" ")} ${WIDTH},${HEIGHT}` }),
-    svg("polyline", { points: points.join(" ") }),
-  );
+    return [x.toFixed(1), y.toFixed(1)];
+  };
+  return svg("g", { class: `series ${kind}` }, runs(values).map((run) => line(run.map(point))));
+}
+
+function line(points) {
+  const text = points.map((point) => point.join()).join(" ");
+  return [
+    svg("polygon", { points: `${points[0][0]},${HEIGHT} ${text} ${points.at(-1)[0]},${HEIGHT}` }),
+    svg("polyline", { points: text }),
+  ];
+}
+
+// The parts between gaps, each as pairs of index and value. A value alone is half a step wide on
+// either side, or it could not be seen.
+function runs(values) {
+  const found = [[]];
+  values.forEach((value, index) => (value === null ? found.push([]) : found.at(-1).push([index, value])));
+  return found
+    .filter((run) => run.length > 0)
+    .map((run) => (run.length > 1 ? run : [-0.5, 0.5].map((aside) => [run[0][0] + aside, run[0][1]])));
 }

@@ -41,7 +41,7 @@ export class HostView {
 
   #show(node, { stale, age_seconds: seconds, services }, refusal) {
     const agent = webAddress(node.kv["agent.url"]);
-    show(this.#state, state(stale), h("span", {}, `last heard ${duration(seconds)} ago`), agent && h("a", { href: agent, rel: "noopener noreferrer", target: "_blank", "data-key": "agent" }, "Open its agent"));
+    show(this.#state, state(stale), h("span", {}, `last heard ${duration(seconds)} ago`), agent && agentLink(agent, this.#hostname));
     const last = JSON.stringify([node.labels, node.kv, services, refusal]);
     if (last === this.#last) return;
     this.#last = last;
@@ -52,6 +52,16 @@ export class HostView {
       card("Labels", labels(node.labels)),
       card("Keys and values", pairs(Object.entries(node.kv))));
   }
+}
+
+// A host chooses this address itself, so whoever is about to type a key there must see it.
+function agentLink(address, hostname) {
+  const url = new URL(address);
+  const own = url.hostname === hostname.toLowerCase();
+  const port = url.port || { "http:": "80", "https:": "443" }[url.protocol];
+  return h("span", {},
+    h("a", { href: address, rel: "noopener noreferrer", target: "_blank", "data-key": "agent" }, `Open its agent at ${url.protocol}//${url.hostname}:${port}`),
+    !own && h("span", { class: "badge bad" }, "not this host's name"));
 }
 
 function appsCard({ labels: all, kv }, agent) {

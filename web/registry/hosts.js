@@ -60,22 +60,25 @@ export class HostsView {
 
   async refresh(get) {
     this.#status ??= (await get("/status")).body;
-    const page = await this.#page(get, {});
+    const page = await this.#page(get);
     this.#showPage(page);
     this.#status = (await get("/status")).body;
     show(this.#summary, summary(this.#status));
-    this.#stale = await this.#staleNames(get);
+    this.#stale = await this.#staleNames(get, page.body);
     this.#showPage(page);
   }
 
-  // Which nodes are stale is asked after the list is shown: it may take long where few are.
-  async #staleNames(get) {
-    if (this.#status.nodes.stale === 0 || this.#query.get("stale")) return new Set();
+  // Which nodes are stale is asked after the list is shown, and only if one of them was not heard of
+  // for long: the answer may take long where few are stale.
+  async #staleNames(get, nodes) {
+    const { now, nodes: counts, stale_after_seconds: limit } = this.#status;
+    const isYoung = ({ last_update: at }) => at <= now && now - at < limit - 1; // whole seconds
+    if (this.#query.get("stale") || counts.stale === 0 || nodes.every(isYoung)) return new Set();
     const { body } = await this.#page(get, { stale: "true" });
     return new Set(body.map((node) => node.hostname));
   }
 
-  #page(get, more) {
+  #page(get, more = {}) {
     const query = new URLSearchParams({ limit: PAGE });
     for (const name of ["search", "label", "kv", "stale", "after"]) {
       const value = this.#query.get(name);

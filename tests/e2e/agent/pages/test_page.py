@@ -1,6 +1,7 @@
 """The agent's page in a browser: apps of a real engine, and changes of them."""
 
 import secrets
+from typing import Any
 
 import pytest
 from playwright.sync_api import expect
@@ -11,7 +12,7 @@ from tests.support.daemons import Daemons
 
 pytest_plugins = ["tests.support.browser.fixtures"]
 pytestmark = pytest.mark.real("chromium")
-NARROW = {"viewport": {"width": 360, "height": 740}, "color_scheme": "dark"}
+NARROW: dict[str, Any] = {"viewport": {"width": 360, "height": 740}, "color_scheme": "dark"}
 TRICK = "<img src=x onerror=alert(1)>"
 
 

@@ -94,6 +94,31 @@ def test_a_stale_host_is_found_by_keyboard_alone(daemons: Daemons, tabs: Tabs) -
     expect(link).to_have_attribute("rel", re.compile("noopener"))
 
 
+@pytest.mark.parametrize(
+    ("url", "shown", "marks"),
+    [
+        ("https://web-1.test:7656/", "https://web-1.test:7656", 0),
+        ("http://WEB-1.test", "http://web-1.test:80", 0),
+        ("https://web-1.test.rogue.example/", "https://web-1.test.rogue.example:443", 1),
+        ("https://rogue.example/web-1.test", "https://rogue.example:443", 1),
+        ("https://web-1.test.:7656/", "https://web-1.test.:7656", 1),
+        ("https://192.0.2.1:7656/", "https://192.0.2.1:7656", 1),
+        ("https://w\N{CYRILLIC SMALL LETTER IE}b-1.test/", "https://xn--wb-1-v4d.test:443", 1),
+    ],
+)
+def test_the_address_of_an_agent_is_shown_and_marked_if_it_is_not_of_the_host(
+    daemons: Daemons, tabs: Tabs, url: str, shown: str, marks: int
+) -> None:
+    registry = daemons.registry()
+    post(registry, "web-1.test", [], {"agent.url": url})
+    page = log_in(tabs, registry)
+    page.get_by_role("link", name="web-1.test").click()
+    expect(page.get_by_role("link", name="Open its agent")).to_have_text(
+        f"Open its agent at {shown}"
+    )
+    expect(page.get_by_text("not this host's name")).to_have_count(marks)
+
+
 def test_changes_are_shown_and_the_focus_stays(daemons: Daemons, tabs: Tabs) -> None:
     registry = daemons.registry()
     post(registry, "web-1", LABELS, AGENT)

@@ -1,0 +1,104 @@
+"""Changes of an app by the buttons of the agent's page, each after its confirmation."""
+
+import docker
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from tests.support.browser.agent_page import AppOnAgent
+from tests.support.browser.tabs import Tabs
+
+pytestmark = pytest.mark.real("chromium")
+SOON = 30_000
+
+
+def carry_out(page: Page, name: str) -> None:
+    """Press the button of a change, and the one that confirms it."""
+    page.get_by_role("button", name=name, exact=True).click()
+    page.get_by_role("button", name=f"{name} now").press("Enter")
+    expect(page.get_by_text(f"{name} is done.")).to_be_visible(timeout=SOON)
+
+
+def expect_starts(page: Page, count: int) -> None:
+    """Wait until the log holds so many starts of the app's command."""
+    text = "count => document.querySelector('.log').textContent.split('begin').length - 1 === count"
+    page.wait_for_function(text, arg=count, timeout=SOON)
+
+
+def test_nothing_changes_before_the_confirmation(app: AppOnAgent, tabs: Tabs) -> None:
+    page = app.sheet(tabs)
+    before = app.record()
+    for name in ("Stop", "Rebuild", "Delete"):
+        page.get_by_role("button", name=name, exact=True).click()
+        expect(page.get_by_role("heading", name=f"{name} {app.name}?")).to_be_visible()
+        page.get_by_role("button", name="Cancel").click()
+        expect(page.get_by_role("button", name=f"{name} now")).to_have_count(0)
+    after = app.record()
+    assert (after["state"], after["started_at"]) == ("running", before["started_at"])
+
+
+def test_logs_go_on_after_a_stop_and_a_start_and_a_restart_by_the_engine(
+    app: AppOnAgent, tabs: Tabs, docker_client: docker.APIClient
+) -> None:
+    page = app.sheet(tabs)
+    expect_starts(page, 1)
+    shown = page.locator("main dl .state").first
+    carry_out(page, "Stop")
+    expect(shown).to_have_text("exited", timeout=SOON)
+    carry_out(page, "Start")
+    expect(shown).to_have_text("running", timeout=SOON)
+    expect_starts(page, 2)
+    docker_client.restart(app.name, timeout=0)
+    expect_starts(page, 3)
+
+
+def test_a_rollback_and_a_rebuild_are_carried_out(app: AppOnAgent, tabs: Tabs) -> None:
+    change = {"description": "another"}
+    answer = app.agent.ask("PUT", f"/v1/apps/{app.name}", json=change)
+    assert answer.status_code == 200, answer.text
+    page = app.sheet(tabs)
+    expect(page.locator("main dl")).to_contain_text("another")
+    carry_out(page, "Rollback")
+    expect(page.locator("main dl")).not_to_contain_text("another", timeout=SOON)
+    expect(page.get_by_role("table", name="History")).to_contain_text("rollback")
+    carry_out(page, "Rebuild")
+    expect(page.get_by_role("table", name="Events")).to_contain_text("rebuild", timeout=SOON)
+    expect_starts(page, 1)  # the log of the new container
+
+
+@pytest.mark.parametrize("leave", ["Apps", "Log out"])
+def test_a_sheet_that_is_left_while_a_change_is_under_way_asks_nothing_more(
+    app: AppOnAgent, tabs: Tabs, leave: str
+) -> None:
+    page = app.sheet(tabs)
+    expect_starts(page, 1)
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/start", hold)
+    page.get_by_role("button", name="Start", exact=True).click()
+    page.get_by_role("button", name="Start now").click()
+    expect(page.get_by_text("Start is under way")).to_be_visible()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.get_by_role("button" if leave == "Log out" else "link", name=leave).click()
+    expect(page.get_by_role("heading", name=app.name)).to_have_count(0)
+    with page.expect_response("**/start"):
+        held[0].continue_()
+    if leave == "Apps":
+        with page.expect_response("**/v1/usage"), page.expect_response("**/v1/apps"):
+            pass
+    page.evaluate("() => new Promise(requestAnimationFrame)")
+    assert [path for path in asked if "/logs" in path] == []
+
+
+def test_a_deleted_app_is_gone(app: AppOnAgent, tabs: Tabs) -> None:
+    page = app.sheet(tabs)
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(page.get_by_text("The app and its data would be gone.")).to_be_visible()
+    page.get_by_role("button", name="Delete now").click()
+    expect(page.locator(".notice").last).to_contain_text(app.name, timeout=SOON)
+    assert app.agent.ask("GET", f"/v1/apps/{app.name}").status_code == 404
+    page.get_by_role("link", name="Apps").click()
+    expect(page.locator("main")).to_contain_text("There is no app on this host.")

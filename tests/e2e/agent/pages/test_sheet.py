@@ -1,0 +1,152 @@
+"""The sheet of an app in a browser: what it shows, to whom, and whether it stays true."""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from tests.support.browser.agent_page import AppOnAgent
+from tests.support.browser.tabs import Tabs, overflows, serious_findings
+from tests.support.browser.tricks import TRICKS, assert_only_text
+
+pytestmark = pytest.mark.real("chromium")
+CHANGES = ("Start", "Stop", "Rebuild", "Rollback", "Delete")
+STEPS = 60
+SOON = 30_000
+TICK = re.compile(r"tick-(\d+)")
+
+
+def altered(page: Page, pattern: str, alter: Callable[[Any], None]) -> None:
+    """Change the agent's answers to what the pattern matches, on their way to the page."""
+
+    def answer(route: Route) -> None:
+        answered = route.fetch()
+        body = answered.json()
+        alter(body)
+        route.fulfill(response=answered, body=json.dumps(body))
+
+    page.route(pattern, answer)
+
+
+def last_tick(page: Page) -> int:
+    """Return the last time that the app has logged."""
+    expect(page.get_by_role("log")).to_contain_text(TICK, timeout=SOON)
+    return int(TICK.findall(page.get_by_role("log").inner_text())[-1])
+
+
+def expect_later_tick(page: Page, last: int) -> None:
+    """Wait until the log goes on."""
+    page.wait_for_function(
+        "last => Number(document.querySelector('.log').textContent.split('tick-').at(-1)) > last",
+        arg=last,
+        timeout=SOON,
+    )
+
+
+def test_what_an_app_says_is_text(app: AppOnAgent, tabs: Tabs) -> None:
+    page = app.sheet(tabs)
+    for trick in TRICKS:
+        expect(page.get_by_role("log")).to_contain_text(trick)
+    for trick in TRICKS[:3]:
+        expect(page.locator("main dl")).to_contain_text(trick)
+    chips = page.locator(".chip").all_text_contents()
+    assert set(app.record()["labels"]) == set(chips)
+    assert len(chips) > len(TRICKS) / 2
+    assert_only_text(page)
+    assert not overflows(page)
+    for name in ("#/app/%3Cimg%20src=x%20onerror=alert(1)%3E", "#/app/%", "#/constructor"):
+        page.evaluate("view => { location.hash = view; }", name)
+        expect(page.locator("main h1")).to_be_visible()
+        expect(page.locator("#connection")).not_to_have_text("")
+        assert_only_text(page)
+
+
+def test_a_key_that_may_read_has_no_buttons(app: AppOnAgent, tabs: Tabs) -> None:
+    page = app.sheet(tabs, key=app.reader)
+    expect(page.locator("main dl")).to_contain_text("State")
+    for name in CHANGES:
+        expect(page.get_by_role("button", name=name, exact=True)).to_have_count(0)
+
+
+def test_a_change_that_the_key_does_not_allow_is_refused_in_words(
+    app: AppOnAgent, tabs: Tabs
+) -> None:
+    before = app.record()
+    page = app.sheet(tabs, key=app.reader)
+    # The key could write when the page asked for it, and cannot any more.
+    altered(page, "**/access", lambda access: access.update(allow=["read", "write"]))
+    page.reload()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(page.locator(".notice.bad")).to_contain_text("reader")
+    expect(page.get_by_role("button", name="Delete now")).to_have_count(0)
+    assert app.record()["state"] == before["state"]
+
+
+def test_a_wrong_key_is_refused_and_a_logout_forgets_the_key(app: AppOnAgent, tabs: Tabs) -> None:
+    page = tabs.open(app.agent.base_url)
+    page.get_by_label("Key", exact=True).fill("wrong \N{SNOWMAN}")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_have_text("The agent does not know this key.")
+    assert serious_findings(page) == []
+    page.get_by_label("Key", exact=True).fill(app.agent.key)
+    page.keyboard.press("Enter")
+    expect(page.locator("#connection")).to_have_text("Live")
+    expect(page.locator("#hostname")).to_contain_text("host-")
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_label("Key", exact=True)).to_be_focused()
+    expect(page.locator("#hostname")).to_have_text("agent")
+    assert page.evaluate("() => sessionStorage.length + localStorage.length") == 0
+    assert page.context.cookies() == []
+
+
+def test_a_pull_shows_how_far_it_is(app: AppOnAgent, tabs: Tabs) -> None:
+    page = app.sheet(tabs)
+    progress = {"operation": "rebuild", "step": "pull", "percent": 40, "by": "ops", "since": ""}
+    altered(page, f"**/v1/apps/{app.name}", lambda body: body.update(progress=progress))
+    expect(page.locator("main dl")).to_contain_text("pull 40 %", timeout=SOON)
+    altered(page, "**/v1/apps", lambda body: body[0].update(progress=progress | {"percent": None}))
+    page.get_by_role("link", name="Apps").click()
+    row = page.get_by_role("row", name=app.name)
+    expect(row).to_contain_text("pull")
+    expect(row).not_to_contain_text("%")
+
+
+def test_charts_have_gaps_where_nothing_was_measured(app: AppOnAgent, tabs: Tabs) -> None:
+    def hour(usage: Any) -> None:
+        memory = [None] * 10 + [2**20] * 20 + [None] * 5 + [2**21] + [None] * 4 + [2**21] * 20
+        cpu = [None if value is None else 1.5 for value in memory[:-1]] + [None]
+        usage["apps"] = [{"name": app.name, "cpu_percent": cpu, "memory_bytes": memory}]
+
+    page = app.sheet(tabs)
+    altered(page, "**/v1/usage", hour)
+    chart = page.get_by_role("img", name="Memory: 2.0 MiB")
+    expect(chart).to_be_visible(timeout=SOON)
+    lines = [
+        [float(point.split(",")[0]) for point in str(line.get_attribute("points")).split()]
+        for line in chart.locator("polyline").all()
+    ]
+    assert [len(line) for line in lines] == [20, 2, 20]
+    step = 300 / (STEPS - 1)
+    ends = [(line[0] / step, line[-1] / step) for line in lines]
+    for (left, right), expected in zip(ends, [(10, 29), (34.5, 35.5), (40, 59)], strict=True):
+        assert (left, right) == pytest.approx(expected, abs=0.1)
+    expect(page.get_by_role("img", name="CPU: not measured last")).to_be_visible()
+
+
+def test_an_agent_that_goes_away_and_comes_back_is_told_and_its_logs_go_on(
+    app: AppOnAgent, tabs: Tabs
+) -> None:
+    page = app.sheet(tabs)
+    last = last_tick(page)
+    expect_later_tick(page, last)
+    app.agent.kill()
+    connection = page.locator("#connection")
+    expect(connection).to_contain_text("The agent does not answer since", timeout=SOON)
+    expect(page.get_by_role("heading", name=app.name)).to_be_visible()  # what it knew stays
+    last = last_tick(page)
+    app.agent.start()
+    expect(connection).to_have_text("Live", timeout=SOON)
+    expect_later_tick(page, last)
