@@ -9,6 +9,7 @@ import typer
 
 from agent.client.errors import AgentError
 from cli.connections.contexts import ContextFile, context_path
+from cli.connections.keys import VARIABLE, key_printed_by
 from cli.connections.session import Session
 from cli.errors import CommandError
 from cli.output.output import Format, Output, consoles
@@ -59,24 +60,33 @@ def complete_apps(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def _asked(ctx: typer.Context, ask: Callable[[Session], Awaitable[list[str]]]) -> list[str]:
     """Return the suggestions; a shell that completes shows no errors."""
-    out, err = consoles(os.environ)
-    session = Session(
-        file=ContextFile(context_path(os.environ)),
-        context=ctx.find_root().params.get("context"),
-        environment=os.environ,
-        output=Output(Format.TABLE, out=out, err=err),
-        timeout_seconds=SECONDS,
-    )
 
-    async def bounded() -> list[str]:
+    async def bounded(session: Session) -> list[str]:
         async with asyncio.timeout(SECONDS):
             found = {text for text in await ask(session) if is_harmless(text)}
             return sorted(found)[:MAX_SUGGESTIONS]
 
     try:
-        return asyncio.run(bounded())
+        return asyncio.run(bounded(_session(ctx.find_root().params.get("context"))))
     except (CommandError, RegistryError, AgentError, TimeoutError):
         return []
+
+
+def _session(name: str | None) -> Session:
+    """Return a session whose key command, if it has one, neither asks nor takes long."""
+    file = ContextFile(context_path(os.environ))
+    environment = dict(os.environ)
+    command = file.chosen(name)[1].key_command
+    if command is not None and not environment.get(VARIABLE):
+        environment[VARIABLE] = key_printed_by(command, seconds=SECONDS, may_ask=False)
+    out, err = consoles(os.environ)
+    return Session(
+        file=file,
+        context=name,
+        environment=environment,
+        output=Output(Format.TABLE, out=out, err=err),
+        timeout_seconds=SECONDS,
+    )
 
 
 async def _nodes(session: Session) -> list[Node]:

@@ -1,17 +1,19 @@
 """`render`: a file from the nodes, written anew when they change."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from random import SystemRandom
 from typing import Annotated, Any
 
 import typer
 
+from cli.connections.keys import VARIABLE
 from cli.connections.session import Session
 from cli.errors import WrongUsage
 from cli.options import Kv, Labels, Prefixes
-from cli.render.command import command_line
+from cli.render.command import command_line, run_command
 from cli.render.follower import Follower
 from cli.render.output import OutputFile
 from cli.render.rendered_file import RenderedFile
@@ -72,7 +74,7 @@ def render(
     file = RenderedFile(
         NodeTemplate(template),
         OutputFile(out),
-        command=_words(on_change, shell=shell),
+        command=_command(on_change, session.environment, shell=shell),
         min_nodes=min_nodes,
         say=say,
     )
@@ -94,15 +96,20 @@ class Notes:
             self._note(text)
 
 
-def _words(on_change: str | None, *, shell: bool) -> list[str] | None:
+def _command(
+    on_change: str | None, environment: Mapping[str, str], *, shell: bool
+) -> Callable[[], Awaitable[None]] | None:
+    """Return what runs the command of `--on-change`, which does not get the operator's key."""
     if on_change is None:
         if shell:
             raise WrongUsage("--shell says how the command of --on-change is run; it is missing")
         return None
     try:
-        return command_line(on_change, by_shell=shell)
+        words = command_line(on_change, by_shell=shell)
     except ValueError as error:
         raise WrongUsage(f"--on-change: {error}") from error
+    without_key = {name: value for name, value in environment.items() if name != VARIABLE}
+    return partial(run_command, words, environment=without_key)
 
 
 async def _render(

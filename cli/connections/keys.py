@@ -27,7 +27,7 @@ def read_key(context: Context, environment: Mapping[str, str]) -> str:
     if environment.get(VARIABLE):
         return _checked(environment[VARIABLE], VARIABLE)
     if context.key_command is not None:
-        return _checked(_printed(context.key_command), f"the command {context.key_command!a}")
+        return key_printed_by(context.key_command)
     if context.key_file is not None:
         return _checked(_file(Path(context.key_file)), context.key_file)
     raise WrongUsage(f"the context has no key, and {VARIABLE} is not set", hint=LOGIN_HINT)
@@ -47,22 +47,25 @@ def _file(path: Path) -> str:
         raise WrongUsage(f"the key in {path} cannot be read: {reason}", hint=LOGIN_HINT) from error
 
 
-def _printed(command: str) -> str:
+def key_printed_by(command: str, *, seconds: float = COMMAND_SECONDS, may_ask: bool = True) -> str:
+    """Return the key that a command prints, which may ask on the terminal; WrongUsage."""
     try:
         done = subprocess.run(
             _words(command),
+            stdin=None if may_ask else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            timeout=COMMAND_SECONDS,
+            stderr=None if may_ask else subprocess.DEVNULL,
+            timeout=seconds,
             check=True,
             text=True,
         )
     except subprocess.TimeoutExpired as error:
-        raise WrongUsage(f"{command!a} printed no key for {COMMAND_SECONDS} s") from error
+        raise WrongUsage(f"{command!a} printed no key for {seconds} s") from error
     except subprocess.CalledProcessError as error:
         raise WrongUsage(f"{command!a} ended with status {error.returncode}") from error
     except (OSError, ValueError) as error:
         raise WrongUsage(f"{command!a} cannot be run: {error}") from error
-    return done.stdout
+    return _checked(done.stdout, f"the command {command!a}")
 
 
 def _words(command: str) -> list[str]:

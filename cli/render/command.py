@@ -4,7 +4,7 @@ import asyncio
 import os
 import shlex
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from cli.render.errors import CommandFailed
@@ -23,15 +23,21 @@ def command_line(text: str, *, by_shell: bool) -> list[str]:
     return words
 
 
-async def run_command(words: Sequence[str], *, seconds: float = COMMAND_SECONDS) -> None:
+async def run_command(
+    words: Sequence[str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    seconds: float = COMMAND_SECONDS,
+) -> None:
     """Run a command to its end; what it writes goes to where this program writes.
 
-    One that takes too long is killed, with what it has started. Raises CommandFailed.
+    Its environment is this program's, unless one is given. One that takes too long is killed, with
+    what it has started. Raises CommandFailed.
     """
     shown = shlex.join(words)
     try:
         process = await asyncio.create_subprocess_exec(
-            *words, stdin=asyncio.subprocess.DEVNULL, start_new_session=True
+            *words, stdin=asyncio.subprocess.DEVNULL, env=environment, start_new_session=True
         )
     except OSError as error:
         raise CommandFailed(f"{shown} cannot be run: {error.strerror}") from error

@@ -1,8 +1,7 @@
 """A file made by a template, and the command that follows a change of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable
 
-from cli.render.command import run_command
 from cli.render.errors import RenderError
 from cli.render.nodes import NodeSet
 from cli.render.output import OutputFile
@@ -12,6 +11,7 @@ from cli.render.template import NodeTemplate
 class RenderedFile:
     """Written when its content differs; then ``command`` is due, if there is one.
 
+    ``command`` may raise CommandFailed.
     With fewer nodes than ``min_nodes`` it is not written. ``say`` tells of each change.
     """
 
@@ -20,7 +20,7 @@ class RenderedFile:
         template: NodeTemplate,
         output: OutputFile,
         *,
-        command: Sequence[str] | None,
+        command: Callable[[], Awaitable[None]] | None,
         min_nodes: int,
         say: Callable[[str], None],
     ) -> None:
@@ -49,5 +49,5 @@ class RenderedFile:
     async def run_command(self) -> None:
         """Run the command. Raises CommandFailed."""
         if self._command is not None:
-            await run_command(self._command)
+            await self._command()
             self._output.command_done()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli.command import Rollcall
-from tests.support.registry.in_process import InProcessRegistry
+from tests.support.registry.in_process import OPS, InProcessRegistry
 
 pytestmark = pytest.mark.slow
 TOP = Path(__file__).parents[2]
@@ -135,3 +135,27 @@ async def test_the_script_of_each_shell_is_printed_and_evaluates_nothing(
 
     assert f"complete-words {shell} --" in done.stdout
     assert "eval" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "offered"),
+    [
+        ("sh -c 'cat; echo a terminal would be asked >&2; echo {key}'", ["web-1"]),
+        ("sh -c 'exit 1'", []),
+        ("sleep 1000", []),
+    ],
+)
+async def test_a_command_that_prints_the_key_neither_asks_nor_takes_long(
+    completing: Rollcall,
+    registry: InProcessRegistry,
+    tmp_path: Path,
+    command: str,
+    offered: list[str],
+) -> None:
+    await registry.post("web-1", [])
+    host, port = registry.address
+    url = f"http://{host}:{port}"
+    key_command = command.format(key=OPS)
+    completing.use(registry=url, key_command=key_command, allow_plain=["127.0.0.1"])
+
+    assert await tab(completing, "rollcall node w", tmp_path) == offered

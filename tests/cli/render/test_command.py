@@ -45,6 +45,16 @@ async def test_a_program_that_is_not_there_is_told() -> None:
         await run_command(["no-such-program"])
 
 
+async def test_a_command_gets_the_environment_that_is_given(tmp_path: Path) -> None:
+    words = command_line(f"env > {tmp_path}/seen", by_shell=True)
+
+    await run_command(words, environment={"NAME": "value"})
+
+    seen = (tmp_path / "seen").read_text()
+    assert "NAME=value" in seen
+    assert "HOME=" not in seen
+
+
 @pytest.mark.slow
 async def test_a_command_that_does_not_end_is_killed_with_what_it_has_started(
     tmp_path: Path,
