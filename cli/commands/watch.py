@@ -2,8 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 import typer
@@ -13,6 +14,7 @@ from cli.options import Kv, Labels, Prefixes
 from cli.output.output import Format
 from cli.run import FormCommand, session_of
 from cli.selection import pairs
+from registry.client.client import RegistryClient
 from registry.client.errors import RegistryError
 from registry.client.watch import NodeEvent, NodeWatch
 from registry.message import Node
@@ -35,45 +37,29 @@ def watch(
     asyncio.run(_follow(session, labels or [], prefixes or [], kv or []))
 
 
-async def _follow(session: Session, labels: list[str], prefixes: list[str], kv: list[str]) -> None:
-    def lost(error: RegistryError) -> None:
-        session.output.note(f"the connection was lost and will be made again: {error}")
-
-    shown = Changes(_now)
-    async with session.registry() as registry:
-        nodes = NodeWatch(registry, labels=labels, prefixes=prefixes, kv=pairs(kv), lost=lost)
-        async for event in nodes.events():
-            if session.output.form in (Format.JSON, Format.YAML):
-                session.output.lines([json.dumps(msgspec.to_builtins(event))])
-            elif session.output.form is Format.NAME:
-                session.output.lines([event.hostname] if event.hostname else [])
-            else:
-                session.output.lines(shown.lines(event))
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%H:%M:%S")
-
-
 class Changes:
     """Events in words: what has changed in a node, by comparing it with the one before.
 
-    After a reset, the nodes that come again unchanged are not told.
+    After a reset, the nodes that come again unchanged are not told. Those that do not come again
+    are told once it is known which nodes there are.
     """
 
     def __init__(self, clock: Callable[[], str]) -> None:
         self._clock = clock
         self._nodes: dict[str, Node] = {}
         self._before: dict[str, Node] = {}
+        self.must_look = False  # whether it has to be known which nodes there are
 
     def lines(self, event: NodeEvent) -> list[str]:
         """Return the lines that tell of an event."""
         if event.kind == "reset":
             self._before, self._nodes = {**self._before, **self._nodes}, {}
+            self.must_look = bool(self._before)
             return []
         if event.node is None:
             if event.kind == "gone":
                 self._nodes.pop(event.hostname, None)
+                self._before.pop(event.hostname, None)
             return [f"{self._clock()}  {event.kind:<5}  {event.hostname}"]
         node = event.node
         before = self._nodes.get(node.hostname) or self._before.pop(node.hostname, None)
@@ -82,6 +68,46 @@ class Changes:
             return [f"{self._clock()}  node   {node.hostname}  {', '.join(node.labels)}"]
         changed = _differences(before, node)
         return [f"{self._clock()}  node   {node.hostname}  {each}" for each in changed]
+
+    def looked(self, hostnames: Collection[str]) -> list[str]:
+        """Take the names of all nodes, read after a reset; return the lines about those gone."""
+        self.must_look = False
+        gone = sorted(self._before.keys() - set(hostnames))
+        for hostname in gone:
+            del self._before[hostname]
+        return [f"{self._clock()}  gone   {hostname}" for hostname in gone]
+
+
+async def _follow(session: Session, labels: list[str], prefixes: list[str], kv: list[str]) -> None:
+    def lost(error: RegistryError) -> None:
+        session.output.note(f"the connection was lost and will be made again: {error}")
+
+    shown = Changes(_now)
+    filters: dict[str, Any] = {"labels": labels, "prefixes": prefixes, "kv": pairs(kv)}
+    # The watch holds the connection of its client.
+    async with session.registry() as registry, session.registry() as asking:
+        async for event in NodeWatch(registry, **filters, lost=lost).events():
+            if session.output.form in (Format.JSON, Format.YAML):
+                session.output.lines([json.dumps(msgspec.to_builtins(event))])
+            elif session.output.form is Format.NAME:
+                session.output.lines([event.hostname] if event.hostname else [])
+            else:
+                session.output.lines(shown.lines(event))
+                if shown.must_look:
+                    session.output.lines(await _gone(asking, filters, shown))
+
+
+async def _gone(registry: RegistryClient, filters: dict[str, Any], shown: Changes) -> list[str]:
+    """Return the lines about nodes that went while there was no connection."""
+    try:
+        nodes = await registry.nodes(**filters)
+    except RegistryError:
+        return []  # the watch tells of it; the next event asks again
+    return shown.looked({node.hostname for node in nodes})
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%H:%M:%S")
 
 
 def _differences(before: Node, after: Node) -> list[str]:
