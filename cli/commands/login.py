@@ -4,7 +4,8 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from getpass import getpass
 from pathlib import Path
 from typing import Annotated
@@ -87,33 +88,44 @@ def login(
         raise WrongUsage(f"{name!a} is no name: letters, digits, '.', '_' and '-'")
     if key_file is not None and key_command is not None:
         raise WrongUsage("--key-file and --key-command do not go together")
-    kept = None
-    if key_file is None and key_command is None and not session.environment.get(VARIABLE):
-        kept = _ask_for_key(session.file.path.parent / "keys" / name)
-        key_file = kept
-    try:
-        context = Context(
-            registry=url.rstrip("/"),
-            ca=_absolute(ca),
-            certificate=_absolute(certificate),
-            certificate_key=_absolute(certificate_key),
-            key_file=_absolute(key_file),
-            key_command=key_command,
-            allow_plain=list(allow_plain or ()),
-        )
-        asyncio.run(_ask_once(session, context))
-    except BaseException as error:
-        if kept is not None:
-            kept.unlink(missing_ok=True)
-        if isinstance(error, ValueError):
+    session.file.load()  # a file that cannot be used is told before the key is asked for
+    with ExitStack() as closing:
+        final = key_file
+        if key_file is None and key_command is None and not session.environment.get(VARIABLE):
+            final = session.file.path.parent / "keys" / name
+            key_file = closing.enter_context(_typed_key(final))
+        try:
+            context = Context(
+                registry=url.rstrip("/"),
+                ca=_absolute(ca),
+                certificate=_absolute(certificate),
+                certificate_key=_absolute(certificate_key),
+                key_file=_absolute(key_file),
+                key_command=key_command,
+                allow_plain=list(allow_plain or ()),
+            )
+        except ValueError as error:
             raise WrongUsage(f"--allow-plain: {error}") from error
-        raise
-    if kept is not None:
-        kept.rename(kept.with_suffix(""))
-        context = msgspec.structs.replace(context, key_file=str(kept.with_suffix("")))
+        asyncio.run(_ask_once(session, context))
+        _save(session, name, msgspec.structs.replace(context, key_file=_absolute(final)))
+    session.output.note(f"{context.registry} answers; the context {name} is in use")
+
+
+def _save(session: Session, name: str, context: Context) -> None:
     contexts = session.file.load()
     session.file.save(Contexts(current=name, contexts={**contexts.contexts, name: context}))
-    session.output.note(f"{context.registry} answers; the context {name} is in use")
+
+
+@contextmanager
+def _typed_key(path: Path) -> Iterator[Path]:
+    """Ask for a key, and yield a file that holds it, which gets this path in the end."""
+    draft = _ask_for_key(path)
+    try:
+        yield draft
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    draft.rename(path)
 
 
 def _ask_for_key(path: Path) -> Path:

@@ -38,6 +38,20 @@ async def test_a_key_that_is_typed_is_kept_in_a_file_of_its_own(
     assert (await rollcall("nodes", "-o", "json")).json() == []
 
 
+@pytest.mark.slow
+async def test_no_key_is_asked_for_where_the_contexts_cannot_be_used(rollcall: Rollcall) -> None:
+    rollcall.contexts.write_text("current: [")
+
+    status, shown = await asyncio.to_thread(
+        at_terminal, rollcall, "login", "http://127.0.0.1:1", typed={"Key: ": OPS}
+    )
+
+    assert status == 2
+    assert "is no file of contexts" in shown
+    assert "Key:" not in shown
+    assert rollcall.contexts.read_text() == "current: ["
+
+
 @pytest.mark.parametrize("name", ["../keys", "a/b", ".", "", "-x", "a b", "\u0430"])
 async def test_a_context_has_a_name_that_is_no_path(rollcall: Rollcall, name: str) -> None:
     before = rollcall.contexts.read_text()

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import os
-import pty
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -16,6 +14,7 @@ from aiohttp import web
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, fake_agent
 from tests.support.cli.process import WITH_SIGINT, CommandLine
+from tests.support.cli.terminal import at_terminal
 from tests.support.registry.fake_servers import http_server
 from tests.support.registry.in_process import InProcessRegistry
 
@@ -185,24 +184,13 @@ async def test_all_hosts_are_changed_only_for_whoever_says_so(
 async def test_a_question_is_asked_on_a_terminal(
     rollcall: Rollcall, agents: list[FakeAgent], answer: str, status: int, changes: int
 ) -> None:
-    command = CommandLine(rollcall.contexts.parent)
-    ours, theirs = pty.openpty()
-    process = await asyncio.create_subprocess_exec(
-        *(command.program, "rebuild", "shop"),
-        env=command.environment,
-        stdin=theirs,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+    shown_status, shown = await asyncio.to_thread(
+        at_terminal, rollcall, "rebuild", "shop", typed={"[y/N]: ": answer}
     )
-    os.close(theirs)
-    os.write(ours, f"{answer}\n".encode())
-    async with asyncio.timeout(SECONDS):
-        _, told = await process.communicate()
-    os.close(ours)
 
-    assert process.returncode == status
-    assert b"rebuild shop on all hosts that have it, 3 of them?" in told
-    assert (b"nothing was changed" in told) == (answer == "n")
+    assert shown_status == status
+    assert "rebuild shop on all hosts that have it, 3 of them?" in shown
+    assert ("nothing was changed" in shown) == (answer == "n")
     assert [len(agent.changes()) for agent in agents] == [changes] * 3
 
 
