@@ -22,7 +22,7 @@ test: debian-test .venv/installed-dev .venv/installed-nats-oldest ## Run all tes
 	@$(PYTHON) -m dev.test $(TEST)
 
 test-fast: debian-lint .venv/installed-dev ## Run the tests that need nothing but Python and little time
-	@$(PYTHON) -m pytest -m "not real and not slow" -n auto --maxprocesses 4 --dist loadfile --hypothesis-profile fast $(TEST)
+	@$(PYTHON) -m pytest -m "not real and not slow" -n auto --maxprocesses 3 --dist loadfile --hypothesis-profile fast $(TEST)
 
 engines: debian-test .venv/installed-dev ## Run the tests of the agent on this machine's Docker Engine and on newer ones (ENGINES="--sample")
 	@$(PYTHON) -m dev.engines $(ENGINES)

@@ -35,6 +35,7 @@ async def probe() -> AsyncIterator[HttpProbe]:
     await probe.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "failure"),
     [
@@ -52,6 +53,7 @@ async def test_only_2xx_and_3xx_are_healthy(
     assert await probe.failure("0.0.0.0", port, path, seconds=0.2) == failure
 
 
+@pytest.mark.slow
 async def test_a_port_where_nobody_or_no_server_of_http_answers_is_a_failure(
     probe: HttpProbe,
 ) -> None:

@@ -9,6 +9,8 @@ import pytest
 from cli.main import command_line
 from cli.manual import manual
 
+pytestmark = pytest.mark.slow
+
 
 def commands(command: click.Command, name: str = "rollcall") -> Iterator[tuple[str, click.Command]]:
     """Yield all commands that do something, with their whole names."""

@@ -12,6 +12,8 @@ import requests
 from tests.support.machine.ports import FreePorts
 from tests.support.registry.cut_off import BAD_GATEWAY, Cable
 
+pytestmark = pytest.mark.slow
+
 MORE_THAN_THE_SYSTEM_BUFFERS = bytes(16 * 1024 * 1024)
 NO_ANSWER_SECONDS = 30
 

@@ -173,6 +173,7 @@ async def test_no_client_does_anything_while_they_are_held(
         await clients
 
 
+@pytest.mark.slow
 async def test_a_registry_that_forgets_its_nodes_at_a_loss_is_caught(
     tmp_path: Path, free_port: FreePort
 ) -> None:

@@ -2,6 +2,8 @@
 
 import socket
 
+import pytest
+
 from tests.support.machine.ports import PORTS, FreePorts
 
 
@@ -11,6 +13,7 @@ def test_no_port_is_found_twice() -> None:
     assert len(set(found)) == len(found)
 
 
+@pytest.mark.slow
 def test_no_port_is_found_on_which_a_server_listens() -> None:
     find = FreePorts()
     port = find()

@@ -5,9 +5,12 @@ import gc
 import socket
 from pathlib import Path
 
+import pytest
+
 from tests.support.servers import close_server
 
 
+@pytest.mark.slow
 async def test_a_connection_that_is_just_being_accepted_is_made_and_can_be_closed(
     tmp_path: Path,
 ) -> None:

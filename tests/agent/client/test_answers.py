@@ -49,6 +49,7 @@ async def test_junk_is_no_answer_of_an_agent(operation: str) -> None:
                 await OPERATIONS[operation](agent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("status", "limit"), [(200, MAX_ANSWER_BYTES), (500, MAX_ERROR_BYTES)])
 async def test_an_answer_without_an_end_is_none_of_an_agent(status: int, limit: int) -> None:
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -91,6 +92,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=share_of(300))
 @given(body=values.map(msgspec.json.encode) | st.binary(max_size=50))
 def test_whatever_is_answered_is_taken_or_refused(body: bytes) -> None:

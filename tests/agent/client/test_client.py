@@ -134,6 +134,7 @@ async def test_a_read_has_a_limit_of_time() -> None:
             await agent.apps()
 
 
+@pytest.mark.slow
 async def test_a_change_may_take_longer_than_a_read() -> None:
     async def handler(_request: web.Request) -> web.Response:
         await asyncio.sleep(0.2)

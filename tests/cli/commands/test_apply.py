@@ -12,6 +12,8 @@ from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, fake_agent
 from tests.support.registry.in_process import InProcessRegistry
 
+pytestmark = pytest.mark.slow
+
 SHOP = "/v1/apps/shop"
 RECORD: dict[str, Any] = {
     **APP_RECORD,

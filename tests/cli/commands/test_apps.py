@@ -17,6 +17,8 @@ from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, fake_agent
 from tests.support.cli.process import CommandLine
 from tests.support.registry.in_process import InProcessRegistry
 
+pytestmark = pytest.mark.slow
+
 PLAN = {
     "app": APP_RECORD,
     "replaces_container": True,
@@ -190,7 +192,6 @@ async def test_a_tar_that_cannot_be_read_is_not_sent(
     assert agent.asked[0].body == tar.read_bytes()
 
 
-@pytest.mark.slow
 async def test_a_log_without_an_end_of_line_is_printed_in_bounded_memory(
     rollcall: Rollcall, agent: FakeAgent
 ) -> None:

@@ -1,3 +1,5 @@
+"""`doctor`: what it finds, and what costs no finding."""
+
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -6,6 +8,7 @@ from email.utils import format_datetime
 from pathlib import Path
 
 import msgspec
+import pytest
 from aiohttp import web
 
 from tests.support.certificates import Authority
@@ -13,6 +16,8 @@ from tests.support.cli.command import Ran, Rollcall
 from tests.support.registry.client import server_context
 from tests.support.registry.fake_servers import Handler, http_server
 from tests.support.registry.in_process import InProcessRegistry
+
+pytestmark = pytest.mark.slow
 
 
 def agent(asked: list[Mapping[str, str]], *, ahead: timedelta) -> Handler:

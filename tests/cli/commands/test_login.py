@@ -11,8 +11,9 @@ from tests.support.cli.command import Rollcall
 from tests.support.cli.terminal import at_terminal
 from tests.support.registry.in_process import OPS, InProcessRegistry
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 async def test_a_key_that_is_typed_is_kept_in_a_file_of_its_own(
     rollcall: Rollcall, registry: InProcessRegistry, tmp_path: Path
 ) -> None:
@@ -38,7 +39,6 @@ async def test_a_key_that_is_typed_is_kept_in_a_file_of_its_own(
     assert (await rollcall("nodes", "-o", "json")).json() == []
 
 
-@pytest.mark.slow
 async def test_no_key_is_asked_for_where_the_contexts_cannot_be_used(rollcall: Rollcall) -> None:
     rollcall.contexts.write_text("current: [")
 

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from aiohttp import web
 
 from tests.support.cli.command import Rollcall
@@ -16,6 +17,7 @@ def node(hostname: str) -> dict[str, object]:
     return {"hostname": hostname, "labels": [], "kv": {}, "last_update": 0}
 
 
+@pytest.mark.slow
 async def test_nodes_that_went_while_the_connection_was_lost_are_told(rollcall: Rollcall) -> None:
     streams = [
         event("reset") + event("node", **node("web-1")) + event("node", **node("web-2")),

@@ -20,6 +20,8 @@ from tests.support.registry.fake_servers import http_server
 from tests.support.registry.in_process import OPS, InProcessRegistry
 from tests.support.servers import close_server
 
+pytestmark = pytest.mark.slow
+
 # The registry is at 127.0.0.1, which the context allows without TLS; the rogue is not.
 ROGUE = "127.0.0.2"
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n[]"
@@ -112,7 +114,6 @@ async def test_the_key_goes_to_a_certificate_of_the_node_and_shows_that_a_rogue_
     assert OPS.encode() in honest.received
 
 
-@pytest.mark.slow
 async def test_it_does_not_go_to_another_hosts_certificate(
     trusting: Rollcall, registry: InProcessRegistry, authority: Authority
 ) -> None:
@@ -123,7 +124,6 @@ async def test_it_does_not_go_to_another_hosts_certificate(
     assert rogue.received == b""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("whose", ["self-signed", "another CA"])
 async def test_it_does_not_go_to_a_certificate_that_the_ca_has_not_signed(
     trusting: Rollcall, registry: InProcessRegistry, tmp_path: Path, whose: str
@@ -176,7 +176,6 @@ async def test_nothing_at_all_goes_to_a_plain_address_that_is_not_allowed(
     assert rogue.connections == 0
 
 
-@pytest.mark.slow
 async def test_no_command_sends_it_to_a_plain_address_that_is_not_allowed(
     trusting: Rollcall, registry: InProcessRegistry
 ) -> None:
@@ -201,7 +200,6 @@ async def test_it_does_not_follow_a_redirect(
     assert rogue.connections == 0
 
 
-@pytest.mark.slow
 async def test_the_systems_cas_do_not_vouch_for_a_node(
     rollcall: Rollcall, registry: InProcessRegistry, authority: Authority
 ) -> None:
@@ -245,7 +243,6 @@ async def test_an_odd_address_costs_no_other_hosts_row(
     assert f"{hostname}: " in found[1]
 
 
-@pytest.mark.slow
 async def test_junk_in_place_of_an_answer_is_an_error_of_that_host(
     rollcall: Rollcall, registry: InProcessRegistry
 ) -> None:

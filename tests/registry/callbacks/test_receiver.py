@@ -15,6 +15,8 @@ from registry.callbacks.receiver import PostFailed, Receiver
 from registry.nodes.directory.filters import Filters
 from tests.support.certificates import Authority, Pair, self_signed
 
+pytestmark = pytest.mark.slow
+
 KEY = b"callback-key-0123456789"
 NOW = 1_793_000_000
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -175,7 +177,6 @@ async def test_an_answer_that_does_not_end_or_is_large_is_not_read(size: int | N
     assert posts == 2
 
 
-@pytest.mark.slow
 async def test_only_a_certificate_of_the_given_ca_is_trusted(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "ca")
     good = authority.issue("127.0.0.1")

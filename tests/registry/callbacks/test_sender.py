@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import msgspec
+import pytest
 import structlog
 from structlog.testing import LogCapture
 
@@ -219,6 +220,7 @@ async def test_changes_that_are_no_longer_kept_become_one_resync() -> None:
     assert harness.receiver.taken() == ["resync started", "resync missed", "added after"]
 
 
+@pytest.mark.slow
 @in_virtual_time
 async def test_many_changes_are_posted_at_once_in_bodies_that_are_bounded() -> None:
     harness = Harness(max_bytes=10_000_000)

@@ -31,6 +31,8 @@ from tests.support.registry.nats.servers import NatsCluster
 from tests.support.registry.stores.copies import Copy, CutOff
 from tests.support.registry.stores.sqlite_store import Batches, ignore, row
 
+pytestmark = pytest.mark.slow
+
 NewStore = Callable[[str], StoreBackend]
 BUCKET = pytest.param("bucket", marks=pytest.mark.real)
 KINDS = ["file", BUCKET]
@@ -391,7 +393,6 @@ async def test_a_store_that_was_moved_away_can_be_backed_up_and_put_back(
     assert ageless(await contents(source)) == [row("a"), row("b")]
 
 
-@pytest.mark.slow
 async def test_a_file_that_is_locked_for_a_while_is_waited_for(tmp_path: Path) -> None:
     source = SqliteBackend(tmp_path / "source.db")
     await fill(source, "a")

@@ -311,6 +311,7 @@ class TimedEngine(MeasuredEngine):
         return await super().disk_usage(seconds=seconds)
 
 
+@pytest.mark.slow
 @in_virtual_time
 async def test_cpu_and_memory_are_measured_each_minute_and_the_disk_each_hour_whoever_asks() -> (
     None

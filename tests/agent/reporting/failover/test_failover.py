@@ -154,6 +154,7 @@ async def test_an_answer_that_each_would_give_moves_nobody(
     assert [harness.moves(url) for url in URLS] == [0, 0, 0]
 
 
+@pytest.mark.slow
 @in_virtual_time
 async def test_it_stays_where_it_moved_to_when_the_first_one_is_back(tmp_path: Path) -> None:
     harness = GroupHarness(tmp_path, max_silence_seconds=30)

@@ -2,6 +2,8 @@
 
 import gc
 
+import pytest
+
 from registry.nodes.directory.directory import Directory, Entry
 from registry.nodes.directory.filters import Filters
 from registry.nodes.directory.listing import Listing, Selection
@@ -11,6 +13,7 @@ NODES = 1000
 LOOKED_AT = 10  # every tenth of them
 
 
+@pytest.mark.slow
 def test_the_garbage_collector_does_not_look_at_the_nodes_of_a_listing() -> None:
     directory = Directory()
     rows = [Row(f"host-{n}", b'{"labels":[],"kv":{"n":"%d"}}' % n, n, "-") for n in range(NODES)]

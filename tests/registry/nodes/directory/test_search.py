@@ -95,6 +95,7 @@ def test_texts_that_are_kept_are_those_of_all_nodes_each_once() -> None:
     assert block.text is None
 
 
+@pytest.mark.slow
 def test_the_texts_of_a_node_that_changes_are_added_and_those_before_do_not_pile_up() -> None:
     directory = Directory()
     directory.fill([entry(f"h{n}", ["Common", f"own:{n}"], {}) for n in range(50)])
