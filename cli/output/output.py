@@ -15,6 +15,8 @@ from rich.text import Text
 from cli.output.text import visible
 
 WIDE_COLUMNS = 100_000
+# On a terminal, longer cells of a table are cut off; the other forms have all of them.
+MAX_CELL_CHARS = 200
 STYLES = {
     "ok": "green",
     "fresh": "green",
@@ -98,7 +100,8 @@ class Output:
 
     def table(self, titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Print a table without lines."""
-        self._print(make_table(titles, rows))
+        is_cut = self.out.is_terminal and self.form is Format.TABLE
+        self._print(make_table(titles, rows, max_chars=MAX_CELL_CHARS if is_cut else None))
 
     def lines(self, lines: Iterable[str]) -> None:
         """Print lines."""
@@ -117,31 +120,30 @@ class Output:
         """Tell people something that is not part of the result."""
         self.err.print(Text(visible(text)), soft_wrap=True)
 
-    def raw(self, text: str) -> None:
-        """Print a text of several lines, such as a log, without what could control a terminal."""
-        for line in text.splitlines():
-            self._print(Text(visible(line)))
-
     def _print(self, what: Text | Table) -> None:
         self.out.print(what, soft_wrap=isinstance(what, Text))
 
 
-def make_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
-    """Return a table without lines."""
+def make_table(
+    titles: Sequence[str], rows: Iterable[Sequence[Any]], *, max_chars: int | None = None
+) -> Table:
+    """Return a table without lines, whose cells have at most so many characters."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in titles:
         table.add_column(Text(title), overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(value) for value in row))
+        table.add_row(*(_cell(value, max_chars) for value in row))
     return table
 
 
-def _cell(value: Any) -> Text:
+def _cell(value: Any, max_chars: int | None) -> Text:
     if value is None or value == []:
         return Text("-", style="dim")
     if isinstance(value, list):
         value = ", ".join(str(each) for each in value)
     text = visible(value)
+    if max_chars is not None and len(text) > max_chars:
+        text = f"{text[: max_chars - 1]}…"
     return Text(text, style=STYLES.get(text, ""))
 
 

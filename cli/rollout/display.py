@@ -1,14 +1,19 @@
-"""Shows how far a rollout is: a table that lives on a terminal, lines elsewhere."""
+"""Shows how far a rollout is: an overview that lives on a terminal, lines elsewhere."""
 
+from collections import Counter
 from types import TracebackType
-from typing import Self
+from typing import Self, get_args
 
+from rich.console import Group
 from rich.live import Live
+from rich.text import Text
 
 from cli.output.output import Output, make_table
-from cli.rollout.model import HostProgress, Rollout
+from cli.rollout.model import HostProgress, HostState, Rollout
 
 TITLES = ("HOST", "STATE", "MESSAGE")
+STATES: tuple[HostState, ...] = get_args(HostState)
+ACTIVE: tuple[HostState, ...] = ("changing", "checking")
 
 
 class Display:
@@ -39,8 +44,21 @@ class Display:
     def show(self, host: HostProgress) -> None:
         """Show that the state of a host has changed."""
         if self._live is not None:
-            rows = ((each.host, each.state, each.message) for each in self._rollout.hosts)
-            self._live.update(make_table(TITLES, rows))
+            self._live.update(overview(self._rollout, height=self._output.err.height))
         elif self._output.is_for_people:
             reason = f": {host.message}" if host.message else ""
             self._output.note(f"{host.host}: {host.state}{reason}")
+
+
+def overview(rollout: Rollout, *, height: int) -> Group:
+    """Return how many hosts are in each state, and a row for each that is changed or has failed.
+
+    It has at most so many rows. Those that are changed now come first.
+    """
+    counts = Counter(host.state for host in rollout.hosts)
+    numbers = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
+    told = [
+        host for states in (ACTIVE, ("failed",)) for host in rollout.hosts if host.state in states
+    ]
+    rows = [(host.host, host.state, host.message) for host in told[: max(height - 2, 0)]]
+    return Group(Text(numbers), make_table(TITLES, rows)) if rows else Group(Text(numbers))

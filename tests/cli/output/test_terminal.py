@@ -30,6 +30,9 @@ async def test_a_terminal_gets_colours_unless_it_wants_none_and_programs_get_who
     assert status == 0
     assert "fresh" in plain
     assert not COLOUR.search(plain)
+    assert (plain.count("x"), plain.count("\N{HORIZONTAL ELLIPSIS}")) == (191, 1)
+    _, wide = await asyncio.to_thread(at_terminal, rollcall, "nodes", "-o", "wide")
+    assert wide.count("x") == 300
 
     del rollcall.environment["NO_COLOR"]
     piped = await asyncio.to_thread(
