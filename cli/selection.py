@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from agent.client.errors import AgentError
 from cli.connections.session import Session
 from cli.errors import CommandError, NotReached, WrongUsage
+from registry.client.client import RegistryClient
+from registry.client.errors import NotFound
 from registry.message import HostnameInvalid, Node, normalise_hostname
 
 MAX_AT_ONCE = 32
@@ -35,36 +37,57 @@ class Outcome(Generic[T]):
 
 
 def pairs(texts: Sequence[str]) -> dict[str, str]:
-    """Return `KEY:VALUE` texts as pairs; WrongUsage."""
+    """Return `KEY:VALUE` texts as pairs; WrongUsage, also for a key with two values."""
+    found: dict[str, str] = {}
     for text in texts:
-        if ":" not in text:
+        key, colon, value = text.partition(":")
+        if not colon:
             raise WrongUsage(f"{text!a} is not KEY:VALUE, such as rack:r12")
-    return {key: value for key, _, value in (text.partition(":") for text in texts)}
+        if found.setdefault(key, value) != value:
+            raise WrongUsage(f"no node has two values of {key!a}: {found[key]!a} and {value!a}")
+    return found
 
 
 async def selected(session: Session, selection: Selection) -> list[Node]:
-    """Return the nodes that are selected, by hostname; NotReached if one is not known."""
+    """Return the nodes that are selected; NotReached if one that is named is not among them."""
+    names = _normalised(selection.hosts)
+    filters: dict[str, Any] = {
+        "labels": selection.labels,
+        "prefixes": selection.prefixes,
+        "kv": pairs(selection.kv),
+    }
     async with session.registry() as registry:
-        found = await registry.nodes(
-            labels=selection.labels, prefixes=selection.prefixes, kv=pairs(selection.kv)
-        )
-    if not selection.hosts:
+        if 0 < len(names) <= MAX_AT_ONCE and not any(filters.values()):
+            return list(await asyncio.gather(*(_node(registry, name) for name in names)))
+        found = await registry.nodes(**filters)
+    if not names:
         return found
     known = {node.hostname: node for node in found}
-    return [known[name] for name in _known_names(selection.hosts, known)]
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise _not_known(missing[0])
+    return [known[name] for name in names]
 
 
-def _known_names(hosts: Sequence[str], known: dict[str, Node]) -> list[str]:
+async def _node(registry: RegistryClient, name: str) -> Node:
+    try:
+        return await registry.node(name)
+    except NotFound as error:
+        raise _not_known(name) from error
+
+
+def _not_known(name: str) -> NotReached:
+    return NotReached(f"no such node is known: {name}", hint="rollcall nodes")
+
+
+def _normalised(hosts: Sequence[str]) -> list[str]:
     names = []
     for host in dict.fromkeys(hosts):
         try:
-            name = normalise_hostname(host)
+            names.append(normalise_hostname(host))
         except HostnameInvalid as error:
             raise WrongUsage(f"{host!a}: {error}") from error
-        if name not in known:
-            raise NotReached(f"no such node is known: {host}", hint="rollcall nodes")
-        names.append(name)
-    return names
+    return list(dict.fromkeys(names))
 
 
 async def ask_all(nodes: Sequence[Node], ask: Callable[[Node], Awaitable[T]]) -> list[Outcome[T]]:

@@ -1,0 +1,56 @@
+"""Which nodes are asked for: those that are named, or all that pass filters."""
+
+import pytest
+from aiohttp import web
+
+from cli.errors import WrongUsage
+from cli.selection import pairs
+from tests.support.cli.command import Rollcall
+from tests.support.registry.fake_servers import http_server
+
+
+def test_a_key_has_one_value() -> None:
+    assert pairs(["rack:r12", "rack:r12", "url:http://a"]) == {"rack": "r12", "url": "http://a"}
+    with pytest.raises(WrongUsage, match="two values of 'rack': 'r12' and 'r13'"):
+        pairs(["rack:r12", "rack:r13"])
+    with pytest.raises(WrongUsage, match="is not KEY:VALUE"):
+        pairs(["rack"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "asked"),
+    [
+        (("web-2", "WEB-1", "web-1"), ["/nodes/web-1", "/nodes/web-2"]),
+        (("web-1", "--label", "service:web"), ["/nodes?label=service:web"]),
+        (tuple(f"web-{number}" for number in range(1, 41)), ["/nodes"]),
+        ((), ["/nodes"]),
+    ],
+)
+async def test_a_few_hosts_are_asked_for_by_name(
+    rollcall: Rollcall, arguments: tuple[str, ...], asked: list[str]
+) -> None:
+    seen: list[str] = []
+
+    def node(name: str) -> dict[str, object]:
+        return {"hostname": name, "labels": [], "kv": {}, "last_update": 0}
+
+    async def answer(request: web.Request) -> web.Response:
+        seen.append(request.raw_path)
+        if request.path == "/nodes":
+            return web.json_response([node(f"web-{number}") for number in range(1, 41)])
+        return web.json_response(node(request.path.removeprefix("/nodes/")))
+
+    async with http_server(answer) as url:
+        rollcall.use(registry=url, allow_plain=["127.0.0.1"])
+        rollcall.environment |= {"ROLLCALL_KEY": "a-key-of-the-operator"}
+        await rollcall("apps", *arguments)
+
+    assert sorted(seen) == asked
+
+
+async def test_a_host_that_nobody_knows_is_named(rollcall: Rollcall) -> None:
+    done = await rollcall("apps", "web-9")
+
+    assert done.status == 3
+    assert "no such node is known: web-9" in done.err
