@@ -4,10 +4,11 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from getpass import getpass
 from pathlib import Path
+from tempfile import mkstemp
 from typing import Annotated
 
 import msgspec
@@ -90,59 +91,59 @@ def login(
         raise WrongUsage("--key-file and --key-command do not go together")
     session.file.load()  # a file that cannot be used is told before the key is asked for
     with ExitStack() as closing:
-        final = key_file
+        typed = None
         if key_file is None and key_command is None and not session.environment.get(VARIABLE):
-            final = session.file.path.parent / "keys" / name
-            key_file = closing.enter_context(_typed_key(final))
+            typed = _typed_key(session.file.path.parent / "keys")
+            closing.callback(typed.unlink, missing_ok=True)
         try:
             context = Context(
                 registry=url.rstrip("/"),
                 ca=_absolute(ca),
                 certificate=_absolute(certificate),
                 certificate_key=_absolute(certificate_key),
-                key_file=_absolute(key_file),
+                key_file=_absolute(typed or key_file),
                 key_command=key_command,
                 allow_plain=list(allow_plain or ()),
             )
         except ValueError as error:
             raise WrongUsage(f"--allow-plain: {error}") from error
         asyncio.run(_ask_once(session, context))
-        _save(session, name, msgspec.structs.replace(context, key_file=_absolute(final)))
+        _remember(session, name, context, typed)
     session.output.note(f"{context.registry} answers; the context {name} is in use")
 
 
-def _save(session: Session, name: str, context: Context) -> None:
-    contexts = session.file.load()
-    session.file.save(Contexts(current=name, contexts={**contexts.contexts, name: context}))
-
-
-@contextmanager
-def _typed_key(path: Path) -> Iterator[Path]:
-    """Ask for a key, and yield a file that holds it, which gets this path in the end."""
-    draft = _ask_for_key(path)
+def _remember(session: Session, name: str, context: Context, typed: Path | None) -> None:
+    """Save a context, and put its key in its place; WrongUsage leaves both as they were."""
+    before = session.file.load()
+    if typed is not None:
+        context = msgspec.structs.replace(context, key_file=str(typed.with_name(name).absolute()))
+    session.file.save(Contexts(current=name, contexts={**before.contexts, name: context}))
+    if typed is None:
+        return
     try:
-        yield draft
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-    draft.rename(path)
+        typed.rename(typed.with_name(name))
+    except OSError as error:
+        session.file.save(before)
+        raise WrongUsage(f"{context.key_file} cannot be written: {error.strerror}") from error
 
 
-def _ask_for_key(path: Path) -> Path:
-    """Ask for a key at the terminal; return the temporary file that holds it."""
+def _typed_key(folder: Path) -> Path:
+    """Ask for a key at the terminal; return the temporary file that holds it. WrongUsage."""
     if not sys.stdin.isatty():
         raise WrongUsage(
             "no key is given, and there is no terminal to ask for one",
             hint=f"give --key-file or --key-command, or set {VARIABLE}",
         )
     key = getpass("Key: ")
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.new")
-    part.unlink(missing_ok=True)
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(f"{key}\n")
-    return part
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # No context has a name that begins so.
+        descriptor, path = mkstemp(prefix=".", dir=folder)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(f"{key}\n")
+    except OSError as error:
+        raise WrongUsage(f"no key can be kept in {folder}: {error.strerror}") from error
+    return Path(path)
 
 
 async def _ask_once(session: Session, context: Context) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,13 +12,15 @@ import typer
 
 from cli.connections.session import Session
 from cli.options import Kv, Labels, Prefixes
-from cli.output.output import Format
+from cli.output.output import Format, Output
 from cli.run import FormCommand, session_of
 from cli.selection import pairs
 from registry.client.client import RegistryClient
 from registry.client.errors import RegistryError
 from registry.client.watch import NodeEvent, NodeWatch
 from registry.message import Node
+
+LOOK_SECONDS = 1.0
 
 
 def add_to(app: typer.Typer) -> None:
@@ -49,12 +52,14 @@ class Changes:
         self._nodes: dict[str, Node] = {}
         self._before: dict[str, Node] = {}
         self.must_look = False  # whether it has to be known which nodes there are
+        self.resets = 0
 
     def lines(self, event: NodeEvent) -> list[str]:
         """Return the lines that tell of an event."""
         if event.kind == "reset":
             self._before, self._nodes = {**self._before, **self._nodes}, {}
             self.must_look = bool(self._before)
+            self.resets += 1
             return []
         if event.node is None:
             if event.kind == "gone":
@@ -82,28 +87,38 @@ async def _follow(session: Session, labels: list[str], prefixes: list[str], kv: 
     def lost(error: RegistryError) -> None:
         session.output.note(f"the connection was lost and will be made again: {error}")
 
-    shown = Changes(_now)
+    output, shown = session.output, Changes(_now)
     filters: dict[str, Any] = {"labels": labels, "prefixes": prefixes, "kv": pairs(kv)}
     # The watch holds the connection of its client.
     async with session.registry() as registry, session.registry() as asking:
-        async for event in NodeWatch(registry, **filters, lost=lost).events():
-            if session.output.form in (Format.JSON, Format.YAML):
-                session.output.lines([json.dumps(msgspec.to_builtins(event))])
-            elif session.output.form is Format.NAME:
-                session.output.lines([event.hostname] if event.hostname else [])
-            else:
-                session.output.lines(shown.lines(event))
-                if shown.must_look:
-                    session.output.lines(await _gone(asking, filters, shown))
+        looking = asyncio.create_task(_look_for_gone(output, asking, filters, shown))
+        try:
+            async for event in NodeWatch(registry, **filters, lost=lost).events():
+                lines = shown.lines(event)
+                if output.form in (Format.JSON, Format.YAML):
+                    lines = [json.dumps(msgspec.to_builtins(event))]
+                elif output.form is Format.NAME:
+                    lines = [event.hostname] if event.hostname else []
+                output.lines(lines)
+        finally:
+            looking.cancel()
 
 
-async def _gone(registry: RegistryClient, filters: dict[str, Any], shown: Changes) -> list[str]:
-    """Return the lines about nodes that went while there was no connection."""
-    try:
-        nodes = await registry.nodes(**filters)
-    except RegistryError:
-        return []  # the watch tells of it; the next event asks again
-    return shown.looked({node.hostname for node in nodes})
+async def _look_for_gone(
+    output: Output, registry: RegistryClient, filters: dict[str, Any], shown: Changes
+) -> None:
+    """Tell people of nodes that went while there was no connection, once the registry knows all."""
+    while output.is_for_people:
+        await asyncio.sleep(LOOK_SECONDS)
+        if not shown.must_look:
+            continue
+        number = shown.resets
+        with suppress(RegistryError):  # the watch tells of it
+            if (await registry.status()).warming_seconds:
+                continue  # a store that was lost or put back does not know all nodes yet
+            nodes = await registry.nodes(**filters)
+            if shown.resets == number:
+                output.lines(shown.looked({node.hostname for node in nodes}))
 
 
 def _now() -> str:

@@ -55,6 +55,7 @@ def key_printed_by(command: str, *, seconds: float = COMMAND_SECONDS, may_ask: b
             stdin=None if may_ask else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=None if may_ask else subprocess.DEVNULL,
+            start_new_session=not may_ask,
             timeout=seconds,
             check=True,
             text=True,

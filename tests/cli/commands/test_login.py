@@ -52,6 +52,32 @@ async def test_no_key_is_asked_for_where_the_contexts_cannot_be_used(rollcall: R
     assert rollcall.contexts.read_text() == "current: ["
 
 
+async def test_a_login_takes_no_other_contexts_key_and_leaves_nothing_where_it_fails(
+    rollcall: Rollcall, registry: InProcessRegistry, tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys"
+    keys.mkdir()
+    other = keys / "lab.new"
+    other.write_text("the key of another context")
+    (keys / "dir").mkdir()
+    url = f"http://127.0.0.1:{registry.address[1]}"
+
+    async def login(name: str) -> tuple[int, str]:
+        arguments = ("login", url, "--allow-plain", "127.0.0.1", "--name", name)
+        return await asyncio.to_thread(at_terminal, rollcall, *arguments, typed={"Key: ": OPS})
+
+    status, shown = await login("dir")
+    assert status == 2, shown
+    assert "cannot be written: Is a directory" in shown
+    kept = yaml.safe_load(rollcall.contexts.read_text())
+    assert (kept["current"], list(kept["contexts"])) == ("test", ["test"])
+
+    status, shown = await login("lab")
+    assert status == 0, shown
+    assert other.read_text() == "the key of another context"
+    assert sorted(file.name for file in keys.iterdir()) == ["dir", "lab", "lab.new"]
+
+
 @pytest.mark.parametrize("name", ["../keys", "a/b", ".", "", "-x", "a b", "\u0430"])
 async def test_a_context_has_a_name_that_is_no_path(rollcall: Rollcall, name: str) -> None:
     before = rollcall.contexts.read_text()
