@@ -44,7 +44,7 @@ def targets(
         items,
         columns={"target": "TARGET", "host": "HOST", "labels": "LABELS"},
         name="target",
-        empty=f"no node has a label prometheus:{service}; next: rollcall services",
+        empty=f"{service} has no targets; next: rollcall services, or why: rollcall node HOST",
     )
 
 

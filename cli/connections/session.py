@@ -45,6 +45,11 @@ class Session:
         return self.file.chosen(self._wanted)[0]
 
     @property
+    def context_option(self) -> str:
+        """Return the option that names the context in a further command, empty if it needs none."""
+        return "" if self._wanted is None else f" --context {self._wanted}"
+
+    @property
     def context(self) -> Context:
         """Return the context in use; WrongUsage if there is none."""
         return self.file.chosen(self._wanted)[1]

@@ -34,6 +34,8 @@ def carry_out(
     how: How,
 ) -> int:
     """Run a rollout, or tell what it would do; return its exit status."""
+    if how.dry_run and how.resume:
+        raise WrongUsage("--resume and --dry-run do not go together")
     if how.dry_run:
         return asyncio.run(_tell(session, change, selection))
     file = StateFile(state_folder(session.environment, session.context_name), change.app)
@@ -41,9 +43,15 @@ def carry_out(
         if how.resume:
             if selection != Selection() or bounds != Bounds():
                 raise WrongUsage(
-                    "--resume goes on as the rollout began: leave out hosts and bounds"
+                    "--resume goes on as the rollout began: leave out hosts, --label, --batch,"
+                    " --pause, --max-failures and --check-..."
                 )
             return asyncio.run(_resume(session, change, file))
+        if file.path.exists() and not how.yes:
+            confirm(
+                f"Give up the unfinished rollout of {change.app} for this one?",
+                hint="go on with it by --resume, or give it up by --yes",
+            )
         nodes = asyncio.run(hosts_with(session, change.app, selection))
         if selection == Selection() and not how.yes:
             confirm(
@@ -83,8 +91,6 @@ async def _begin(
     revisions: Mapping[str, int] = {}
     if change.action == "rollback":
         revisions = await revisions_before(session, change.app, nodes)
-    if file.path.exists():
-        session.output.note(f"an unfinished rollout of {change.app} is given up for this one")
     hosts = [
         HostProgress(host=node.hostname, revision=revisions.get(node.hostname)) for node in nodes
     ]
@@ -97,7 +103,7 @@ async def _resume(session: Session, change: Change, file: StateFile) -> int:
     if rollout.change.action != change.action or change.fields not in ({}, rollout.change.fields):
         raise WrongUsage(
             f"the rollout to resume is another change: {rollout.change.action} of {change.app}",
-            hint=f"rollcall {rollout.change.action} {change.app} --resume",
+            hint=_resuming(session, rollout.change),
         )
     async with session.registry() as registry:
         nodes = {node.hostname: node for node in await registry.nodes()}
@@ -129,8 +135,12 @@ async def _run(
     )
     if rollout.is_done:
         return DONE
-    session.output.note(f"next: rollcall {rollout.change.action} {rollout.change.app} --resume")
+    session.output.note(f"next: {_resuming(session, rollout.change)}")
     return INTERRUPTED if interrupted else FAILED
+
+
+def _resuming(session: Session, change: Change) -> str:
+    return f"rollcall{session.context_option} {change.action} {change.app} --resume"
 
 
 async def _until_interrupted(session: Session, runner: Runner) -> bool:

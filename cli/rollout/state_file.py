@@ -40,7 +40,10 @@ class StateFile:
         try:
             return msgspec.json.decode(self.path.read_bytes(), type=Rollout)
         except FileNotFoundError as error:
-            raise WrongUsage("there is no rollout of this app to resume") from error
+            raise WrongUsage(
+                "there is no rollout of this app to resume in this context",
+                hint="it is kept where it began; elsewhere, give the whole command again",
+            ) from error
         except (OSError, msgspec.DecodeError) as error:
             raise WrongUsage(f"{self.path} cannot be used: {error}") from error
 

@@ -25,7 +25,10 @@ Pause = Annotated[
     str, typer.Option("--pause", metavar="TIME", help="Wait between batches, such as 10s or 2m.")
 ]
 MaxFailures = Annotated[
-    int, typer.Option("--max-failures", min=0, help="Stop once more hosts than these have failed.")
+    int,
+    typer.Option(
+        "--max-failures", min=0, help="Begin no batch once more hosts than these have failed."
+    ),
 ]
 CheckHttp = Annotated[
     str | None,

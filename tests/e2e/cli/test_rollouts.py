@@ -34,7 +34,9 @@ def test_the_hosts_that_have_the_app_are_changed_and_checked(
     assert bad.returncode == 1
     assert "answers 404" in bad.stdout
 
-    rollcall.ok("stop", name, "web-1")
+    refused = rollcall.run("stop", name, "web-1")
+    assert (refused.returncode, "--resume" in refused.stderr) == (2, True)
+    rollcall.ok("stop", name, "web-1", "--yes")
     assert rollcall.json("app", "show", app)["state"] == "exited"
     rollcall.ok("start", name, "web-1")
     rollcall.ok("update", name, "web-1", "--set", "memory=64")
