@@ -87,7 +87,7 @@ TESTS = {
         "test_a_local_image_that_is_gone_is_refused_and_the_app_runs_on",
     ),
     "the disk is too full": (
-        "agent/apps/images/test_kept_images.py",
+        "agent/apps/images/test_images_on_a_full_disk.py",
         "test_while_the_disk_is_full_images_of_old_revisions_go_before_a_change_is_refused",
     ),
     "the agent is killed while an updated app settles": (
