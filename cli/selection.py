@@ -50,6 +50,8 @@ def pairs(texts: Sequence[str]) -> dict[str, str]:
 
 async def selected(session: Session, selection: Selection) -> list[Node]:
     """Return the nodes that are selected; NotReached if one that is named is not among them."""
+    if "" in (*selection.labels, *selection.prefixes):
+        raise WrongUsage("a label or prefix is empty")
     names = _normalised(selection.hosts)
     filters: dict[str, Any] = {
         "labels": selection.labels,

@@ -22,6 +22,7 @@ class How(NamedTuple):
     """How a rollout is asked for."""
 
     resume: bool
+    everywhere: bool
     yes: bool
     dry_run: bool
 
@@ -53,10 +54,11 @@ def carry_out(
                 hint="go on with it by --resume, or give it up by --yes",
             )
         nodes = asyncio.run(hosts_with(session, change.app, selection))
-        if selection == Selection() and not how.yes:
+        # --yes does not answer this: a list of hosts that came out empty would mean all of them.
+        if selection == Selection() and not how.everywhere:
             confirm(
                 f"{change.action} {change.app} on all hosts that have it, {len(nodes)} of them?",
-                hint="name hosts, select them by --label, or add --yes",
+                hint="name hosts, select them by --label, or add --all",
             )
         return asyncio.run(_begin(session, change, bounds, nodes, file))
 
@@ -68,7 +70,7 @@ async def _tell(session: Session, change: Change, selection: Selection) -> int:
     )
     outcomes = await ask_all(nodes, lambda node: hosts.plan(node.hostname))
     items = [
-        {"host": each.node.hostname, "error": each.error, **(each.value or {})} for each in outcomes
+        {**(each.value or {}), "host": each.node.hostname, "error": each.error} for each in outcomes
     ]
     session.output.items(
         items,

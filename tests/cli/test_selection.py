@@ -49,6 +49,14 @@ async def test_a_few_hosts_are_asked_for_by_name(
     assert sorted(seen) == asked
 
 
+@pytest.mark.parametrize("option", ["--label", "--prefix"])
+async def test_an_empty_filter_is_refused(rollcall: Rollcall, option: str) -> None:
+    done = await rollcall("apps", option, "")
+
+    assert (done.status, done.out) == (2, "")
+    assert "a label or prefix is empty" in done.err
+
+
 async def test_a_host_that_nobody_knows_is_named(rollcall: Rollcall) -> None:
     done = await rollcall("apps", "web-9")
 

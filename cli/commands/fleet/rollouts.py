@@ -40,6 +40,9 @@ CheckTime = Annotated[
 Resume = Annotated[
     bool, typer.Option("--resume", help="Go on with a rollout that was stopped or has failed.")
 ]
+Everywhere = Annotated[
+    bool, typer.Option("--all", help="Change all hosts that have the app, and do not ask.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what it would do on each host.")]
 
 
@@ -68,6 +71,7 @@ def rebuild(
     check_http: CheckHttp = None,
     check_time: CheckTime = "60s",
     resume: Resume = False,
+    everywhere: Everywhere = False,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> int:
@@ -83,7 +87,7 @@ def rebuild(
     given = _given(batch, pause, max_failures, check_http, check_time)
     selection = Selection(hosts or (), labels or (), prefixes or (), kv or ())
     change = Change(action="rebuild", app=_checked(name))
-    how = How(resume=resume, yes=yes, dry_run=dry_run)
+    how = How(resume=resume, everywhere=everywhere, yes=yes, dry_run=dry_run)
     return carry_out(session_of(ctx), change, given, selection, how)
 
 
@@ -110,6 +114,7 @@ def update(
     check_http: CheckHttp = None,
     check_time: CheckTime = "60s",
     resume: Resume = False,
+    everywhere: Everywhere = False,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> int:
@@ -125,7 +130,7 @@ def update(
     given = _given(batch, pause, max_failures, check_http, check_time)
     selection = Selection(hosts or (), labels or (), prefixes or (), kv or ())
     change = Change(action="update", app=_checked(name), fields=fields)
-    how = How(resume=resume, yes=yes, dry_run=dry_run)
+    how = How(resume=resume, everywhere=everywhere, yes=yes, dry_run=dry_run)
     return carry_out(session_of(ctx), change, given, selection, how)
 
 
@@ -138,6 +143,7 @@ def start(
     pause: Pause = "0s",
     max_failures: MaxFailures = 0,
     resume: Resume = False,
+    everywhere: Everywhere = False,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> int:
@@ -145,7 +151,7 @@ def start(
     change = Change(action="start", app=_checked(name))
     given = _given(batch, pause, max_failures)
     selection = Selection(hosts or (), labels or ())
-    how = How(resume=resume, yes=yes, dry_run=dry_run)
+    how = How(resume=resume, everywhere=everywhere, yes=yes, dry_run=dry_run)
     return carry_out(session_of(ctx), change, given, selection, how)
 
 
@@ -158,6 +164,7 @@ def stop(
     pause: Pause = "0s",
     max_failures: MaxFailures = 0,
     resume: Resume = False,
+    everywhere: Everywhere = False,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> int:
@@ -165,7 +172,7 @@ def stop(
     change = Change(action="stop", app=_checked(name))
     given = _given(batch, pause, max_failures)
     selection = Selection(hosts or (), labels or ())
-    how = How(resume=resume, yes=yes, dry_run=dry_run)
+    how = How(resume=resume, everywhere=everywhere, yes=yes, dry_run=dry_run)
     return carry_out(session_of(ctx), change, given, selection, how)
 
 
@@ -178,6 +185,7 @@ def rollback(
     pause: Pause = "0s",
     max_failures: MaxFailures = 0,
     resume: Resume = False,
+    everywhere: Everywhere = False,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> int:
@@ -185,7 +193,7 @@ def rollback(
     change = Change(action="rollback", app=_checked(name))
     given = _given(batch, pause, max_failures)
     selection = Selection(hosts or (), labels or ())
-    how = How(resume=resume, yes=yes, dry_run=dry_run)
+    how = How(resume=resume, everywhere=everywhere, yes=yes, dry_run=dry_run)
     return carry_out(session_of(ctx), change, given, selection, how)
 
 

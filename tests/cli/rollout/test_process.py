@@ -26,7 +26,6 @@ RECORD: dict[str, Any] = {
 }
 REBUILD = ("PUT", "/v1/apps/shop/rebuild")
 SECONDS = 60
-pytestmark = pytest.mark.slow  # each command is a process
 
 
 @pytest.fixture
@@ -59,7 +58,7 @@ async def test_ctrl_c_ends_it_after_the_batch_and_a_resume_does_the_rest(
     agents[0].answers[REBUILD] = waiting(begun, go_on)
     command = CommandLine(rollcall.contexts.parent)
     process = await asyncio.create_subprocess_exec(
-        *(*WITH_SIGINT, command.program, "rebuild", "shop", "--yes", "--batch", "2", "-o", "name"),
+        *(*WITH_SIGINT, command.program, "rebuild", "shop", "--all", "--batch", "2", "-o", "name"),
         env=command.environment,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -93,7 +92,7 @@ async def test_a_host_that_fails_ends_it_and_a_stopped_app_does_not(
     command = CommandLine(rollcall.contexts.parent)
 
     done = await asyncio.to_thread(
-        command.run, "rebuild", "shop", "--yes", "--check-http", "/", "-o", "json"
+        command.run, "rebuild", "shop", "--all", "--check-http", "/", "-o", "json"
     )
 
     assert done.returncode == 1
@@ -144,7 +143,7 @@ async def test_a_rollback_that_is_resumed_goes_to_the_revision_it_began_with(
     agents[1].answers[rollback] = lost
     command = CommandLine(rollcall.contexts.parent)
 
-    failed = await asyncio.to_thread(command.run, "rollback", "shop", "--yes")
+    failed = await asyncio.to_thread(command.run, "rollback", "shop", "--all")
     done = await asyncio.to_thread(command.run, "rollback", "shop", "--resume")
 
     assert (failed.returncode, done.returncode) == (1, 0), done.stderr
@@ -160,7 +159,7 @@ async def test_nothing_is_rolled_back_where_a_host_has_no_revision_before(
     agents[2].answers["GET", "/v1/apps/shop/history"] = revisions(1)
 
     done = await asyncio.to_thread(
-        CommandLine(rollcall.contexts.parent).run, "rollback", "shop", "--yes"
+        CommandLine(rollcall.contexts.parent).run, "rollback", "shop", "--all"
     )
 
     assert done.returncode == 1
@@ -173,10 +172,10 @@ async def test_all_hosts_are_changed_only_for_whoever_says_so(
 ) -> None:
     command = CommandLine(rollcall.contexts.parent)
 
-    refused = await asyncio.to_thread(command.run, "stop", "shop")
+    refused = await asyncio.to_thread(command.run, "stop", "shop", "--yes")
 
     assert refused.returncode == 2
-    assert "name hosts, select them by --label, or add --yes" in refused.stderr
+    assert "name hosts, select them by --label, or add --all" in refused.stderr
     assert [agent.changes() for agent in agents] == [[], [], []]
 
 

@@ -7,6 +7,7 @@ from playwright.sync_api import Page, Route, expect
 from tests.support.browser.agent_page import AppOnAgent
 from tests.support.browser.tabs import Tabs
 
+pytest_plugins = ["tests.support.browser.fixtures"]
 pytestmark = pytest.mark.real("chromium")
 SOON = 30_000
 

@@ -12,6 +12,7 @@ from tests.support.browser.agent_page import log_in
 from tests.support.browser.tabs import Tabs
 from tests.support.daemons import Daemons
 
+pytest_plugins = ["tests.support.browser.fixtures"]
 pytestmark = pytest.mark.real("chromium")
 STEPS = 60
 MIB = 2**20

@@ -12,6 +12,7 @@ from tests.support.browser.agent_page import AppOnAgent
 from tests.support.browser.tabs import Tabs, overflows, serious_findings
 from tests.support.browser.tricks import TRICKS, assert_only_text
 
+pytest_plugins = ["tests.support.browser.fixtures"]
 pytestmark = pytest.mark.real("chromium")
 CHANGES = ("Start", "Stop", "Rebuild", "Rollback", "Delete")
 STEPS = 60
