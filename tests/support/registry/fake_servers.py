@@ -29,11 +29,12 @@ async def http_server(handler: Handler, *, tls: ssl.SSLContext | None = None) ->
     app.router.add_route("*", "/{path:.*}", handler)
     runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
-    await site.start()
+    assert runner.server is not None
+    server = await asyncio.get_running_loop().create_server(runner.server, "127.0.0.1", 0, ssl=tls)
     try:
-        yield f"{'https' if tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}"
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
+        await close_server(server)
         await runner.cleanup()
 
 
