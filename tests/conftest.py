@@ -23,12 +23,11 @@ from tests.support.e2e.installation import install
 from tests.support.images import HELLO_PAGE, build_ssh, imported
 from tests.support.machine.ports import FreePorts
 from tests.support.prometheus import Prometheus, StartPrometheus, running_prometheus
-from tests.support.requirements import is_left_out, need, need_root
+from tests.support.requirements import FAST, is_left_out, need, need_root
 
 TOP = Path(__file__).parents[1]
 MUST_RUN = os.environ.get("CI") == "true"
 
-FAST = "not real and not slow"  # the marks' expression of `make test-fast`
 # For `make test-fast`; `make test` tries 100 examples, or what a test says.
 settings.register_profile("fast", max_examples=20)
 

@@ -1,6 +1,6 @@
 """The answers of an agent: decoded, and refused where a client could not use them."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -8,6 +8,8 @@ from agent.client.errors import AgentUnreachable
 
 # A record is nested four deep. Whoever prints a value recurses into it.
 MAX_DEPTH = 32
+# A name is printed behind its host's, and may be handed to the next command.
+AppName = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9_.-]*$", max_length=255)]
 
 
 class Progress(msgspec.Struct):
@@ -20,7 +22,7 @@ class Progress(msgspec.Struct):
 class App(msgspec.Struct):
     """The fields of a record that clients use; it has more."""
 
-    name: str
+    name: AppName
     state: str
     desired: str
     http_port: int

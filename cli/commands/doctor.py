@@ -142,19 +142,20 @@ async def _targets(session: Session, nodes: Sequence[Node]) -> list[Finding]:
 
 async def _explained(session: Session, names: Sequence[str]) -> Share:
     """Ask about nodes one after the other; those that have gone meanwhile are passed over."""
-    share = Share([], {})
+    explained: list[ExplainedNode] = []
+    failed: dict[str, RegistryError] = {}
     async with session.registry() as registry:
         for index, name in enumerate(names):
             try:
-                share.explained.append(await registry.explain(name))
+                explained.append(await registry.explain(name))
             except NotFound:
                 continue
             except (Unreachable, TooSlow) as error:
-                share.failed.update(dict.fromkeys(names[index:], error))
+                failed.update(dict.fromkeys(names[index:], error))
                 break
             except RegistryError as error:
-                share.failed[name] = error
-    return share
+                failed[name] = error
+    return Share(explained, failed)
 
 
 def _status(status: Status) -> Iterable[Finding]:

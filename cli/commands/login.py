@@ -16,7 +16,7 @@ import typer
 
 from cli.completion import complete_contexts
 from cli.connections.contexts import Context, Contexts
-from cli.connections.keys import VARIABLE
+from cli.connections.keys import VARIABLE, checked_key
 from cli.connections.session import Session
 from cli.errors import WrongUsage
 from cli.run import FormCommand, HelpfulCommand, session_of
@@ -91,56 +91,59 @@ def login(
         raise WrongUsage("--key-file and --key-command do not go together")
     session.file.load()  # a file that cannot be used is told before the key is asked for
     with ExitStack() as closing:
-        typed = None
         if key_file is None and key_command is None and not session.environment.get(VARIABLE):
-            typed = _typed_key(session.file.path.parent / "keys")
-            closing.callback(typed.unlink, missing_ok=True)
+            key_file = _typed_key(_key_folder(session), name)
+            closing.callback(key_file.unlink, missing_ok=True)
         try:
             context = Context(
                 registry=url.rstrip("/"),
                 ca=_absolute(ca),
                 certificate=_absolute(certificate),
                 certificate_key=_absolute(certificate_key),
-                key_file=_absolute(typed or key_file),
+                key_file=_absolute(key_file),
                 key_command=key_command,
                 allow_plain=list(allow_plain or ()),
             )
         except ValueError as error:
             raise WrongUsage(f"--allow-plain: {error}") from error
         asyncio.run(_ask_once(session, context))
-        _remember(session, name, context, typed)
+        _replace(session, name, context)
+        closing.pop_all()
     session.output.note(f"{context.registry} answers; the context {name} is in use")
 
 
-def _remember(session: Session, name: str, context: Context, typed: Path | None) -> None:
-    """Save a context, and put its key in its place; WrongUsage leaves both as they were."""
-    before = session.file.load()
-    if typed is not None:
-        context = msgspec.structs.replace(context, key_file=str(typed.with_name(name).absolute()))
-    session.file.save(Contexts(current=name, contexts={**before.contexts, name: context}))
-    if typed is None:
-        return
-    try:
-        typed.rename(typed.with_name(name))
-    except OSError as error:
-        session.file.save(before)
-        raise WrongUsage(f"{context.key_file} cannot be written: {error.strerror}") from error
+def _replace(session: Session, name: str, context: Context) -> None:
+    """Save a context, and remove the key that was typed for the one before; WrongUsage."""
+    contexts = session.file.load().contexts
+    session.file.save(Contexts(current=name, contexts={**contexts, name: context}))
+    before = contexts.get(name)
+    if before is not None and before.key_file is not None:
+        former = Path(before.key_file)
+        if former.parent == _key_folder(session).absolute():
+            former.unlink(missing_ok=True)
 
 
-def _typed_key(folder: Path) -> Path:
-    """Ask for a key at the terminal; return the temporary file that holds it. WrongUsage."""
+def _key_folder(session: Session) -> Path:
+    return session.file.path.parent / "keys"
+
+
+def _typed_key(folder: Path, name: str) -> Path:
+    """Ask for a key at the terminal; return a new file that holds it. WrongUsage."""
     if not sys.stdin.isatty():
         raise WrongUsage(
             "no key is given, and there is no terminal to ask for one",
             hint=f"give --key-file or --key-command, or set {VARIABLE}",
         )
-    key = getpass("Key: ")
+    key = checked_key(getpass("Key: "), "the terminal")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # No context has a name that begins so.
-        descriptor, path = mkstemp(prefix=".", dir=folder)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(f"{key}\n")
+        descriptor, path = mkstemp(prefix=f"{name}.", dir=folder)
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                file.write(f"{key}\n")
+        except OSError:
+            Path(path).unlink()
+            raise
     except OSError as error:
         raise WrongUsage(f"no key can be kept in {folder}: {error.strerror}") from error
     return Path(path)

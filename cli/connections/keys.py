@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import signal
 import stat
 import subprocess
 from collections.abc import Mapping
@@ -25,11 +26,11 @@ def read_key(context: Context, environment: Mapping[str, str]) -> str:
 
     """
     if environment.get(VARIABLE):
-        return _checked(environment[VARIABLE], VARIABLE)
+        return checked_key(environment[VARIABLE], VARIABLE)
     if context.key_command is not None:
         return key_printed_by(context.key_command)
     if context.key_file is not None:
-        return _checked(_file(Path(context.key_file)), context.key_file)
+        return checked_key(_file(Path(context.key_file)), context.key_file)
     raise WrongUsage(f"the context has no key, and {VARIABLE} is not set", hint=LOGIN_HINT)
 
 
@@ -50,23 +51,30 @@ def _file(path: Path) -> str:
 def key_printed_by(command: str, *, seconds: float = COMMAND_SECONDS, may_ask: bool = True) -> str:
     """Return the key that a command prints, which may ask on the terminal; WrongUsage."""
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             _words(command),
             stdin=None if may_ask else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=None if may_ask else subprocess.DEVNULL,
             start_new_session=not may_ask,
-            timeout=seconds,
-            check=True,
             text=True,
         )
-    except subprocess.TimeoutExpired as error:
-        raise WrongUsage(f"{command!a} printed no key for {seconds} s") from error
-    except subprocess.CalledProcessError as error:
-        raise WrongUsage(f"{command!a} ended with status {error.returncode}") from error
     except (OSError, ValueError) as error:
         raise WrongUsage(f"{command!a} cannot be run: {error}") from error
-    return _checked(done.stdout, f"the command {command!a}")
+    with process:
+        try:
+            printed, _ = process.communicate(timeout=seconds)
+        except BaseException as error:
+            # What it has started is in its session; the terminal tells the others of Ctrl-C.
+            process.kill() if may_ask else os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise WrongUsage(f"{command!a} printed no key for {seconds:g} s") from error
+            if isinstance(error, UnicodeDecodeError):
+                raise WrongUsage(f"what {command!a} printed is no text") from error
+            raise
+    if process.returncode:
+        raise WrongUsage(f"{command!a} ended with status {process.returncode}")
+    return checked_key(printed, f"the command {command!a}")
 
 
 def _words(command: str) -> list[str]:
@@ -76,8 +84,9 @@ def _words(command: str) -> list[str]:
     return words
 
 
-def _checked(text: str, source: str) -> str:
+def checked_key(text: str, source: str) -> str:
+    """Return the key that a text is; WrongUsage if it is none."""
     key = text.strip()
     if not key or not key.isascii() or not key.isprintable() or " " in key:
-        raise WrongUsage(f"what {source} holds is no key: a key is one word of ASCII")
+        raise WrongUsage(f"{source} gave no key: a key is one word of ASCII")
     return key

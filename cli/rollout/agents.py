@@ -93,7 +93,7 @@ class AgentHosts:
     def _problem_of(self, record: Mapping[str, Any]) -> str | None:
         if self._change.action == "stop":
             return None if record["state"] in STOPPED else f"it is {record['state']}"
-        if record["desired"] == "stopped":
+        if record["desired"] == "stopped" and self._change.action != "start":
             return None  # it was before, and a change of it starts nothing
         if record["state"] != "running":
             return f"it is {record['state']}: {record['message']}"

@@ -20,10 +20,11 @@ async def hosts_with(session: Session, app: str, selection: Selection) -> list[N
 
     Raises:
         NotReached: a host cannot be asked, so that nobody knows whether it has the app.
-        CommandError: no host has it.
+        CommandError: no host has it, or one that is named has not.
 
     """
-    nodes = [node for node in await selected(session, selection) if AGENT_URL in node.kv]
+    chosen = await selected(session, selection)
+    nodes = [node for node in chosen if AGENT_URL in node.kv]
 
     async def ask(node: Node) -> bool:
         async with session.agent(node) as agent:
@@ -38,6 +39,11 @@ async def hosts_with(session: Session, app: str, selection: Selection) -> list[N
     outcomes = await ask_all(nodes, ask)
     _require_answers(outcomes)
     found = [each.node for each in outcomes if each.value]
+    without = [node.hostname for node in chosen if node not in found]
+    if selection.hosts and without:
+        raise CommandError(
+            f"nothing was changed: no app {app!a} on {_some(without, ', ')}", hint="rollcall apps"
+        )
     if not found:
         raise CommandError(f"none of these hosts has an app {app!a}", hint="rollcall apps")
     return found

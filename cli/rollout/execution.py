@@ -117,11 +117,17 @@ async def _run(
 ) -> int:
     """Run a rollout, and print what came of each host; return the exit status."""
     agents = AgentHosts(session, nodes, change=rollout.change, bounds=rollout.bounds)
+    unsaved: list[WrongUsage] = []
     with Display(session.output, rollout) as display:
 
         def changed(host: HostProgress) -> None:
-            file.save(rollout)
             display.show(host)
+            try:
+                file.save(rollout)
+            except WrongUsage as error:
+                # The other hosts of the batch are under way.
+                unsaved.append(error)
+                runner.stop()
 
         file.save(rollout)
         runner = Runner(rollout, hosts=agents, changed=changed)
@@ -135,6 +141,8 @@ async def _run(
         name="host",
         empty="no host",
     )
+    if unsaved:
+        raise unsaved[-1]
     if rollout.is_done:
         return DONE
     session.output.note(f"next: {_resuming(session, rollout.change)}")

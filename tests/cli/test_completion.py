@@ -4,6 +4,8 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -49,13 +51,14 @@ def completing(rollcall: Rollcall, tmp_path: Path) -> Rollcall:
     return rollcall
 
 
-async def tab(rollcall: Rollcall, line: str, cwd: Path) -> list[str]:
+async def tab(rollcall: Rollcall, line: str, cwd: Path, *, stdin: int | None = None) -> list[str]:
     """Return what bash offers at the end of a line."""
     done = await asyncio.to_thread(
         subprocess.run,
         ["bash", "-c", PRESS_TAB, "bash", line],
         env=rollcall.environment,
         cwd=cwd,
+        stdin=stdin,
         capture_output=True,
         text=True,
         check=True,
@@ -140,9 +143,11 @@ async def test_the_script_of_each_shell_is_printed_and_evaluates_nothing(
 @pytest.mark.parametrize(
     ("command", "offered"),
     [
-        ("sh -c 'cat; echo a terminal would be asked >&2; echo {key}'", ["web-1"]),
+        # Whoever waits for an end of this shell's input, or for its terminal, would wait too long.
+        ("sh -c 'cat; echo told >&2; echo {key}'", ["web-1"]),
+        ("sh -c '(: </dev/tty) 2>/dev/null || echo {key}'", ["web-1"]),
         ("sh -c 'exit 1'", []),
-        ("sleep 1000", []),
+        ("sh -c 'echo $$ > pid; sleep 5; echo {key}'", []),
     ],
 )
 async def test_a_command_that_prints_the_key_neither_asks_nor_takes_long(
@@ -157,5 +162,22 @@ async def test_a_command_that_prints_the_key_neither_asks_nor_takes_long(
     url = f"http://{host}:{port}"
     key_command = command.format(key=OPS)
     completing.use(registry=url, key_command=key_command, allow_plain=["127.0.0.1"])
+    theirs, ours = os.pipe()
 
-    assert await tab(completing, "rollcall node w", tmp_path) == offered
+    try:
+        assert await tab(completing, "rollcall node w", tmp_path, stdin=theirs) == offered
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    if "pid" in command:
+        group = int((tmp_path / "pid").read_text())
+        assert not any(running_in(group))
+
+
+def running_in(group: int) -> Iterator[int]:
+    """Return the processes of a group that have not ended."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            state, _, of_group = stat.read_text().rpartition(") ")[2].split()[:3]
+            if int(of_group) == group and state not in "ZX":
+                yield int(stat.parent.name)

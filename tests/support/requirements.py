@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+FAST = "not real and not slow"  # the marks' expression of `make test-fast`
+
 # The statement ends at the first line that is not indented.
 _MARKED = re.compile(
     r"^pytestmark = [^\n]*?(?:\n {4}[^\n]*)*?\bpytest\.mark\.(?:real|slow)\b", re.MULTILINE

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.requirements import is_left_out
+from tests.support.requirements import FAST, is_left_out
 
 pytestmark = pytest.mark.slow
 
@@ -91,3 +91,7 @@ def test_other_files_have_no_tests(tmp_path: Path) -> None:
     path = tmp_path / "conftest.py"
     path.write_text("pytestmark = pytest.mark.real\n")
     assert not is_left_out(path)
+
+
+def test_files_are_left_out_where_make_runs_the_fast_tests() -> None:
+    assert f'-m "{FAST}"' in (TOP / "Makefile").read_text()

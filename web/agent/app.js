@@ -14,6 +14,7 @@ export class AppView {
   #refresh;
   #mayWrite = false;
   #closed = false;
+  #questions = 0;
   #buttons = h("div", { class: "buttons" });
   #state = h("div", { class: "sheet" });
   #plan = h("div", { "aria-live": "polite" });
@@ -63,9 +64,13 @@ export class AppView {
   }
 
   async #ask([change, method, path]) {
+    const question = ++this.#questions;
     try {
       const { body } = await send(method, `${this.#path}${path}?dry_run=true`);
-      const confirm = h("button", { type: "button", class: "primary", onclick: () => this.#carryOut(change, method, path) }, `${title(change)} now`);
+      if (question !== this.#questions) return; // another button was pressed since
+      // Enter that is still held from the button before is no answer.
+      const onkeydown = (event) => { if (event.repeat) event.preventDefault(); };
+      const confirm = h("button", { type: "button", class: "primary", onkeydown, onclick: () => this.#carryOut(change, method, path) }, `${title(change)} now`);
       show(this.#plan, h("section", { class: "card", "aria-label": "What it would do" },
         h("h2", {}, `${title(change)} ${this.#name}?`),
         h("ul", {}, planned(body).map((line) => h("li", {}, line))),

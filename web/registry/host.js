@@ -41,7 +41,7 @@ export class HostView {
 
   #show(node, { stale, age_seconds: seconds, services }, refusal) {
     const agent = webAddress(node.kv["agent.url"]);
-    show(this.#state, state(stale), h("span", {}, `last heard ${duration(seconds)} ago`), agent && agentLink(agent, this.#hostname));
+    show(this.#state, state(stale), h("span", {}, `last heard ${duration(seconds)} ago`), agent && agentLink(agent, node.hostname));
     const last = JSON.stringify([node.labels, node.kv, services, refusal]);
     if (last === this.#last) return;
     this.#last = last;

@@ -181,9 +181,13 @@ def rollback(
     name: Name,
     hosts: Hosts = None,
     labels: Labels = None,
+    prefixes: Prefixes = None,
+    kv: Kv = None,
     batch: Batch = 1,
     pause: Pause = "0s",
     max_failures: MaxFailures = 0,
+    check_http: CheckHttp = None,
+    check_time: CheckTime = "60s",
     resume: Resume = False,
     everywhere: Everywhere = False,
     yes: Yes = False,
@@ -191,8 +195,8 @@ def rollback(
 ) -> int:
     """Bring an app back to the revision before, on many hosts."""
     change = Change(action="rollback", app=_checked(name))
-    given = _given(batch, pause, max_failures)
-    selection = Selection(hosts or (), labels or ())
+    given = _given(batch, pause, max_failures, check_http, check_time)
+    selection = Selection(hosts or (), labels or (), prefixes or (), kv or ())
     how = How(resume=resume, everywhere=everywhere, yes=yes, dry_run=dry_run)
     return carry_out(session_of(ctx), change, given, selection, how)
 

@@ -127,7 +127,7 @@ def _with_changed(known: BlockText[Entry]) -> BlockText[Entry] | None:
     if added is None or known.text is None:
         return None
     lines = set(added.split("\n")).difference(known.text.split("\n"))
-    text = "\n".join([known.text, *lines, ""])
+    text = "\n".join([known.text, *lines, ""]) if lines else known.text
     return BlockText(text, max_size=known.max_size) if len(text) <= known.max_size else None
 
 

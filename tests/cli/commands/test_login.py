@@ -20,21 +20,22 @@ async def test_a_key_that_is_typed_is_kept_in_a_file_of_its_own(
     rollcall.contexts.unlink()
     url = f"http://127.0.0.1:{registry.address[1]}"
     arguments = ("login", url, "--allow-plain", "127.0.0.1", "--name", "lab.1")
-    kept = tmp_path / "keys" / "lab.1"
+    keys = tmp_path / "keys"
 
     status, shown = await asyncio.to_thread(
         at_terminal, rollcall, *arguments, typed={"Key: ": "another-key-0123456789"}
     )
     assert status == 3, shown
     assert not rollcall.contexts.exists()
-    assert list(kept.parent.iterdir()) == []
+    assert list(keys.iterdir()) == []
 
     status, shown = await asyncio.to_thread(at_terminal, rollcall, *arguments, typed={"Key: ": OPS})
     assert status == 0, shown
     assert OPS not in shown
+    (kept,) = keys.iterdir()
     assert kept.read_text() == f"{OPS}\n"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
-    assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(keys.stat().st_mode) == 0o700
     assert OPS not in rollcall.contexts.read_text()
     assert (await rollcall("nodes", "-o", "json")).json() == []
 
@@ -52,30 +53,40 @@ async def test_no_key_is_asked_for_where_the_contexts_cannot_be_used(rollcall: R
     assert rollcall.contexts.read_text() == "current: ["
 
 
-async def test_a_login_takes_no_other_contexts_key_and_leaves_nothing_where_it_fails(
+async def test_another_login_takes_the_place_of_its_own_key_alone(
     rollcall: Rollcall, registry: InProcessRegistry, tmp_path: Path
 ) -> None:
-    keys = tmp_path / "keys"
-    keys.mkdir()
-    other = keys / "lab.new"
-    other.write_text("the key of another context")
-    (keys / "dir").mkdir()
     url = f"http://127.0.0.1:{registry.address[1]}"
 
-    async def login(name: str) -> tuple[int, str]:
+    async def login(name: str, key: str = OPS) -> int:
         arguments = ("login", url, "--allow-plain", "127.0.0.1", "--name", name)
-        return await asyncio.to_thread(at_terminal, rollcall, *arguments, typed={"Key: ": OPS})
+        status, _ = await asyncio.to_thread(at_terminal, rollcall, *arguments, typed={"Key: ": key})
+        return status
 
-    status, shown = await login("dir")
-    assert status == 2, shown
-    assert "cannot be written: Is a directory" in shown
-    kept = yaml.safe_load(rollcall.contexts.read_text())
-    assert (kept["current"], list(kept["contexts"])) == ("test", ["test"])
+    def kept() -> dict[str, str]:
+        contexts = yaml.safe_load(rollcall.contexts.read_text())["contexts"]
+        return {name: context["key_file"] for name, context in contexts.items()}
 
-    status, shown = await login("lab")
-    assert status == 0, shown
-    assert other.read_text() == "the key of another context"
-    assert sorted(file.name for file in keys.iterdir()) == ["dir", "lab", "lab.new"]
+    assert (await login("lab"), await login("lab.new")) == (0, 0)
+    before = kept()
+    assert await login("lab", key="another-key-0123456789") == 3
+    assert kept() == before
+    assert await login("lab") == 0
+
+    after = kept()
+    assert {name for name in after if after[name] != before[name]} == {"lab"}
+    files = {str(file) for file in (tmp_path / "keys").iterdir()}
+    assert files == {after["lab"], after["lab.new"]}
+
+
+async def test_what_is_no_key_is_not_kept(rollcall: Rollcall, tmp_path: Path) -> None:
+    status, shown = await asyncio.to_thread(
+        at_terminal, rollcall, "login", "http://127.0.0.1:1", typed={"Key: ": "two words"}
+    )
+
+    assert status == 2
+    assert "the terminal gave no key: a key is one word of ASCII" in shown
+    assert not (tmp_path / "keys").exists()
 
 
 @pytest.mark.parametrize("name", ["../keys", "a/b", ".", "", "-x", "a b", "\u0430"])

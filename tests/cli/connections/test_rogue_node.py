@@ -273,6 +273,39 @@ async def test_a_record_cannot_say_of_whom_it_is(
     assert item == {"app": "victim.test/shop", "host": "victim.test", **APP_RECORD}
 
 
+async def test_a_plan_cannot_say_of_whom_it_is(
+    rollcall: Rollcall, registry: InProcessRegistry
+) -> None:
+    async with fake_agent() as rogue:
+        plan = {
+            "app": None,
+            "replaces_container": True,
+            "seconds_without_service": 1.0,
+            "message": None,
+        }
+        rogue.answers["GET", "/v1/apps/shop"] = APP_RECORD
+        lies = {"host": "bank", "error": "it burns"}
+        rogue.answers["PUT", "/v1/apps/shop/rebuild"] = {**plan, **lies}
+        await registry.post("victim.test", kv={"agent.url": rogue.url})
+
+        (item,) = (await rollcall("rebuild", "shop", "--dry-run", "-o", "json")).json()
+
+    assert item == {**plan, "host": "victim.test", "error": None}
+
+
+@pytest.mark.parametrize("name", ["x bank/vault", "x\nbank/vault", "../shop", "", "Shop"])
+async def test_the_name_of_an_app_is_one_word(
+    rollcall: Rollcall, registry: InProcessRegistry, name: str
+) -> None:
+    async with fake_agent() as rogue:
+        rogue.answers["GET", "/v1/apps"] = [{**APP_RECORD, "name": name}]
+        await registry.post("victim.test", kv={"agent.url": rogue.url})
+
+        ran = await rollcall("apps", "-o", "name")
+
+    assert (ran.status, ran.out) == (1, "victim.test/\n")
+
+
 async def test_what_a_rogue_says_cannot_control_the_terminal(
     rollcall: Rollcall, registry: InProcessRegistry
 ) -> None:

@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 
+from cli.rollout.model import Bounds, Change, HostProgress, Rollout
+from cli.rollout.state_file import StateFile, state_folder
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, fake_agent
 from tests.support.cli.process import WITH_SIGINT, CommandLine
@@ -177,6 +179,66 @@ async def test_all_hosts_are_changed_only_for_whoever_says_so(
     assert refused.returncode == 2
     assert "name hosts, select them by --label, or add --all" in refused.stderr
     assert [agent.changes() for agent in agents] == [[], [], []]
+
+
+async def test_a_batch_ends_where_its_progress_cannot_be_kept(
+    rollcall: Rollcall, agents: list[FakeAgent]
+) -> None:
+    command = CommandLine(rollcall.contexts.parent)
+
+    async def disk_gone(_request: web.Request) -> web.Response:
+        (folder,) = rollcall.contexts.parent.rglob("rollouts")
+        folder.rename(folder.with_name("gone"))
+        return web.json_response(RECORD)
+
+    agents[0].answers[REBUILD] = disk_gone
+    done = await asyncio.to_thread(command.run, "rebuild", "shop", "--all", "--batch", "2")
+
+    assert done.returncode == 2
+    assert "cannot be written" in done.stderr
+    assert [line.split()[:2] for line in done.stdout.splitlines()[1:]] == [
+        ["web-0", "done"],
+        ["web-1", "done"],
+        ["web-2", "waiting"],
+    ]
+    assert [len(agent.changes()) for agent in agents] == [1, 1, 0]
+
+
+@pytest.mark.parametrize("without", ["app", "agent"])
+async def test_a_named_host_without_the_app_is_told_before_anything_changes(
+    rollcall: Rollcall, registry: InProcessRegistry, agents: list[FakeAgent], without: str
+) -> None:
+    if without == "app":
+        del agents[1].answers["GET", "/v1/apps/shop"]
+    else:
+        await registry.post("web-1")
+    command = CommandLine(rollcall.contexts.parent)
+
+    named = await asyncio.to_thread(command.run, "rebuild", "shop", "web-0", "web-1")
+    assert named.returncode == 1
+    assert "nothing was changed: no app 'shop' on web-1" in named.stderr
+    assert [agent.changes() for agent in agents] == [[], [], []]
+
+    everywhere = await asyncio.to_thread(command.run, "rebuild", "shop", "--all", "-o", "name")
+    assert (everywhere.returncode, everywhere.stdout.split()) == (0, ["web-0", "web-2"])
+
+
+async def test_an_app_that_is_stopped_again_was_not_started(
+    rollcall: Rollcall, agents: list[FakeAgent]
+) -> None:
+    agents[0].answers["GET", "/v1/apps/shop"] = RECORD | {"state": "exited", "desired": "stopped"}
+    agents[0].answers["PUT", "/v1/apps/shop/start"] = RECORD
+    command = CommandLine(rollcall.contexts.parent)
+    file = StateFile(state_folder(command.environment, "test"), "shop")
+
+    with file.locked():
+        one = [HostProgress(host="web-0")]
+        change, bounds = Change(action="start", app="shop"), Bounds(check_seconds=0)
+        file.save(Rollout(change=change, bounds=bounds, hosts=one))
+    done = await asyncio.to_thread(command.run, "start", "shop", "--resume")
+
+    assert done.returncode == 1
+    assert "it is exited" in done.stdout
 
 
 @pytest.mark.parametrize(("answer", "status", "changes"), [("n", 1, 0), ("y", 0, 1)])

@@ -37,6 +37,22 @@ def test_nothing_changes_before_the_confirmation(app: AppOnAgent, tabs: Tabs) ->
     assert (after["state"], after["started_at"]) == ("running", before["started_at"])
 
 
+def test_enter_that_is_still_held_confirms_nothing(app: AppOnAgent, tabs: Tabs) -> None:
+    page = app.sheet(tabs)
+    page.get_by_role("button", name="Stop", exact=True).focus()
+    page.keyboard.down("Enter")
+    confirm = page.get_by_role("button", name="Stop now")
+    expect(confirm).to_be_focused()
+
+    page.keyboard.down("Enter")  # the key repeats
+    page.keyboard.up("Enter")
+
+    expect(page.get_by_text("Stop is under way")).to_have_count(0)
+    expect(confirm).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Stop is done.")).to_be_visible(timeout=SOON)
+
+
 def test_logs_go_on_after_a_stop_and_a_start_and_a_restart_by_the_engine(
     app: AppOnAgent, tabs: Tabs, docker_client: docker.APIClient
 ) -> None:
