@@ -32,8 +32,9 @@ def main(arguments: Sequence[str]) -> int:
     os.environ.setdefault("GOGC", GO_GARBAGE_PERCENT)
     if not can_isolate():
         return pytest.main(["--durations=25", *arguments])
-    # Hundreds of databases that wait for one disk would take a third of the time.
+    # Hundreds of databases and packages that wait for one disk would take a third of the time.
     with TemporaryDirectory(prefix="rollcall-test-", dir=MEMORY) as folder:
+        os.environ["TMPDIR"] = folder
         options = [*_isolated_workers(), f"--basetemp={folder}/pytest"]
         return pytest.main(["--durations=25", *options, *arguments])
 

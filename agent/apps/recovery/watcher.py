@@ -17,6 +17,8 @@ FIRST_PAUSE_SECONDS = 0.2
 MAX_PAUSE_SECONDS = 3.0
 # An event may come before the engine's list shows its effect.
 LIST_LAG_SECONDS = 0.5
+# A rebuild alone is some eight events, and each look lists all containers and volumes.
+MIN_PAUSE_SECONDS = 0.1
 # Events are read again from so long before the last one, since times are rounded.
 OVERLAP_SECONDS = 0.1
 STATE_CHANGES = frozenset({"start", "die", "stop", "pause", "unpause"})
@@ -176,7 +178,9 @@ class EngineWatcher:
                 async with asyncio.timeout(self._reconciler.seconds_to_next()):
                     await self._wake.wait()
             self._wake.clear()
-            if not await self._try_reconcile():
+            if await self._try_reconcile():
+                await asyncio.sleep(MIN_PAUSE_SECONDS)
+            else:
                 await asyncio.sleep(MAX_PAUSE_SECONDS)
                 self._wake.set()
 
