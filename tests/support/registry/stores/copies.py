@@ -94,3 +94,7 @@ class _CutOffTarget:
 
     async def complete(self, _snapshot: Snapshot) -> None:
         raise CutOff.Error
+
+
+def ignore_text(_text: str) -> None:
+    """Say nothing."""
