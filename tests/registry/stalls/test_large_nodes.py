@@ -1,29 +1,32 @@
-"""Nodes as large as they may be: none of them holds up the loop for long, or leaves a trace."""
+"""Nodes as large as they may be: none of them holds up the loop for long."""
 
 import asyncio
 import http.client
-import json
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import NamedTuple
 
-import msgspec
 import pytest
 
-from registry.errors import NodeNotFound, StoreUnavailable
-from registry.message import MAX_BODY_BYTES, Heartbeat
 from registry.nodes.acceptance.capacity import target_cost_of
-from registry.nodes.acceptance.large_heartbeats import MAX_BYTES_AT_ONCE, MAX_LARGE_BYTES
-from registry.nodes.directory.events import Source
-from registry.nodes.nodes import Nodes
 from registry.store.group_commit import GroupCommit
-from registry.store.protocol import DoneCallback, Guard, Row
+from registry.store.protocol import Row
 from tests.support.registry.in_process import OPS, InProcessRegistry, in_process_registry
 from tests.support.registry.load.large_fleet import MeasuredLoop
-from tests.support.registry.stores.memory_store import MemoryStore
+from tests.support.registry.load.large_nodes import (
+    SHAPES,
+    SOURCE,
+    USUAL,
+    accept,
+    body_of,
+    forget,
+    heartbeat_of,
+)
+
+pytestmark = pytest.mark.real
 
 MAX_SECONDS = 0.010
 # Several nodes may be changed or deleted in one iteration of the loop.
@@ -34,20 +37,6 @@ ATTEMPTS = 8
 NODES = 50
 CLIENTS = 10
 HEADERS = {"Authorization": f"Bearer {OPS}"}
-SOURCE = Source("test", "192.0.2.1")
-SHAPES: dict[str, tuple[Sequence[str], dict[str, str]]] = {
-    "kv": ([], {f"k{n}": "v" * 900 for n in range(1000)}),
-    "labels": ([f"l:{n:0240}" for n in range(4096)], {}),
-    "quoted labels": ([str(n) + '"' * 110 for n in range(4096)], {}),
-    "labels with backslashes": ([str(n) + "\\" * 110 for n in range(4096)], {}),
-    "labels in another script": ([str(n) + "я" * 110 for n in range(4096)], {}),
-    "targets": ([f"prometheus:node@{n}:port:{n + 1}" for n in range(4096)], {}),
-    "services": ([f"prometheus:s{n}:l{n}:v" for n in range(4096)], {}),
-    "long services": ([f"prometheus:s{n}:l{n}:{'v' * 220}" for n in range(4096)], {}),
-    "quoted services": ([f'prometheus:s{n}"' + "\\" * 100 for n in range(4096)], {}),
-    "quoted identity": ([str(n) + '"' * 110 for n in range(4096)], {"agent.id": 'a"'}),
-    "duplicates": (["a"] * 200_000, {}),
-}
 REFUSED: dict[str, Sequence[str]] = {
     "distinct labels": [f"{n:x}" for n in range(115_000)],
     "a control character": [*[f"l:{n:0240}" for n in range(4095)], "a\x7f"],
@@ -102,18 +91,6 @@ def measured() -> Iterator[Measured]:
         loop.run(stack.aclose())
 
 
-def body_of(labels: Sequence[str], kv: dict[str, str], change: int) -> bytes:
-    """Return a body whose kv hold the number of a change."""
-    text = json.dumps(
-        {"labels": labels, "kv": kv | {"change": str(change)}},
-        separators=(",", ":"),
-        ensure_ascii=False,
-    )
-    body = text.encode()
-    assert MAX_BYTES_AT_ONCE < len(body) <= MAX_BODY_BYTES
-    return body
-
-
 def send(registry: InProcessRegistry, method: str, hostname: str, body: bytes | None) -> int:
     """Send a request from a thread; return the status of the answer, which is read to its end."""
     connection = http.client.HTTPConnection(*registry.address)
@@ -139,17 +116,6 @@ async def together(
         )
 
 
-def heartbeat_of(body: bytes) -> Heartbeat:
-    return msgspec.json.decode(body, type=Heartbeat)
-
-
-async def accept(nodes: Nodes, hostname: str, body: bytes) -> bytes:
-    """Accept a heartbeat as the ordinary way does."""
-    return await nodes.heartbeats.accept_durably(
-        hostname, heartbeat_of(body), body, SOURCE, operator=True
-    )
-
-
 async def compute_targets(registry: InProcessRegistry, hostname: str) -> None:
     """Compute the targets of a node."""
     entry = registry.components.directory.get(hostname)
@@ -165,7 +131,6 @@ async def add_many(registry: InProcessRegistry, shape: str) -> None:
         await accept(registry.components.nodes, f"large-{number}", body)
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_new_large_node_and_a_change_of_it(measured: Measured, shape: str) -> None:
     bodies = [body_of(*SHAPES[shape], number) for number in range(2)]
@@ -178,7 +143,6 @@ def test_a_new_large_node_and_a_change_of_it(measured: Measured, shape: str) -> 
     assert measured.longest(work) < MAX_SECONDS
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_large_body_that_is_refused(measured: Measured, case: str) -> None:
     body = body_of(REFUSED[case], {}, 0)
@@ -189,7 +153,6 @@ def test_a_large_body_that_is_refused(measured: Measured, case: str) -> None:
     assert measured.longest(work) < MAX_SECONDS
 
 
-@pytest.mark.real
 def test_several_changes_of_one_large_node_at_once(measured: Measured) -> None:
     bodies = [body_of(*SHAPES["quoted services"], number) for number in range(CLIENTS)]
 
@@ -202,7 +165,6 @@ def test_several_changes_of_one_large_node_at_once(measured: Measured) -> None:
     assert measured.longest(work, goal=goal) < goal
 
 
-@pytest.mark.real
 def test_a_large_node_that_another_registry_changes_while_its_heartbeat_waits(
     measured: Measured,
 ) -> None:
@@ -232,7 +194,6 @@ def test_a_large_node_that_another_registry_changes_while_its_heartbeat_waits(
         measured.loop.run(forget(registry))
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("shape", ["kv", "services", "long services", "quoted services"])
 def test_large_nodes_that_expire_at_once(measured: Measured, shape: str) -> None:
     registry = measured.registry
@@ -251,7 +212,6 @@ def test_large_nodes_that_expire_at_once(measured: Measured, shape: str) -> None
     assert registry.components.nodes.used_bytes == 0
 
 
-@pytest.mark.real
 @pytest.mark.parametrize("clients", [1, CLIENTS])
 @pytest.mark.parametrize("shape", ["kv", "services", "long services", "quoted services"])
 def test_large_nodes_that_are_deleted(measured: Measured, shape: str, clients: int) -> None:
@@ -270,7 +230,6 @@ def test_large_nodes_that_are_deleted(measured: Measured, shape: str, clients: i
     assert registry.components.nodes.used_bytes == 0
 
 
-@pytest.mark.real
 def test_what_follows_from_a_batch_is_spread_and_keeps_its_order() -> None:
     done: list[int] = []
 
@@ -295,143 +254,3 @@ def test_what_follows_from_a_batch_is_spread_and_keeps_its_order() -> None:
     with MeasuredLoop() as loop:
         assert min(loop.run(work()) for _ in range(ATTEMPTS)) < MAX_SECONDS
     assert done == [*range(120)] * ATTEMPTS
-
-
-class HeldStore(MemoryStore):
-    """A store that writes nodes once it may."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked = asyncio.Event()
-        self.may_write = asyncio.Event()
-
-    def put(self, row: Row, done: DoneCallback, guard: Guard | None = None) -> asyncio.Future[None]:
-        del guard
-        self.asked.set()
-        return asyncio.shield(asyncio.create_task(self._put_later(row, done)))
-
-    async def _put_later(self, row: Row, done: DoneCallback) -> None:
-        await self.may_write.wait()
-        await super().put(row, done)
-
-
-LARGE = body_of(*SHAPES["services"], 0)
-USUAL = b'{"labels":["prometheus:web"],"kv":{}}'
-MOMENTS = ["while it is prepared", "while the store writes"]
-
-
-async def begin(registry: InProcessRegistry, moment: str) -> "asyncio.Task[bytes]":
-    """Begin to accept a large heartbeat, and return at a moment of that."""
-    task = asyncio.create_task(accept(registry.components.nodes, "large", LARGE))
-    await asyncio.sleep(0)
-    if moment == MOMENTS[1]:
-        assert isinstance(registry.store, HeldStore)
-        await registry.store.asked.wait()
-    return task
-
-
-async def forget(registry: InProcessRegistry) -> None:
-    """Delete the node if it is known."""
-    with suppress(NodeNotFound):
-        await registry.components.nodes.delete("large", SOURCE)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("known", [None, USUAL, LARGE.replace(b"prometheus:s0:", b"other:")])
-@pytest.mark.parametrize("moment", MOMENTS)
-async def test_a_large_heartbeat_whose_client_leaves_leaves_nothing_reserved(
-    moment: str, known: bytes | None
-) -> None:
-    store = HeldStore()
-    async with in_process_registry(store=store) as registry:
-        nodes = registry.components.nodes
-        if known is not None:
-            store.may_write.set()
-            await accept(nodes, "large", known)
-            store.may_write.clear()
-            store.asked.clear()
-        before = nodes.used_bytes
-        task = await begin(registry, moment)
-
-        task.cancel()
-        await asyncio.wait([task])
-        store.may_write.set()
-        await accept(nodes, "another", USUAL)  # the store writes in order
-
-        await registry.components.nodes.delete("another", SOURCE)
-        if moment == MOMENTS[0]:
-            assert nodes.used_bytes == before
-        else:  # what the store was given is written
-            assert store.rows["large"].document == LARGE
-        await forget(registry)
-        assert nodes.used_bytes == 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("moment", MOMENTS)
-async def test_a_large_heartbeat_of_a_node_that_is_deleted_meanwhile(moment: str) -> None:
-    store = HeldStore()
-    async with in_process_registry(store=store) as registry:
-        nodes = registry.components.nodes
-        store.may_write.set()
-        await accept(nodes, "large", USUAL)
-        store.may_write.clear()
-        store.asked.clear()
-        task = await begin(registry, moment)
-
-        deletion = asyncio.create_task(forget(registry))
-        store.may_write.set()
-        await asyncio.gather(task, deletion)
-
-        await forget(registry)
-        assert nodes.used_bytes == 0
-
-
-@pytest.mark.parametrize("moment", MOMENTS)
-async def test_a_large_heartbeat_that_the_store_refuses_leaves_nothing_reserved(
-    moment: str,
-) -> None:
-    store = HeldStore()
-    async with in_process_registry(store=store) as registry:
-        nodes = registry.components.nodes
-        task = await begin(registry, moment)
-
-        store.failure = StoreUnavailable("the disk is gone")
-        store.may_write.set()
-
-        with pytest.raises(StoreUnavailable):
-            await task
-        assert nodes.used_bytes == 0
-
-
-@pytest.mark.slow
-async def test_many_large_heartbeats_of_one_host_at_once_are_counted_once() -> None:
-    async with in_process_registry() as registry:
-        nodes = registry.components.nodes
-        bodies = [body_of(*SHAPES["services"], number) for number in range(5)]
-        await asyncio.gather(*[accept(nodes, "large", body) for body in [*bodies, USUAL]])
-        await accept(nodes, "large", USUAL)
-        several = nodes.used_bytes
-        await forget(registry)
-        assert nodes.used_bytes == 0
-        await accept(nodes, "large", USUAL)
-        assert nodes.used_bytes == several
-
-
-@pytest.mark.slow
-async def test_so_many_large_heartbeats_at_once_take_a_bounded_amount_of_memory() -> None:
-    store = HeldStore()
-    async with in_process_registry(store=store) as registry:
-        kv = {f"k{number}": "x" * 16_000 for number in range(60)}
-        sent = [
-            asyncio.create_task(registry.post(f"large-{number}", [], kv)) for number in range(40)
-        ]
-        await asyncio.wait(sent, return_when=asyncio.FIRST_COMPLETED)
-        store.may_write.set()
-        answers = [await each for each in sent]
-
-        refused = [each for each in answers if each.status == 503]
-        assert 0 < len(refused) <= len(answers) - MAX_LARGE_BYTES // MAX_BODY_BYTES
-        assert {each.status for each in answers} == {200, 503}
-        assert all(each.headers["Retry-After"] == "1" for each in refused)
-        assert (await registry.post("large-0", [], {**kv, "again": "1"})).status == 200
