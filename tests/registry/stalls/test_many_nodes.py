@@ -2,70 +2,43 @@
 
 import asyncio
 import gc
-import http.client
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
 
 import pytest
 
 from registry.callbacks.batches import MAX_BYTES, ChangeBatches
-from registry.daemon import IndexRefresher
 from registry.errors import StoreUnavailable
-from registry.message import Heartbeat
-from registry.nodes.directory.directory import Entry
-from registry.nodes.directory.events import REGISTRY, Change, ChangeKind, Source
+from registry.nodes.directory.events import REGISTRY, Change, ChangeKind
 from registry.nodes.directory.filters import Filters
 from registry.nodes.history import ChangeHistory, Position
-from tests.support.registry.in_process import KEYS, OPS, InProcessRegistry, in_process_registry
-from tests.support.registry.load.large_fleet import MeasuredLoop, rows
+from tests.support.registry.in_process import KEYS, InProcessRegistry
+from tests.support.registry.load.large_fleet import MeasuredLoop
 from tests.support.registry.load.watcher import ManyWatchers
-from tests.support.registry.stores.memory_store import MemoryStore
+from tests.support.registry.stalls.clients import READ_BYTES, post, read, together, watch
+from tests.support.registry.stalls.loaded_registry import (
+    ATTEMPTS,
+    MAX_SECONDS,
+    NODES,
+    LoadedRegistry,
+    by_second,
+    forget,
+    hear,
+    loaded_registry,
+    report,
+)
 from tests.support.waiting import async_until
 
 pytestmark = [pytest.mark.real, pytest.mark.long(1)]
 
-NODES = 100_000
-MAX_SECONDS = 0.010
 # One iteration writes to each connection that takes more: a system call for each, of some 30 us.
 MAX_SECONDS_OF_WATCHERS = 0.100
 CLIENTS = 10
 WATCHERS = 1000
-HEARTBEAT_SECONDS = 30
-# Beside other work, a processor's caches are shared, and an iteration may take twice its time.
-# What holds up the loop by itself does so in each attempt.
-ATTEMPTS = 8
 NO_MATCH = "&".join(f"label=none:{number}" for number in range(16))
-READ_BYTES = 1024 * 1024
-HEADERS = {"Authorization": f"Bearer {OPS}"}
-
-
-class LoadedRegistry(NamedTuple):
-    """A registry with many nodes, the loop on which it runs, and how long its load held it up."""
-
-    loop: MeasuredLoop
-    registry: InProcessRegistry
-    refresher: IndexRefresher
-    load_seconds: float
-
-    def longest(self, work: Callable[[], Awaitable[object]], goal: float = MAX_SECONDS) -> float:
-        """Return the longest iteration of the loop during the work, in the best attempt."""
-
-        async def once() -> float:
-            with self.loop.measured() as seconds:
-                await work()
-            return max(seconds)
-
-        best = float("inf")
-        for _ in range(ATTEMPTS):
-            best = min(best, self.loop.run(once()))
-            if best < goal:
-                break
-        return best
 
 
 @pytest.fixture(scope="module")
@@ -79,76 +52,6 @@ def loaded() -> Iterator[LoadedRegistry]:
             latest = stack.enter_context(loaded_registry(loop))
             attempts.append(latest.load_seconds)
         yield latest._replace(load_seconds=min(attempts))
-
-
-@contextmanager
-def loaded_registry(loop: MeasuredLoop) -> Iterator[LoadedRegistry]:
-    """Run a registry that loads all nodes."""
-    stack = AsyncExitStack()
-    registry = loop.run(
-        stack.enter_async_context(
-            in_process_registry(
-                store=MemoryStore(rows(NODES)), load=False, level="error", record_audit=False
-            )
-        )
-    )
-    components = registry.components
-
-    async def load(refresher: IndexRefresher) -> float:
-        with loop.measured() as seconds:
-            await components.nodes.load(components.slices)
-            await refresher.refresh()
-        return max(seconds)
-
-    with IndexRefresher(components.index, components.directory) as refresher:
-        yield LoadedRegistry(loop, registry, refresher, loop.run(load(refresher)))
-        loop.run(stack.aclose())
-
-
-async def together(*clients: Callable[[], int]) -> list[int]:
-    """Run clients at once, each in a thread of its own; return what each returns."""
-    loop = asyncio.get_running_loop()
-    with ThreadPoolExecutor(len(clients)) as threads:
-        return await asyncio.gather(*[loop.run_in_executor(threads, client) for client in clients])
-
-
-def read(registry: InProcessRegistry, path: str, headers: Mapping[str, str]) -> int:
-    """Read an answer; return its size."""
-    connection = http.client.HTTPConnection(*registry.address)
-    connection.request("GET", path, headers={**HEADERS, **headers})
-    response = connection.getresponse()
-    size = 0
-    while data := response.read(READ_BYTES):
-        size += len(data)
-    connection.close()
-    assert response.status == 200
-    return size
-
-
-def post(registry: InProcessRegistry, bodies: Mapping[str, str], status: int = 200) -> int:
-    """Send heartbeats, one after the other; return how many."""
-    connection = http.client.HTTPConnection(*registry.address)
-    for hostname, body in bodies.items():
-        connection.request("POST", f"/nodes/{hostname}", body=body, headers=HEADERS)
-        response = connection.getresponse()
-        text = response.read()
-        assert response.status == status, text
-    connection.close()
-    return len(bodies)
-
-
-def watch(registry: InProcessRegistry, path: str, last: str) -> int:
-    """Watch until a node is named, or the registry ends the watch; return what was read."""
-    connection = http.client.HTTPConnection(*registry.address)
-    connection.request("GET", path, headers=HEADERS)
-    response = connection.getresponse()
-    assert response.status == 200
-    size, end = 0, b""
-    while last.encode() not in end and (data := response.read1(READ_BYTES)):
-        size += len(data)
-        end = end[-len(last) :] + data
-    connection.close()
-    return size
 
 
 def test_the_load_at_the_start(loaded: LoadedRegistry) -> None:
@@ -368,38 +271,3 @@ async def age_half(loaded: LoadedRegistry) -> tuple[float, float]:
         await asyncio.sleep(0)  # the store takes them in the next iteration
     assert components.nodes.state_counts() == (NODES, 0)
     return max(stale), max(expired)
-
-
-def report(registry: InProcessRegistry, entries: Sequence[Entry]) -> None:
-    """Accept heartbeats as the nodes were."""
-    for entry in entries:
-        node = entry.node()
-        heartbeat = Heartbeat(labels=node.labels, kv=node.kv)
-        source = Source("test", entry.address)
-        registry.components.nodes.heartbeats.accept(
-            entry.hostname, heartbeat, b"", source, operator=True
-        )
-
-
-def hear(registry: InProcessRegistry, entries: Sequence[Entry]) -> None:
-    """Hear of nodes, spread over the seconds between two heartbeats."""
-    for some in by_second(registry, entries):
-        for entry in some:
-            registry.components.directory.heard(
-                entry, last_update=entry.last_update, heard=registry.clock.uptime
-            )
-
-
-def by_second(registry: InProcessRegistry, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-    """Return those of each second between two heartbeats; the clock goes on."""
-    for second in range(HEARTBEAT_SECONDS):
-        registry.clock.pass_seconds(1)
-        yield entries[second::HEARTBEAT_SECONDS]
-
-
-async def forget(loaded: LoadedRegistry, hostnames: Sequence[str]) -> None:
-    """Delete nodes that a test added, also from the index, as the daemon does within a second."""
-    for hostname in hostnames:
-        answer = await loaded.registry.ask("DELETE", f"/nodes/{hostname}")
-        assert answer.status == 200, answer.body
-    await loaded.refresher.refresh()
