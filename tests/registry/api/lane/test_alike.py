@@ -1,64 +1,41 @@
 """The lane and the handlers behind it: the same bytes in, the same answers out, the same nodes."""
 
 import asyncio
-import json
 import re
 import ssl
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from httpd.server.limits import Timeouts
-from httpd.server.tls import ServerTls, TlsFiles
-from registry.api.access import NodeKeys
-from registry.errors import CloneRefused, StoreFull
-from registry.nodes.directory.directory import Directory, Entry
-from tests.support.certificates import Authority
 from tests.support.examples import share_of
 from tests.support.httpd.loops import FastForwardLoop
-from tests.support.registry.in_process import (
-    NODE_SECRET,
-    OPS,
-    WEB_HOSTS,
-    InProcessRegistry,
-    in_process_registry,
+from tests.support.registry.in_process import OPS, WEB_HOSTS, InProcessRegistry, in_process_registry
+from tests.support.registry.lane_client import (
+    NODE_KEY,
+    PipelinedResponse,
+    Transport,
+    by_age,
+    over_tls,
+    read_response,
 )
 from tests.support.registry.load.pipelined_requests import (
     FIRST,
     HOSTS,
     KINDS,
     bare,
-    heartbeat,
     last,
     plain,
     request,
     special,
 )
-from tests.support.registry.stores.memory_store import MemoryStore
 
 SHORT_LINGER = Timeouts(linger=0.01)
-
-
-class PipelinedResponse(NamedTuple):
-    """Status, headers without the moment's, body."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-
-class Transport(NamedTuple):
-    """How both registries are reached."""
-
-    server: Callable[[], ServerTls | None]
-    client: ssl.SSLContext | None
 
 
 @pytest.fixture(scope="module", params=["plain", "tls", "certificates"])
@@ -69,33 +46,6 @@ def transport(
     if request.param == "plain":
         return Transport(lambda: None, None)
     return over_tls(tmp_path_factory.mktemp("ca"), HOSTS if request.param == "certificates" else ())
-
-
-def over_tls(folder: Path, hosts: Sequence[str]) -> Transport:
-    """Return TLS, with a client certificate for the hosts if there are any."""
-    authority = Authority(folder)
-    server = authority.issue("127.0.0.1")
-    context = ssl.create_default_context(cafile=authority.ca)
-    if hosts:
-        client = authority.issue(*hosts)
-        context.load_cert_chain(client.certificate, client.key)
-    files = TlsFiles(server.certificate, server.key, authority.ca if hosts else None)
-    return Transport(lambda: ServerTls(files), context)
-
-
-async def read_head(reader: asyncio.StreamReader) -> list[str]:
-    return (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-
-
-async def read_response(reader: asyncio.StreamReader, *, whole: bool = True) -> PipelinedResponse:
-    """Read one response, behind all invitations to send the body."""
-    head = await read_head(reader)
-    while head[0] == "HTTP/1.1 100 Continue":
-        head = await read_head(reader)
-    headers = dict(line.split(": ", 1) for line in head[1:] if line)
-    headers.pop("Date")
-    size = int(headers["Content-Length"]) if whole else 0
-    return PipelinedResponse(int(head[0].split()[1]), headers, await reader.readexactly(size))
 
 
 async def responses(
@@ -196,9 +146,6 @@ def test_a_mangled_request_is_answered_alike_with_and_without_the_lane(
     assert found[0] == found[1]
 
 
-NODE_KEY = NodeKeys([NODE_SECRET]).make("web-0")
-
-
 LINE = ("POST", " ", "/nodes/", "web-0", " ", "HTTP/1.1", "\r\n")
 ODD_SPACES = ("  ", "\t", "", "\r")
 ODD_PARTS = (
@@ -273,96 +220,3 @@ async def test_heartbeats_never_reach_aiohttp(transport: Transport) -> None:
                 assert (await read_response(reader)).status == 200
         assert asyncio.all_tasks() == before  # aiohttp has one for each connection
         writer.close()
-
-
-@pytest.mark.slow
-async def test_with_a_certificate_a_host_speaks_only_for_a_name_in_it(tmp_path: Path) -> None:
-    transport = over_tls(tmp_path, ["web-0"])
-    async with in_process_registry(tls=transport.server()) as registry:
-        for hosts in (["web-0", "web-0", "web-1", "web-0"], ["web-1", "web-0"]):
-            reader, writer = await asyncio.open_connection(*registry.address, ssl=transport.client)
-            for host in hosts:
-                writer.write(request("POST", f"/nodes/{host}", body=FIRST))
-                response = await read_response(reader)
-                assert response.status == (200 if host == "web-0" else 403)
-            writer.close()
-        assert [entry.hostname for entry in by_age(registry.components.directory)] == ["web-0"]
-
-
-def by_age(directory: Directory) -> list[Entry]:
-    return [*directory.stale(), *directory.fresh()]
-
-
-class Client:
-    """A connection on which nothing but heartbeats is sent."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    @classmethod
-    async def connect(cls, registry: InProcessRegistry, stack: AsyncExitStack) -> "Client":
-        reader, writer = await asyncio.open_connection(*registry.address)
-        stack.callback(writer.close)
-        return cls(reader, writer)
-
-    async def report(self, body: bytes, *, host: str = "a", key: str = OPS) -> PipelinedResponse:
-        self._writer.write(request("POST", f"/nodes/{host}", body=body, key=key))
-        return await read_response(self._reader)
-
-
-async def test_a_clone_is_refused_and_counted_once(registry: InProcessRegistry) -> None:
-    async with AsyncExitStack() as stack:
-        client = await Client.connect(registry, stack)
-        for identity, status in (("one", 200), ("two", 409), ("one", 200)):
-            body = json.dumps({"labels": [], "kv": {"agent.id": identity}}).encode()
-            assert (await client.report(body)).status == status
-    assert registry.components.nodes.heartbeats.counts.refused == {CloneRefused: 1}
-
-
-async def test_what_the_store_does_not_take_is_answered_once_and_refused_from_then_on() -> None:
-    store = MemoryStore()
-    async with in_process_registry(store=store) as registry, AsyncExitStack() as stack:
-        client = await Client.connect(registry, stack)
-        assert (await client.report(FIRST)).status == 200
-        store.failure = StoreFull("no room")
-        for body, failures in ((heartbeat(1), 1), (heartbeat(2), 2), (FIRST, 3)):
-            refused = await client.report(body)
-            assert refused == PipelinedResponse(
-                507,
-                {
-                    "Content-Type": "application/json",
-                    "Retry-After": "5",
-                    "Content-Length": "21",
-                    "Server": "rollcall",
-                },
-                b'{"message":"no room"}',
-            )
-            assert registry.components.nodes.heartbeats.counts.store_failures == failures
-        store.failure = None
-        assert (await client.report(FIRST, host="b")).status == 200
-        assert (await client.report(FIRST)).status == 200
-
-
-@pytest.mark.parametrize(("key", "other"), [(WEB_HOSTS, "db-0"), (NODE_KEY, "web-1")])
-async def test_a_key_is_refused_for_a_host_that_is_not_its_own_whatever_it_was_good_for_before(
-    registry: InProcessRegistry, key: str, other: str
-) -> None:
-    async with AsyncExitStack() as stack:
-        operator = await Client.connect(registry, stack)
-        assert (await operator.report(FIRST, host=other)).status == 200
-        client = await Client.connect(registry, stack)
-        for _ in range(2):
-            assert (await client.report(FIRST, host="web-0", key=key)).status == 200
-        assert (await client.report(FIRST, host=other, key=key)).status == 403
-
-
-async def test_a_key_that_is_taken_back_is_refused_on_a_kept_connection(
-    registry: InProcessRegistry,
-) -> None:
-    async with AsyncExitStack() as stack:
-        client = await Client.connect(registry, stack)
-        for _ in range(2):
-            assert (await client.report(FIRST, host="web-1", key=WEB_HOSTS)).status == 200
-        registry.keyring.replace([])
-        assert (await client.report(FIRST, host="web-1", key=WEB_HOSTS)).status == 401
