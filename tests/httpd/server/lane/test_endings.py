@@ -1,51 +1,28 @@
-"""How a connection in the lane ends: the server stops, its client leaves, its time is over."""
+"""How a connection in the lane ends: the server stops, or its client leaves."""
 
 import asyncio
 import gc
 import struct
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from itertools import pairwise
-from pathlib import Path
 from socket import SO_LINGER, SOL_SOCKET
 
 import pytest
-import structlog
 
-from httpd.metrics import RequestMetrics
-from httpd.middleware import MIDDLEWARE
-from httpd.server.connection import HttpConnection
-from httpd.server.lane.connection import WHOLE_REQUEST_SECONDS
-from httpd.server.lane.lane import Lane
-from httpd.server.limits import ConnectionLimiter, Timeouts
-from httpd.server.responders import Responders
-from httpd.server.tls import ServerTls, TlsFiles
 from tests.support.httpd.lane_server import (
     Address,
     LaneApi,
     answered_by,
     connected,
-    lane_app,
     lane_server,
     read_response,
     request,
     round_trip,
     until_alone,
 )
-from tests.support.httpd.loops import FastForwardLoop
-from tests.support.httpd.self_signed import certificate, client_context
-from tests.support.httpd.slow_client import slow_client
+from tests.support.httpd.loop_errors import errors_told
 
 PLAIN = request("now")
-
-
-def errors_told() -> list[str]:
-    """Return a list to which the event loop adds each error that nobody handles."""
-    told: list[str] = []
-    asyncio.get_running_loop().set_exception_handler(
-        lambda _, context: told.append(context["message"])
-    )
-    return told
 
 
 class StoppableServer:
@@ -185,168 +162,3 @@ async def test_a_client_that_leaves_right_after_its_requests_is_no_error() -> No
     del left
     gc.collect()  # a task tells of its error when nobody can ask for it any more
     assert told == []
-
-
-Script = Callable[[FastForwardLoop], Coroutine[None, None, None]]
-
-
-def run(script: Script) -> None:
-    """Run a test on a loop whose time it moves."""
-    loop = FastForwardLoop()
-    with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        runner.run(script(loop))
-
-
-def test_a_connection_on_which_nothing_happens_is_closed() -> None:
-    async def script(loop: FastForwardLoop) -> None:
-        async with (
-            lane_server() as (api, address),
-            connected(address) as (once, first),
-            connected(address) as (reader, writer),
-        ):
-            first.write(PLAIN)
-            writer.write(PLAIN)
-            assert await answered_by(once) == await answered_by(reader) == ("lane", "")
-            await loop.advance(70)
-            writer.write(PLAIN)
-            assert await answered_by(reader) == ("lane", "")
-            await loop.advance(10)
-            assert await once.read() == b""
-            writer.write(request("later"))
-            await api.is_waiting.wait()
-            await loop.advance(200)
-            api.later.set_result(None)
-            assert await answered_by(reader) == ("lane", "")
-            await loop.advance(80)
-            assert await reader.read() == b""
-
-    run(script)
-
-
-class ClosingTransport(asyncio.Transport):
-    """A transport whose client does not let it end."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.closed = 0
-
-    def close(self) -> None:
-        self.closed += 1
-
-    def is_closing(self) -> bool:
-        return self.closed > 0
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Have no limits."""
-
-
-def test_a_connection_that_is_closing_is_not_closed_again_when_its_time_is_over() -> None:
-    # A TLS transport that is closed twice can no longer be used.
-    async def script(loop: FastForwardLoop) -> None:
-        api = LaneApi()
-        metrics = RequestMetrics(api.metrics)
-        app = lane_app(api, metrics, structlog.get_logger())
-        lane = Lane(api, middleware=app[MIDDLEWARE], max_headers=1)
-        limiter = ConnectionLimiter(
-            max_connections=1, metrics=metrics, timeouts=Timeouts(idle=75), time=loop.time
-        )
-        responders = Responders(make_handler=lambda: pytest.fail("for the lane alone"), lane=lane)
-        transport = ClosingTransport()
-        HttpConnection(limiter, responders, loop=loop).connection_made(transport)
-        await limiter.stop()
-        assert transport.closed == 1
-        await loop.advance(80)
-        assert transport.closed == 1
-
-    run(script)
-
-
-def test_a_head_that_does_not_end_is_cut_off_ten_seconds_after_its_first_byte() -> None:
-    async def script(loop: FastForwardLoop) -> None:
-        async with lane_server() as (_, address), connected(address) as (reader, writer):
-            writer.write(PLAIN)
-            assert await answered_by(reader) == ("lane", "")
-            await loop.advance(20)  # between requests that limit does not count
-            writer.write(PLAIN + PLAIN[:30])
-            assert await answered_by(reader) == ("lane", "")
-            await round_trip(address)
-            await loop.advance(5)
-            writer.write(PLAIN[30:35])
-            await loop.advance(4.9)
-            assert not reader.at_eof()
-            await loop.advance(0.2)
-            assert await reader.read() == b""
-
-    run(script)
-
-
-@pytest.mark.slow
-def test_a_request_that_is_not_whole_in_time_is_left_to_aiohttp() -> None:
-    async def script(loop: FastForwardLoop) -> None:
-        slow = request("now", body="slow")
-        for places in ([10], [-2], [10, -2]):
-            pieces = [slow[start:end] for start, end in pairwise([0, *places, len(slow)])]
-            async with lane_server() as (_, address), connected(address) as (reader, writer):
-                for piece in pieces[:-1]:
-                    writer.write(piece)
-                    await round_trip(address)
-                    await loop.advance(WHOLE_REQUEST_SECONDS / 2 - 0.1)
-                writer.write(pieces[-1])
-                assert await answered_by(reader) == ("lane", "slow")
-                writer.write(pieces[0])
-                await round_trip(address)
-                await loop.advance(WHOLE_REQUEST_SECONDS)
-                writer.write(b"".join(pieces[1:]))
-                assert await answered_by(reader) == ("handler", "slow")
-
-    run(script)
-
-
-def test_a_partial_request_is_not_left_to_aiohttp_as_its_connection_is_cut_off() -> None:
-    async def script(loop: FastForwardLoop) -> None:
-        told = errors_told()
-        just_before = Timeouts(header=WHOLE_REQUEST_SECONDS - 0.1)
-        async with lane_server(just_before) as (api, address):
-            async with connected(address) as (reader, writer):
-                writer.write(PLAIN[:30])
-                await round_trip(address)
-                # Both times are over in one iteration of the loop, first that which cuts it off.
-                await loop.advance(10)
-                assert await reader.read() == b""
-            await until_alone(api, address)
-        gc.collect()  # a task tells of its error when nobody can ask for it any more
-        assert told == []
-
-    run(script)
-
-
-def test_a_body_that_does_not_come_is_refused() -> None:
-    async def script(loop: FastForwardLoop) -> None:
-        async with lane_server() as (_, address), connected(address) as (reader, writer):
-            writer.write(request("now", body="slow")[:-1])
-            await round_trip(address)
-            await loop.advance(WHOLE_REQUEST_SECONDS)
-            await loop.advance(10)
-            assert (await read_response(reader))[0] == 408
-
-    run(script)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("over_tls", [False, True])
-async def test_a_client_that_takes_no_answers_gets_no_more_and_is_cut_off(
-    tmp_path: Path, *, over_tls: bool
-) -> None:
-    crt, key = certificate(tmp_path, "server", "localhost")
-    tls = ServerTls(TlsFiles(crt, key)) if over_tls else None
-    context = client_context(crt) if over_tls else None
-    async with (
-        lane_server(Timeouts(stall=0.2), tls=tls) as (api, address),
-        slow_client(address, context) as client,
-    ):
-        await client.send(PLAIN)
-        await client.take()
-        sending = asyncio.create_task(client.send_until_cut_off(request("now", body="x" * 50_000)))
-        await until_alone(api, address, context)
-        assert api.lane_bytes > 0
-        await sending
