@@ -13,13 +13,26 @@ from cli.connections.session import Session
 from cli.errors import DONE, INTERRUPTED, WRONG_USAGE, CommandError, NotReached
 from cli.manual import paragraphs
 from cli.output.output import Format, Output
-from registry.client.errors import NotFound, NotPermitted, RegistryError, Rejected, WrongKey
+from registry.client.errors import (
+    BadCertificate,
+    CertificateRefused,
+    NotFound,
+    NotPermitted,
+    RegistryError,
+    Rejected,
+    WrongKey,
+)
 
 NEXT_STEPS: dict[type[Exception], str] = {
     WrongKey: "rollcall login URL --key-file FILE",
-    NotPermitted: "use a key that may do this: rollcall login URL --key-file FILE",
+    NotPermitted: "use a key that may do this: rollcall context set --key-file FILE",
+    BadCertificate: "give --ca FILE to login or to context set",
+    CertificateRefused: "give --certificate and --certificate-key to login or to context set",
     NotFound: "rollcall nodes",
 }
+AGENT_KEY_STEP = (
+    "use a key that the agent knows: rollcall context set --key-file FILE, or --agent-key-file FILE"
+)
 NOT_PERMITTED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
@@ -92,7 +105,7 @@ def _failure(error: CommandError | RegistryError | AgentError) -> CommandError:
         return error
     if isinstance(error, AgentRefused):
         if error.status in NOT_PERMITTED:
-            return NotReached(f"the agent: {error}", hint=NEXT_STEPS[NotPermitted])
+            return NotReached(f"the agent: {error}", hint=AGENT_KEY_STEP)
         is_missing = error.status == HTTPStatus.NOT_FOUND
         return CommandError(str(error), hint="rollcall apps" if is_missing else None)
     if isinstance(error, AgentError):

@@ -144,7 +144,14 @@ def logs(
         str | None, typer.Option("--since", metavar="TIME", help="Unix time or RFC 3339.")
     ] = None,
 ) -> None:
-    """Print the log of an app."""
+    """Print the log of an app.
+
+    Examples:
+        rollcall app logs web-1/shop --tail 20
+
+        rollcall app logs web-1/shop --follow
+
+    """
     session, named = session_of(ctx), app_name(app)
 
     async def read() -> None:

@@ -192,7 +192,12 @@ def update(
     ] = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Change fields of an app; if its new container does not stay up, the old one runs again."""
+    """Change fields of an app; if its new container does not stay up, the old one runs again.
+
+    Examples:
+        rollcall app update web-1/shop --set memory=512
+
+    """
     named = app_name(app)
     given = {
         "image": image,
@@ -244,7 +249,12 @@ def rollback(
     ] = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Bring an app back to an earlier revision, with the image that it ran."""
+    """Bring an app back to an earlier revision, with the image that it ran.
+
+    Examples:
+        rollcall app rollback web-1/shop --dry-run
+
+    """
     _act(
         ctx, app, "rollback", None if revision is None else {"revision": revision}, dry_run=dry_run
     )
@@ -276,7 +286,12 @@ def delete(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Delete an app and its data."""
+    """Delete an app and its data.
+
+    Examples:
+        rollcall app delete web-1/shop --keep-data --yes
+
+    """
     named = app_name(app)
     if not (yes or dry_run):
         what = "its data is kept" if keep_data else "with all of its data"
@@ -296,7 +311,14 @@ def label(
     remove: Annotated[bool, typer.Option("--remove", help="Take it off.")] = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Add a label to an app, such as prometheus:shop, or take it off."""
+    """Add a label to an app, such as prometheus:shop, or take it off.
+
+    Examples:
+        rollcall app label web-1/shop prometheus:shop
+
+        rollcall app label web-1/shop prometheus:shop --remove
+
+    """
     named = app_name(app)
     carry_out(
         session_of(ctx),
@@ -307,7 +329,12 @@ def label(
 
 
 def password(ctx: typer.Context, app: App, dry_run: DryRun = False) -> None:
-    """Set the password of the app's user, which is asked for, or read from a pipe."""
+    """Set the password of the app's user, which is asked for, or read from a pipe.
+
+    Examples:
+        rollcall app password web-1/shop < password.txt
+
+    """
     named = app_name(app)
     is_asked = sys.stdin.isatty()
     text = getpass("Password: ") if is_asked else sys.stdin.read().removesuffix("\n")

@@ -34,7 +34,12 @@ def backup(
     ],
     pause: Annotated[bool, typer.Option("--pause", help="The app stands still meanwhile.")] = False,
 ) -> None:
-    """Copy the files of an app's volumes into a tar, whole or not at all."""
+    """Copy the files of an app's volumes into a tar, whole or not at all.
+
+    Examples:
+        rollcall app backup web-1/shop shop.tar
+
+    """
     session, named = session_of(ctx), app_name(app)
     if file.exists():
         raise WrongUsage(f"{file} exists already, and is left as it is")
@@ -91,7 +96,12 @@ def restore(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The tar to read.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check the tar.")] = False,
 ) -> None:
-    """Put the files of a tar in place of those of a stopped app, whole or not at all."""
+    """Put the files of a tar in place of those of a stopped app, whole or not at all.
+
+    Examples:
+        rollcall app restore web-1/shop shop.tar
+
+    """
     session, named = session_of(ctx), app_name(app)
     try:
         with file.open("rb") as tar:

@@ -26,6 +26,29 @@ Name = Annotated[
     str,
     typer.Argument(metavar="NAME", help="The context.", autocompletion=complete_contexts),
 ]
+Ca = Annotated[Path | None, typer.Option("--ca", metavar="FILE", help="Trust only these CAs.")]
+Certificate = Annotated[
+    Path | None, typer.Option("--certificate", metavar="FILE", help="Your own certificate.")
+]
+CertificateKey = Annotated[
+    Path | None, typer.Option("--certificate-key", metavar="FILE", help="Its key.")
+]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option("--key-file", metavar="FILE", help="The key is in this file, with mode 0600."),
+]
+KeyCommand = Annotated[
+    str | None,
+    typer.Option("--key-command", metavar="COMMAND", help="This command prints the key."),
+]
+AgentKeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--agent-key-file",
+        metavar="FILE",
+        help="Agents have keys of their own, in files whose names have {hostname} for the host.",
+    ),
+]
 Plain = Annotated[
     list[str] | None,
     typer.Option(
@@ -53,23 +76,12 @@ def login(
         str, typer.Argument(metavar="URL", help="The registry, such as https://registry:7655.")
     ],
     name: Annotated[str, typer.Option("--name", help="The name of the context.")] = "default",
-    ca: Annotated[
-        Path | None, typer.Option("--ca", metavar="FILE", help="Trust only these CAs.")
-    ] = None,
-    certificate: Annotated[
-        Path | None, typer.Option("--certificate", metavar="FILE", help="Your own certificate.")
-    ] = None,
-    certificate_key: Annotated[
-        Path | None, typer.Option("--certificate-key", metavar="FILE", help="Its key.")
-    ] = None,
-    key_file: Annotated[
-        Path | None,
-        typer.Option("--key-file", metavar="FILE", help="The key is in this file, with mode 0600."),
-    ] = None,
-    key_command: Annotated[
-        str | None,
-        typer.Option("--key-command", metavar="COMMAND", help="This command prints the key."),
-    ] = None,
+    ca: Ca = None,
+    certificate: Certificate = None,
+    certificate_key: CertificateKey = None,
+    key_file: KeyFile = None,
+    key_command: KeyCommand = None,
+    agent_key_file: AgentKeyFile = None,
     allow_plain: Plain = None,
 ) -> None:
     """Ask the registry at URL from now on, and remember where its key is.
@@ -83,12 +95,13 @@ def login(
 
         rollcall login http://127.0.0.1:7655 --allow-plain 127.0.0.1 --key-file var/ops.key
 
+        rollcall login https://registry:7655 --key-file ops --agent-key-file {hostname}/ops --ca ca
+
     """
     session = session_of(ctx)
     if NAME.fullmatch(name) is None:
         raise WrongUsage(f"{name!a} is no name: letters, digits, '.', '_' and '-'")
-    if key_file is not None and key_command is not None:
-        raise WrongUsage("--key-file and --key-command do not go together")
+    _check_one(key_file, key_command)
     session.file.load()  # a file that cannot be used is told before the key is asked for
     with ExitStack() as closing:
         if key_file is None and key_command is None and not session.environment.get(VARIABLE):
@@ -102,22 +115,28 @@ def login(
                 certificate_key=_absolute(certificate_key),
                 key_file=_absolute(key_file),
                 key_command=key_command,
+                agent_key_file=_absolute(agent_key_file),
                 allow_plain=list(allow_plain or ()),
             )
         except ValueError as error:
             raise WrongUsage(f"--allow-plain: {error}") from error
         asyncio.run(_ask_once(session, context))
-        _replace(session, name, context)
+        _replace(session, name, context, current=name)
         closing.pop_all()
     session.output.note(f"{context.registry} answers; the context {name} is in use")
 
 
-def _replace(session: Session, name: str, context: Context) -> None:
-    """Save a context, and remove the key that was typed for the one before; WrongUsage."""
+def _check_one(key_file: Path | None, key_command: str | None) -> None:
+    if key_file is not None and key_command is not None:
+        raise WrongUsage("--key-file and --key-command do not go together")
+
+
+def _replace(session: Session, name: str, context: Context, *, current: str | None) -> None:
+    """Save a context, and remove a key that was typed for it and is not its own now; WrongUsage."""
     contexts = session.file.load().contexts
-    session.file.save(Contexts(current=name, contexts={**contexts, name: context}))
+    session.file.save(Contexts(current=current, contexts={**contexts, name: context}))
     before = contexts.get(name)
-    if before is not None and before.key_file is not None:
+    if before is not None and before.key_file and before.key_file != context.key_file:
         former = Path(before.key_file)
         if former.parent == _key_folder(session).absolute():
             former.unlink(missing_ok=True)
@@ -171,7 +190,12 @@ def show_contexts(ctx: typer.Context) -> None:
     session.output.items(
         items,
         columns={"current": "", "name": "NAME", "registry": "REGISTRY"},
-        wide={"ca": "CA", "key_file": "KEY FILE", "allow_plain": "WITHOUT TLS"},
+        wide={
+            "ca": "CA",
+            "key_file": "KEY FILE",
+            "agent_key_file": "AGENT KEY FILE",
+            "allow_plain": "WITHOUT TLS",
+        },
         name="name",
         empty="there is no context yet; next: rollcall login URL",
     )
@@ -190,6 +214,12 @@ def set_context(
         str | None,
         typer.Argument(metavar="[NAME]", help="The context.", autocompletion=complete_contexts),
     ] = None,
+    ca: Ca = None,
+    certificate: Certificate = None,
+    certificate_key: CertificateKey = None,
+    key_file: KeyFile = None,
+    key_command: KeyCommand = None,
+    agent_key_file: AgentKeyFile = None,
     allow_plain: Plain = None,
     forbid_plain: Annotated[
         list[str] | None,
@@ -200,21 +230,33 @@ def set_context(
         ),
     ] = None,
 ) -> None:
-    """Change to which addresses a context may send the key without TLS.
+    """Change what is given of a context, and keep all else.
 
     Examples:
+        rollcall context set --ca ca.crt
+
         rollcall context set --allow-plain 10.0.0.0/24
 
     """
     session = session_of(ctx)
+    _check_one(key_file, key_command)
+    files = {
+        "ca": _absolute(ca),
+        "certificate": _absolute(certificate),
+        "certificate_key": _absolute(certificate_key),
+        "agent_key_file": _absolute(agent_key_file),
+    }
+    changes: dict[str, str | None] = {each: path for each, path in files.items() if path}
+    if key_file is not None or key_command is not None:
+        changes |= {"key_file": _absolute(key_file), "key_command": key_command}
+    if not (changes or allow_plain or forbid_plain):
+        raise WrongUsage("nothing to change is given", hint="rollcall context set --help")
     chosen, context = session.file.chosen(name)
-    changed = _with_plain(context, add=allow_plain or (), remove=forbid_plain or ())
-    contexts = session.file.load()
-    session.file.save(
-        Contexts(current=contexts.current, contexts={**contexts.contexts, chosen: changed})
-    )
+    plain = _with_plain(context, add=allow_plain or (), remove=forbid_plain or ())
+    changed = msgspec.structs.replace(plain, **changes)
+    _replace(session, chosen, changed, current=session.file.load().current)
     allowed = ", ".join(changed.allow_plain) or "no address"
-    session.output.note(f"{chosen}: without TLS, the key may be sent to {allowed}")
+    session.output.note(f"{chosen} is changed; without TLS, the key may be sent to {allowed}")
 
 
 def _with_plain(context: Context, *, add: Sequence[str], remove: Sequence[str]) -> Context:

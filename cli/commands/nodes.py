@@ -102,7 +102,12 @@ def _registry_time(registry: RegistryClient) -> float:
 
 
 def node(ctx: typer.Context, hostname: Host) -> None:
-    """Show what a host says, since when, and which targets come from it, and why others do not."""
+    """Show what a host says, since when, and which targets come from it, and why others do not.
+
+    Examples:
+        rollcall node web-1
+
+    """
     session = session_of(ctx)
     found, explained = asyncio.run(_explained(session, hostname))
     out = session.output

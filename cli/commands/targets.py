@@ -33,6 +33,10 @@ def targets(
     """List the targets of a service, as Prometheus gets them.
 
     `rollcall node HOST` says why a target of a host is missing.
+
+    Examples:
+        rollcall targets rollcall
+
     """
     session = session_of(ctx)
     groups = asyncio.run(_groups(session, service))

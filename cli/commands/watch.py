@@ -35,6 +35,10 @@ def watch(
 
     A lost connection is told and made again, and no change is missed. With -o json, each event is a
     line.
+
+    Examples:
+        rollcall watch --label service:web
+
     """
     session = session_of(ctx)
     asyncio.run(_follow(session, labels or [], prefixes or [], kv or []))

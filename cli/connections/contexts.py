@@ -25,6 +25,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         certificate_key: its key.
         key_file: the file that holds the key.
         key_command: the command that prints the key, split as a shell does.
+        agent_key_file: the file that holds the key of an agent, in which ``{hostname}`` stands for
+            its host; None if agents get the key of the registry.
         allow_plain: addresses and networks that the key may be sent to without TLS.
 
     """
@@ -35,6 +37,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     certificate_key: str | None = None
     key_file: str | None = None
     key_command: str | None = None
+    agent_key_file: str | None = None
     allow_plain: list[str] = msgspec.field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -14,6 +14,7 @@ from cli.errors import WrongUsage
 VARIABLE = "ROLLCALL_KEY"
 COMMAND_SECONDS = 60
 MAX_KEY_CHARS = 65_536
+HOSTNAME = "{hostname}"
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 LOGIN_HINT = "rollcall login URL --key-file FILE"
 
@@ -30,11 +31,19 @@ def read_key(context: Context, environment: Mapping[str, str]) -> str:
     if context.key_command is not None:
         return key_printed_by(context.key_command)
     if context.key_file is not None:
-        return checked_key(_file(Path(context.key_file)), context.key_file)
+        return _key_in(Path(context.key_file), hint=LOGIN_HINT)
     raise WrongUsage(f"the context has no key, and {VARIABLE} is not set", hint=LOGIN_HINT)
 
 
-def _file(path: Path) -> str:
+def read_agent_key(pattern: str, hostname: str) -> str:
+    """Return the key of a host's agent, from the file that the pattern names; WrongUsage."""
+    if hostname.startswith(".") or Path(hostname).name != hostname:
+        raise WrongUsage(f"the hostname {hostname!a} is no name of a file")
+    path = Path(pattern.replace(HOSTNAME, hostname))
+    return _key_in(path, hint="put the key of the agent there, with mode 0600")
+
+
+def _key_in(path: Path, *, hint: str) -> str:
     try:
         # What is looked at is what is read, whoever replaces the file meanwhile.
         with path.open() as file:
@@ -42,10 +51,10 @@ def _file(path: Path) -> str:
                 raise WrongUsage(
                     f"others than its owner may read or write {path}", hint=f"chmod 600 {path}"
                 )
-            return file.read(MAX_KEY_CHARS)
+            return checked_key(file.read(MAX_KEY_CHARS), str(path))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise WrongUsage(f"the key in {path} cannot be read: {reason}", hint=LOGIN_HINT) from error
+        raise WrongUsage(f"the key in {path} cannot be read: {reason}", hint=hint) from error
 
 
 def key_printed_by(command: str, *, seconds: float = COMMAND_SECONDS, may_ask: bool = True) -> str:

@@ -1,15 +1,15 @@
 """What a command works with: the context, the clients, the output."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
 from agent.client.client import AgentClient
 from cli.connections.contexts import Context, ContextFile
-from cli.connections.keys import read_key
+from cli.connections.keys import read_agent_key, read_key
 from cli.connections.trust import agent_address, checked_registry
-from cli.errors import NotReached
+from cli.errors import NotReached, WrongUsage
 from cli.output.output import Output
 from registry.client.client import RegistryClient
 from registry.client.errors import NotFound
@@ -71,13 +71,16 @@ class Session:
 
     @asynccontextmanager
     async def agent(self, node: Node) -> AsyncIterator[AgentClient]:
-        """Return a client of a node's agent; NotReached if the key must not be sent there."""
+        """Return a client of a node's agent; NotReached if there is no key for it.
+
+        There is none if the key must not be sent there, or the host's own file has none.
+        """
         context = self.context
         address = agent_address(node, context)
         async with AgentClient(
             url=address.url,
             server_hostname=address.server_hostname,
-            key=partial(self._key, context),
+            key=self._agent_key(context, node.hostname),
             client_tls=client_tls(context),
             timeout_seconds=self.timeout_seconds,
         ) as client:
@@ -90,6 +93,16 @@ class Session:
                 return await registry.node(normalise_hostname(hostname))
             except (NotFound, HostnameInvalid) as error:
                 raise NotReached(f"no node {hostname!a} is known", hint="rollcall nodes") from error
+
+    def _agent_key(self, context: Context, hostname: str) -> Callable[[], str]:
+        """Return what gives the key of an agent; NotReached if the file of its host has none."""
+        if context.agent_key_file is None:
+            return partial(self._key, context)
+        try:
+            key = read_agent_key(context.agent_key_file, hostname)
+        except WrongUsage as error:
+            raise NotReached(str(error), hint=error.hint) from error
+        return lambda: key
 
     def _key(self, context: Context) -> str:
         if self._key_read is None or self._key_read[0] != context:

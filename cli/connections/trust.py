@@ -58,7 +58,7 @@ def agent_address(node: Node, context: Context) -> AgentAddress:
     if origin.scheme == "https" and context.ca is None:
         raise NotReached(
             f"its agent at {url!a} has TLS, and the context names no CA to know it by",
-            hint="name the CA of the hosts: rollcall login URL --ca FILE",
+            hint="name the CA of the hosts: rollcall context set --ca FILE",
         )
     return AgentAddress(str(origin), node.hostname)
 

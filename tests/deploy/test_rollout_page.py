@@ -83,8 +83,8 @@ def test_the_page_leads_from_a_package_to_hosts_that_are_scraped_and_alert(
     unused_tcp_port: int,
 ) -> None:
     machines, access = hosts
-    before, after = CHECKS[SCRAPED_AFTER]
-    checks = {**CHECKS, SCRAPED_AFTER: [before, f"{after}\n{SCRAPED}"]}
+    *before, after = CHECKS[SCRAPED_AFTER]
+    checks = {**CHECKS, SCRAPED_AFTER: [*before, f"{after}\n{SCRAPED}"]}
     script = rollout_script(Page("docs/rollout.md"), checks=checks, before=PROMETHEUS + MAKE)
     assert STORE in script
     script = script.replace(STORE, f"{STORE}\n{NODES}")

@@ -34,9 +34,15 @@ export class Log {
   async #follow() {
     this.#following = new AbortController();
     const { signal } = this.#following;
-    this.element.textContent = "";
+    let isFirst = true;
+    const receive = (text) => {
+      // What is shown stays until the agent has answered.
+      if (isFirst) this.element.textContent = "";
+      isFirst = false;
+      this.#receive(text);
+    };
     try {
-      await follow(`${this.#path}/logs?tail=200&follow=true`, { signal, receive: (text) => this.#receive(text) });
+      await follow(`${this.#path}/logs?tail=200&follow=true`, { signal, receive });
     } catch (error) {
       if (!signal.aborted) this.#receive(`\n[${error.message}]`);
     }

@@ -31,7 +31,7 @@ def diff(ctx: typer.Context, file: AppsFile) -> int:
     The exit status is 1 if something differs, or cannot be as the file says.
 
     Examples:
-        rollcall diff -f shop.yml
+        rollcall diff -f apps.yml
 
     """
     session = session_of(ctx)
@@ -51,7 +51,7 @@ def apply(
     steps are done one after the other, and the first that fails ends it; the next run goes on.
 
     Examples:
-        rollcall apply -f shop.yml --yes
+        rollcall apply -f apps.yml --yes
 
     """
     session = session_of(ctx)

@@ -147,7 +147,12 @@ def start(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> int:
-    """Start an app on many hosts."""
+    """Start an app on many hosts.
+
+    Examples:
+        rollcall start shop --label service:web
+
+    """
     change = Change(action="start", app=_checked(name))
     given = _given(batch, pause, max_failures)
     selection = Selection(hosts or (), labels or ())
@@ -168,7 +173,12 @@ def stop(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> int:
-    """Stop an app on many hosts."""
+    """Stop an app on many hosts.
+
+    Examples:
+        rollcall stop shop --label service:web --batch 10
+
+    """
     change = Change(action="stop", app=_checked(name))
     given = _given(batch, pause, max_failures)
     selection = Selection(hosts or (), labels or ())
@@ -193,7 +203,12 @@ def rollback(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> int:
-    """Bring an app back to the revision before, on many hosts."""
+    """Bring an app back to the revision before, on many hosts.
+
+    Examples:
+        rollcall rollback shop --label service:web --check-http /healthz
+
+    """
     change = Change(action="rollback", app=_checked(name))
     given = _given(batch, pause, max_failures, check_http, check_time)
     selection = Selection(hosts or (), labels or (), prefixes or (), kv or ())

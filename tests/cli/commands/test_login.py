@@ -111,7 +111,7 @@ async def test_addresses_without_tls_are_allowed_and_forbidden_one_by_one(
     assert (await rollcall("context", "set", "--allow-plain", "10.0.0.0/24")).status == 0
     assert allowed() == ["127.0.0.1", "10.0.0.0/24"]
     ran = await rollcall("context", "set", "test", "--forbid-plain", "10.0.0.0/24")
-    assert ran.err == "test: without TLS, the key may be sent to 127.0.0.1\n"
+    assert ran.err == "test is changed; without TLS, the key may be sent to 127.0.0.1\n"
     assert allowed() == ["127.0.0.1"]
 
     for wrong in (("--forbid-plain", "10.0.0.0/24"), ("--allow-plain", "registry.test")):
@@ -121,6 +121,49 @@ async def test_addresses_without_tls_are_allowed_and_forbidden_one_by_one(
     refused = await rollcall("nodes")
     assert refused.status == 2
     assert "has no TLS" in refused.err
+
+
+async def test_what_is_given_of_a_context_is_changed_and_all_else_kept(
+    rollcall: Rollcall, tmp_path: Path
+) -> None:
+    def context() -> dict[str, object]:
+        found = yaml.safe_load(rollcall.contexts.read_text())["contexts"]["test"]
+        return {field: value for field, value in found.items() if value is not None}
+
+    before = context()
+
+    for option, field in (
+        ("--ca", "ca"),
+        ("--certificate", "certificate"),
+        ("--certificate-key", "certificate_key"),
+        ("--agent-key-file", "agent_key_file"),
+    ):
+        path = str(tmp_path / "{hostname}" / field)
+        assert (await rollcall("context", "set", option, path)).status == 0
+        before[field] = path
+        assert context() == before
+    assert (await rollcall("context", "set", "--key-command", "printf x")).status == 0
+    del before["key_file"]
+    assert context() == before | {"key_command": "printf x"}
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ((), "nothing to change is given"),
+        (("--key-file", "a", "--key-command", "b"), "do not go together"),
+    ],
+)
+async def test_a_context_is_not_changed_by_too_little_or_too_much(
+    rollcall: Rollcall, options: tuple[str, ...], why: str
+) -> None:
+    before = rollcall.contexts.read_text()
+
+    ran = await rollcall("context", "set", *options)
+
+    assert ran.status == 2
+    assert why in ran.err
+    assert rollcall.contexts.read_text() == before
 
 
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])

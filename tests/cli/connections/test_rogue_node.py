@@ -1,10 +1,5 @@
 """A node chooses its `agent.url` itself: no node collects the operator's key by that."""
 
-import asyncio
-import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 
@@ -12,19 +7,16 @@ import pytest
 from aiohttp import web
 
 from tests.support.certificates import Authority, self_signed
+from tests.support.cli.collector import ROGUE, collector
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, fake_agent
 from tests.support.cli.junk import JUNK
 from tests.support.registry.client import server_context
 from tests.support.registry.fake_servers import http_server
 from tests.support.registry.in_process import OPS, InProcessRegistry
-from tests.support.servers import close_server
 
 pytestmark = pytest.mark.slow
 
-# The registry is at 127.0.0.1, which the context allows without TLS; the rogue is not.
-ROGUE = "127.0.0.2"
-ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n[]"
 # All commands that send the key to the agent of a node, or ask it anything.
 COMMANDS = (
     ("apps",),
@@ -44,55 +36,6 @@ LOOKING = (
     *(("app", what, "victim.test/shop") for what in ("history", "events", "ps", "stats")),
     *(("app", what, "victim.test/shop", "-o", "name") for what in ("history", "events", "ps")),
 )
-
-
-@dataclass
-class Collector:
-    """A server that answers as an agent without apps, and keeps all that it is sent."""
-
-    url: str = ""
-    port: int = 0
-    connections: int = 0
-    received: bytearray = field(default_factory=bytearray)
-
-
-@asynccontextmanager
-async def collector(tls: ssl.SSLContext | None = None) -> AsyncIterator[Collector]:
-    found = Collector()
-
-    async def collect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        found.connections += 1
-        with suppress(ConnectionError, ssl.SSLError):
-            while piece := await reader.read(65_536):
-                found.received += piece
-                if b"\r\n\r\n" in piece:
-                    writer.write(ANSWER)
-        writer.close()
-
-    server = await asyncio.start_server(collect, ROGUE, 0, ssl=tls)
-    found.port = server.sockets[0].getsockname()[1]
-    found.url = f"{'https' if tls else 'http'}://{ROGUE}:{found.port}"
-    try:
-        yield found
-    finally:
-        await close_server(server)
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path / "ca")
-
-
-@pytest.fixture
-def trusting(rollcall: Rollcall, registry: InProcessRegistry, authority: Authority) -> Rollcall:
-    """Return the command, with a context that names the CA of the hosts."""
-    rollcall.environment["ROLLCALL_KEY"] = OPS
-    rollcall.use(
-        registry=f"http://127.0.0.1:{registry.address[1]}",
-        ca=str(authority.ca),
-        allow_plain=["127.0.0.1"],
-    )
-    return rollcall
 
 
 async def try_all(rollcall: Rollcall, registry: InProcessRegistry, url: str, *, why: str) -> None:

@@ -31,6 +31,7 @@ CHECKS: Mapping[str, Sequence[str]] = {
     "4. Set up the hosts": [f"until_status {FIRST} taken; until_status {SECOND} taken"],
     "5. Look at the result": [
         f"listed {FIRST} | grep -q service:web; listed {SECOND} | grep -q service:web",
+        f"rollcall nodes -o name | grep {SECOND}; rollcall apps 2>&1 | tee apps.txt; cat apps.txt",
         "promtool check config prometheus/prometheus.yml",
     ],
     "6. Renew certificates": [f"until_status {FIRST} taken"],

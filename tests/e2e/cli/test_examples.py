@@ -1,0 +1,189 @@
+"""The examples of the help, run as they are written, where there is what they name."""
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import docker
+import docker.errors
+import pytest
+
+from dev.waiting import until
+from tests.support.agent.containers import derived_image
+from tests.support.certificates import Authority
+from tests.support.cli.agents import advertised_agent
+from tests.support.cli.examples import examples
+from tests.support.cli.process import WITH_SIGINT, CommandLine
+from tests.support.daemons import Daemon, Daemons
+
+pytestmark = [pytest.mark.real, pytest.mark.long(1)]
+SOON = 60.0
+PLAIN, *OVER_TLS = (
+    "http://127.0.0.1:7655",
+    "https://registry.example.com:7655",
+    "https://registry:7655",
+)
+FILES = {
+    "shop.yml": "image: shop:1.4\nmemory: 256\n",
+    "apps.yml": "apps: [{name: shop, where: {hosts: [web-1]}, image: 'shop:1.5', memory: 96}]",
+    "upstreams.j2": "{% for node in nodes %}server {{ node.hostname }};\n{% endfor %}",
+    "password.txt": "a good password",
+    "bin/systemctl": "#!/bin/sh\necho $* > reloaded\n",
+}
+# It has a page for the check, a line in its log, and a place for passwords.
+SHOP = """\
+RUN busybox cp /www/index.html /www/healthz && mkdir -p /usr/sbin && \
+    printf '#!/bin/sh\\ncat >/given\\n' >/usr/sbin/chpasswd && busybox chmod 755 /usr/sbin/chpasswd
+LABEL rollcall.user=root
+CMD ["/bin/sh", "-c", "echo hello; httpd -f -p 8000 -h /www"]
+"""
+# What each one leaves shows in its output, or in that of those behind it.
+OUTCOMES = {
+    "login https://registry.example.com:7655": "the context default is in use",
+    "login https://registry:7655": "the context default is in use",
+    "login http://127.0.0.1:7655": "the context default is in use",
+    "context set --ca": "default is changed",
+    "context set --allow-plain": "may be sent to 127.0.0.1, 10.0.0.0/24",
+    "completion bash": "_rollcall",
+    "nodes --stale": "",
+    "nodes --label service:web -o wide": "web-1",
+    "node web-1": "service:web",
+    "targets rollcall": "web-1",
+    "watch": "web-1",
+    "app create web-1/shop -f shop.yml --dry-run": "web-1/shop",
+    "app create web-1/shop --image": "web-1/shop",
+    "app label web-1/shop prometheus:shop": "web-1/shop",
+    "app label web-1/shop prometheus:shop --remove": "web-1/shop",
+    "apps --label": "shop:1.4",
+    "apps web-1 web-2 -o json": '"memory": 256',
+    "rebuild shop": "done",
+    "update shop": "done",
+    "rollback shop": "done",
+    "app update": "web-1/shop",
+    "app rollback": "nothing was changed",
+    "app logs web-1/shop --tail": "hello",
+    "app logs web-1/shop --follow": "hello",
+    "app password": "web-1/shop",
+    "app backup": "shop.tar",
+    "stop shop": "done",
+    "app restore": "start the app",
+    "start shop": "done",
+    "diff": "memory",
+    "apply": "web-1/shop",
+    "render upstreams.j2 upstreams.conf --watch": "",
+    "render upstreams.j2 upstreams.conf --label": "",
+    "app delete": "web-1/shop",
+}
+# They go on until Ctrl-C.
+ENDLESS = re.compile("rollcall watch|--watch|--follow")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return the folder in which the examples run, with the files that they name."""
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "bin" / "systemctl").chmod(0o755)
+    return tmp_path
+
+
+@pytest.fixture
+def shop(docker_client: docker.APIClient, busybox_image: str) -> Iterator[None]:
+    """Make the images of the app; remove them and the app afterwards."""
+    with derived_image(docker_client, busybox_image, SHOP) as image:
+        for version in ("1.4", "1.5"):
+            docker_client.tag(image, "shop", version)
+        yield
+        with suppress(docker.errors.NotFound):
+            docker_client.remove_container("shop", force=True, v=True)
+        for version in ("1.4", "1.5"):
+            docker_client.remove_image(f"shop:{version}")
+
+
+def put_key(registry: Daemon, *files: Path) -> None:
+    for file in files:
+        file.parent.mkdir(exist_ok=True)
+        file.touch(mode=0o600)
+        file.write_text(registry.key)
+
+
+@pytest.fixture
+def registries(daemons: Daemons, folder: Path, engine_url: str) -> dict[str, str]:
+    """Return where the registries of the examples are; one knows web-1 and web-2."""
+    authority = Authority(folder / "authority")
+    for name in ("ca", "ca.crt"):
+        (folder / name).write_bytes(authority.ca.read_bytes())
+    pair = authority.issue("127.0.0.1")
+    over_tls = daemons.registry(
+        tls={"certificate": str(pair.certificate), "key": str(pair.key)},
+        trust=(str(authority.ca), None),
+    )
+    put_key(over_tls, folder / "ops.key", folder / "ops")
+    plain = daemons.registry()
+    put_key(plain, folder / "var" / "ops.key")
+    for hostname in ("web-1", "web-2"):
+        advertised_agent(daemons, plain, hostname=hostname, engine=engine_url, apps={})
+    until(lambda: len(plain.ask("GET", "/nodes").json()) == 2, "two nodes", within=SOON)
+    return {PLAIN: plain.base_url, **dict.fromkeys(OVER_TLS, over_tls.base_url)}
+
+
+@pytest.mark.usefixtures("shop")
+def test_each_does_what_the_help_says(
+    registries: dict[str, str], folder: Path, rollcall: CommandLine
+) -> None:
+    programs = f"{folder / 'bin'}:{rollcall.program.parent}:{os.environ['PATH']}"
+    environment = {**rollcall.environment, "PATH": programs}
+    left = examples()
+
+    for beginning, outcome in OUTCOMES.items():
+        example = min(each for each in left if each.startswith(f"rollcall {beginning}"))
+        left.remove(example)
+        command = example
+        for url, real in registries.items():
+            command = command.replace(url, real)
+        status, said = run(command, folder, environment, until_said=outcome)
+        # `diff` has found a difference.
+        assert status == int(beginning == "diff"), (example, said)
+        assert outcome in said, (example, said)
+
+    assert left == []
+    assert (folder / "upstreams.conf").read_text() == "server web-1;\nserver web-2;\n"
+    assert (folder / "reloaded").read_text() == "reload nginx\n"
+    assert rollcall.json("apps", "web-1") == []
+
+
+def run(
+    command: str, folder: Path, environment: dict[str, str], *, until_said: str
+) -> tuple[int, str]:
+    """Run a line of a shell; return its status and what it said. An endless one gets Ctrl-C."""
+    output = folder / "output"
+    with output.open("w") as file:
+        process = subprocess.Popen(
+            [*WITH_SIGINT, "sh", "-c", f"exec {command}"],
+            cwd=folder,
+            env=environment,
+            stdout=file,
+            stderr=file,
+        )
+    try:
+        if ENDLESS.search(command):
+            until(lambda: is_reached(command, until_said, folder), command, within=SOON)
+            process.send_signal(signal.SIGINT)
+            process.wait(timeout=SOON)
+            return 0, output.read_text()
+        return process.wait(timeout=SOON), output.read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def is_reached(command: str, until_said: str, folder: Path) -> bool:
+    """Return whether an endless command has done what it is for."""
+    if "--on-change" in command:
+        return (folder / "reloaded").exists()
+    return until_said in (folder / "output").read_text()
