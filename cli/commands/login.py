@@ -46,7 +46,7 @@ AgentKeyFile = Annotated[
     typer.Option(
         "--agent-key-file",
         metavar="FILE",
-        help="Agents have keys of their own, in files whose names have {hostname} for the host.",
+        help="The keys of the agents are here, where {hostname} stands for the name of a host.",
     ),
 ]
 Plain = Annotated[

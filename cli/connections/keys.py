@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cli.connections.contexts import Context
+from cli.connections.trust import is_host
 from cli.errors import WrongUsage
 
 VARIABLE = "ROLLCALL_KEY"
@@ -37,8 +38,8 @@ def read_key(context: Context, environment: Mapping[str, str]) -> str:
 
 def read_agent_key(pattern: str, hostname: str) -> str:
     """Return the key of a host's agent, from the file that the pattern names; WrongUsage."""
-    if hostname.startswith(".") or Path(hostname).name != hostname:
-        raise WrongUsage(f"the hostname {hostname!a} is no name of a file")
+    if not is_host(hostname):  # it becomes part of a path
+        raise WrongUsage(f"the hostname {hostname!a} is none that a file of a key could have")
     path = Path(pattern.replace(HOSTNAME, hostname))
     return _key_in(path, hint="put the key of the agent there, with mode 0600")
 

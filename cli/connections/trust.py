@@ -48,7 +48,7 @@ def agent_address(node: Node, context: Context) -> AgentAddress:
     origin = _origin(url)
     if origin is None:
         raise NotReached(f"its {AGENT_URL} {url!a} is no URL of a daemon, such as {EXAMPLE}")
-    if origin.scheme == "https" and not _is_host(node.hostname):
+    if origin.scheme == "https" and not is_host(node.hostname):
         raise NotReached("its hostname has a part of more than 63 characters, which no TLS takes")
     if origin.scheme == "http" and not context.allows_plain(origin.host):
         raise NotReached(
@@ -94,7 +94,8 @@ class _Origin(NamedTuple):
         return f"{self.scheme}://{host}" + ("" if self.port is None else f":{self.port}")
 
 
-def _is_host(name: str) -> bool:
+def is_host(name: str) -> bool:
+    """Return whether a name can be that of a host in a URL, a certificate, or a path."""
     return len(name) <= MAX_HOST_CHARS and HOST.fullmatch(name) is not None
 
 
@@ -109,7 +110,7 @@ def _origin(url: str) -> _Origin | None:
             ipaddress.IPv6Address(host)
         except ValueError:
             return None
-    elif not _is_host(host):
+    elif not is_host(host):
         return None
     port = None if found["port"] is None else int(found["port"])
     if port is not None and not 0 < port <= MAX_PORT:

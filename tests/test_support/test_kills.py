@@ -17,11 +17,11 @@ from agent.apps.service.apps import Apps
 from dev.engines import SAMPLED_OPERATION
 from tests.support.agent.consistency import DEFAULT_NETWORK, NEW, Expected, check
 from tests.support.agent.engines.fake_engine import FakeEngine
-from tests.support.agent.kills.engine_proxy import PULL, Call, Fault, Watch
+from tests.support.agent.kills.engine_proxy import ANSWERS, Call, Watch
 from tests.support.agent.kills.host import Attempt, repeated
 from tests.support.agent.kills.observed_app import ObservedApp
 from tests.support.agent.kills.operations import EVERY_OPERATION, REBUILDS, UPDATES
-from tests.support.agent.kills.runs import TURNS, faults_at, named
+from tests.support.agent.kills.runs import faults_at, named
 from tests.support.agent.kills.snapshot import Snapshot, take_snapshot
 from tests.support.agent.kills.subject import ATTEMPTS
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
@@ -43,20 +43,19 @@ def test_the_sample_has_an_operation() -> None:
     assert named(EVERY_OPERATION, SAMPLED_OPERATION)
 
 
-def test_each_call_has_a_fault_the_last_one_a_kill_and_all_four_take_turns() -> None:
+def test_each_call_loses_its_answer_or_gets_it_late_and_every_second_one_up_to_the_last_kills() -> (
+    None
+):
     calls = [Call("POST /containers/ID/start", number) for number in range(1, 6)]
 
     faults = faults_at(calls)
 
-    assert [fault.call for fault in faults] == calls[::-1]
-    assert [fault.moment for fault in faults] == [*TURNS, TURNS[0]]
-    assert faults[0] == Fault(calls[-1], "after")
-
-
-def test_the_answer_to_a_pull_is_lost_and_never_late() -> None:
-    pulls = [Call(PULL, number) for number in range(1, 5)]
-
-    assert [fault.moment for fault in faults_at(pulls)] == ["after", "lost", "before", "lost"]
+    answers = [fault for fault in faults if fault.moment in ANSWERS]
+    assert [fault.call for fault in answers] == calls
+    assert [fault.moment for fault in answers] == ["lost", "late", "lost", "late", "lost"]
+    kills = [fault.call for fault in faults if fault.moment == "after"]
+    assert kills == [calls[4], calls[2], calls[0]]
+    assert len(faults) == len(answers) + len(kills)
 
 
 def attempt(status: int, message: str, *, struck: bool = False) -> Attempt:

@@ -8,6 +8,7 @@ const CHARACTERS = 200000;
 export class Log {
   element = h("pre", { class: "log", tabindex: "0", role: "log", "aria-label": "Logs" });
   #path;
+  #text = "";
   #following = null;
   #startedAt;
   #closed = false;
@@ -34,24 +35,26 @@ export class Log {
   async #follow() {
     this.#following = new AbortController();
     const { signal } = this.#following;
-    let isFirst = true;
+    // What is shown stays until the agent has answered.
+    const begin = () => {
+      this.#text = "";
+      this.#show();
+    };
     const receive = (text) => {
-      // What is shown stays until the agent has answered.
-      if (isFirst) this.element.textContent = "";
-      isFirst = false;
-      this.#receive(text);
+      this.#text = (this.#text + text).slice(-CHARACTERS);
+      this.#show();
     };
     try {
-      await follow(`${this.#path}/logs?tail=200&follow=true`, { signal, receive });
+      await follow(`${this.#path}/logs?tail=200&follow=true`, { signal, begin, receive });
     } catch (error) {
-      if (!signal.aborted) this.#receive(`\n[${error.message}]`);
+      if (!signal.aborted) this.#show(`\n[${error.message}]`);
     }
     this.#following = null;
   }
 
-  #receive(text) {
+  #show(note = "") {
     const atEnd = this.element.scrollTop + this.element.clientHeight >= this.element.scrollHeight - 4;
-    this.element.textContent = (this.element.textContent + text).slice(-CHARACTERS);
+    this.element.textContent = this.#text + note;
     if (atEnd) this.element.scrollTop = this.element.scrollHeight;
   }
 }

@@ -36,9 +36,10 @@ export async function send(method, path, { signal } = {}) {
 }
 
 /** GET a stream of text; `receive` is called with each part of it until the stream ends. */
-export async function follow(path, { signal, receive }) {
+export async function follow(path, { signal, begin, receive }) {
   const response = await fetch(path, { headers: headers(), cache: "no-store", redirect: "error", signal });
   if (!response.ok) throw new AnswerError(response.status, decoded(await response.text())?.message ?? `HTTP status ${response.status}`);
+  begin();
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   for (let part = await reader.read(); !part.done; part = await reader.read()) receive(part.value);
 }

@@ -56,6 +56,22 @@ async def test_hosts_without_an_agent_are_rows_only_where_they_are_named(
     assert named.rows()[1][:2] == ["web-1/shop", "running"]
 
 
+@pytest.mark.parametrize("status", [401, 403])
+async def test_an_agent_that_does_not_permit_it_is_told_with_how_to_give_its_key(
+    rollcall: Rollcall, agent: FakeAgent, status: int
+) -> None:
+    async def refuse(_: web.Request) -> web.Response:
+        return web.json_response({"message": "unknown key"}, status=status)
+
+    agent.answers["GET", SHOP] = refuse
+
+    ran = await rollcall("app", "show", "web-1/shop")
+
+    assert ran.status == 3
+    assert "the agent: " in ran.err
+    assert "next: use a key that the agent knows: rollcall context set" in ran.err
+
+
 @pytest.mark.parametrize(
     ("command", "method", "path", "body"),
     [

@@ -39,6 +39,11 @@ async def test_a_key_that_is_typed_is_kept_in_a_file_of_its_own(
     assert OPS not in rollcall.contexts.read_text()
     assert (await rollcall("nodes", "-o", "json")).json() == []
 
+    assert (await rollcall("context", "set", "--ca", str(tmp_path / "ca.crt"))).status == 0
+    assert list(keys.iterdir()) == [kept]
+    assert (await rollcall("context", "set", "--key-command", "printf x")).status == 0
+    assert list(keys.iterdir()) == []
+
 
 async def test_no_key_is_asked_for_where_the_contexts_cannot_be_used(rollcall: Rollcall) -> None:
     rollcall.contexts.write_text("current: [")

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from cli.connections.contexts import Context
-from cli.connections.keys import read_key
+from cli.connections.keys import read_agent_key, read_key
 from cli.errors import WrongUsage
 
 URL = "https://registry:7655"
@@ -72,3 +72,33 @@ def test_without_a_key_the_next_step_is_a_login(tmp_path: Path) -> None:
         with pytest.raises(WrongUsage) as raised:
             read_key(context, {})
         assert raised.value.hint == "rollcall login URL --key-file FILE"
+
+
+def test_the_key_of_an_agent_is_in_the_file_of_its_host(tmp_path: Path) -> None:
+    for host in ("web-1.test", "web-2.test"):
+        (tmp_path / f"{host}.key").touch(mode=0o600)
+        (tmp_path / f"{host}.key").write_text(f"key-of-{host}\n")
+
+    assert read_agent_key(f"{tmp_path}/{{hostname}}.key", "web-2.test") == "key-of-web-2.test"
+
+
+@pytest.mark.parametrize(
+    "hostname", ["", ".", "..", "../keys", "/keys", "a/../keys", "a\0b", "a\n"]
+)
+def test_no_hostname_leads_to_another_folder(tmp_path: Path, hostname: str) -> None:
+    for folder in (tmp_path, tmp_path / "hosts", tmp_path / "hosts" / "keys", tmp_path / "keys"):
+        folder.mkdir(exist_ok=True)
+        (folder / "ops").touch(mode=0o600)
+        (folder / "ops").write_text("key-of-the-registry")
+
+    with pytest.raises(WrongUsage, match="is none that a file of a key could have"):
+        read_agent_key(f"{tmp_path}/hosts/{{hostname}}/ops", hostname)
+
+
+def test_a_key_of_an_agent_that_others_may_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "web-1").touch(mode=0o644)
+
+    with pytest.raises(WrongUsage) as raised:
+        read_agent_key(f"{tmp_path}/{{hostname}}", "web-1")
+
+    assert raised.value.hint == f"chmod 600 {tmp_path / 'web-1'}"

@@ -101,6 +101,9 @@ def shop(docker_client: docker.APIClient, busybox_image: str) -> Iterator[None]:
         yield
         with suppress(docker.errors.NotFound):
             docker_client.remove_container("shop", force=True, v=True)
+        kept = docker_client.volumes(filters={"label": "rollcall.app=shop"})["Volumes"] or ()
+        for volume in kept:
+            docker_client.remove_volume(volume["Name"])
         for version in ("1.4", "1.5"):
             docker_client.remove_image(f"shop:{version}")
 

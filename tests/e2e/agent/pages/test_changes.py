@@ -2,7 +2,7 @@
 
 import docker
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, Request, Route, expect
 
 from tests.support.browser.agent_page import AppOnAgent
 from tests.support.browser.tabs import Tabs
@@ -23,6 +23,11 @@ def expect_starts(page: Page, count: int) -> None:
     """Wait until the log holds so many starts of the app's command."""
     text = "count => document.querySelector('.log').textContent.split('begin').length - 1 === count"
     page.wait_for_function(text, arg=count, timeout=SOON)
+
+
+def is_of_log(request: Request) -> bool:
+    """Return whether a request is for the log of an app."""
+    return "/logs?" in request.url
 
 
 def test_nothing_changes_before_the_confirmation(app: AppOnAgent, tabs: Tabs) -> None:
@@ -66,6 +71,26 @@ def test_logs_go_on_after_a_stop_and_a_start_and_a_restart_by_the_engine(
     expect_starts(page, 2)
     docker_client.restart(app.name, timeout=0)
     expect_starts(page, 3)
+
+
+def test_a_log_that_cannot_be_read_again_stays_with_the_reason_once(
+    app: AppOnAgent, tabs: Tabs, docker_client: docker.APIClient
+) -> None:
+    page = app.sheet(tabs)
+    log = page.get_by_role("log")
+    expect(log).to_contain_text("begin", timeout=SOON)
+    before = log.inner_text()
+    page.route("**/logs?*", lambda route: route.abort())
+
+    docker_client.restart(app.name, timeout=0)
+
+    expect(log).to_contain_text("[Failed to fetch]", timeout=SOON)
+    for _ in range(2):
+        with page.expect_event("requestfailed", is_of_log, timeout=SOON):
+            pass  # the page tries again
+    shown = log.inner_text()
+    assert shown.startswith(before.rstrip())
+    assert shown.count("[Failed to fetch]") == 1
 
 
 def test_a_rollback_and_a_rebuild_are_carried_out(app: AppOnAgent, tabs: Tabs) -> None:

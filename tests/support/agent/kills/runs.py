@@ -1,10 +1,11 @@
 """Runs of operations with a fault at each of their calls that change something at the engine.
 
 Each operation is run twice without a fault, then once for each fault at a call that both runs made.
-A test run takes one of the four faults at each call, in turns, and a kill after the last one.
-``ROLLCALL_FAULTS=all`` takes all four at each call. ``ROLLCALL_OPERATION=rebuild`` takes only the
-operations with that in their names; if no test has any, each of them fails. ``ROLLCALL_HOSTS=2``
-runs those of a file on two agents at the same time, and not on three.
+A test run takes the kills after the last call and after every second one before it, and at each
+call an answer that is lost or comes after the time limit, in turns. ``ROLLCALL_FAULTS=all`` takes
+all four faults at each call. ``ROLLCALL_OPERATION=rebuild`` takes only the operations with that in
+their names; if no test has any, each of them fails. ``ROLLCALL_HOSTS=2`` runs those of a file on
+two agents at the same time, and not on three.
 """
 
 import logging
@@ -15,7 +16,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 
-from tests.support.agent.kills.engine_proxy import KILLS, PULL, Call, Fault, Moment
+from tests.support.agent.kills.engine_proxy import ANSWERS, KILLS, PULL, Call, Fault
 from tests.support.agent.kills.host import KilledHost, KilledHosts
 from tests.support.agent.kills.operations import EVERY_OPERATION, Operation
 
@@ -25,7 +26,6 @@ ALL = os.environ.get("ROLLCALL_FAULTS") == "all"
 ONLY = os.environ.get("ROLLCALL_OPERATION", "")
 # They have limits of their own, and may take long.
 PATIENT = (PULL, "PUT /containers/ID/archive")
-TURNS: tuple[Moment, ...] = ("after", "lost", "before", "late")
 TABLE_HEAD = (
     "| operation | changing calls | kills | answers lost or late | done | as before |",
     "| --- " * 6 + "|",
@@ -98,19 +98,13 @@ def named(operations: Sequence[Operation], part: str) -> list[Operation]:
 
 
 def faults_at(calls: list[Call]) -> list[Fault]:
-    """Return the faults of a test run, those at the last call first."""
-    return [
+    """Return the faults of a test run."""
+    answers = [
         Fault(call, moment)
-        for number, call in enumerate(reversed(calls))
-        for moment in (TURNS if ALL else (_in_turn(number, call),))
-        if _can_be(call, moment)
+        for number, call in enumerate(calls)
+        for moment in (ANSWERS if ALL else ANSWERS[number % 2 :][:1])
+        if moment != "late" or call.name not in PATIENT
     ]
-
-
-def _in_turn(number: int, call: Call) -> Moment:
-    moment = TURNS[number % len(TURNS)]
-    return moment if _can_be(call, moment) else "lost"
-
-
-def _can_be(call: Call, moment: Moment) -> bool:
-    return moment != "late" or call.name not in PATIENT
+    if not ALL:
+        return [*(Fault(call, "after") for call in calls[::-2]), *answers]
+    return [*(Fault(call, moment) for call in calls for moment in KILLS), *answers]

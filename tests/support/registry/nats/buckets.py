@@ -16,7 +16,7 @@ from registry.store.jetstream.receiver import Receiver
 from registry.store.options import NatsOptions
 from registry.store.protocol import NodeStore, Row
 from tests.support.registry.load.load import value_of
-from tests.support.registry.stores.sqlite_store import Batches
+from tests.support.registry.stores.used_stores import used
 
 
 def backend_at(url: str, options: NatsOptions) -> JetStreamBackend:
@@ -65,10 +65,5 @@ async def open_bucket(
     url: str, options: NatsOptions
 ) -> AsyncIterator[tuple[NodeStore, Sequence[Row]]]:
     """Open a store, and yield it with its nodes."""
-    store = backend_at(url, options).open(clock=AgeClock(time.monotonic), observe=Batches().observe)
-    try:
-        rows = await store.load()
-        store.follow(Followed())
-        yield store, rows
-    finally:
-        await store.close()
+    async with used(backend_at(url, options)) as opened:
+        yield opened
