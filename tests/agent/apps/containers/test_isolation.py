@@ -13,7 +13,7 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
-from agent.apps.containers.network import FILTERS_IPV6, AppsNetwork
+from agent.apps.containers.network import FILTERS_IPV6, INTERFACE, AppsNetwork
 from agent.apps.defaults import AppDefaults
 from agent.engine.docker.engine import DockerEngine
 from dev.waiting import until
@@ -88,6 +88,15 @@ def on_host(engine: Dockerd, command: str) -> str:
 
 def page_on_host(engine: Dockerd, where: str) -> str:
     return fetch(engine.inside(), where)
+
+
+def until_ipv6(engine: Dockerd) -> None:
+    """Wait until the host has looked whether another one has the addresses of the apps' bridge.
+
+    Until then it uses none of them, so that it reaches no app by IPv6.
+    """
+    command = f"ip -6 address show tentative dev {INTERFACE}"
+    until(lambda: not on_host(engine, command), "addresses in use", within=30)
 
 
 async def has_ipv6(client: docker.APIClient, *, filters: bool) -> bool:
@@ -179,6 +188,7 @@ async def test_ipv6_and_the_size_of_packets_are_those_of_the_default_bridge(
     async with isolated(tmp_path, dockerd) as agent:
         one, other = [await agent.create(IMAGE) for _ in range(2)]
         where = address(client, other, "GlobalIPv6Address")
+        until_ipv6(dockerd)
 
         assert run_in_container(client, one, "cat /sys/class/net/eth0/mtu").strip() == "1280"
         assert "Hello" in page_on_host(dockerd, f"[{where}]:8000")
@@ -197,6 +207,7 @@ async def test_published_ports_and_the_outside_are_reached_by_ipv6(
     async with isolated(tmp_path / "agent", dockerd, bind="::") as agent:
         one, other = [await agent.create(IMAGE) for _ in range(2)]
         port = other["http_port"]
+        until_ipv6(dockerd)
         with neighbour(dockerd, tmp_path) as beside:
             assert "Hello" in page_on_host(dockerd, f"[::1]:{port}")
             assert "Hello" in fetch(beside.command(), f"{beside.host_ipv6}:{port}")
