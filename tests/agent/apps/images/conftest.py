@@ -1,7 +1,7 @@
 import pytest
 
+from tests.support.agent.apps.pulled_apps import SERVED
 from tests.support.agent.engines.pulling_engine import PullingEngine
-from tests.support.agent.pulled_apps import SERVED
 
 
 @pytest.fixture

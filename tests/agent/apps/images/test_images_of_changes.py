@@ -9,9 +9,7 @@ import pytest
 
 from agent.apps.errors import OperationCancelled, StartFailed
 from agent.engine.errors import ImageNotFound, ImageUnavailable
-from tests.support.agent.engines.fake_engine import IMAGE, IMAGE_IDS, fake_image
-from tests.support.agent.engines.pulling_engine import PullingEngine
-from tests.support.agent.pulled_apps import (
+from tests.support.agent.apps.pulled_apps import (
     ONE,
     TWO,
     apps_of,
@@ -20,6 +18,8 @@ from tests.support.agent.pulled_apps import (
     until_here,
     update,
 )
+from tests.support.agent.engines.fake_engine import IMAGE, IMAGE_IDS, fake_image
+from tests.support.agent.engines.pulling_engine import PullingEngine
 from tests.support.agent.running_apps import ASKER
 from tests.support.waiting import async_until
 

@@ -17,8 +17,7 @@ from agent.apps.images.remover import ImageRemover
 from agent.apps.repository.repository import AppRepository
 from agent.engine.errors import DiskFull
 from agent.state.store import Store
-from tests.support.agent.engines.pulling_engine import PullingEngine
-from tests.support.agent.pulled_apps import (
+from tests.support.agent.apps.pulled_apps import (
     FULL_DISK,
     THREE,
     TWO,
@@ -28,6 +27,7 @@ from tests.support.agent.pulled_apps import (
     until_here,
     update,
 )
+from tests.support.agent.engines.pulling_engine import PullingEngine
 from tests.support.agent.running_apps import ASKER
 
 pytestmark = pytest.mark.slow

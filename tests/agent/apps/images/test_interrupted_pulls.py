@@ -14,14 +14,14 @@ from agent.engine.errors import ImageNotFound
 from agent.engine.models import ImageEvent
 from agent.state.history import Pull
 from agent.state.store import Store
-from tests.support.agent.engines.pulling_engine import PullingEngine
-from tests.support.agent.pulled_apps import (
+from tests.support.agent.apps.pulled_apps import (
     ONE,
     apps_of,
     create,
     settled,
     until_here,
 )
+from tests.support.agent.engines.pulling_engine import PullingEngine
 from tests.support.agent.running_apps import ASKER
 
 pytestmark = pytest.mark.slow

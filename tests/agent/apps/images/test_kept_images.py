@@ -9,9 +9,7 @@ from structlog.testing import LogCapture
 from agent.engine.errors import ImageUnavailable
 from agent.model import AppChanges
 from agent.state.history import MOST_REVISIONS
-from tests.support.agent.engines.fake_engine import IMAGE, FakeContainer
-from tests.support.agent.engines.pulling_engine import PullingEngine
-from tests.support.agent.pulled_apps import (
+from tests.support.agent.apps.pulled_apps import (
     ONE,
     TWO,
     apps_of,
@@ -20,6 +18,8 @@ from tests.support.agent.pulled_apps import (
     until_here,
     update,
 )
+from tests.support.agent.engines.fake_engine import IMAGE, FakeContainer
+from tests.support.agent.engines.pulling_engine import PullingEngine
 from tests.support.agent.running_apps import ASKER
 
 pytestmark = pytest.mark.slow
