@@ -1,56 +1,27 @@
 """Isolated apps, on engines of the tests' own: who reaches whom, and what stays as it was."""
 
-import shlex
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import docker
 import pytest
-import structlog
-from structlog.testing import LogCapture
 
-from agent.apps.containers.network import FILTERS_IPV6, INTERFACE, AppsNetwork
-from agent.apps.defaults import AppDefaults
-from agent.engine.docker.engine import DockerEngine
+from agent.apps.containers.network import INTERFACE
 from dev.waiting import until
+from tests.support.agent.apps.isolated_apps import IPV6, ClientOf, isolated, on_host
 from tests.support.agent.containers import run_in_container
 from tests.support.agent.engines.dockerd import IMAGE, Dockerd
 from tests.support.agent.engines.neighbour import fetch, neighbour
-from tests.support.agent.in_process import InProcessAgent, in_process_agent
 from tests.support.agent.tars import packed
 from tests.support.pages import Page
-from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real("dockerd", "iptables")
 
-ClientOf: TypeAlias = Callable[[Dockerd], docker.APIClient]
 METADATA = "169.254.169.254"
-IPV6 = ("--ipv6", "--fixed-cidr-v6=fd00:5ca1:e::/64", "--ip6tables", "--experimental")
-
-
-@pytest.fixture
-def client_of() -> Iterator[ClientOf]:
-    """Return a function that makes a client of an engine; all are closed after the test."""
-    with ExitStack() as stack:
-
-        def make(engine: Dockerd) -> docker.APIClient:
-            client = engine.client()
-            stack.callback(client.close)
-            return client
-
-        yield make
-
-
-@asynccontextmanager
-async def isolated(folder: Path, engine: Dockerd, **settings: Any) -> AsyncIterator[InProcessAgent]:
-    """Run an agent whose apps are isolated; they are bound on all addresses, as hosts have them."""
-    chosen: Any = {"isolated": True, "bind": "0.0.0.0"} | settings
-    async with in_process_agent(folder, engine.url, keep=True, **chosen) as agent:
-        yield agent
 
 
 def address(client: docker.APIClient, record: dict[str, Any], field: str = "IPAddress") -> str:
@@ -80,12 +51,6 @@ def serving(engine: Dockerd, where: str, port: int, folder: Path) -> Iterator[No
             server.kill()
 
 
-def on_host(engine: Dockerd, command: str) -> str:
-    """Run a command in the network of the engine's host; return its output."""
-    words = [*engine.inside(), *shlex.split(command)]
-    return subprocess.check_output(words, text=True, timeout=30)
-
-
 def page_on_host(engine: Dockerd, where: str) -> str:
     return fetch(engine.inside(), where)
 
@@ -97,20 +62,6 @@ def until_ipv6(engine: Dockerd) -> None:
     """
     command = f"ip -6 address show tentative dev {INTERFACE}"
     until(lambda: not on_host(engine, command), "addresses in use", within=30)
-
-
-async def has_ipv6(client: docker.APIClient, *, filters: bool) -> bool:
-    """Return whether the network of apps is there, with IPv6 or without it as is said."""
-    return [each["EnableIPv6"] for each in client.networks(names=["rollcall"])] == [filters]
-
-
-async def warned(agent: InProcessAgent, words: str) -> None:
-    """Wait until the agent has warned of something that holds these words."""
-
-    async def is_logged() -> bool:
-        return any(words in each.get("reason", "") for each in agent.log.entries)
-
-    await async_until(is_logged)
 
 
 @pytest.mark.engines
@@ -273,30 +224,6 @@ async def test_two_agents_share_the_network(
         assert "Hello" in page(client, one, host)
 
 
-async def test_an_engine_that_cannot_isolate_is_told_of_at_the_start(
-    tmp_path: Path, dockerd: Dockerd
-) -> None:
-    dockerd.start(options=["--iptables=false"])
-    async with isolated(tmp_path, dockerd) as agent:
-        await warned(agent, "`iptables` or `ip-masq` is off")
-
-
-@pytest.mark.engines
-async def test_apps_have_no_ipv6_where_the_engine_does_not_filter_it_and_that_is_told(
-    tmp_path: Path, dockerd: Dockerd, client_of: ClientOf
-) -> None:
-    dockerd.start(options=IPV6[:2])
-    client = client_of(dockerd)
-    filters = int(client.version()["Version"].partition(".")[0]) >= FILTERS_IPV6
-    async with isolated(tmp_path, dockerd) as agent:
-        if not filters:
-            await warned(agent, "apps have no IPv6")
-
-        await async_until(lambda: has_ipv6(client, filters=filters))
-        told = [each.get("reason", "") for each in agent.log.entries]
-        assert any("apps have no IPv6" in reason for reason in told) != filters
-
-
 async def test_the_firewall_lines_of_the_page_keep_apps_from_the_host_and_from_metadata(
     tmp_path: Path, dockerd: Dockerd, client_of: ClientOf
 ) -> None:
@@ -321,44 +248,3 @@ async def test_the_firewall_lines_of_the_page_keep_apps_from_the_host_and_from_m
             assert "Hello" in page(client, one, f"{host}:{other['http_port']}")
             assert "Hello" in page_on_host(dockerd, f"{address(client, one)}:8000")
             assert "Hello" in fetch(beside.command(), f"{beside.host}:{one['http_port']}")
-
-
-async def test_an_engine_without_its_userland_proxy_is_told_of(
-    tmp_path: Path, dockerd: Dockerd
-) -> None:
-    dockerd.start(options=["--userland-proxy=false"])
-    log = LogCapture()
-    engine = DockerEngine(url=dockerd.url, timeout_seconds=30)
-    network = AppsNetwork(
-        engine=engine,
-        defaults=AppDefaults(isolated=True),
-        log=structlog.wrap_logger(None, processors=[log]),
-        kernel_settings=tmp_path,
-    )
-    await network.prepare()
-    # The agent of this test is not in the network namespace of its engine.
-    setting = "ipv4/conf/rollcall0/route_localnet"
-    shown = on_host(dockerd, f"cat /proc/sys/net/{setting}")
-    (tmp_path / setting).parent.mkdir(parents=True)
-    (tmp_path / setting).write_text(shown)
-
-    await network.check()
-    await engine.close()
-
-    assert "`userland-proxy` is off" in log.entries[-1]["reason"]
-
-
-async def test_a_network_of_that_name_that_does_not_isolate_is_not_used(
-    tmp_path: Path, dockerd: Dockerd, client_of: ClientOf
-) -> None:
-    dockerd.start()
-    dockerd.build()
-    client = client_of(dockerd)
-    client.create_network("rollcall")
-    async with isolated(tmp_path, dockerd) as agent:
-        refused = await agent.ask("POST", "", {"name": "web", "image": IMAGE})
-        assert refused.status == 409
-        assert "remove it" in refused.json["message"]
-        assert client.volumes()["Volumes"] in (None, [])
-        client.remove_network("rollcall")
-        assert (await agent.ask("POST", "", {"name": "web", "image": IMAGE})).status == 201

@@ -1,0 +1,97 @@
+"""Engines and networks that do not isolate apps as they should: they are told of, or not used."""
+
+from pathlib import Path
+
+import docker
+import pytest
+import structlog
+from structlog.testing import LogCapture
+
+from agent.apps.containers.network import FILTERS_IPV6, AppsNetwork
+from agent.apps.defaults import AppDefaults
+from agent.engine.docker.engine import DockerEngine
+from tests.support.agent.apps.isolated_apps import IPV6, ClientOf, isolated, on_host
+from tests.support.agent.engines.dockerd import IMAGE, Dockerd
+from tests.support.agent.in_process import InProcessAgent
+from tests.support.waiting import async_until
+
+pytestmark = pytest.mark.real("dockerd", "iptables")
+
+
+async def has_ipv6(client: docker.APIClient, *, filters: bool) -> bool:
+    """Return whether the network of apps is there, with IPv6 or without it as is said."""
+    return [each["EnableIPv6"] for each in client.networks(names=["rollcall"])] == [filters]
+
+
+async def warned(agent: InProcessAgent, words: str) -> None:
+    """Wait until the agent has warned of something that holds these words."""
+
+    async def is_logged() -> bool:
+        return any(words in each.get("reason", "") for each in agent.log.entries)
+
+    await async_until(is_logged)
+
+
+async def test_an_engine_that_cannot_isolate_is_told_of_at_the_start(
+    tmp_path: Path, dockerd: Dockerd
+) -> None:
+    dockerd.start(options=["--iptables=false"])
+    async with isolated(tmp_path, dockerd) as agent:
+        await warned(agent, "`iptables` or `ip-masq` is off")
+
+
+@pytest.mark.engines
+async def test_apps_have_no_ipv6_where_the_engine_does_not_filter_it_and_that_is_told(
+    tmp_path: Path, dockerd: Dockerd, client_of: ClientOf
+) -> None:
+    dockerd.start(options=IPV6[:2])
+    client = client_of(dockerd)
+    filters = int(client.version()["Version"].partition(".")[0]) >= FILTERS_IPV6
+    async with isolated(tmp_path, dockerd) as agent:
+        if not filters:
+            await warned(agent, "apps have no IPv6")
+
+        await async_until(lambda: has_ipv6(client, filters=filters))
+        told = [each.get("reason", "") for each in agent.log.entries]
+        assert any("apps have no IPv6" in reason for reason in told) != filters
+
+
+async def test_an_engine_without_its_userland_proxy_is_told_of(
+    tmp_path: Path, dockerd: Dockerd
+) -> None:
+    dockerd.start(options=["--userland-proxy=false"])
+    log = LogCapture()
+    engine = DockerEngine(url=dockerd.url, timeout_seconds=30)
+    network = AppsNetwork(
+        engine=engine,
+        defaults=AppDefaults(isolated=True),
+        log=structlog.wrap_logger(None, processors=[log]),
+        kernel_settings=tmp_path,
+    )
+    await network.prepare()
+    # The agent of this test is not in the network namespace of its engine.
+    setting = "ipv4/conf/rollcall0/route_localnet"
+    shown = on_host(dockerd, f"cat /proc/sys/net/{setting}")
+    (tmp_path / setting).parent.mkdir(parents=True)
+    (tmp_path / setting).write_text(shown)
+
+    await network.check()
+    await engine.close()
+
+    assert "`userland-proxy` is off" in log.entries[-1]["reason"]
+
+
+async def test_a_network_of_that_name_that_does_not_isolate_is_not_used(
+    tmp_path: Path, dockerd: Dockerd, client_of: ClientOf
+) -> None:
+    dockerd.start()
+    dockerd.build()
+    client = client_of(dockerd)
+    client.create_network("rollcall")
+    async with isolated(tmp_path, dockerd) as agent:
+        refused = await agent.ask("POST", "", {"name": "web", "image": IMAGE})
+        assert refused.status == 409
+        assert "remove it" in refused.json["message"]
+        assert client.volumes()["Volumes"] in (None, [])
+        client.remove_network("rollcall")
+        assert (await agent.ask("POST", "", {"name": "web", "image": IMAGE})).status == 201
