@@ -1,61 +1,20 @@
 """Which paths of an app keep their files, in which volumes, for as long as the app is there."""
 
-from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from structlog.testing import LogCapture
 
-from agent.apps.containers.data import MAX_VOLUMES, volume_name
-from agent.apps.errors import InvalidApp, NameTaken, StartFailed, UnfitImage
-from agent.apps.service.apps import Apps
-from agent.engine.errors import EngineRefused
+from agent.apps.containers.data import MAX_VOLUMES
+from agent.apps.errors import InvalidApp, UnfitImage
 from agent.engine.models import Image
-from agent.model import AppChanges, NewApp
-from tests.support.agent.engines.fake_engine import (
-    BROKEN_IMAGE,
-    DATA_IMAGE,
-    IMAGE,
-    OTHER_IMAGE,
-    FakeEngine,
-    do_nothing,
-    fake_image,
-)
-from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
-from tests.support.waiting import async_until
+from tests.support.agent.apps.volumes import FIRST, apps_of, create, digested, mounted, update
+from tests.support.agent.engines.fake_engine import DATA_IMAGE, IMAGE, FakeEngine, fake_image
+from tests.support.agent.running_apps import ASKER, AT_ONCE
 
 if TYPE_CHECKING:
     from agent.apps.defaults import AppDefaults
-
-FIRST = volume_name("web")
-
-
-def digested(path: str) -> str:
-    return volume_name("web", path)
-
-
-def apps_of(
-    folder: Path, engine: FakeEngine, log: LogCapture | None = None, **options: Any
-) -> AbstractAsyncContextManager[Apps]:
-    return running_apps(folder, engine, log or LogCapture(), **{"defaults": AT_ONCE, **options})
-
-
-async def create(apps: Apps, image: str = IMAGE, **fields: Any) -> dict[str, str]:
-    """Create the app; return its map."""
-    return (await apps.create(NewApp(name="web", image=image, **fields), ASKER)).volumes
-
-
-async def update(apps: Apps, **fields: Any) -> dict[str, str]:
-    """Update the app; return its map."""
-    return (await apps.update("web", AppChanges(**fields), ASKER)).volumes
-
-
-def mounted(engine: FakeEngine) -> dict[str, str]:
-    """Return the volumes in the only container, by path."""
-    (container,) = engine.state.containers.values()
-    return container.volumes
 
 
 @pytest.mark.slow
@@ -154,32 +113,6 @@ async def test_the_volumes_of_an_image_are_kept_beside_those_that_the_operator_n
 
 
 @pytest.mark.slow
-async def test_kept_data_comes_back_to_its_paths(tmp_path: Path) -> None:
-    engine = FakeEngine()
-    async with apps_of(tmp_path, engine) as apps:
-        before = await create(apps, data=("/b", "/a"))
-        await update(apps, data=("/b",))
-        await apps.delete("web", ASKER, keep_data=True)
-        kept = set(engine.state.volumes)
-        after = await create(apps, data=("/a",))
-
-    assert kept == set(before.values())
-    assert after == before
-    assert mounted(engine) == {"/a": before["/a"]}
-
-
-@pytest.mark.slow
-async def test_kept_data_is_found_by_its_labels_when_the_database_is_lost(tmp_path: Path) -> None:
-    engine = FakeEngine()
-    async with apps_of(tmp_path / "lost", engine) as apps:
-        before = await create(apps, data=("/b", "/a"))
-        await apps.delete("web", ASKER, keep_data=True)
-
-    async with apps_of(tmp_path / "new", engine) as apps:
-        assert await create(apps, data=("/a", "/b")) == before
-
-
-@pytest.mark.slow
 async def test_the_map_is_read_from_the_container_when_the_database_is_lost(tmp_path: Path) -> None:
     engine = FakeEngine()
     async with apps_of(tmp_path / "lost", engine) as apps:
@@ -191,151 +124,6 @@ async def test_the_map_is_read_from_the_container_when_the_database_is_lost(tmp_
         await apps.delete("web", ASKER)
 
     assert engine.state.volumes == {}
-
-
-@pytest.mark.slow
-async def test_a_kept_volume_that_somebody_removed_is_not_missed(tmp_path: Path) -> None:
-    engine = FakeEngine()
-    async with apps_of(tmp_path, engine) as apps:
-        await create(apps, data=("/b", "/a"))
-        await apps.delete("web", ASKER, keep_data=True)
-        del engine.state.volumes[FIRST]
-
-        assert await create(apps, data=("/c", "/a")) == {"/c": FIRST, "/a": digested("/a")}
-
-
-@pytest.mark.slow
-async def test_a_volume_that_another_agent_made_in_place_of_a_kept_one_is_left_alone(
-    tmp_path: Path,
-) -> None:
-    engine = FakeEngine()
-    async with apps_of(tmp_path, engine) as apps:
-        await create(apps)
-        await apps.delete("web", ASKER, keep_data=True)
-        engine.state.volumes[FIRST] |= {"rollcall.agent": "other-agent"}
-
-        with pytest.raises(NameTaken, match="other-agent"):
-            await create(apps)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("background", [False, True])
-async def test_a_creation_that_fails_leaves_the_data_that_was_kept_from_before(
-    tmp_path: Path, *, background: bool
-) -> None:
-    engine = FakeEngine()
-    async with apps_of(tmp_path, engine) as apps:
-        kept = await create(apps, data=("/a",))
-        await apps.delete("web", ASKER, keep_data=True)
-        wrong = NewApp(name="web", image=BROKEN_IMAGE, data=("/a", "/b"))
-        if background:
-            await apps.create(wrong, replace(ASKER, respond_async=True))
-
-            async def failed() -> bool:
-                return (await apps.get("web")).state == "failed"
-
-            await async_until(failed)
-            left = set(engine.state.volumes)
-            await apps.delete("web", ASKER)
-        else:
-            with pytest.raises(StartFailed):
-                await apps.create(wrong, ASKER)
-            left = set(engine.state.volumes)
-
-        assert left == set(engine.state.volumes) == set(kept.values())
-        assert await create(apps, data=("/a",)) == kept
-
-
-@pytest.mark.slow
-async def test_a_delete_in_place_of_a_creation_that_cannot_be_undone_leaves_kept_data(
-    tmp_path: Path,
-) -> None:
-    engine = FakeEngine()
-
-    async def refuse(step: str) -> None:
-        if step == "before remove":
-            raise EngineRefused("device or resource busy")
-
-    async with apps_of(tmp_path, engine) as apps:
-        kept = await create(apps, data=("/a",))
-        await apps.delete("web", ASKER, keep_data=True)
-        engine.at_step = refuse
-        wrong = NewApp(name="web", image=BROKEN_IMAGE, data=("/a", "/b"))
-        with pytest.raises(EngineRefused):
-            await apps.create(wrong, ASKER)
-        with pytest.raises(EngineRefused):
-            await apps.delete("web", ASKER)
-        engine.at_step = do_nothing
-
-        async def removed() -> bool:
-            return not engine.state.containers and len(engine.state.volumes) == 1
-
-        await async_until(removed)
-        assert set(engine.state.volumes) == set(kept.values())
-        assert await create(apps, data=("/a",)) == kept
-
-
-@pytest.mark.slow
-async def test_a_failed_app_that_is_started_at_last_gets_its_kept_data(tmp_path: Path) -> None:
-    engine = FakeEngine()
-    async with apps_of(tmp_path, engine) as apps:
-        kept = await create(apps, data=("/a",))
-        await apps.delete("web", ASKER, keep_data=True)
-        wrong = NewApp(name="web", image=BROKEN_IMAGE, data=("/a",))
-        await apps.create(wrong, replace(ASKER, respond_async=True))
-
-        async def failed() -> bool:
-            return (await apps.get("web")).state == "failed"
-
-        await async_until(failed)
-        await apps.update("web", AppChanges(image=OTHER_IMAGE), ASKER)
-
-        assert (await apps.start("web", ASKER)).volumes == kept
-
-
-@pytest.mark.slow
-async def test_the_volume_of_another_agent_is_foreign(tmp_path: Path) -> None:
-    engine = FakeEngine()
-    async with apps_of(tmp_path / "other", engine, identity="other-agent") as apps:
-        await create(apps)
-        await apps.delete("web", ASKER, keep_data=True)
-
-    async with apps_of(tmp_path / "own", engine) as apps:
-        with pytest.raises(NameTaken, match="other-agent"):
-            await create(apps)
-        assert await apps.all() == []
-
-    assert engine.state.containers == {}
-    assert engine.state.volumes[FIRST]["rollcall.agent"] == "other-agent"
-
-
-@pytest.mark.slow
-async def test_a_volume_without_labels_is_not_ours(tmp_path: Path) -> None:
-    engine = FakeEngine()
-    engine.state.volumes[FIRST] = {}
-    async with apps_of(tmp_path, engine) as apps:
-        with pytest.raises(NameTaken, match="not the agent's"):
-            await create(apps)
-
-    assert engine.state.volumes == {FIRST: {}}
-
-
-@pytest.mark.slow
-async def test_a_volume_that_somebody_makes_first_is_not_removed_with_the_failed_creation(
-    tmp_path: Path,
-) -> None:
-    engine = FakeEngine()
-
-    async def be_quicker(step: str) -> None:
-        if step == "before create volume":
-            engine.state.volumes.setdefault(FIRST, {"whose": "somebody's"})
-
-    async with apps_of(tmp_path, engine) as apps:
-        engine.at_step = be_quicker
-        with pytest.raises(NameTaken, match="not the agent's"):
-            await create(apps)
-
-    assert engine.state.volumes == {FIRST: {"whose": "somebody's"}}
 
 
 @pytest.mark.slow
