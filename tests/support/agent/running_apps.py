@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -54,3 +55,8 @@ async def running_apps(
         drain_seconds=drain_seconds,
     ) as apps:
         yield apps
+
+
+async def told(apps: Apps, name: str = "web") -> list[tuple[Any, ...]]:
+    """Return who did what to an app, and how it ended."""
+    return [(each.by, each.action, each.outcome) for each in await apps.events(name)]
