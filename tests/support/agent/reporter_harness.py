@@ -1,7 +1,7 @@
-"""A reporter with its real collaborators, and the fake client of a registry that it uses."""
+"""A reporter with its real collaborators, and the fake clients of the registries that it uses."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
@@ -25,6 +25,7 @@ from registry.client.tls import ClientTls
 from registry.message import Heartbeat, Node
 
 URL = "http://registry:7655"
+A, B, C = URLS = ["http://a:7655", "http://b:7655", "http://c:7655"]
 UNREACHABLE = Unreachable("Connection refused")
 
 
@@ -181,3 +182,38 @@ class ReporterHarness:
     def events(self) -> list[tuple[str, str]]:
         """Return the event and the kind of each log line."""
         return [(line["event"], line.get("kind", "")) for line in self.lines.entries]
+
+
+class GroupHarness(ReporterHarness):
+    """A reporter with the registries A, B and C, which it prefers in this order."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        urls: Sequence[str] = URLS,
+        max_silence_seconds: float = 3600,
+        backoff: Backoff | None = None,
+    ) -> None:
+        registries = {url: FakeRegistry() for url in urls}
+        super().__init__(
+            folder, registries=registries, max_silence_seconds=max_silence_seconds, backoff=backoff
+        )
+
+    def asked(self) -> list[int]:
+        """Return how often A, B and C were asked."""
+        return [registry.reports for registry in self.registries.values()]
+
+    async def settle(self, registry: FakeRegistry, heartbeats: int = 1) -> None:
+        """Request a heartbeat, and wait until the registry has taken so many more."""
+        before = len(registry.taken)
+        self.reporter.request_report()
+        await registry.until(lambda: len(registry.taken) >= before + heartbeats)
+
+    def moves(self, url: str) -> float | None:
+        """Return how often the agent left a registry."""
+        return self.sample("rollcall_agent_registry_moves_total", url)
+
+    def sample(self, name: str, url: str) -> float | None:
+        """Return the value of a metric for a registry."""
+        return self.metrics.get_sample_value(name, {"registry": url})
