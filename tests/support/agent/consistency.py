@@ -10,11 +10,8 @@ from agent.apps.service.apps import Apps
 from agent.apps.views.apps import AppView
 from agent.engine.errors import EngineUnavailable
 from agent.model import NewApp, spec_values
-from tests.support.agent.engines.fake_engine import (
-    IMAGE,
-    FakeContainer,
-    FakeEngine,
-)
+from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
+from tests.support.agent.engines.fake_state import FakeContainer
 from tests.support.agent.running_apps import ASKER
 from tests.support.waiting import async_until
 

@@ -10,7 +10,8 @@ from agent.apps.containers.commands import (
     ContainerCommands,
 )
 from agent.engine.errors import EngineRefused, EngineUnavailable
-from tests.support.agent.engines.fake_engine import FakeContainer, FakeEngine, FakeEngineState
+from tests.support.agent.engines.fake_engine import FakeEngine
+from tests.support.agent.engines.fake_state import FakeContainer, FakeEngineState
 from tests.support.machine.clocks import ManualClock
 
 

@@ -18,7 +18,8 @@ from tests.support.agent.apps.pulled_apps import (
     until_here,
     update,
 )
-from tests.support.agent.engines.fake_engine import IMAGE, FakeContainer
+from tests.support.agent.engines.fake_engine import IMAGE
+from tests.support.agent.engines.fake_state import FakeContainer
 from tests.support.agent.engines.pulling_engine import PullingEngine
 from tests.support.agent.running_apps import ASKER
 

@@ -12,7 +12,8 @@ from agent.apps.views.apps import AppView
 from agent.engine.models import DiskUsage, InspectedContainer, Sample
 from agent.model import NewApp
 from tests.support.agent.apps.measured_apps import LOG, MeasuredEngine, Metrics, a_record, measured
-from tests.support.agent.engines.fake_engine import IMAGE, FakeContainer
+from tests.support.agent.engines.fake_engine import IMAGE
+from tests.support.agent.engines.fake_state import FakeContainer
 from tests.support.agent.running_apps import ASKER, running_apps
 from tests.support.machine.clocks import in_virtual_time
 

@@ -10,13 +10,8 @@ from structlog.testing import LogCapture
 from agent.apps.service.apps import Apps
 from agent.engine.errors import ImageUnavailable
 from agent.model import AppChanges, NewApp
-from tests.support.agent.engines.fake_engine import (
-    IMAGE,
-    IMAGE_IDS,
-    FakeContainer,
-    FakeEngine,
-    fake_image,
-)
+from tests.support.agent.engines.fake_engine import IMAGE, IMAGE_IDS, FakeEngine, fake_image
+from tests.support.agent.engines.fake_state import FakeContainer
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
 
 NEW_VERSION = fake_image("newer")

@@ -11,7 +11,8 @@ from structlog.testing import LogCapture
 
 from agent.model import App, spec_values
 from agent.state.store import Store
-from tests.support.agent.engines.fake_engine import FakeEngine, FakeEngineState
+from tests.support.agent.engines.fake_engine import FakeEngine
+from tests.support.agent.engines.fake_state import FakeEngineState
 from tests.support.agent.in_process import DEFAULTS
 from tests.support.agent.recorded.interrupted import OPERATIONS, Interruption, interruptions
 from tests.support.agent.running_apps import running_apps

@@ -16,7 +16,8 @@ from agent.apps.service.apps import Apps
 from agent.engine.errors import EngineRefused
 from agent.engine.models import Container, EngineRun
 from agent.model import AppChanges, NewApp
-from tests.support.agent.engines.fake_engine import IMAGE, FakeContainer, FakeEngine
+from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
+from tests.support.agent.engines.fake_state import FakeContainer
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
 from tests.support.machine.clocks import ManualClock
 from tests.support.waiting import async_until

@@ -13,7 +13,8 @@ from agent.apps.recovery.restart_schedule import FIRST_PAUSE_SECONDS
 from agent.apps.service.apps import Apps
 from agent.engine.errors import EngineRefused
 from agent.model import NewApp
-from tests.support.agent.engines.fake_engine import IMAGE, FakeContainer, FakeEngine
+from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
+from tests.support.agent.engines.fake_state import FakeContainer
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
 from tests.support.waiting import async_until
 

@@ -13,7 +13,8 @@ from agent.apps.service.apps import Apps
 from agent.engine.errors import EngineUnavailable
 from agent.engine.models import ContainerEvent, EngineInfo
 from agent.model import AppChanges, NewApp
-from tests.support.agent.engines.fake_engine import IMAGE, OTHER_IMAGE, FakeContainer, FakeEngine
+from tests.support.agent.engines.fake_engine import IMAGE, OTHER_IMAGE, FakeEngine
+from tests.support.agent.engines.fake_state import FakeContainer
 from tests.support.agent.engines.flaky_engine import Flaky
 from tests.support.agent.engines.pulling_engine import PullingEngine
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps, told

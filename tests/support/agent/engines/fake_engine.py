@@ -5,8 +5,6 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
-import msgspec
-
 from agent.engine.errors import (
     CommandTimeout,
     EngineConflict,
@@ -35,6 +33,16 @@ from agent.engine.models import (
     PullProgress,
     Sample,
 )
+from tests.support.agent.engines.fake_state import (
+    FakeContainer,
+    FakeEngineState,
+    created,
+    file_of,
+    has_label,
+    inspected,
+    listed,
+    sampled,
+)
 from tests.support.agent.tars import packed
 
 IMAGE = "app:1"
@@ -43,41 +51,6 @@ BROKEN_IMAGE = "app:broken"
 DATA_IMAGE = "app:data"
 IMAGE_IDS = {IMAGE: "i1", OTHER_IMAGE: "i2", BROKEN_IMAGE: "i3", DATA_IMAGE: "i4"}
 DECLARED = {DATA_IMAGE: ("/cache", "/data")}
-TIME = "2026-01-31T12:00:00Z"
-
-
-class FakeContainer(msgspec.Struct, kw_only=True):
-    """A container; ``volumes`` by path; ``shadow`` is what was set as password."""
-
-    id: str
-    name: str
-    image: str
-    labels: dict[str, str]
-    env: dict[str, str]
-    bind: str = "0.0.0.0"
-    ports: list[int]
-    volumes: dict[str, str]
-    cpu: int
-    memory: int
-    image_id: str
-    network: str = "default"
-    state: str = "created"
-    restarts: int = 0
-    stopped_at: float | None = None
-    health: Health | None = None
-    shadow: str = ""
-
-
-BRIDGE = Network(name="bridge", interface="docker0", reachable=True, mtu=1500)
-
-
-class FakeEngineState(msgspec.Struct, kw_only=True):
-    """All that the engine keeps: containers by id, labels of volumes and networks by name."""
-
-    containers: dict[str, FakeContainer] = {}
-    volumes: dict[str, dict[str, str]] = {}
-    networks: dict[str, Network] = msgspec.field(default_factory=lambda: {BRIDGE.name: BRIDGE})
-    made: int = 0
 
 
 def fake_image(image_id: str, *volumes: str, data: str = "") -> Image:
@@ -158,10 +131,10 @@ class FakeEngine:
     ) -> list[Container]:
         del seconds
         containers = self.state.containers.values()
-        return [_listed(each) for each in containers if _has_label(each.labels, label)]
+        return [listed(each) for each in containers if has_label(each.labels, label)]
 
     async def inspect(self, container_id: str) -> InspectedContainer:
-        return _inspected(self._find(container_id))
+        return inspected(self._find(container_id))
 
     async def create(self, spec: ContainerSpec) -> str:
         async with self._step("create"):
@@ -171,20 +144,8 @@ class FakeEngine:
             if image is None:
                 raise ImageUnavailable(f"No such image: {spec.image}")
             self.state.made += 1
-            made = FakeContainer(
-                id=f"c{self.state.made}",
-                name=spec.name,
-                image=spec.image,
-                labels=dict(spec.labels),
-                env=dict(spec.env),
-                bind=spec.bind,
-                ports=[host for _, host in spec.ports],
-                volumes=dict(spec.volumes),
-                cpu=spec.cpu,
-                memory=spec.memory,
-                image_id=image.id,
-                health=self.health_of.get(image.id),
-                network=spec.network or "default",
+            made = created(
+                spec, f"c{self.state.made}", image_id=image.id, health=self.health_of.get(image.id)
             )
             self.state.containers[made.id] = made
         return made.id
@@ -271,11 +232,11 @@ class FakeEngine:
 
     async def volumes(self, *, label: str | None = None) -> Mapping[str, Mapping[str, str]]:
         found = self.state.volumes.items()
-        return {name: dict(labels) for name, labels in found if _has_label(labels, label)}
+        return {name: dict(labels) for name, labels in found if has_label(labels, label)}
 
     async def volume_users(self, name: str) -> list[Container]:
         containers = self.state.containers.values()
-        return [_listed(each) for each in containers if name in each.volumes.values()]
+        return [listed(each) for each in containers if name in each.volumes.values()]
 
     async def create_volume(self, name: str, labels: Mapping[str, str]) -> None:
         async with self._step("create volume"):
@@ -302,20 +263,7 @@ class FakeEngine:
 
     async def sample(self, container_id: str, *, priority: bool = False) -> Sample | None:
         del priority
-        if self._find(container_id).state != "running":
-            return None
-        return Sample(
-            cpu_ns=0,
-            system_ns=0,
-            cpus=4,
-            memory_bytes=MIB,
-            memory_limit_bytes=self._find(container_id).memory * MIB,
-            network_rx_bytes=0,
-            network_tx_bytes=0,
-            block_read_bytes=0,
-            block_write_bytes=0,
-            pids=1,
-        )
+        return sampled(self._find(container_id))
 
     async def disk_usage(self, *, seconds: float) -> DiskUsage:
         assert seconds > 0
@@ -360,15 +308,7 @@ class FakeEngine:
             raise CommandTimeout("the command does not end") from error
 
     async def read_file(self, container_id: str, path: str) -> bytes:
-        container = self._find(container_id)
-        files = {
-            "/etc/passwd": "app:x:1000:1000::/:/bin/sh\n",
-            "/etc/shadow": container.shadow + ":\n",
-            "/bin/chpasswd": "",
-        }
-        if path not in files:
-            raise ObjectNotFound(path)
-        return files[path].encode()
+        return file_of(self._find(container_id), path)
 
     async def archive(self, container_id: str, path: str) -> AsyncGenerator[bytes]:
         assert path in self._find(container_id).volumes
@@ -415,41 +355,3 @@ class FakeEngine:
 
     async def close(self) -> None:
         """There is nothing to close."""
-
-
-def _has_label(labels: Mapping[str, str], label: str | None) -> bool:
-    key, _, value = (label or "").partition("=")
-    return not key or (key in labels and (not value or labels[key] == value))
-
-
-def _listed(container: FakeContainer) -> Container:
-    return Container(
-        id=container.id,
-        name=container.name,
-        image=container.image,
-        image_id=container.image_id,
-        state=container.state,
-        labels=container.labels,
-        ports=dict.fromkeys(
-            container.ports if container.state == "running" else (), container.bind
-        ),
-        health=container.health if container.state == "running" else None,
-        network=container.network,
-    )
-
-
-def _inspected(container: FakeContainer) -> InspectedContainer:
-    return InspectedContainer(
-        **msgspec.structs.asdict(_listed(container)),
-        started_at=None if container.state == "created" else TIME,
-        finished_at=TIME if container.state == "exited" else None,
-        exit_code=0 if container.state == "exited" else None,
-        restarts=container.restarts,
-        oom_killed=False,
-        error="",
-        env=container.env,
-        cpu=container.cpu,
-        memory=container.memory,
-        volumes=container.volumes,
-        health_seconds=None if container.health is None else 0,
-    )

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from agent.engine.errors import EngineConflict, ImageNotFound
 from agent.engine.models import EngineInfo, Image, ImageEvent, PullProgress
-from tests.support.agent.engines.fake_engine import FakeEngine, FakeEngineState, fake_image
+from tests.support.agent.engines.fake_engine import FakeEngine, fake_image
+from tests.support.agent.engines.fake_state import FakeEngineState
 
 
 def served_image(image_id: str, digest: str) -> Image:

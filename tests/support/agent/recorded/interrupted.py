@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from agent.model import App
-from tests.support.agent.engines.fake_engine import IMAGE_IDS, FakeEngineState
+from tests.support.agent.engines.fake_engine import IMAGE_IDS
+from tests.support.agent.engines.fake_state import FakeEngineState
 
 FOLDER = Path(__file__).parents[3] / "agent" / "apps" / "recovery" / "interrupted"
 OPERATIONS = sorted(file.stem for file in FOLDER.glob("*.json"))
