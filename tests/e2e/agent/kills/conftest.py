@@ -16,7 +16,7 @@ from tests.support.agent.image_registry import PASSWORD, USER, ImageRegistry, im
 from tests.support.agent.in_process import without_adoption
 from tests.support.agent.kills.engine_proxy import EngineProxy
 from tests.support.agent.kills.host import KilledHost, KilledHosts
-from tests.support.agent.kills.operations import Operation
+from tests.support.agent.kills.operation import Operation
 from tests.support.agent.kills.runs import Check, failures_of
 from tests.support.agent.kills.subject import DECLARED, AppImages, image_id
 from tests.support.daemons import Daemons, FreePort

@@ -12,7 +12,7 @@ import requests
 
 from dev.waiting import until
 from tests.support.agent.kills.engine_proxy import Call, EngineProxy, Fault, Watch
-from tests.support.agent.kills.operations import Operation
+from tests.support.agent.kills.operation import Operation
 from tests.support.agent.kills.snapshot import Snapshot
 from tests.support.agent.kills.subject import ATTEMPTS, AppImages, Subject, engine_was_slow
 from tests.support.daemons import Daemon

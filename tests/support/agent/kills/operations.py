@@ -1,38 +1,15 @@
 """Each operation of the agent: its precondition, its request and its expected outcome."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import requests
 
+from tests.support.agent.kills.operation import Operation
 from tests.support.agent.kills.snapshot import Snapshot
 from tests.support.agent.kills.subject import ASYNC, DATA, ISOLATED, LIMITS, OPEN, Subject
 
 MORE_DATA = [*DATA, "/more"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Operation:
-    """One operation.
-
-    Attributes:
-        name: its name in the table.
-        prepare: brings the app into the state that the operation needs.
-        request: sends the request; None if the agent ended before it answered.
-        expected: returns the app after the operation from the app before it; an operation that
-            fails is undone.
-        succeeds: whether the answer is a success.
-        settle: waits until the agent has done all that it will.
-
-    """
-
-    name: str
-    prepare: Callable[[Subject], None]
-    request: Callable[[Subject, Snapshot], requests.Response | None]
-    expected: Callable[[Subject, Snapshot], Snapshot]
-    succeeds: bool = True
-    settle: Callable[[Subject], object] = Subject.settled
 
 
 def _failed(subject: Subject, _: Snapshot) -> Snapshot:

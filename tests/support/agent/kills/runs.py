@@ -18,7 +18,8 @@ from functools import partial
 
 from tests.support.agent.kills.engine_proxy import ANSWERS, KILLS, PULL, Call, Fault
 from tests.support.agent.kills.host import KilledHost, KilledHosts
-from tests.support.agent.kills.operations import EVERY_OPERATION, Operation
+from tests.support.agent.kills.operation import Operation
+from tests.support.agent.kills.operations import EVERY_OPERATION
 
 LOG = logging.getLogger(__name__)
 Check = Callable[[Sequence[Operation]], None]
