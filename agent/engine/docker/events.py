@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
 
-from agent.engine.api import decoding
+from agent.engine.api import event_decoding
 from agent.engine.api.client import EngineClient, encoded_filters
 from agent.engine.api.streams import Budget, lines
 from agent.engine.api.translation import well_formed, within
@@ -45,7 +45,7 @@ class Events:
             async with aclosing(chunks), aclosing(lines(chunks)) as entries:
                 async for entry in entries:
                     with well_formed():
-                        event = decoding.event(entry, label)
+                        event = event_decoding.event(entry, label)
                     yield event
         self._client.forget_version()  # the engine stops, and may come back in another version
 
@@ -54,13 +54,13 @@ class Events:
         filters = {"type": ["container"], "container": [container_id], "event": STOPS_AND_STARTS}
         past = await self._past(filters, since=1)
         with well_formed():
-            return decoding.stop_time(past)
+            return event_decoding.stop_time(past)
 
     async def of_image(self, names: Collection[str], *, since: float) -> list[ImageEvent]:
         """Return the events of an image, which has these full references and ids."""
         past = await self._past({"type": ["image"]}, since=since)
         with well_formed():
-            return decoding.image_events(past, names)
+            return event_decoding.image_events(past, names)
 
     async def _past(self, filters: Mapping[str, list[str]], *, since: float) -> list[bytes]:
         """Return the events that the engine remembers, the oldest first."""

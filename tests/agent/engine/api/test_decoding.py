@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from agent.engine.api import decoding
 from agent.engine.api.client import common_version
+from agent.engine.api.event_decoding import image_events
 from agent.engine.api.responses import Version
 from agent.engine.api.streams import LogFrames, PullReport, lines
 from agent.engine.api.translation import from_library, from_pull, from_response
@@ -289,4 +290,4 @@ def test_events_of_an_image_are_found_by_reference_and_by_id_and_no_others() -> 
         image_event("pull", "images.test:5000/shopping:latest", "images.test:5000/shopping"),
     ]
 
-    assert [each.action for each in decoding.image_events(lines, names)] == ["pull", "tag", "untag"]
+    assert [each.action for each in image_events(lines, names)] == ["pull", "tag", "untag"]
