@@ -15,7 +15,10 @@ static_busybox() {
     return 1
 }
 
-python3 -c 'import ensurepip, venv' 2>/dev/null || need python3-venv
+# venv.sh makes the environment of the system's Python, if there is one.
+python=/usr/bin/python3
+[ -x "$python" ] || python=python3
+"$python" -c 'import ensurepip, venv' 2>/dev/null || need python3-venv
 if [ "$1" = deb ] || [ "$1" = test ]; then
     have dpkg-deb || need dpkg
     have x86_64-linux-gnu-strip || need binutils-x86-64-linux-gnu

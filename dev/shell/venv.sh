@@ -9,13 +9,18 @@ fail() {
     exit 1
 }
 
+serves() { "$1" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
+
 if [ ! -x .venv/bin/pip ]; then
-    python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
-        fail "needs Python 3.11 or newer as python3"
+    # The system's first: the daemons on hosts run on it, and Debian's is built to be fast.
+    python=/usr/bin/python3
+    serves "$python" || python=python3
+    serves "$python" ||
+        fail "needs Python 3.11 or newer as python3, with venv (Debian: apt-get install python3-venv)"
     rm -rf .venv
-    python3 -m venv .venv || {
+    "$python" -m venv .venv || {
         rm -rf .venv
-        fail "python3 cannot make a virtual environment (Debian: apt-get install python3-venv)"
+        fail "$python cannot make a virtual environment"
     }
 fi
 
