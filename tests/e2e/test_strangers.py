@@ -122,7 +122,8 @@ def test_bodies_without_end_take_little_memory(
     send_all(clients, unfinished)
     assert daemon.ask("GET", "/swagger.json").ok
 
-    assert metric(daemon, 'rollcall_http_connections_cut_off_total{reason="memory"}') > 0
+    cut_off = 'rollcall_http_connections_cut_off_total{reason="memory"}'
+    until(lambda: metric(daemon, cut_off) > 0, "a connection that is cut off", within=60)
     assert peak(daemon) - before < 2 * MAX_GROWTH  # while those that were cut off come to their end
     until(lambda: resident(daemon) - before < MAX_LEFT_OVER, "their end", within=60)
     assert "Traceback" not in daemon.log()

@@ -146,12 +146,12 @@ async def test_the_time_of_a_command_begins_when_the_engine_is_asked(
         return web.Response(status=204)
 
     fake.handle("POST /containers/a/start", take_a_while)
-    engine = DockerEngine(url=fake.url, timeout_seconds=2)
+    engine = DockerEngine(url=fake.url, timeout_seconds=5)
 
     fake.respond("GET /_ping", (200, b"OK"))
 
     # The last of these begin when they have waited for longer than a command may take.
-    await asyncio.gather(*(engine.start("a") for _ in range(4 * MOST)))
+    await asyncio.gather(*(engine.start("a") for _ in range(6 * MOST)))
 
     await engine.close()
 
@@ -165,12 +165,12 @@ async def test_the_time_of_a_measurement_begins_when_the_engine_is_asked(
         await asyncio.sleep(1)
         return web.json_response({"Processes": []} if path == "top" else {})
 
-    engine = DockerEngine(url=fake.url, timeout_seconds=2)
+    engine = DockerEngine(url=fake.url, timeout_seconds=5)
     read: Callable[[str], Awaitable[object]] = (
         engine.sample if path == "stats" else engine.processes
     )
     fake.respond("GET /_ping", (200, b"OK"))
-    names = [f"r{number}" for number in range(12)]
+    names = [f"r{number}" for number in range(18)]
     for name in names:
         fake.handle(f"GET /containers/{name}/{path}", take_a_while)
 
