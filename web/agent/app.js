@@ -2,7 +2,7 @@
 
 import { h, show } from "../common/dom.js";
 import { AnswerError, send } from "../common/http.js";
-import { appState, usageCharts } from "./apps.js";
+import { appState, problem, usageCharts } from "./apps.js";
 import { Log } from "./log.js";
 
 const ROWS = 100;
@@ -40,7 +40,8 @@ export class AppView {
     try {
       const [app, usage, events, history] = await Promise.all([get(this.#path), get("/v1/usage"), get(`${this.#path}/events`), get(`${this.#path}/history`)]);
       this.#log.keepUp(app.body);
-      show(this.#state, facts(app.body), usageCharts(usage.body, this.#name));
+      const wrong = problem(app.body);
+      show(this.#state, wrong && h("p", { class: "notice bad" }, wrong), facts(app.body, wrong), usageCharts(usage.body, this.#name));
       show(this.#records,
         section("Events", table("Events", ["Time", "What", "By", "Outcome"], events.body.slice(-ROWS).reverse().map((one) => [one.time, one.action, one.by, [one.outcome, one.message].filter(Boolean).join(": ")]))),
         section("History", table("History", ["Revision", "When", "What", "By", "Image"], history.body.slice(0, ROWS).map((one) => [one.revision, one.created_at, [one.operation, one.changed.join(", ")].filter(Boolean).join(": "), one.by ?? "", one.image]))));
@@ -60,21 +61,21 @@ export class AppView {
     if (mayWrite === this.#mayWrite) return;
     this.#mayWrite = mayWrite;
     show(this.#plan);
-    show(this.#buttons, mayWrite && CHANGES.map((change) => h("button", { type: "button", onclick: () => this.#ask(change) }, title(change[0]))));
+    show(this.#buttons, mayWrite && CHANGES.map((change) => h("button", { type: "button", onkeydown: ignoreHeldKey, onclick: (event) => this.#ask(change, event.currentTarget) }, title(change[0]))));
   }
 
-  async #ask([change, method, path]) {
+  // `button` has the focus again when the question is answered, and its own buttons are gone.
+  async #ask([change, method, path], button) {
     const question = ++this.#questions;
     try {
       const { body } = await send(method, `${this.#path}${path}?dry_run=true`);
       if (question !== this.#questions) return; // another button was pressed since
-      // Enter that is still held from the button before is no answer.
-      const onkeydown = (event) => { if (event.repeat) event.preventDefault(); };
-      const confirm = h("button", { type: "button", class: "primary", onkeydown, onclick: () => this.#carryOut(change, method, path) }, `${title(change)} now`);
+      const answer = (act) => () => { button.focus(); act(); };
+      const confirm = h("button", { type: "button", class: "primary", onkeydown: ignoreHeldKey, onclick: answer(() => this.#carryOut(change, method, path)) }, `${title(change)} now`);
       show(this.#plan, h("section", { class: "card", "aria-label": "What it would do" },
         h("h2", {}, `${title(change)} ${this.#name}?`),
         h("ul", {}, planned(body).map((line) => h("li", {}, line))),
-        h("div", { class: "buttons" }, confirm, h("button", { type: "button", onclick: () => show(this.#plan) }, "Cancel"))));
+        h("div", { class: "buttons" }, confirm, h("button", { type: "button", onkeydown: ignoreHeldKey, onclick: answer(() => show(this.#plan)) }, "Cancel"))));
       confirm.focus();
     } catch (error) {
       this.#say(error.message, "bad");
@@ -97,6 +98,11 @@ export class AppView {
   }
 }
 
+// The focus moves from button to button: Enter that is still held from the one before presses none.
+function ignoreHeldKey(event) {
+  if (event.repeat) event.preventDefault();
+}
+
 function title(word) {
   return word[0].toUpperCase() + word.slice(1);
 }
@@ -111,8 +117,8 @@ function planned(plan) {
   ].filter(Boolean);
 }
 
-function facts(app) {
-  const rows = [["State", appState(app)], ["Description", app.description], ["Wanted", app.desired], ["Image", h("code", {}, app.image)], ["Ports", `http ${app.http_port}, ssh ${app.ssh_port}`], ["Limits", `${app.cpu} % of a core, ${app.memory} MiB`], ["Started", app.started_at], ["Exit code", app.exit_code], ["Restarts", app.restarts], ["Message", app.message], ["Labels", app.labels.map((label) => h("span", { class: "chip" }, label))]];
+function facts(app, wrong) {
+  const rows = [["State", appState(app)], ["Description", app.description], ["Wanted", app.desired], ["Image", h("code", {}, app.image)], ["Ports", `http ${app.http_port}, ssh ${app.ssh_port}`], ["Limits", `${app.cpu} % of a core, ${app.memory} MiB`], ["Started", app.started_at], ["Exit code", app.exit_code], ["Restarts", app.restarts], ["Message", wrong === null ? app.message : null], ["Labels", app.labels.map((label) => h("span", { class: "chip" }, label))]];
   return h("section", { class: "card" }, h("dl", {}, rows.filter(([, value]) => value !== null && value !== undefined && value.length !== 0).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
 }
 

@@ -1,18 +1,37 @@
 // The list of apps.
 
 import { chart } from "../common/charts.js";
-import { h, show } from "../common/dom.js";
+import { clipped, h, show } from "../common/dom.js";
 
 const MIB = 2 ** 20;
 
 /** Return the state of an app: a dot and words, so that the colour is not alone. */
 export function appState(app) {
-  const well = app.healthy !== false && (app.desired === "stopped" || app.state === "running");
   const step = app.progress && [app.progress.step ?? app.progress.operation, app.progress.percent !== null && `${app.progress.percent} %`].filter(Boolean).join(" ");
   return h("span", {},
-    h("span", { class: `state ${well || app.progress ? "fresh" : "stale"}` }, app.state),
+    h("span", { class: `state ${kind(app)}` }, app.state),
     app.healthy === false && h("span", { class: "badge bad" }, "unhealthy"),
     step && h("span", { class: "more" }, ` ${step}`));
+}
+
+/** Return what is wrong with an app in words, as far as its record tells; null if nothing is. */
+export function problem(app) {
+  if (app.progress || (!isDown(app) && app.healthy !== false)) return null;
+  return [
+    isDown(app) ? `It should run, but is ${app.state}.` : "It runs, but is unhealthy.",
+    app.finished_at && isDown(app) && `Its last exit code is ${app.exit_code}.`,
+    app.oom_killed && "It was killed for lack of memory.",
+    app.message && `${app.message[0].toUpperCase()}${app.message.slice(1)}`,
+  ].filter(Boolean).join(" ");
+}
+
+function isDown(app) {
+  return app.desired === "running" && app.state !== "running";
+}
+
+function kind(app) {
+  if (problem(app) !== null) return "stale";
+  return app.desired === "stopped" && !app.progress && app.state !== "running" ? "stopped" : "fresh";
 }
 
 /** Return the charts of CPU and memory of an app, or nothing if it was not measured. */
@@ -59,7 +78,8 @@ export class AppsView {
 }
 
 function row(app, usage, columns) {
-  const cells = [appState(app), app.desired, h("code", {}, app.image), `http ${app.http_port}, ssh ${app.ssh_port}`, usageCharts(usage, app.name) ?? h("span", { class: "more" }, "not measured yet")];
+  const wrong = problem(app);
+  const cells = [[appState(app), wrong && h("p", { class: "problem" }, clipped(wrong, 300))], app.desired, h("code", {}, app.image), `http ${app.http_port}, ssh ${app.ssh_port}`, usageCharts(usage, app.name) ?? h("span", { class: "more" }, "not measured yet")];
   return h("tr", {},
     h("th", { scope: "row" }, h("a", { href: `#/app/${encodeURIComponent(app.name)}`, "data-key": app.name }, app.name)),
     cells.map((cell, index) => h("td", { "data-title": columns[index + 1] }, cell)));

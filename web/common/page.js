@@ -58,6 +58,8 @@ export class Page {
       this.#view?.close?.();
       this.#view = new this.#views[name](rest, query, () => this.#refresh());
       show(main, this.#view.element);
+      // The link that led here is gone, and with it the focus.
+      if (document.activeElement === document.body) main.focus({ preventScroll: true });
     }
     this.#refresh();
   }

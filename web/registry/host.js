@@ -3,7 +3,7 @@
 import { clipped, h, show, webAddress } from "../common/dom.js";
 import { duration } from "../common/times.js";
 import { AnswerError } from "../common/http.js";
-import { bounded, card, state, table } from "./parts.js";
+import { DOWN, appsDown, bounded, card, runningApps, state, table } from "./parts.js";
 
 const LONG = 200;
 const ROWS = 200;
@@ -67,10 +67,10 @@ function agentLink(address, hostname) {
 function appsCard({ labels: all, kv }, agent) {
   const names = all.filter((label) => label.startsWith("app:")).map((label) => label.slice(4));
   if (!names.length && kv["apps.total"] === undefined) return null;
-  const unhealthy = Number(kv["apps.unhealthy"] ?? 0);
   return card("Apps",
     kv["docker.state"] === "unreachable" && h("p", { class: "notice bad" }, "The agent does not reach its Docker Engine."),
-    h("p", { class: "hint" }, `${clipped(kv["apps.running"] ?? "?", 8)} of ${clipped(kv["apps.total"] ?? String(names.length), 8)} run`, unhealthy > 0 && h("span", { class: "badge bad" }, `${clipped(kv["apps.unhealthy"], 8)} unhealthy`), agent ? ". Its agent shows them." : "."),
+    h("p", { class: "hint" }, runningApps(kv, kv["apps.total"] ?? String(names.length)), agent ? ". Its agent shows them." : "."),
+    appsDown(kv) > 0 && h("p", { class: "hint" }, `${DOWN}.`),
     bounded(names, ROWS, (name) => h("span", { class: "chip" }, clipped(name, LONG))));
 }
 

@@ -3,7 +3,7 @@
 import { clipped, h, show } from "../common/dom.js";
 import { count } from "../common/times.js";
 import { summary } from "./summary.js";
-import { age, hostLink, state } from "./parts.js";
+import { age, hostLink, runningApps, state } from "./parts.js";
 
 const PAGE = 50;
 const LABELS = 4;
@@ -69,10 +69,11 @@ export class HostsView {
   }
 
   // Which nodes are stale is asked after the list is shown, and only if one of them was not heard of
-  // for long: the answer may take long where few are stale.
+  // for long: the answer may take long where few are stale. In a store that registries can share,
+  // `last_update` may be of another registry, whose clock is ahead of `now`.
   async #staleNames(get, nodes) {
-    const { now, nodes: counts, stale_after_seconds: limit } = this.#status;
-    const isYoung = ({ last_update: at }) => at <= now && now - at < limit - 1; // whole seconds
+    const { now, nodes: counts, stale_after_seconds: limit, store } = this.#status;
+    const isYoung = ({ last_update: at }) => store.kind === "sqlite" && at <= now && now - at < limit - 1; // whole seconds
     if (this.#query.get("stale") || counts.stale === 0 || nodes.every(isYoung)) return new Set();
     const { body } = await this.#page(get, { stale: "true" });
     return new Set(body.map((node) => node.hostname));
@@ -161,11 +162,5 @@ function row(node, isStale) {
 
 function apps(kv) {
   if (kv["apps.total"] === undefined) return "–";
-  const unhealthy = Number(kv["apps.unhealthy"] ?? 0);
-  const engine = kv["docker.state"] === "unreachable";
-  return [
-    `${clipped(kv["apps.running"] ?? "?", 8)} of ${clipped(kv["apps.total"], 8)} run`,
-    unhealthy > 0 && h("span", { class: "badge bad" }, `${clipped(kv["apps.unhealthy"], 8)} unhealthy`),
-    engine && h("span", { class: "badge bad" }, "engine away"),
-  ];
+  return [runningApps(kv, kv["apps.total"]), kv["docker.state"] === "unreachable" && h("span", { class: "badge bad" }, "engine away")];
 }

@@ -1,7 +1,10 @@
 // What several views show.
 
-import { h } from "../common/dom.js";
+import { clipped, h } from "../common/dom.js";
 import { duration } from "../common/times.js";
+
+/** What a registry knows of apps that do not run. */
+export const DOWN = "Stopped by somebody, or ended by itself: the agent's page tells";
 
 /** Return a dot and a word, so that the colour is not alone. */
 export function state(isStale) {
@@ -16,6 +19,23 @@ export function hostLink(hostname) {
 /** Return how long ago something was. */
 export function age(seconds) {
   return seconds < 2 ? "just now" : `${duration(seconds)} ago`;
+}
+
+/** Return how many apps of a host run, and how many do not or are unhealthy. */
+export function runningApps(kv, total) {
+  const down = appsDown(kv);
+  const unhealthy = Number(kv["apps.unhealthy"] ?? 0);
+  return [
+    `${clipped(kv["apps.running"] ?? "?", 8)} of ${clipped(total, 8)} run`,
+    down > 0 && h("span", { class: "badge", title: DOWN }, `${down} down`),
+    unhealthy > 0 && h("span", { class: "badge bad" }, `${clipped(kv["apps.unhealthy"], 8)} unhealthy`),
+  ];
+}
+
+/** Return how many apps of a host do not run, as far as its keys and values tell. */
+export function appsDown(kv) {
+  const down = Number(kv["apps.total"]) - Number(kv["apps.running"]);
+  return Number.isSafeInteger(down) ? Math.max(0, down) : 0;
 }
 
 /** Return a table; `rows` are arrays of cells, the first of which names its row. */

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from tests.support.browser.tabs import Tabs
 from tests.support.daemons import Daemon
@@ -31,7 +31,8 @@ class AppOnAgent(NamedTuple):
 def log_in(tabs: Tabs, agent: Daemon, *, key: str | None = None, **options: Any) -> Page:
     """Open the page in a tab and log in; return when the apps are there."""
     page = tabs.open(agent.base_url + "/", **options)
-    page.get_by_label("Key", exact=True).fill(key or agent.key)
+    expect(page.get_by_label("Key", exact=True)).to_be_focused()
+    page.keyboard.insert_text(key or agent.key)
     page.keyboard.press("Enter")
     page.locator("#connection.live").wait_for()
     return page

@@ -1,6 +1,6 @@
 """The registry's page as its user meets it."""
 
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from tests.support.browser.tabs import Tabs
 from tests.support.daemons import Daemon
@@ -9,7 +9,8 @@ from tests.support.daemons import Daemon
 def log_in(tabs: Tabs, registry: Daemon, **options: object) -> Page:
     """Open the page in a tab and log in; return when the list of hosts is there."""
     page = tabs.open(registry.base_url + "/", **options)
-    page.get_by_label("Key", exact=True).fill(registry.key)
+    expect(page.get_by_label("Key", exact=True)).to_be_focused()
+    page.keyboard.insert_text(registry.key)
     page.keyboard.press("Enter")
     page.locator("#connection.live").wait_for()
     return page

@@ -1,5 +1,7 @@
 """Tabs whose errors fail the test that opened them."""
 
+import json
+from collections.abc import Callable
 from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
@@ -11,6 +13,7 @@ from playwright.sync_api import (
     Error,
     Page,
     Request,
+    Route,
 )
 
 SERIOUS = frozenset({"serious", "critical"})
@@ -70,6 +73,30 @@ class Tabs:
     def _dialog(self, dialog: Dialog) -> None:
         self._problems.append(f"dialog: {dialog.message}")
         dialog.dismiss()
+
+
+def alter(page: Page, pattern: str, change: Callable[[Any], None]) -> None:
+    """Change the answers to what the pattern matches, on their way to the page."""
+
+    def answer(route: Route) -> None:
+        answered = route.fetch()
+        body = answered.json()
+        change(body)
+        route.fulfill(response=answered, body=json.dumps(body))
+
+    page.unroute(pattern)
+    page.route(pattern, answer)
+
+
+def stop_timers(page: Page) -> None:
+    """Load the page again, with a clock that stands still once the page is live.
+
+    What it does from then on is the answer to an event, and waits for no timer.
+    """
+    page.clock.install()
+    page.reload()
+    page.locator("#connection.live").wait_for()
+    page.clock.pause_at(page.evaluate("() => Date.now()") / 1000 + 1)
 
 
 def serious_findings(page: Page) -> list[str]:

@@ -2,7 +2,7 @@
 
 import docker
 import pytest
-from playwright.sync_api import Page, Request, Route, expect
+from playwright.sync_api import Locator, Page, Request, Route, expect
 
 from tests.support.browser.agent_page import AppOnAgent
 from tests.support.browser.tabs import Tabs
@@ -14,8 +14,10 @@ SOON = 30_000
 
 def carry_out(page: Page, name: str) -> None:
     """Press the button of a change, and the one that confirms it."""
-    page.get_by_role("button", name=name, exact=True).click()
+    button = page.get_by_role("button", name=name, exact=True)
+    button.click()
     page.get_by_role("button", name=f"{name} now").press("Enter")
+    expect(button).to_be_focused()
     expect(page.get_by_text(f"{name} is done.")).to_be_visible(timeout=SOON)
 
 
@@ -30,32 +32,34 @@ def is_of_log(request: Request) -> bool:
     return "/logs?" in request.url
 
 
-def test_nothing_changes_before_the_confirmation(app: AppOnAgent, tabs: Tabs) -> None:
+def test_nothing_changes_before_the_confirmation_nor_by_enter_that_is_still_held(
+    app: AppOnAgent, tabs: Tabs
+) -> None:
     page = app.sheet(tabs)
     before = app.record()
-    for name in ("Stop", "Rebuild", "Delete"):
-        page.get_by_role("button", name=name, exact=True).click()
+    for name in ("Rebuild", "Delete", "Stop"):
+        button = page.get_by_role("button", name=name, exact=True)
+        button.click()
         expect(page.get_by_role("heading", name=f"{name} {app.name}?")).to_be_visible()
         page.get_by_role("button", name="Cancel").click()
         expect(page.get_by_role("button", name=f"{name} now")).to_have_count(0)
+        expect(button).to_be_focused()
     after = app.record()
     assert (after["state"], after["started_at"]) == ("running", before["started_at"])
 
-
-def test_enter_that_is_still_held_confirms_nothing(app: AppOnAgent, tabs: Tabs) -> None:
-    page = app.sheet(tabs)
-    page.get_by_role("button", name="Stop", exact=True).focus()
     page.keyboard.down("Enter")
     confirm = page.get_by_role("button", name="Stop now")
     expect(confirm).to_be_focused()
-
     page.keyboard.down("Enter")  # the key repeats
     page.keyboard.up("Enter")
-
     expect(page.get_by_text("Stop is under way")).to_have_count(0)
     expect(confirm).to_be_focused()
-    page.keyboard.press("Enter")
+
+    page.keyboard.down("Enter")
+    page.keyboard.down("Enter")  # it repeats on the button that has the focus again
+    page.keyboard.up("Enter")
     expect(page.get_by_text("Stop is done.")).to_be_visible(timeout=SOON)
+    expect(page.get_by_role("button", name="Stop", exact=True)).to_be_focused()
 
 
 def test_logs_go_on_after_a_stop_and_a_start_and_a_restart_by_the_engine(
@@ -66,6 +70,7 @@ def test_logs_go_on_after_a_stop_and_a_start_and_a_restart_by_the_engine(
     shown = page.locator("main dl .state").first
     carry_out(page, "Stop")
     expect(shown).to_have_text("exited", timeout=SOON)
+    expect(page.locator(".notice.bad")).to_have_count(0)  # it was stopped on purpose
     carry_out(page, "Start")
     expect(shown).to_have_text("running", timeout=SOON)
     expect_starts(page, 2)
@@ -107,30 +112,42 @@ def test_a_rollback_and_a_rebuild_are_carried_out(app: AppOnAgent, tabs: Tabs) -
     expect_starts(page, 1)  # the log of the new container
 
 
-@pytest.mark.parametrize("leave", ["Apps", "Log out"])
 def test_a_sheet_that_is_left_while_a_change_is_under_way_asks_nothing_more(
-    app: AppOnAgent, tabs: Tabs, leave: str
+    app: AppOnAgent, tabs: Tabs
 ) -> None:
     page = app.sheet(tabs)
     expect_starts(page, 1)
     held: list[Route] = []
+    asked: list[str] = []
 
     def hold(route: Route) -> None:
         held.append(route)
 
     page.route("**/start", hold)
-    page.get_by_role("button", name="Start", exact=True).click()
-    page.get_by_role("button", name="Start now").click()
-    expect(page.get_by_text("Start is under way")).to_be_visible()
-    asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    page.get_by_role("button" if leave == "Log out" else "link", name=leave).click()
-    expect(page.get_by_role("heading", name=app.name)).to_have_count(0)
+
+    def start_and_leave(leave: Locator) -> None:
+        page.get_by_role("button", name="Start", exact=True).click()
+        page.get_by_role("button", name="Start now").click()
+        expect(page.get_by_text("Start is under way")).to_be_visible()
+        asked.clear()
+        leave.click()
+        expect(page.get_by_role("heading", name=app.name)).to_have_count(0)
+
+    start_and_leave(page.get_by_role("link", name="Apps"))
+    with (
+        page.expect_response("**/v1/usage"),
+        page.expect_response("**/v1/apps"),
+        page.expect_response("**/start"),
+    ):
+        held.pop().continue_()
+    page.evaluate("() => new Promise(requestAnimationFrame)")
+    assert [path for path in asked if "/logs" in path] == []
+
+    page.get_by_role("link", name=app.name).click()
+    start_and_leave(page.get_by_role("button", name="Log out"))
     with page.expect_response("**/start"):
-        held[0].continue_()
-    if leave == "Apps":
-        with page.expect_response("**/v1/usage"), page.expect_response("**/v1/apps"):
-            pass
+        held.pop().continue_()
     page.evaluate("() => new Promise(requestAnimationFrame)")
     assert [path for path in asked if "/logs" in path] == []
 

@@ -1,12 +1,14 @@
 """The agent's page in a browser: apps of a real engine, and changes of them."""
 
 import secrets
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
-from tests.support.browser.agent_page import log_in
+from tests.support.browser.agent_page import AppOnAgent, log_in
+from tests.support.browser.keyboard import tab_to
 from tests.support.browser.tabs import Tabs, overflows, serious_findings
 from tests.support.daemons import Daemons
 
@@ -14,11 +16,12 @@ pytest_plugins = ["tests.support.browser.fixtures"]
 pytestmark = pytest.mark.real("chromium")
 NARROW: dict[str, Any] = {"viewport": {"width": 360, "height": 740}, "color_scheme": "dark"}
 TRICK = "<img src=x onerror=alert(1)>"
+SOON = 30_000
 
 
-def test_an_app_is_seen_followed_and_stopped_after_its_dry_run(
-    daemons: Daemons, tabs: Tabs, engine_url: str, busybox_image: str
-) -> None:
+@pytest.fixture
+def running(daemons: Daemons, engine_url: str, busybox_image: str) -> Iterator[AppOnAgent]:
+    """Yield a running app, whose texts are those of an attacker."""
     agent = daemons.agent(engine=engine_url)
     name = f"page-{secrets.token_hex(4)}"
     app = {
@@ -27,26 +30,60 @@ def test_an_app_is_seen_followed_and_stopped_after_its_dry_run(
         "pull": "never",
         "description": TRICK,
         "command": ["sh", "-c", f"echo '{TRICK}'; exec sleep 1000"],
+        "stop_seconds": 1,
     }
     answer = agent.ask("POST", "/v1/apps", json=app)
     assert answer.status_code == 201, answer.text
     try:
-        wide, narrow = log_in(tabs, agent), log_in(tabs, agent, **NARROW)
-        for page in (wide, narrow):
-            page.get_by_role("link", name=name).click()
-            expect(page.get_by_role("log")).to_contain_text(TRICK)
-            expect(page.locator(".state").first).to_have_text("running")
-            assert serious_findings(page) == []
-            assert not overflows(page)
-        narrow.get_by_role("button", name="Stop", exact=True).click()
-        expect(narrow.get_by_role("button", name="Stop now")).to_be_focused()
-        expect(narrow.get_by_text("It would not run afterwards.")).to_be_visible()
-        assert agent.ask("GET", f"/v1/apps/{name}").json()["state"] == "running"
-        narrow.keyboard.press("Enter")
-        expect(narrow.locator(".state").first).to_have_text("exited", timeout=30_000)
-        assert agent.ask("GET", f"/v1/apps/{name}").json()["desired"] == "stopped"
+        yield AppOnAgent(agent, name, agent.key)
     finally:
         agent.ask("DELETE", f"/v1/apps/{name}")
+
+
+def assert_readable(page: Page) -> None:
+    """Assert that it fits its window, and that a screen reader can name all of it."""
+    assert serious_findings(page) == []
+    assert not overflows(page)
+
+
+def open_sheet(page: Page, name: str) -> None:
+    """Open the sheet of the running app by the keyboard, and look at it and at the list."""
+    expect(page.get_by_role("row", name=name)).to_contain_text("running")
+    assert_readable(page)
+    tab_to(page, name)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("log")).to_contain_text(TRICK)
+    expect(page.locator(".state").first).to_have_text("running")
+    assert_readable(page)
+
+
+def test_an_app_is_seen_followed_and_stopped_by_keyboard_alone(
+    tabs: Tabs, running: AppOnAgent
+) -> None:
+    open_sheet(log_in(tabs, running.agent), running.name)
+    page = log_in(tabs, running.agent, **NARROW)
+    open_sheet(page, running.name)
+    stop = page.get_by_role("button", name="Stop", exact=True)
+    confirm = page.get_by_role("button", name="Stop now")
+    tab_to(page, "Stop")
+    page.keyboard.press("Enter")
+    expect(confirm).to_be_focused()
+    expect(page.get_by_text("It would not run afterwards.")).to_be_visible()
+    assert_readable(page)
+    tab_to(page, "Cancel")
+    page.keyboard.press("Enter")
+    expect(confirm).to_have_count(0)
+    expect(stop).to_be_focused()
+    assert running.record()["state"] == "running"
+    page.keyboard.press("Enter")
+    expect(confirm).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator(".state").first).to_have_text("exited", timeout=SOON)
+    expect(stop).to_be_focused()
+    assert running.record()["desired"] == "stopped"
+    tab_to(page, "Apps", key="Shift+Tab")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("row", name=running.name).locator(".state.stopped")).to_be_visible()
 
 
 def test_the_settings_turn_the_page_off(daemons: Daemons) -> None:

@@ -1,15 +1,14 @@
 """The sheet of an app in a browser: what it shows, to whom, and whether it stays true."""
 
-import json
 import re
-from collections.abc import Callable
 from typing import Any
 
+import docker
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 
-from tests.support.browser.agent_page import AppOnAgent
-from tests.support.browser.tabs import Tabs, overflows, serious_findings
+from tests.support.browser.agent_page import AppOnAgent, log_in
+from tests.support.browser.tabs import Tabs, alter, overflows, serious_findings
 from tests.support.browser.tricks import TRICKS, assert_only_text
 
 pytest_plugins = ["tests.support.browser.fixtures"]
@@ -18,18 +17,6 @@ CHANGES = ("Start", "Stop", "Rebuild", "Rollback", "Delete")
 STEPS = 60
 SOON = 30_000
 TICK = re.compile(r"tick-(\d+)")
-
-
-def altered(page: Page, pattern: str, alter: Callable[[Any], None]) -> None:
-    """Change the agent's answers to what the pattern matches, on their way to the page."""
-
-    def answer(route: Route) -> None:
-        answered = route.fetch()
-        body = answered.json()
-        alter(body)
-        route.fulfill(response=answered, body=json.dumps(body))
-
-    page.route(pattern, answer)
 
 
 def last_tick(page: Page) -> int:
@@ -78,7 +65,7 @@ def test_a_change_that_the_key_does_not_allow_is_refused_in_words(
     before = app.record()
     page = app.sheet(tabs, key=app.reader)
     # The key could write when the page asked for it, and cannot any more.
-    altered(page, "**/access", lambda access: access.update(allow=["read", "write"]))
+    alter(page, "**/access", lambda access: access.update(allow=["read", "write"]))
     page.reload()
     page.get_by_role("button", name="Delete", exact=True).click()
     expect(page.locator(".notice.bad")).to_contain_text("reader")
@@ -106,13 +93,43 @@ def test_a_wrong_key_is_refused_and_a_logout_forgets_the_key(app: AppOnAgent, ta
 def test_a_pull_shows_how_far_it_is(app: AppOnAgent, tabs: Tabs) -> None:
     page = app.sheet(tabs)
     progress = {"operation": "rebuild", "step": "pull", "percent": 40, "by": "ops", "since": ""}
-    altered(page, f"**/v1/apps/{app.name}", lambda body: body.update(progress=progress))
+    alter(page, f"**/v1/apps/{app.name}", lambda body: body.update(progress=progress))
     expect(page.locator("main dl")).to_contain_text("pull 40 %", timeout=SOON)
-    altered(page, "**/v1/apps", lambda body: body[0].update(progress=progress | {"percent": None}))
+    alter(page, "**/v1/apps", lambda body: body[0].update(progress=progress | {"percent": None}))
     page.get_by_role("link", name="Apps").click()
     row = page.get_by_role("row", name=app.name)
     expect(row).to_contain_text("pull")
     expect(row).not_to_contain_text("%")
+
+
+def test_an_app_that_is_unhealthy_or_dead_is_told_in_the_list_and_on_its_sheet(
+    app: AppOnAgent, tabs: Tabs, docker_client: docker.APIClient
+) -> None:
+    page = log_in(tabs, app.agent)
+    row = page.get_by_role("row", name=app.name)
+    expect(row.locator(".state.fresh")).to_have_text("running")
+    expect(row.locator(".problem")).to_have_count(0)
+    check = {"healthy": False, "message": "status 500 at /"}
+    alter(page, "**/v1/apps", lambda body: body[0].update(check))
+    expect(row.locator(".problem")).to_have_text(
+        "It runs, but is unhealthy. Status 500 at /", timeout=SOON
+    )
+    page.unroute("**/v1/apps")
+    docker_client.stop(app.name, timeout=0)
+    expect(row.locator(".problem")).to_contain_text(
+        "It should run, but is exited. Its container was stopped through", timeout=SOON
+    )
+    expect(row.locator(".state.stale")).to_have_text("exited")
+    page.get_by_role("link", name=app.name).click()
+    notice = page.locator(".notice.bad")
+    code = docker_client.inspect_container(app.name)["State"]["ExitCode"]
+    expect(notice).to_contain_text(
+        f"It should run, but is exited. Its last exit code is {code}. Its"
+    )
+    assert serious_findings(page) == []
+    assert app.agent.ask("PUT", f"/v1/apps/{app.name}/start").status_code == 200
+    expect(page.locator("main dl .state.fresh")).to_have_text("running", timeout=SOON)
+    expect(notice).to_have_count(0)
 
 
 def test_charts_have_gaps_where_nothing_was_measured(app: AppOnAgent, tabs: Tabs) -> None:
@@ -122,7 +139,7 @@ def test_charts_have_gaps_where_nothing_was_measured(app: AppOnAgent, tabs: Tabs
         usage["apps"] = [{"name": app.name, "cpu_percent": cpu, "memory_bytes": memory}]
 
     page = app.sheet(tabs)
-    altered(page, "**/v1/usage", hour)
+    alter(page, "**/v1/usage", hour)
     chart = page.get_by_role("img", name="Memory: 2.0 MiB")
     expect(chart).to_be_visible(timeout=SOON)
     lines = [

@@ -1,14 +1,15 @@
 """The registry's page in a browser: finding hosts, and what keeps it readable."""
 
-import json
 import re
+from typing import Any
 
 import pytest
 import requests
-from playwright.sync_api import Route, expect
+from playwright.sync_api import expect
 
+from tests.support.browser.keyboard import tab_to
 from tests.support.browser.registry_page import hosts, log_in, post
-from tests.support.browser.tabs import Tabs, overflows, serious_findings
+from tests.support.browser.tabs import Tabs, alter, overflows, serious_findings, stop_timers
 from tests.support.daemons import Daemons
 
 pytest_plugins = ["tests.support.browser.fixtures"]
@@ -18,12 +19,23 @@ AGENT = {
     "agent.id": "1",
     "agent.url": "https://web-1.test:7656",
     "agent.version": "1.0",
-    "apps.total": "2",
+    "apps.total": "3",
     "apps.running": "1",
     "apps.unhealthy": "1",
     "rack": "r12",
 }
+NODES = '[{"hostname": "web-1", "labels": [], "kv": {}, "last_update": 1}]'
 LABELS = ["service:web", "app:shop", "prometheus:web:port:8080", "prometheus:web:a-b:c"]
+
+AGENT_ADDRESSES = [
+    ("https://web-1.test:7656/", "https://web-1.test:7656", 0),
+    ("http://WEB-1.test", "http://web-1.test:80", 0),
+    ("https://web-1.test.rogue.example/", "https://web-1.test.rogue.example:443", 1),
+    ("https://rogue.example/web-1.test", "https://rogue.example:443", 1),
+    ("https://web-1.test.:7656/", "https://web-1.test.:7656", 1),
+    ("https://192.0.2.1:7656/", "https://192.0.2.1:7656", 1),
+    ("https://w\N{CYRILLIC SMALL LETTER IE}b-1.test/", "https://xn--wb-1-v4d.test:443", 1),
+]
 
 
 def test_files_are_open_and_data_is_not(daemons: Daemons) -> None:
@@ -75,49 +87,77 @@ def test_a_stale_host_is_found_by_keyboard_alone(daemons: Daemons, tabs: Tabs) -
     page = log_in(tabs, registry)
     expect(page.locator(".tile.stale strong")).to_have_text("2", timeout=20_000)
     expect(page.locator("table.hosts .state.stale")).to_have_count(2)
-    page.get_by_label("Search").focus()
+    tab_to(page, "Search")
     page.keyboard.type("SERVICE:W")
-    expect(page.locator("table.hosts tbody tr")).to_have_count(1)
+    rows = page.locator("table.hosts tbody tr")
+    expect(rows).to_have_count(1)
     assert hosts(page) == ["web-1"]
-    focus = "() => document.activeElement.dataset.key ?? ''"
-    for _ in range(10):
-        page.keyboard.press("Tab")
-        if page.evaluate(focus) == "host web-1":
-            break
+    tab_to(page, "Fresh")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", name="web-1")).to_be_visible()
+    expect(page.get_by_text("No host matches.")).to_be_visible()
+    tab_to(page, "Stale")
+    page.keyboard.press("Space")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text("1 of 3 run2 down1 unhealthy")
+    tab_to(page, "web-1")
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_be_focused()  # the link is gone
     sheet = page.locator("main")
     expect(sheet).to_contain_text("label 'a-b' is shown as a_b")
     expect(sheet).to_contain_text("web-1:8080")
-    expect(sheet).to_contain_text("1 unhealthy")
+    expect(sheet).to_contain_text("1 of 3 run2 down1 unhealthy. Its agent shows them.")
+    expect(sheet).to_contain_text(
+        "Stopped by somebody, or ended by itself: the agent's page tells."
+    )
+    tab_to(page, "Open its agent at https://web-1.test:7656")
     link = page.get_by_role("link", name="Open its agent")
     expect(link).to_have_attribute("href", "https://web-1.test:7656/")
     expect(link).to_have_attribute("rel", re.compile("noopener"))
 
 
-@pytest.mark.parametrize(
-    ("url", "shown", "marks"),
-    [
-        ("https://web-1.test:7656/", "https://web-1.test:7656", 0),
-        ("http://WEB-1.test", "http://web-1.test:80", 0),
-        ("https://web-1.test.rogue.example/", "https://web-1.test.rogue.example:443", 1),
-        ("https://rogue.example/web-1.test", "https://rogue.example:443", 1),
-        ("https://web-1.test.:7656/", "https://web-1.test.:7656", 1),
-        ("https://192.0.2.1:7656/", "https://192.0.2.1:7656", 1),
-        ("https://w\N{CYRILLIC SMALL LETTER IE}b-1.test/", "https://xn--wb-1-v4d.test:443", 1),
-    ],
-)
-def test_the_address_of_an_agent_is_shown_and_marked_if_it_is_not_of_the_host(
-    daemons: Daemons, tabs: Tabs, url: str, shown: str, marks: int
+def test_each_key_press_in_a_filter_asks_once_and_waits_for_no_timer(
+    daemons: Daemons, tabs: Tabs
 ) -> None:
     registry = daemons.registry()
-    post(registry, "web-1.test", [], {"agent.url": url})
+    post(registry, "web-1", LABELS, AGENT)
+    post(registry, "web-2", ["service:mail"], {"rack": "r1"})
     page = log_in(tabs, registry)
-    page.get_by_role("link", name="web-1.test").click()
-    expect(page.get_by_role("link", name="Open its agent")).to_have_text(
-        f"Open its agent at {shown}"
-    )
-    expect(page.get_by_text("not this host's name")).to_have_count(marks)
+    stop_timers(page)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url.rpartition("limit=50&")[2]))
+    table = page.locator("table.hosts tbody")
+    for field, key, value in (
+        ("Label", "label", "service:mail"),
+        ("Key and value", "kv", "rack:r1"),
+    ):
+        page.get_by_label(field).fill(value[:-1])
+        expect(page.get_by_text("No host matches.")).to_be_visible()
+        with page.expect_response("**/status"):
+            page.keyboard.type(value[-1])
+        expect(table).to_contain_text("web-2")
+        assert hosts(page) == ["web-2"]
+        query = f"{key}={value.replace(':', '%3A')}"
+        assert [url for url in asked if url.startswith(query)] == [query]
+        page.get_by_label(field).fill("")
+        expect(table).to_contain_text("web-1")
+    for button, found in (("Fresh", 2), ("Stale", 0), ("All", 2)):
+        page.get_by_role("button", name=button).click()
+        expect(page.get_by_role("button", pressed=True)).to_have_text(button)
+        expect(table.locator("tr")).to_have_count(found)
+
+
+def test_the_address_of_an_agent_is_shown_and_marked_if_it_is_not_of_the_host(
+    daemons: Daemons, tabs: Tabs
+) -> None:
+    registry = daemons.registry()
+    page = log_in(tabs, registry)
+    link = page.get_by_role("link", name="Open its agent")
+    for url, shown, marks in AGENT_ADDRESSES:
+        post(registry, "web-1.test", [], {"agent.url": url})
+        for view in ("#/hosts", "#/host/web-1.test"):
+            page.evaluate("view => { location.hash = view; }", view)
+        expect(link).to_have_text(f"Open its agent at {shown}")
+        expect(page.get_by_text("not this host's name")).to_have_count(marks)
 
 
 def test_changes_are_shown_and_the_focus_stays(daemons: Daemons, tabs: Tabs) -> None:
@@ -132,27 +172,56 @@ def test_changes_are_shown_and_the_focus_stays(daemons: Daemons, tabs: Tabs) -> 
     expect(page.locator("table.hosts tbody tr")).to_have_count(1, timeout=20_000)
 
 
-def test_stale_hosts_are_not_asked_for_while_all_on_the_page_are_young(
+def test_stale_hosts_are_asked_for_unless_all_on_the_page_are_young_by_the_clock_of_one_registry(
     daemons: Daemons, tabs: Tabs
 ) -> None:
     registry = daemons.registry()
     post(registry, "web-1", LABELS, AGENT)
     page = log_in(tabs, registry)
 
-    def with_a_stale_host(route: Route) -> None:
-        answer = route.fetch()
-        status = answer.json()
+    def with_a_stale_host(status: Any) -> None:
         status["nodes"]["stale"] = 1  # on another page of the list
-        route.fulfill(response=answer, body=json.dumps(status))
+
+    def shared(status: Any) -> None:
+        with_a_stale_host(status)
+        status["store"] = {
+            "kind": "nats",
+            "url": "nats://192.0.2.1",
+            "state": "unreachable",
+            "message": "no server answers",
+        }
+        status["warming_seconds"] = 90
+        status["members"] = [
+            {"name": name, "run": name, "own": name == "one", "seen_seconds": 5.0}
+            for name in ("one", "two")
+        ]
 
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    page.route("**/status", with_a_stale_host)
+    alter(page, "**/status", with_a_stale_host)
     expect(page.locator(".tile.stale strong")).to_have_text("1", timeout=20_000)
     for _ in range(2):
         with page.expect_response("**/nodes?*"):
             pass
     assert [url for url in asked if "stale=true" in url] == []
+
+    # Another registry, whose clock is ahead, has taken its last heartbeat.
+    page.route("**/nodes?*stale=true", lambda route: route.fulfill(body=NODES))
+    alter(page, "**/status", shared)
+    expect(page.locator("tr.is-stale .state")).to_have_text("stale", timeout=20_000)
+    page.get_by_role("link", name="Registry", exact=True).click()
+    notices = page.locator(".notice")
+    expect(notices).to_have_text(
+        [
+            "The store is unreachable. no server answers",
+            "The registry warms up: targets are withheld for 90 s, until the hosts have reported.",
+        ]
+    )
+    expect(page.get_by_role("table", name="Members").get_by_role("row")).to_have_text(
+        ["RegistryLast seen", "one (this one)5 s ago", "two5 s ago"]
+    )
+    expect(page.locator("dl .state.stale")).to_have_text("unreachable")
+    assert serious_findings(page) == []
 
 
 def test_services_and_their_scrapers_and_refused_hosts_are_shown(
@@ -162,12 +231,23 @@ def test_services_and_their_scrapers_and_refused_hosts_are_shown(
     post(registry, "web-1", LABELS, AGENT)
     clone = {"labels": [], "kv": {"agent.id": "2"}}
     assert registry.ask("POST", "/nodes/web-1", json=clone).status_code == 409
+    post(registry, "web-2", ["prometheus:mail"], {})
     registry.ask("GET", "/prometheus/web?format=http_sd")
     page = log_in(tabs, registry)
     expect(page.locator(".tile.refused strong")).to_have_text("1")
     page.get_by_role("link", name="Services").click()
     row = page.get_by_role("row", name="web")
     expect(row).to_contain_text("ops from 127.0.0.1")
+    services = page.locator("table tbody tr")
+    expect(services).to_have_count(2)
+    page.get_by_label("Search").fill("MAI")
+    expect(services).to_have_count(1)
+    expect(services).to_contain_text("nobody since the start")
+    page.keyboard.type("x")
+    expect(page.get_by_text("No service matches.")).to_be_visible()
+    page.evaluate("() => { location.hash = '#/services?search=web'; }")
+    expect(row).to_be_visible()
+    expect(services).to_have_count(1)
     page.get_by_role("link", name="Registry", exact=True).click()
     expect(page.get_by_role("table", name="Refused")).to_contain_text("409")
 
