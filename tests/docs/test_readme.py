@@ -1,4 +1,4 @@
-"""The README: its commands, from an empty folder to a host that Prometheus scrapes."""
+"""The README: its commands and pages, from an empty folder to a host that Prometheus scrapes."""
 
 import pytest
 
@@ -15,14 +15,18 @@ make() {
   esac
 }
 """
+PAGES = """
+PYTHONPATH="$TOP" python -m tests.support.browser.first_minutes \
+    http://127.0.0.1:7655/ http://127.0.0.1:7656/ var/ops.key shop
+"""
 CHECKS = {
-    "From nothing to a scraped host": ["", "", "", "", "until_query 'up == 1'", ""],
+    "From nothing to a scraped host": ["", "", "", PAGES, "until_query 'up == 1'", ""],
 }
 
 
-@pytest.mark.real("make", "setsid", "curl", "prometheus")
+@pytest.mark.real("make", "setsid", "curl", "prometheus", "chromium")
 @pytest.mark.page("README.md")
-def test_each_command_works_in_its_order(page: Page, make_run: MakeRun) -> None:
+def test_each_command_and_page_works_in_its_order(page: Page, make_run: MakeRun) -> None:
     make_run.follow(page, before=MAKE, checks=CHECKS)
 
 

@@ -3,8 +3,10 @@
 import json
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
+import docker
 import pytest
 from playwright.sync_api import Route, expect
 
@@ -17,6 +19,8 @@ pytestmark = pytest.mark.real("chromium")
 STEPS = 60
 MIB = 2**20
 MAX_BYTES = 100 * 1024
+# No image of anybody has this name, whichever engine it is.
+REPOSITORY, TAG = "registry.example.com/shop", "1.4"
 LINES = "\n".join(f"GET /cart/{number} 200" for number in range(1, 9))
 
 
@@ -24,6 +28,14 @@ LINES = "\n".join(f"GET /cart/{number} 200" for number in range(1, 9))
 def pictures(tmp_path: Path) -> Path:
     """Return the folder for the pictures: ROLLCALL_PICTURES, or one that is removed."""
     return Path(os.environ.get("ROLLCALL_PICTURES", tmp_path))
+
+
+@pytest.fixture
+def image(docker_client: docker.APIClient, busybox_image: str) -> Iterator[str]:
+    """Yield an image with a name that suits a picture."""
+    docker_client.tag(busybox_image, REPOSITORY, TAG)
+    yield f"{REPOSITORY}:{TAG}"
+    docker_client.remove_image(f"{REPOSITORY}:{TAG}")
 
 
 def with_an_hour(route: Route) -> None:
@@ -43,22 +55,22 @@ def with_an_hour(route: Route) -> None:
 
 
 def test_pictures_are_made(
-    daemons: Daemons, tabs: Tabs, engine_url: str, busybox_image: str, pictures: Path
+    daemons: Daemons, tabs: Tabs, engine_url: str, image: str, pictures: Path
 ) -> None:
     agent = daemons.agent(engine=engine_url, node={"hostname": "web-05.example.com"})
-    names = ("picture-mail", "picture-shop")
+    names = ("web-mail", "web-shop")
     try:
         for name in names:
             app = {
                 "name": name,
-                "image": busybox_image,
+                "image": image,
                 "pull": "never",
                 "command": ["sh", "-c", f"echo '{LINES}'; exec sleep 1000"],
                 "description": f"The {name.partition('-')[2]} of the example",
                 "stop_seconds": 1,
             }
             assert agent.ask("POST", "/v1/apps", json=app).status_code == 201
-        page = log_in(tabs, agent, viewport={"width": 1280, "height": 720})
+        page = log_in(tabs, agent, viewport={"width": 1280, "height": 960})
         page.route("**/v1/usage", with_an_hour)
         page.get_by_role("link", name=names[1]).click()
         expect(page.get_by_role("log")).to_contain_text("GET /cart/8")

@@ -27,7 +27,6 @@ def pictures(tmp_path: Path) -> Path:
 
 def heartbeat(registry: Daemon, number: int) -> None:
     """Send a heartbeat of a host with an agent."""
-    unhealthy = number == 5
     labels = ["service:web", f"zone:{'ab'[number % 2]}", "app:shop", "app:mail"]
     labels += [
         "prometheus:node",
@@ -38,9 +37,9 @@ def heartbeat(registry: Daemon, number: int) -> None:
         "agent.id": f"id-{number}",
         "agent.url": f"https://web-{number:02}.example.com:7656",
         "agent.version": "1.0",
-        "apps.running": "1" if unhealthy else "2",
+        "apps.running": "1" if number == 8 else "2",
         "apps.total": "2",
-        "apps.unhealthy": "1" if unhealthy else "0",
+        "apps.unhealthy": "1" if number == 5 else "0",
         "docker.state": "running",
         "docker.version": "28.5.1",
         "host.os": "Debian GNU/Linux 12 (bookworm)",
