@@ -182,6 +182,10 @@ class NodeStore(Protocol):
         """Why a loss of power may lose acknowledged changes; empty if no such risk is known."""
 
     @property
+    def unchecked(self) -> str:
+        """Of which servers it could not be seen whether there is such a risk; empty if of none."""
+
+    @property
     def members(self) -> Sequence[Member]:
         """The registries that have written to the store lately; none if only one can use it."""
 

@@ -12,7 +12,7 @@ class ReachabilityLog:
         self._store = store
         self._log = log
         self._unreachable_for = 0.0
-        self._risk = ""
+        self._risk = self._unchecked = ""
 
     async def look(self) -> None:
         """Look whether that has changed; called about once a second."""
@@ -25,6 +25,7 @@ class ReachabilityLog:
             self._log.info("store reachable again", seconds=round(self._unreachable_for, 1))
         self._unreachable_for = age
         self._look_for_risk()
+        self._look_for_unchecked()
 
     def _look_for_risk(self) -> None:
         risk = self._store.risk
@@ -33,3 +34,11 @@ class ReachabilityLog:
         elif self._risk and not risk:
             self._log.info("store no longer at risk")
         self._risk = risk
+
+    def _look_for_unchecked(self) -> None:
+        unchecked = self._store.unchecked
+        if unchecked and unchecked != self._unchecked:
+            self._log.warning("store servers not checked", reason=unchecked)
+        elif self._unchecked and not unchecked:
+            self._log.info("store servers checked")
+        self._unchecked = unchecked

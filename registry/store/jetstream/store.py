@@ -178,6 +178,11 @@ class JetStreamStore:
         return self._checks.risk
 
     @property
+    def unchecked(self) -> str:
+        """Which servers did not answer whether they sync what they acknowledge."""
+        return self._checks.unchecked
+
+    @property
     def members(self) -> Sequence[Member]:
         """The registries that have written to the bucket lately."""
         return self._receiver.members.listed()
@@ -303,8 +308,10 @@ class JetStreamStore:
     async def _work_over(self, link: Link) -> None:
         place = self._place
         state = await open_bucket(JetStreamApi(link), place)
+        checks, servers = self._checks, state.servers
+        checks.names = servers
         if not self._ready.done():
-            await check_servers(state.servers, place.servers, place.options, link)
+            checks.unchecked = await check_servers(servers, place.servers, place.options, link)
         self._resumption.resume(state)
         session = Session(link, place.bucket, self._receiver, self._publisher)
         await session.run(caught_up=self._caught_up, tick=self._tick)

@@ -147,6 +147,11 @@ class SqliteStore:
         return ""
 
     @property
+    def unchecked(self) -> str:
+        """Nothing: there are no servers."""
+        return ""
+
+    @property
     def position(self) -> StorePosition | None:
         """Return none: only one registry uses it."""
         return None

@@ -22,6 +22,23 @@ async def test_each_reason_for_which_a_store_is_at_risk_is_an_error_in_the_log_o
     ]
 
 
+async def test_servers_that_could_not_be_checked_are_a_warning_in_the_log_once() -> None:
+    store, capture = MemoryStore(), LogCapture()
+    reachability = ReachabilityLog(store, structlog.wrap_logger(None, processors=[capture]))
+    for unchecked in ("no answer from n3", "no answer from n3", "", ""):
+        store.unchecked = unchecked
+        await reachability.look()
+
+    assert capture.entries == [
+        {
+            "event": "store servers not checked",
+            "log_level": "warning",
+            "reason": "no answer from n3",
+        },
+        {"event": "store servers checked", "log_level": "info"},
+    ]
+
+
 async def test_a_store_that_is_lost_and_regained_is_logged_once_with_reason_and_duration() -> None:
     store, capture = MemoryStore(), LogCapture()
     logger = structlog.wrap_logger(None, processors=[capture])

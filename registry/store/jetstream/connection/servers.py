@@ -56,16 +56,17 @@ class Server(NamedTuple):
 
 async def check_servers(
     names: Sequence[str], servers: Sequence[str], options: NatsOptions, link: Link
-) -> None:
+) -> str:
     """Require that the servers that keep the bucket are new enough, and sync each write.
 
     `names` are those servers, as far as they are a cluster; a majority of them has to answer, and
-    all that answer are checked. Raises StoreOpenError.
+    all that answer are checked. Return which did not answer, empty if all did. Raises
+    StoreOpenError, also if the settings do not say where each of them can be asked.
     """
     connected_to = link.client.connected_server_version
     require_version(f"{connected_to.major}.{connected_to.minor}")
     if options.accept_loss:
-        return
+        return ""
     if not options.monitoring and options.system is None:
         raise StoreOpenError(
             "it cannot be seen whether the NATS servers sync each write: name the addresses of"
@@ -82,20 +83,31 @@ async def check_servers(
             f" {', '.join(unseen) or 'any of them'} (nats.monitoring, nats.system)"
             + "".join(f"; {reason}" for reason in reasons)
         )
+    # An address that does not answer may be that of a server which is away.
+    if options.system is None and len(unseen) > len(reasons):
+        raise StoreOpenError(
+            "it cannot be seen whether each NATS server syncs each write: the bucket is on"
+            f" {', '.join(sorted(names))}, and `nats.monitoring` has no address of"
+            f" {', '.join(unseen)}; add the monitoring of each server, such as http://HOST:8222,"
+            " or a login for the system account as `nats.system`"
+        )
+    return _unchecked(unseen, reasons)
 
 
 class ServerChecks:
     """Looks again and again whether the servers that answer sync each write.
 
     Some may have been away at the start, or come back with other settings. `risk` says what was
-    found last: why acknowledged changes may be lost, empty if they are kept. `complaints` are what
-    the servers last said is wrong with themselves, each at its monitoring.
+    found last: why acknowledged changes may be lost, empty if they are kept. `names` are the
+    servers that keep the bucket, `unchecked` says which of them did not answer. `complaints` are
+    what the servers last said is wrong with themselves, each at its monitoring.
     """
 
     def __init__(self, servers: Sequence[str], options: NatsOptions) -> None:
         self._system = _system(servers, options)
         self._options = options
-        self.risk = ""
+        self.names: Sequence[str] = ()
+        self.risk = self.unchecked = ""
         self.complaints: list[str] = []
 
     @property
@@ -110,8 +122,15 @@ class ServerChecks:
             self.complaints = await _complaints(self._options)
             with suppress(StoreOpenError):  # the system account cannot be reached
                 if not self._options.accept_loss:
-                    seen, _ = await _seen(None, self._system, self._options)
+                    seen, reasons = await _seen(None, self._system, self._options)
                     self.risk = _risk(seen.values())
+                    self.unchecked = _unchecked(sorted(set(self.names) - set(seen)), reasons)
+
+
+def _unchecked(unseen: Sequence[str], reasons: Sequence[str]) -> str:
+    """Return which servers and addresses did not answer; empty if all did."""
+    silent = [f"no answer from {', '.join(unseen)}"] if unseen else []
+    return "; ".join([*silent, *reasons])
 
 
 def _risk(servers: Iterable[Server]) -> str:

@@ -1,6 +1,7 @@
 """At the start it is looked whether the servers keep what they acknowledge."""
 
 import asyncio
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -102,10 +103,12 @@ async def test_a_server_that_comes_later_and_does_not_sync_is_noticed(
                 return not store.risk
 
             assert await is_safe()
+            assert re.match(f"no answer from n3; {late.monitoring}: .*refused", store.unchecked)
             late.set_sync("2m")
             late.begin()
             await async_until(is_at_risk, SOON_SECONDS)
             assert "n3 loses acknowledged changes when the power fails" in store.risk
+            assert store.unchecked == ""
             await store.put(row("a"), ignore)  # nobody is refused for that
 
             late.kill()
@@ -114,11 +117,11 @@ async def test_a_server_that_comes_later_and_does_not_sync_is_noticed(
             await async_until(is_safe, SOON_SECONDS)
 
 
-async def test_a_first_start_waits_for_servers_that_are_not_there_yet(
+async def test_a_first_start_waits_for_servers_and_refuses_one_whose_monitoring_is_not_named(
     tmp_path: Path, free_port: FreePort
 ) -> None:
     with NatsCluster(folder=tmp_path, free_port=free_port, size=2) as servers:
-        options = replace(servers.options(), replicas=3)
+        options = replace(servers.options(), replicas=3, accept_loss=True)
         opening = asyncio.create_task(refusal(servers, options))
 
         async def was_refused_twice() -> bool:
@@ -128,6 +131,10 @@ async def test_a_first_start_waits_for_servers_that_are_not_there_yet(
         await async_until(was_refused_twice, SOON_SECONDS)
         servers.join()
         assert await opening == ""
+
+        text = await refusal(servers, replace(options, accept_loss=False))
+        assert "on n1, n2, n3, and `nats.monitoring` has no address of n3; add the" in text
+        assert await refusal(servers, servers.options()) == ""
 
 
 def refused_requests(server: NatsServer) -> int:

@@ -44,7 +44,7 @@ class MemoryStore:
         self.catch_ups = 0
         self.missed: list[Row] = []
         self.problem = ""
-        self.risk = ""
+        self.risk = self.unchecked = ""
         self.members: Sequence[Member] = ()
         self.memory_bytes = 0
         self.touches = 0
