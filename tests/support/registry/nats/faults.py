@@ -162,7 +162,7 @@ class Faults:
         return self._random.choice([s for s in self._servers.servers if s is not leader])
 
     def _leader(self) -> NatsServer:
-        return self._servers.leader() or self._random.choice(self._servers.servers)
+        return until(self._servers.leader, "a leader", within=ELECTION_SECONDS)
 
 
 Fault = Callable[[Faults], Undo]
