@@ -8,8 +8,9 @@ import pytest
 
 from registry.store.clock import AgeClock
 from registry.store.conformance import Clock, Followed
+from registry.store.deferred_writes import MAX_TOUCHED_AT_ONCE, DeferredWrites
 from registry.store.jetstream.connection.api import JetStreamApi
-from registry.store.jetstream.connection.bucket import find_bucket
+from registry.store.jetstream.connection.bucket import BucketState, find_bucket
 from registry.store.jetstream.connection.link import connected
 from registry.store.options import NatsLogin
 from registry.store.protocol import Heard, HeardBefore, NodeStore, Row
@@ -20,6 +21,7 @@ from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real
 LONG_SECONDS = 100.0
+MAX_MESSAGES = 20
 
 
 class Aged(Followed):
@@ -67,12 +69,17 @@ async def ages_in(servers: NatsCluster, bucket: str) -> dict[str, float]:
         return ages
 
 
-async def subjects(servers: NatsCluster, bucket: str) -> int:
-    """Return how many keys a bucket has."""
+async def state_of(servers: NatsCluster, bucket: str) -> BucketState:
+    """Return what a bucket is like now."""
     async with connected([f"nats://{servers.servers[0].address}"], NatsLogin()) as link:
         state = await find_bucket(JetStreamApi(link), bucket)
         assert state is not None
-        return state.subjects
+        return state
+
+
+async def subjects(servers: NatsCluster, bucket: str) -> int:
+    """Return how many keys a bucket has."""
+    return (await state_of(servers, bucket)).subjects
 
 
 async def test_ages_are_known_after_all_of_them_were_written_again_and_again(
@@ -125,3 +132,24 @@ async def test_what_is_heard_takes_a_bounded_number_of_keys(server: NatsCluster)
             return await ages_in(server, "bounded") == {"a": LONG_SECONDS}
 
         await async_until(is_known)
+
+
+async def test_heartbeats_of_a_thousand_nodes_are_one_message(server: NatsCluster) -> None:
+    clock = Clock()
+    hosts = [f"host-{number}.example.com" for number in range(MAX_TOUCHED_AT_ONCE)]
+    async with opened(server, "batch", clock) as (store, memory, _):
+        for name in hosts:
+            memory.note(name)
+        await asyncio.gather(*[store.put(row(name), ignore) for name in hosts])
+        writes = DeferredWrites(
+            store, heard=lambda name: Heard(name, 7, "192.0.2.1"), done=ignore, monotonic=clock
+        )
+        for name in hosts:
+            writes.touch(name)
+        before = (await state_of(server, "batch")).last
+
+        await writes.flush(max_interval=LONG_SECONDS, retry=False)
+
+        after = (await state_of(server, "batch")).last
+        # The others are those by which a registry shows about every half second that it runs.
+        assert 0 < after - before < MAX_MESSAGES
