@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Container, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from random import Random
 
@@ -22,9 +22,17 @@ from tests.support.registry.cut_off import BAD_GATEWAY, Cable, ServerCables
 from tests.support.registry.load.histories import faults_of
 from tests.support.registry.load.load import REPEATED, Load, values_on
 from tests.support.registry.load.losses import LossCheck
+from tests.support.registry.load.targets import TargetsWatch
 from tests.support.registry.nats.buckets import stored_values
 from tests.support.registry.nats.disks import Power, powered
-from tests.support.registry.nats.faults import LOSSES, Fault, Faults, Parts, agree
+from tests.support.registry.nats.faults import (
+    FIRST_IN_CHAOS,
+    LOSSES,
+    Fault,
+    Faults,
+    Parts,
+    agree,
+)
 from tests.support.registry.nats.servers import NatsCluster
 from tests.support.waiting import async_until
 
@@ -36,8 +44,14 @@ AGREE_SECONDS = 120.0
 HEAL_SECONDS = 180.0
 # In ten minutes. A shorter run has as many in proportion.
 OPERATIONS = 100_000
-# A run goes on until it has them, unless that takes so many times as long.
+# A run goes on until it has them, and each of FIRST_IN_CHAOS has happened, unless that takes so
+# many times as long.
 MAX_TIMES = 6
+# A fault lasts for so long at most, in a short run only for this part of the run.
+MAX_FAULT_SECONDS = 12.0
+MAX_FAULT_SHARE = 0.05
+# So many changes are accepted before each of FIRST_IN_CHAOS, since the fault before.
+ACCEPTED = 100
 MAX_FAULTS_SHOWN = 20
 
 
@@ -78,7 +92,7 @@ def main() -> int:
         parts = Parts(servers, registries, cables, ways, clock, power)
         run = Run(parts, load, Random(options.seed), only=options.fault)
         asyncio.run(run.work(options.seconds, least))
-        return judge(load, registries, least, forgotten=run.forgotten)
+        return judge(load, registries, least, found=[*run.forgotten, *run.targets.faults()])
 
 
 @contextmanager
@@ -92,7 +106,7 @@ def started(folder: Path, free_port: FreePorts) -> Iterator[tuple[NatsCluster, P
         with powered(servers, folder / "disks") as power:
             yield servers, power
     else:
-        say("no power cuts and full disks: they need root and mkfs.ext4")
+        say("no cut_power, no fill_disk: they need root and mkfs.ext4")
         with servers:
             yield servers, None
 
@@ -100,7 +114,7 @@ def started(folder: Path, free_port: FreePorts) -> Iterator[tuple[NatsCluster, P
 def jumping_clock(folder: Path, stack: ExitStack) -> WallClock | None:
     """Return the wall clock of the daemons that are started from now on, if it can be set."""
     if not any(Path("/usr/lib").glob("*/faketime/libfaketime.so.1")):
-        say("no clocks that jump: they need faketime")
+        say("no jump_clocks: they need faketime")
         return None
     return WallClock(folder / "clock", stack.enter_context(pytest.MonkeyPatch.context()))
 
@@ -108,7 +122,8 @@ def jumping_clock(folder: Path, stack: ExitStack) -> WallClock | None:
 class Run:
     """A load, while one fault after the other happens to the parts.
 
-    `forgotten` is what registries did not show any more after a loss.
+    `forgotten` is what registries did not show any more after a loss; `targets` are those that they
+    show meanwhile.
     """
 
     def __init__(
@@ -122,34 +137,60 @@ class Run:
         self._possible = [
             fault for fault in self._faults.possible if only is None or fault.__name__ in only
         ]
-        self._round: list[Fault] = []
+        first = [fault for fault in self._possible if fault in FIRST_IN_CHAOS]
+        others = [fault for fault in self._possible if fault not in FIRST_IN_CHAOS]
+        self._round = self._shuffled(others) + self._shuffled(first)
+        self._awaited = set(first)
+        self._longest = MAX_FAULT_SECONDS
         self.forgotten: list[str] = []
+        self.targets = TargetsWatch(parts.registries)
 
     async def work(self, seconds: float, least: int) -> None:
-        """Go on for so long, and until there were so many operations."""
+        """Go on for so long, until there were so many operations, and all of the first faults."""
         loop = asyncio.get_running_loop()
         began = loop.time()
+        self._longest = min(MAX_FAULT_SECONDS, seconds * MAX_FAULT_SHARE)
         running = asyncio.create_task(self._load.run(clients=CLIENTS))
+        watching = asyncio.create_task(self.targets.run())
 
         def goes_on() -> bool:
             passed = loop.time() - began
             has_enough = passed >= seconds and len(self._load.history) >= least
-            return not has_enough and passed < seconds * MAX_TIMES
+            return not (has_enough and not self._awaited) and passed < seconds * MAX_TIMES
 
         while goes_on():
-            await asyncio.sleep(self._random.uniform(1, 5))
             fault = self._next_fault()
+            await self._go_on_before(fault)
             say(f"{fault.__name__}: {len(self._load.history)} operations so far")
             await self._suffer(fault)
+            self._awaited.discard(fault)
         self._load.stop()
         await running
         await async_until(self._is_whole, within=AGREE_SECONDS)
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+
+    async def _go_on_before(self, fault: Fault) -> None:
+        """Let nothing fail for some seconds, or until changes are accepted."""
+        if fault not in self._awaited:
+            await asyncio.sleep(self._random.uniform(1, 5))
+            return
+        began = asyncio.get_running_loop().time()
+
+        async def has_gone_on() -> bool:
+            return self._load.writes("ok", began).total() >= ACCEPTED
+
+        await async_until(has_gone_on, within=HEAL_SECONDS)
 
     def _next_fault(self) -> Fault:
         """Return a fault at random: each once before any of them comes again."""
         if not self._round:
-            self._round = self._random.sample(self._possible, len(self._possible))
+            self._round = self._shuffled(self._possible)
         return self._round.pop()
+
+    def _shuffled(self, faults: Sequence[Fault]) -> list[Fault]:
+        return self._random.sample(faults, len(faults))
 
     async def _suffer(self, fault: Fault) -> None:
         """Let a fault happen for some seconds."""
@@ -175,7 +216,7 @@ class Run:
 
     async def _let_happen(self, fault: Fault) -> None:
         undo = await asyncio.to_thread(fault, self._faults)
-        await asyncio.sleep(self._random.uniform(0.5, 12))
+        await asyncio.sleep(self._random.uniform(0.5, self._longest))
         await asyncio.to_thread(undo)
 
     async def _is_healed(self) -> bool:
@@ -194,9 +235,9 @@ class Run:
             return False
 
 
-def judge(load: Load, registries: list[Daemon], least: int, *, forgotten: Sequence[str]) -> int:
-    """Say what was done and what was wrong; return the exit status."""
-    found = [*forgotten]
+def judge(load: Load, registries: list[Daemon], least: int, *, found: Sequence[str]) -> int:
+    """Say what was done and what was wrong, also what was found before; return the exit status."""
+    found = [*found]
     found += faults_of(load.history, [values_on(registry) for registry in registries])
     answers = ", ".join(f"{count} x {status}" for status, count in sorted(load.statuses.items()))
     say(f"{len(load.history)} operations; answers: {answers}")

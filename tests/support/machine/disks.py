@@ -90,7 +90,8 @@ def memory_disk(mount_point: Path, *, size: str) -> Iterator[Path]:
     try:
         yield mount_point
     finally:
-        subprocess.run(["umount", mount_point], check=True)
+        # What is mounted on it may still be in a copy of these mounts (an isolated command's).
+        subprocess.run(["umount", "--lazy", mount_point], check=True)
 
 
 def fill_disk(folder: Path) -> Path:

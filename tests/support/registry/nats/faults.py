@@ -185,6 +185,8 @@ OF_CLOCKS: Sequence[Fault] = (Faults.jump_clocks,)
 OF_DISKS: Sequence[Fault] = (Faults.cut_power, Faults.fill_disk)
 # What was stored is gone then, until the hosts have reported again.
 LOSSES: Sequence[Fault] = (Faults.purge_bucket, Faults.lose_cluster)
+# Those that other tests hardly let happen under load: a run of random faults begins with them.
+FIRST_IN_CHAOS: Sequence[Fault] = (*OF_CLIENTS, *OF_CLOCKS, *OF_DISKS, *LOSSES)
 ALL: Sequence[Fault] = (*OF_FEW_SERVERS, *OF_MOST_SERVERS, *OF_REGISTRIES, *LOSSES)
 
 

@@ -9,13 +9,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from registry.errors import StoreOpenError
 from registry.store.jetstream.connection.link import Link, connected
 from registry.store.jetstream.connection.servers import check_servers
 from registry.store.options import NatsLogin, NatsOptions
-from tests.support.certificates import Authority, Pair
+from tests.support.certificates import Authority
 from tests.support.daemons import FreePort
+from tests.support.registry.fake_servers import http_server
 
 INFO = b'INFO {"server_id":"n1","version":"2.12.0","proto":1,"max_payload":1048576}\r\n'
 
@@ -65,29 +67,24 @@ async def test_half_of_the_servers_are_no_majority(free_port: FreePort) -> None:
                 await check_servers(names, [f"nats://127.0.0.1:{port}"], options, link)
 
 
-@asynccontextmanager
-async def monitoring(varz: bytes, pair: Pair) -> AsyncIterator[str]:
-    """Answer this over HTTPS; yield the URL."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(pair.certificate, pair.key)
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.0 200 OK\r\n\r\n" + varz)
-        await writer.drain()
-        writer.close()
-
-    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context) as serving:
-        yield f"https://127.0.0.1:{serving.sockets[0].getsockname()[1]}"
-
-
 async def test_monitoring_over_https_is_checked_against_the_ca_of_the_servers(
     tmp_path: Path, free_port: FreePort
 ) -> None:
     authority, other = Authority(tmp_path / "ca"), Authority(tmp_path / "other")
     pair = authority.issue("127.0.0.1")
-    varz = b'{"server_name":"n1","version":"2.12.0","jetstream":{"config":{"sync_always":true}}}'
-    async with server(free_port(), b"") as link, monitoring(varz, pair) as url:
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(pair.certificate, pair.key)
+    varz = {
+        "server_name": "n1",
+        "version": "2.12.0",
+        "jetstream": {"config": {"sync_always": True}},
+    }
+
+    async def answer(request: web.Request) -> web.Response:
+        assert request.path == "/varz"
+        return web.json_response(varz)
+
+    async with server(free_port(), b"") as link, http_server(answer, tls=tls) as url:
         known, unknown = (
             NatsOptions(
                 monitoring=(url,),
