@@ -2,9 +2,10 @@
 
 import asyncio
 import os
-import re
+import sys
 from collections.abc import Awaitable, Callable
 
+import click
 import typer
 
 from agent.client.errors import AgentError
@@ -12,20 +13,14 @@ from cli.connections.contexts import ContextFile, context_path
 from cli.connections.keys import VARIABLE, key_printed_by
 from cli.connections.session import Session
 from cli.errors import CommandError
-from cli.output.output import Format, Output, consoles
+from cli.output.form import Format
+from cli.output.output import Output, consoles
+from cli.output.text import is_harmless
 from registry.client.errors import RegistryError
 from registry.message import Node
 
 SECONDS = 2
 MAX_SUGGESTIONS = 1000
-# What a shell takes as it is. A label such as `x:$(command)` is a host's text: once it stood on
-# the command line, the shell would run the command.
-HARMLESS = re.compile(r"[A-Za-z0-9._:/@+,%-]+", re.ASCII)
-
-
-def is_harmless(text: str) -> bool:
-    """Return whether a text means nothing but itself to a shell."""
-    return HARMLESS.fullmatch(text) is not None
 
 
 def complete_hosts(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -51,6 +46,11 @@ def complete_contexts(ctx: typer.Context, incomplete: str) -> list[str]:
     except CommandError:
         return []
     return [name for name in names if name.startswith(incomplete)]
+
+
+def contexts_of_option(ctx: typer.Context, _option: click.Parameter, incomplete: str) -> list[str]:
+    """Return the names of contexts that begin so, as an option of click asks for them."""
+    return complete_contexts(ctx, incomplete)
 
 
 def complete_apps(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -79,7 +79,7 @@ def _session(name: str | None) -> Session:
     command = file.chosen(name)[1].key_command
     if command is not None and not environment.get(VARIABLE):
         environment[VARIABLE] = key_printed_by(command, seconds=SECONDS, may_ask=False)
-    out, err = consoles(os.environ)
+    out, err = consoles(os.environ, sys.stdout, sys.stderr)
     return Session(
         file=file,
         context=name,

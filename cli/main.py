@@ -3,127 +3,105 @@
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
-from importlib.metadata import version
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import TextIO
 
 import click
-import typer
 
-from cli.commands import (
-    apps,
-    completion,
-    doctor,
-    login,
-    man,
-    nodes,
-    render,
-    targets,
-    watch,
-)
-from cli.commands.fleet import apply, rollouts
-from cli.completion import complete_contexts
-from cli.connections.contexts import ContextFile, context_path
-from cli.connections.session import Session
-from cli.errors import DONE, INTERRUPTED
-from cli.output.output import Format, Output, consoles
-from cli.run import exit_status
+from cli.errors import DONE, INTERRUPTED, WRONG_USAGE, CommandError
+from cli.groups.command_table import COMMANDS
+from cli.groups.global_options import GlobalOptions, ProcessIO
+from cli.groups.lazy_group import LazyGroup, called_late
+from cli.output.form import Format
+from cli.output.text import visible
 
 
 def main() -> int:
     """Run the command of this process; return the exit status."""
     # A reader such as `head` may stop reading: then there is nobody to tell.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    out, err = consoles(os.environ)
-    return run(sys.argv[1:], Output(Format.TABLE, out=out, err=err), os.environ)
+    return run(sys.argv[1:], ProcessIO(os.environ, sys.stdout, sys.stderr))
 
 
-def run(arguments: Sequence[str], output: Output, environment: Mapping[str, str]) -> int:
+def run(arguments: Sequence[str], process: ProcessIO) -> int:
     """Run a command with these arguments; return the exit status."""
-    command = typer.main.get_command(application(output, environment))
+    command = command_line()
     try:
         return exit_status(
-            lambda: command.main(list(arguments), prog_name="rollcall", standalone_mode=False),
-            output,
+            lambda: command.main(
+                list(arguments), prog_name="rollcall", standalone_mode=False, obj=process
+            ),
+            process.err,
         )
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
-def command_line() -> click.Command:
-    """Return the command, to look at: its help, its options."""
-    out, err = consoles({})
-    return typer.main.get_command(application(Output(Format.TABLE, out=out, err=err), {}))
-
-
-def application(output: Output, environment: Mapping[str, str]) -> typer.Typer:
+def command_line() -> click.Group:
     """Return the command with all of its commands."""
-    app = typer.Typer(
+    group = LazyGroup(
+        "rollcall",
+        COMMANDS,
+        callback=prepare,
+        params=list(OPTIONS),
         help="Look at all hosts and their apps, and change them.",
-        no_args_is_help=True,
-        add_completion=False,  # `completion` prints scripts that evaluate nothing
-        pretty_exceptions_enable=False,
-        rich_markup_mode=None,
     )
-
-    @app.callback()
-    def prepare(
-        ctx: typer.Context,
-        context: Annotated[
-            str | None,
-            typer.Option(
-                "--context",
-                envvar="ROLLCALL_CONTEXT",
-                help="Use this context.",
-                autocompletion=complete_contexts,
-            ),
-        ] = None,
-        form: Annotated[
-            Format, typer.Option("--output", "-o", help="The form of what is printed.")
-        ] = Format.TABLE,
-        timeout: Annotated[
-            float,
-            typer.Option("--timeout", min=0.1, help="Wait so many seconds for a daemon to answer."),
-        ] = 10,
-        show_version: Annotated[
-            bool,
-            typer.Option(
-                "--version", callback=_print_version, is_eager=True, help="Print the version."
-            ),
-        ] = False,
-    ) -> None:
-        """Look at all hosts and their apps, and change them."""
-        del show_version
-        output.form = form
-        ctx.obj = Session(
-            file=ContextFile(context_path(environment)),
-            context=context,
-            environment=environment,
-            output=output,
-            timeout_seconds=timeout,
-        )
-
-    for group in (
-        login,
-        nodes,
-        watch,
-        targets,
-        render,
-        doctor,
-        apps,
-        rollouts,
-        apply,
-        completion,
-        man,
-    ):
-        group.add_to(app)
-    return app
+    # It imports what knows the version only when it is asked.
+    shown = click.version_option(
+        package_name="rollcalld", message="%(prog)s %(version)s", help="Print the version."
+    )
+    return shown(group)
 
 
-def _print_version(wanted: object) -> None:
-    if wanted:
-        typer.echo(f"rollcall {version('rollcalld')}")
-        raise typer.Exit(DONE)
+OPTIONS = (
+    click.Option(
+        ["--context"],
+        envvar="ROLLCALL_CONTEXT",
+        show_envvar=True,
+        help="Use this context.",
+        shell_complete=called_late("cli.completion", "contexts_of_option"),
+    ),
+    click.Option(
+        ["--output", "-o", "form"],
+        type=click.Choice([form.value for form in Format]),
+        default=Format.TABLE.value,
+        show_default=True,
+        help="The form of what is printed.",
+    ),
+    click.Option(
+        ["--timeout"],
+        type=click.FloatRange(min=0.1),
+        default=10,
+        show_default=True,
+        help="Wait so many seconds for a daemon to answer.",
+    ),
+)
+
+
+@click.pass_context
+def prepare(ctx: click.Context, *, context: str | None, form: str, timeout: float) -> None:
+    """Keep the options for the command behind them."""
+    process = ctx.find_object(ProcessIO)
+    assert process is not None, "run passes it"
+    ctx.obj = GlobalOptions(process, context, Format(form), timeout)
+
+
+def exit_status(run_command: Callable[[], int | None], err: TextIO) -> int:
+    """Run a command; print its error, if it has one, and return the exit status."""
+    try:
+        return run_command() or DONE
+    except CommandError as error:
+        err.write(f"rollcall: {visible(error)}\n")
+        if error.hint is not None:
+            err.write(f"  next: {visible(error.hint)}\n")
+        return error.status
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.Abort:
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return WRONG_USAGE
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The session of a command, and its errors as texts and exit statuses."""
+"""Commands: made from functions, with their session and the errors of clients."""
 
-from collections.abc import Callable
 from http import HTTPStatus
+from importlib import import_module
 from typing import Any
 
 import click
@@ -9,10 +9,13 @@ import typer
 from typer.core import TyperCommand
 
 from agent.client.errors import AgentError, AgentRefused
+from cli.connections.contexts import ContextFile, context_path
 from cli.connections.session import Session
-from cli.errors import DONE, INTERRUPTED, WRONG_USAGE, CommandError, NotReached
+from cli.errors import CommandError, NotReached
+from cli.groups.global_options import GlobalOptions
 from cli.manual import paragraphs
-from cli.output.output import Format, Output
+from cli.output.form import Format
+from cli.output.output import Output, consoles
 from registry.client.errors import (
     BadCertificate,
     CertificateRefused,
@@ -36,8 +39,22 @@ AGENT_KEY_STEP = (
 NOT_PERMITTED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
+def command_of(module: str, name: str) -> click.Command:
+    """Return a command that a module adds."""
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    import_module(module).add_to(app)
+    return typer.main.get_group(app).commands[name]
+
+
 class HelpfulCommand(TyperCommand):
     """A command whose help shows examples as they are typed, a line each."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; CommandError, also for the errors of clients."""
+        try:
+            return super().invoke(ctx)
+        except (RegistryError, AgentError) as error:
+            raise _failure(error) from error
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the help text without its options."""
@@ -68,41 +85,28 @@ class FormCommand(HelpfulCommand):
 
 
 def _set_form(ctx: click.Context, _option: click.Parameter, value: str | None) -> None:
-    session = ctx.find_object(Session)
-    if value is not None and session is not None:
-        session.output.form = Format(value)
+    options = ctx.find_object(GlobalOptions)
+    if value is not None and options is not None:
+        options.form = Format(value)
 
 
 def session_of(ctx: typer.Context) -> Session:
     """Return the session that the command runs in."""
-    session = ctx.find_object(Session)
-    assert session is not None, "main makes it before any command runs"
-    return session
+    options = ctx.find_object(GlobalOptions)
+    assert options is not None, "main makes them before any command runs"
+    environment, *streams = options.process
+    out, err = consoles(environment, *streams)
+    return Session(
+        file=ContextFile(context_path(environment)),
+        context=options.context,
+        environment=environment,
+        output=Output(options.form, out=out, err=err),
+        timeout_seconds=options.timeout_seconds,
+    )
 
 
-def exit_status(run: Callable[[], int | None], output: Output) -> int:
-    """Run a command; print its error, if it has one, and return the exit status."""
-    try:
-        return run() or DONE
-    except (CommandError, RegistryError, AgentError) as error:
-        failure = _failure(error)
-        output.note(f"rollcall: {failure}")
-        if failure.hint is not None:
-            output.note(f"  next: {failure.hint}")
-        return failure.status
-    except click.exceptions.Exit as error:
-        return error.exit_code
-    except click.Abort:
-        return INTERRUPTED
-    except click.ClickException as error:
-        error.show()
-        return WRONG_USAGE
-
-
-def _failure(error: CommandError | RegistryError | AgentError) -> CommandError:
+def _failure(error: RegistryError | AgentError) -> CommandError:
     """Return an error of a client as one of a command: with what to do next, and a status."""
-    if isinstance(error, CommandError):
-        return error
     if isinstance(error, AgentRefused):
         if error.status in NOT_PERMITTED:
             return NotReached(f"the agent: {error}", hint=AGENT_KEY_STEP)

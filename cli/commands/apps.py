@@ -8,7 +8,6 @@ import typer
 
 from agent.client.client import AgentClient, Record
 from cli.app_names import AppName, agent_of, app_name
-from cli.commands import changes, data
 from cli.connections.session import Session
 from cli.connections.trust import AGENT_URL
 from cli.errors import FAILED
@@ -28,9 +27,8 @@ T = TypeVar("T")
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command("apps", cls=FormCommand)(apps)
-    one = typer.Typer(help="Look at one app, and change it.", no_args_is_help=True)
     for name, command in (
+        ("apps", apps),
         ("show", show),
         ("logs", logs),
         ("stats", stats),
@@ -38,10 +36,7 @@ def add_to(app: typer.Typer) -> None:
         ("history", history),
         ("events", events),
     ):
-        one.command(name, cls=FormCommand)(command)
-    changes.add_to(one)
-    data.add_to(one)
-    app.add_typer(one, name="app")
+        app.command(name, cls=FormCommand)(command)
 
 
 def apps(

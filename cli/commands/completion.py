@@ -5,9 +5,7 @@ from importlib.resources import files
 from typing import Annotated
 
 import typer
-from click.shell_completion import ShellComplete
 
-from cli.completion import is_harmless
 from cli.run import HelpfulCommand
 
 
@@ -23,9 +21,8 @@ SCRIPTS = {Shell.BASH: "rollcall.bash", Shell.ZSH: "_rollcall", Shell.FISH: "rol
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add the command."""
     app.command("completion", cls=HelpfulCommand)(completion)
-    app.command("complete-words", hidden=True)(complete_words)
 
 
 def completion(shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> None:
@@ -40,18 +37,3 @@ def completion(shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> No
 
     """
     typer.echo(files("cli").joinpath("shells", SCRIPTS[shell]).read_text(), nl=False)
-
-
-def complete_words(
-    ctx: typer.Context,
-    shell: Annotated[Shell, typer.Argument()],
-    words: Annotated[list[str] | None, typer.Argument()] = None,
-) -> None:
-    """Print the words that may stand in the place of the last one, for the scripts."""
-    del shell
-    *before, incomplete = words or [""]
-    completer = ShellComplete(ctx.find_root().command, {}, "rollcall", "")
-    for item in completer.get_completions(before, incomplete):
-        # Of a file, the shell knows itself what it may be.
-        if item.type == "plain" and is_harmless(item.value):
-            typer.echo(item.value)

@@ -62,12 +62,10 @@ Plain = Annotated[
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     app.command("login", cls=HelpfulCommand)(login)
-    contexts = typer.Typer(help="List, choose, change and remove contexts.", no_args_is_help=True)
-    contexts.command("list", cls=FormCommand)(show_contexts)
-    contexts.command("use", cls=HelpfulCommand)(use_context)
-    contexts.command("set", cls=HelpfulCommand)(set_context)
-    contexts.command("remove", cls=HelpfulCommand)(remove_context)
-    app.add_typer(contexts, name="context")
+    app.command("list", cls=FormCommand)(show_contexts)
+    app.command("use", cls=HelpfulCommand)(use_context)
+    app.command("set", cls=HelpfulCommand)(set_context)
+    app.command("remove", cls=HelpfulCommand)(remove_context)
 
 
 def login(

@@ -12,7 +12,8 @@ import typer
 
 from cli.connections.session import Session
 from cli.options import Kv, Labels, Prefixes
-from cli.output.output import Format, Output
+from cli.output.form import Format
+from cli.output.output import Output
 from cli.run import FormCommand, session_of
 from cli.selection import pairs
 from registry.client.client import RegistryClient

@@ -1,10 +1,8 @@
 """Prints what commands find, in the form that was asked for."""
 
 import json
-import sys
 from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
-from typing import Any
+from typing import Any, TextIO
 
 import yaml
 from rich.console import Console
@@ -12,6 +10,7 @@ from rich.segment import Segment, Segments
 from rich.table import Table
 from rich.text import Text
 
+from cli.output.form import Format
 from cli.output.text import visible
 
 WIDE_COLUMNS = 100_000
@@ -32,16 +31,6 @@ STYLES = {
     "missing": "red",
     "error": "red",
 }
-
-
-class Format(StrEnum):
-    """The forms of output: tables for people, the others for programs."""
-
-    TABLE = "table"
-    WIDE = "wide"
-    JSON = "json"
-    YAML = "yaml"
-    NAME = "name"
 
 
 class Output:
@@ -147,10 +136,12 @@ def _cell(value: Any, max_chars: int | None) -> Text:
     return Text(text, style=STYLES.get(text, ""))
 
 
-def consoles(environment: Mapping[str, str]) -> tuple[Console, Console]:
-    """Return the consoles of the standard output and the standard error."""
+def consoles(environment: Mapping[str, str], out: TextIO, err: TextIO) -> tuple[Console, Console]:
+    """Return the consoles of what is a result, and of what is not."""
     plain = bool(environment.get("NO_COLOR"))
     # Programs get whole lines.
-    width = None if sys.stdout.isatty() else WIDE_COLUMNS
-    out = Console(width=width, highlight=False, markup=False, emoji=False, no_color=plain)
-    return out, Console(stderr=True, highlight=False, markup=False, emoji=False, no_color=plain)
+    width = None if out.isatty() else WIDE_COLUMNS
+    return (
+        Console(file=out, width=width, highlight=False, markup=False, emoji=False, no_color=plain),
+        Console(file=err, highlight=False, markup=False, emoji=False, no_color=plain),
+    )

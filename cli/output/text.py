@@ -1,9 +1,13 @@
-"""Texts of hosts and apps, made safe for a terminal."""
+"""Texts of hosts and apps, made safe for a terminal and for a shell."""
 
+import re
 import unicodedata
 
 # Control characters, and those that change the direction or hide text.
 UNSAFE = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+# What a shell takes as it is. A label such as `x:$(command)` is a host's text: once it stood on
+# the command line, the shell would run the command.
+HARMLESS = re.compile(r"[A-Za-z0-9._:/@+,%-]+", re.ASCII)
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 KIB = 1024
 
@@ -14,6 +18,11 @@ def visible(text: object) -> str:
         character if unicodedata.category(character) not in UNSAFE else _escape(character)
         for character in str(text)
     )
+
+
+def is_harmless(text: str) -> bool:
+    """Return whether a text means nothing but itself to a shell."""
+    return HARMLESS.fullmatch(text) is not None
 
 
 def _escape(character: str) -> str:

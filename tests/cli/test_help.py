@@ -1,13 +1,24 @@
-"""The help of every command, and what is made from it."""
+"""The help of every command, what is made from it, and what is not imported for it."""
+
+import pkgutil
+import subprocess
+import sys
+from collections import Counter
+from importlib import import_module
+from pathlib import Path
 
 import click
 import pytest
+import typer
 
+import cli.commands
 from cli.main import command_line
 from cli.manual import manual
 from tests.support.cli.examples import commands
 
 pytestmark = pytest.mark.slow
+TOP = Path(__file__).parents[2]
+HEAVY = {"aiohttp", "asyncio", "jinja2", "msgspec", "rich", "typer", "yaml"}
 
 
 @pytest.mark.parametrize("name", [name for name, _ in commands(command_line())])
@@ -32,3 +43,67 @@ def test_the_manual_page_has_every_command_and_no_line_that_roff_would_take_for_
             assert not isinstance(option, click.Option) or option.opts[-1] in text
     requests = {line.split()[0] for line in page.splitlines() if line.startswith((".", "'"))}
     assert requests <= {".TH", ".SH", ".SS", ".PP", ".TP", ".RS", ".RE", ".nf", ".fi", ".B"}
+
+
+def test_the_help_of_each_group_has_the_first_line_of_the_help_of_its_commands() -> None:
+    root = command_line()
+    groups = {"rollcall": root}
+    for name in ("context", "app"):
+        group = root.get_command(click.Context(root), name)
+        assert isinstance(group, click.Group)
+        groups[name] = group
+
+    for name, command in commands(root):
+        *_, above, last = name.split()
+        text = " ".join(groups[above].get_help(click.Context(groups[above])).split())
+        first, *_ = (command.help or "").splitlines()
+        assert f" {last} {first}" in text
+
+
+def test_every_command_of_a_module_can_be_called() -> None:
+    app = typer.Typer()
+    for each in pkgutil.walk_packages(cli.commands.__path__, "cli.commands."):
+        if not each.ispkg:
+            import_module(each.name).add_to(app)
+    added = Counter(command.name for command in app.registered_commands)
+
+    assert Counter(name.split()[-1] for name, _ in commands(command_line())) == added
+
+
+@pytest.mark.parametrize(
+    ("arguments", "printed"),
+    [
+        (("--help",), "node        Show what a host says"),
+        (("app", "--help"), "backup    Copy the files"),
+        (("--version",), "rollcall "),
+        (("complete-words", "bash", "--", "no"), "nodes\nnode\n"),
+        (("complete-words", "zsh", "--", "app", "ba"), "backup\n"),
+        (("complete-words", "fish", "--", "--c"), "--context\n"),
+    ],
+)
+def test_help_and_the_completion_of_commands_import_no_command(
+    arguments: tuple[str, ...], printed: str
+) -> None:
+    done, imported = started(*arguments)
+
+    assert printed in done
+    assert imported & HEAVY == set()
+
+
+def test_what_a_command_imports_is_seen() -> None:
+    _, imported = started("nodes", "--help")
+
+    assert HEAVY - imported == {"jinja2"}
+
+
+def started(*arguments: str) -> tuple[str, set[str]]:
+    """Run the command; return what it printed, and the packages that it has imported."""
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "cli.main", *arguments],
+        cwd=TOP,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    modules = [line.rpartition("|")[2].strip() for line in done.stderr.splitlines()]
+    return done.stdout, {module.partition(".")[0] for module in modules}

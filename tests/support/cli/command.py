@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 import yaml
-from rich.console import Console
 
+from cli.groups.global_options import ProcessIO
 from cli.main import run
-from cli.output.output import Format, Output
 from tests.support.cli.home import home
 
 
@@ -52,16 +51,9 @@ class Rollcall:
     def run(self, *arguments: str) -> Ran:
         """Run a command, where no event loop runs."""
         out, err = StringIO(), StringIO()
-        output = Output(Format.TABLE, out=_console(out), err=_console(err))
-        status = run(arguments, output, self.environment)
+        status = run(arguments, ProcessIO(self.environment, out, err))
         return Ran(status, out.getvalue(), err.getvalue())
 
     async def __call__(self, *arguments: str) -> Ran:
         """Run a command beside the servers of a test."""
         return await asyncio.to_thread(self.run, *arguments)
-
-
-def _console(file: StringIO) -> Console:
-    return Console(
-        file=file, width=100_000, highlight=False, markup=False, emoji=False, color_system=None
-    )

@@ -12,7 +12,10 @@ def commands(command: click.Command, name: str = "rollcall") -> Iterator[tuple[s
     if not isinstance(command, click.Group):
         yield name, command
         return
-    for below, each in command.commands.items():
+    context = click.Context(command)
+    for below in command.list_commands(context):
+        each = command.get_command(context, below)
+        assert each is not None, f"{name} lists {below}"
         if not each.hidden:
             yield from commands(each, f"{name} {below}")
 

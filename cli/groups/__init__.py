@@ -1,0 +1,1 @@
+"""The groups of commands, which import a command once it is used: what each start imports."""

@@ -1,0 +1,111 @@
+"""The commands by name: the module of each, and the first line of its help."""
+
+import click
+
+from cli.groups.completion_words import COMPLETE_WORDS
+from cli.groups.lazy_group import Entry, LazyGroup
+
+CONTEXT = LazyGroup(
+    "context",
+    {
+        name: Entry("cli.commands.login", summary)
+        for name, summary in {
+            "list": "List the contexts.",
+            "use": "Use a context from now on.",
+            "set": "Change what is given of a context, and keep all else.",
+            "remove": "Remove a context; its key file stays where it is.",
+        }.items()
+    },
+    help="List, choose, change and remove contexts.",
+)
+LOOKING = {
+    "show": "Show the record of an app, all of its fields.",
+    "logs": "Print the log of an app.",
+    "stats": "Show what an app uses now.",
+    "ps": "List the processes of an app.",
+    "history": (
+        "List the revisions of an app, the newest first; `rollback` brings one of them back."
+    ),
+    "events": "List what happened to an app, the oldest first.",
+}
+CHANGES = {
+    "create": "Create an app, and wait until it runs.",
+    "update": (
+        "Change fields of an app; if its new container does not stay up, the old one runs again."
+    ),
+    "start": "Start an app; one that runs is left alone.",
+    "stop": "Stop an app; one that is stopped is left alone.",
+    "rebuild": "Pull the image of an app, and replace the container; data, labels and ports stay.",
+    "rollback": "Bring an app back to an earlier revision, with the image that it ran.",
+    "delete": "Delete an app and its data.",
+    "label": "Add a label to an app, such as prometheus:shop, or take it off.",
+    "password": "Set the password of the app's user, which is asked for, or read from a pipe.",
+}
+DATA = {
+    "backup": "Copy the files of an app's volumes into a tar, whole or not at all.",
+    "restore": "Put the files of a tar in place of those of a stopped app, whole or not at all.",
+}
+APP = LazyGroup(
+    "app",
+    {
+        name: Entry(f"cli.commands.{module}", summary)
+        for module, summaries in (("apps", LOOKING), ("changes", CHANGES), ("data", DATA))
+        for name, summary in summaries.items()
+    },
+    help="Look at one app, and change it.",
+)
+OF_HOSTS = {
+    "login": {"login": "Ask the registry at URL from now on, and remember where its key is."},
+    "nodes": {
+        "nodes": "List the nodes: all hosts that the registry has heard of.",
+        "node": (
+            "Show what a host says, since when, and which targets come from it,"
+            " and why others do not."
+        ),
+    },
+    "watch": {"watch": "Follow the nodes until Ctrl-C: all that are there, then each change."},
+    "targets": {
+        "targets": "List the targets of a service, as Prometheus gets them.",
+        "services": (
+            "List the services: how many nodes and targets they have, and who asked for them last."
+        ),
+    },
+    "render": {
+        "render": "Write a file from the nodes, such as the list of a load balancer, by a template."
+    },
+    "doctor": {"doctor": "Ask the registry and all hosts what is wrong."},
+    "apps": {
+        "apps": (
+            "List the apps of all hosts, or of some of them."
+            " A host that does not answer is a row, too."
+        )
+    },
+    "fleet.rollouts": {
+        "rebuild": "Pull the image of an app and replace its container, on many hosts.",
+        "update": "Change fields of an app, such as its image, on many hosts.",
+        "start": "Start an app on many hosts.",
+        "stop": "Stop an app on many hosts.",
+        "rollback": "Bring an app back to the revision before, on many hosts.",
+    },
+    "fleet.apply": {
+        "diff": "Compare a file of apps with what is on the hosts; change nothing.",
+        "apply": "Create and change apps until the hosts are as a file says; delete none.",
+    },
+    "completion": {
+        "completion": (
+            "Print the script by which a shell completes commands, options,"
+            " and names of the registry."
+        )
+    },
+    "man": {"man": "Print the manual page, for `rollcall man | man -l -`."},
+}
+COMMANDS: dict[str, Entry | click.Command] = {
+    **{
+        name: Entry(f"cli.commands.{module}", summary)
+        for module, summaries in OF_HOSTS.items()
+        for name, summary in summaries.items()
+    },
+    "complete-words": COMPLETE_WORDS,
+    "context": CONTEXT,
+    "app": APP,
+}

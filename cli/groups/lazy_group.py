@@ -1,0 +1,85 @@
+"""Groups of commands that are imported when they are used: completion and help start quickly."""
+
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import click
+from click.shell_completion import CompletionItem
+
+
+class Entry(NamedTuple):
+    """A command that is imported: the module that adds it, and its line in the help."""
+
+    module: str
+    summary: str
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported once they are asked for.
+
+    Its help, and the completion of their names, need no command: clients of HTTP and what draws
+    tables take longer to import than all else that is done at TAB.
+    """
+
+    def __init__(
+        self, name: str, entries: Mapping[str, Entry | click.Command], **settings: Any
+    ) -> None:
+        super().__init__(name, no_args_is_help=True, **settings)
+        self._entries = entries
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands, in the order of the help."""
+        del ctx
+        return list(self._entries)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command, None if there is none of this name."""
+        del ctx
+        entry = self._entries.get(cmd_name)
+        if not isinstance(entry, Entry):
+            return entry
+        found: click.Command = called_late("cli.run", "command_of")(entry.module, cmd_name)
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the arguments begin with; an error names those alike."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            alike = " or ".join(map(repr, get_close_matches(args[0], self._entries)))
+            if not alike:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {alike}?", ctx) from error
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands into the help."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self._visible()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands, and the options of the group, that begin so."""
+        names = [name for name, _ in self._visible() if name.startswith(incomplete)]
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [*map(CompletionItem, names), *options]
+
+    def _visible(self) -> Iterator[tuple[str, str]]:
+        """Yield the commands that the help shows, with their lines."""
+        for name, entry in self._entries.items():
+            if isinstance(entry, Entry):
+                yield name, entry.summary
+            elif not entry.hidden:
+                yield name, entry.help or ""
+
+
+def called_late(module: str, function: str) -> Callable[..., Any]:
+    """Return what calls a function, and imports it only then."""
+
+    def call(*arguments: Any) -> Any:
+        return getattr(import_module(module), function)(*arguments)
+
+    return call
