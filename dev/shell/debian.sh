@@ -35,6 +35,8 @@ if [ "$1" = test ]; then
     have lintian || need lintian
     have chromium || need chromium
     have man || need man-db
+    have zsh || need zsh
+    have fish || need fish
 fi
 if [ "$1" = test ] || [ "$1" = bench ]; then
     have wrk || need wrk

@@ -1,4 +1,4 @@
-"""Completion in a real bash, with names from a real registry."""
+"""Completion in real shells, with names from a real registry."""
 
 import asyncio
 import os
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli.command import Rollcall
+from tests.support.machine.terminal import terminal
 from tests.support.registry.in_process import OPS, InProcessRegistry
 
 pytestmark = pytest.mark.slow
@@ -22,6 +23,14 @@ COMP_LINE=$1 COMP_POINT=${#1} COMP_TYPE=9 COMP_KEY=9
 _rollcall rollcall
 printf '%s\\n' "${COMPREPLY[@]}"
 """
+# The prompt ends with a sum, so that the line that sets it does not look like it.
+PROMPT = "PS1='ready '$((40 + 2))'> '"
+PREPARED = {
+    "bash --norc": "bind 'set enable-bracketed-paste off'",
+    "zsh -f": "autoload -U compinit; compinit -D; bindkey -e",
+}
+TO_THE_BEGINNING = "\x01"
+SOON = 60.0
 HOSTILE = (
     "x:$(touch owned)",
     "x:`touch owned`",
@@ -101,6 +110,50 @@ async def test_commands_options_and_names_are_completed(
         "rollcall context use t": ["test"],
         "rollcall --context none node ": [],
     }
+
+
+@pytest.mark.parametrize(
+    "shell", [pytest.param(each, marks=pytest.mark.real(each.split()[0])) for each in PREPARED]
+)
+async def test_the_tabulator_completes_at_a_prompt(
+    completing: Rollcall, registry: InProcessRegistry, tmp_path: Path, shell: str
+) -> None:
+    await registry.post("web-1", ["service:web"])
+    # The name of an app is typed right behind the slash.
+    completed = {"node w": "node web-1 +", "app show w": "app show web-1/+"}
+    words = shell.split()
+
+    def at_prompt() -> None:
+        environment = {**completing.environment, "TERM": "xterm"}
+        with terminal([*words, "-i"], folder=tmp_path, environment=environment) as screen:
+            script = f"source <(rollcall completion {words[0]})"
+            screen.press(f"{PREPARED[shell]}; {script}; {PROMPT}\n")
+            screen.wait_for("ready 42> ", within=SOON)
+            for typed, line in completed.items():
+                screen.press(f"rollcall {typed}\t+{TO_THE_BEGINNING}echo is: \n")
+                screen.wait_for(f"\nis: rollcall {line}\n", within=SOON)
+
+    await asyncio.to_thread(at_prompt)
+
+
+@pytest.mark.real("fish")
+async def test_fish_completes(
+    completing: Rollcall, registry: InProcessRegistry, tmp_path: Path
+) -> None:
+    await registry.post("web-1", ["service:web"])
+    asked = "rollcall completion fish | source; complete -C 'rollcall nodes --label service:w'"
+
+    done = await asyncio.to_thread(
+        subprocess.run,
+        ["fish", "--no-config", "-c", f"{asked}; complete -C 'rollcall app show w'"],
+        env=completing.environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert (done.stdout.split(), done.stderr) == (["service:web", "web-1/"], "")
 
 
 async def test_no_label_of_a_host_gets_to_the_shell_if_it_means_anything_there(
