@@ -13,7 +13,7 @@ from config.registry import CallbackParts, NatsLoginSettings, NatsTlsSettings, R
 from config.secrets import SecretReader
 from config.server import Secret
 from httpd.auth import Caller, fingerprint
-from httpd.host_metrics.certificates import expiries_of
+from httpd.host_metrics.expiry import expiries_of
 from httpd.server.tls import ServerTls, server_tls, tls_checks
 from registry.api.access import NodeKeyCallers, NodeKeys
 from registry.callbacks.callback import Callback

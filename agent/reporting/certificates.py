@@ -6,7 +6,7 @@ from pathlib import Path
 from structlog.typing import FilteringBoundLogger
 
 from agent.reporting.connections import RegistryGroup
-from httpd.host_metrics.certificates import expiries_of
+from httpd.host_metrics.expiry import expiries_of
 from registry.client.tls import ClientTls
 
 

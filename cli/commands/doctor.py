@@ -7,14 +7,22 @@ from typing import Literal, NamedTuple
 
 import typer
 
-from cli.connections.certificates import days_left
+from agent.client.client import AgentClient, Record
+from agent.client.errors import AgentError
+from cli.connections.certificates import days_left, own_days_left
 from cli.connections.session import Session
 from cli.connections.trust import AGENT_URL, agent_address
 from cli.errors import FAILED, NotReached
 from cli.output.text import age
 from cli.run import FormCommand, session_of
 from cli.selection import ask_all
-from registry.client.errors import NotFound, RegistryError, TooSlow, Unreachable
+from registry.client.errors import (
+    CertificateRefused,
+    NotFound,
+    RegistryError,
+    TooSlow,
+    Unreachable,
+)
 from registry.client.models import ExplainedNode, Status
 from registry.message import Node
 
@@ -22,6 +30,12 @@ Level = Literal["ok", "warning", "error"]
 MAX_CLOCK_SECONDS = 5
 MIN_CERTIFICATE_DAYS = 21
 NAMES_SHOWN = 5
+# The whole message of an app is in its record.
+MESSAGE_CHARS = 100
+RENEWAL = "rollcall context set --certificate FILE --certificate-key FILE"
+# An app has no container, or one that is down although it should run.
+LOST = ("failed", "missing")
+DOWN = ("created", "exited", "dead", "restarting")
 # A client of the registry has one connection.
 CONNECTIONS = 8
 
@@ -42,13 +56,21 @@ def add_to(app: typer.Typer) -> None:
 def doctor(ctx: typer.Context) -> int:
     """Ask the registry and all hosts what is wrong.
 
-    It looks at clocks, versions, stale hosts, engines, apps, targets, certificates, and agents that
-    the registry knows and nobody reaches.
+    It looks at clocks, versions, stale hosts, engines, targets, certificates (yours, too), apps
+    that should run and do not, and agents that the registry knows and nobody reaches.
 
     The exit status is 1 if there is an error; warnings alone do not change it.
     """
     session = session_of(ctx)
-    findings = asyncio.run(_examined(session))
+    left = own_days_left(session.context)
+    try:
+        findings = asyncio.run(_examined(session))
+    except CertificateRefused as error:
+        if left is None or left > 0:
+            raise
+        raise NotReached(f"the registry: {error}; {_own_end(left)}", hint=RENEWAL) from error
+    if left is not None:
+        findings.append(_own_certificate(left))
     session.output.items(
         [finding._asdict() for finding in findings],
         columns={"level": "", "check": "CHECK", "text": "FOUND"},
@@ -188,6 +210,18 @@ async def _certificate(session: Session) -> list[Finding]:
     return [Finding(_level(left), "certificates", f"the registry's ends in {left:.0f} days")]
 
 
+def _own_certificate(left: float) -> Finding:
+    """Return until when the operator's own certificate is good."""
+    level = _level(left)
+    following = "" if level == "ok" else f"; next: {RENEWAL}"
+    return Finding(level, "certificates", _own_end(left) + following)
+
+
+def _own_end(left: float) -> str:
+    ends = f"ends in {left:.0f} days" if left > 0 else f"ended {-left:.0f} days ago"
+    return f"your own certificate {ends}"
+
+
 def _level(days: float) -> Level:
     if days < 1:
         return "error"
@@ -195,16 +229,20 @@ def _level(days: float) -> Level:
 
 
 class Examined(NamedTuple):
-    """What an agent shows that answers: its clock, and for how long its certificate is good."""
+    """What an agent shows that answers: its clock, its apps, and how long its certificate is good.
+
+    In place of the apps, there may be the reason why they could not be read.
+    """
 
     clock_offset: float | None
+    apps: list[Record] | AgentError
     days_left: float | None
 
 
 async def _agents(
     session: Session, nodes: Sequence[Node], *, registry_offset: float
 ) -> list[Finding]:
-    """Ask each agent that a node names, without the key; look at clock and certificate."""
+    """Ask each agent that a node names; look at its clock, certificate and apps."""
     named = [node for node in nodes if AGENT_URL in node.kv]
 
     async def ask(node: Node) -> Examined:
@@ -212,10 +250,12 @@ async def _agents(
         async with session.agent(node) as agent:
             await agent.health()
             offset = agent.clock_offset_seconds
+            apps = await _apps(agent)
         if not address.url.startswith("https:"):
-            return Examined(offset, None)
+            return Examined(offset, apps, None)
         return Examined(
             offset,
+            apps,
             await days_left(address.url, session.context, server_hostname=address.server_hostname),
         )
 
@@ -226,7 +266,36 @@ async def _agents(
     for each in outcomes:
         if each.value is not None:
             found += _examined_agent(each.node.hostname, each.value, registry_offset)
+            found += _dead_apps(session, each.node.hostname, each.value.apps)
     return [reached, *found]
+
+
+async def _apps(agent: AgentClient) -> list[Record] | AgentError:
+    try:
+        return await agent.apps()
+    except AgentError as error:
+        return error
+
+
+def _dead_apps(
+    session: Session, hostname: str, apps: list[Record] | AgentError
+) -> Iterable[Finding]:
+    """Return the apps of a host that are gone, or down although they should run."""
+    if isinstance(apps, AgentError):
+        yield Finding("error", "apps", f"{hostname}: its apps cannot be looked at: {apps}")
+        return
+    for app in apps:
+        is_lost = app["state"] in LOST
+        should_run = app["desired"] == "running" and not app.get("progress")
+        if is_lost or (should_run and app["state"] in DOWN):
+            where = f"{hostname}/{app['name']}"
+            message = f": {app['message'][:MESSAGE_CHARS]}" if app["message"] else ""
+            # Without a container, there is no log.
+            steps = ("show",) if is_lost else ("show", "logs")
+            program = f"rollcall{session.context_option} app"
+            following = ", ".join(f"{program} {step} {where}" for step in steps)
+            text = f"{where} is {app['state']}{message}; next: {following}"
+            yield Finding("error", "apps", text)
 
 
 def _examined_agent(hostname: str, examined: Examined, registry_offset: float) -> Iterable[Finding]:

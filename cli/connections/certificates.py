@@ -1,14 +1,16 @@
-"""Until when the certificate of a daemon is good."""
+"""Until when certificates are good: those of daemons, and the operator's own."""
 
 import asyncio
 import ssl
 import time
 from contextlib import suppress
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from cli.connections.contexts import Context
 from cli.connections.session import client_tls
 from cli.errors import NotReached
+from httpd.host_metrics.expiry import expiries_of
 from registry.client.errors import RegistryError
 
 SECONDS = 10
@@ -41,3 +43,13 @@ async def days_left(url: str, context: Context, *, server_hostname: str | None =
         writer.transport.abort()
         with suppress(OSError):
             await writer.wait_closed()
+
+
+def own_days_left(context: Context) -> float | None:
+    """Return for how many days the operator's own certificate is still good, negative if it is not.
+
+    None if the context has none, or its file cannot be read.
+    """
+    path = None if context.certificate is None else Path(context.certificate)
+    ends = list(expiries_of(certificate=path, authorities=None).values())
+    return (ends[0] - time.time()) / DAY if ends else None

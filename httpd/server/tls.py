@@ -11,7 +11,7 @@ from structlog.typing import FilteringBoundLogger
 
 from config.load import ConfigError, Loaded, raise_mistakes
 from config.server import TlsFileNames, TlsSettings
-from httpd.host_metrics.certificates import expiries_of
+from httpd.host_metrics.expiry import expiries_of
 from httpd.server.tls_protocol import SSLProtocol
 
 RENEWAL_CHECK_SECONDS = 10.0

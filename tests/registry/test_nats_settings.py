@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from config.load import ConfigError
-from httpd.host_metrics.certificates import expiries_of
+from httpd.host_metrics.expiry import expiries_of
 from registry.settings import RegistryConfiguration
 from tests.support.certificates import Authority
 

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from tests.support.certificates import Authority
 from tests.support.cli.command import Ran, Rollcall
+from tests.support.cli.fake_agent import APP_RECORD, fake_agent
 from tests.support.registry.client import server_context
 from tests.support.registry.fake_servers import Handler, http_server
 from tests.support.registry.in_process import InProcessRegistry
@@ -21,11 +22,17 @@ pytestmark = pytest.mark.slow
 
 
 def agent(asked: list[Mapping[str, str]], *, ahead: timedelta) -> Handler:
-    """Return an agent whose clock is ahead by so much, and which keeps the heads of requests."""
+    """Return an agent whose clock is ahead by so much, and which keeps the heads of requests.
+
+    It has no apps, and shows that only to whoever has a key.
+    """
 
     async def answer(request: web.Request) -> web.Response:
-        asked.append(request.headers)
         date = format_datetime(datetime.now(UTC) + ahead, usegmt=True)
+        if request.path == "/v1/apps":
+            assert "Authorization" in request.headers
+            return web.json_response([], headers={"Date": date})
+        asked.append(request.headers)
         return web.json_response({"status": "ok"}, headers={"Date": date})
 
     return answer
@@ -141,7 +148,7 @@ async def test_a_certificate_that_cannot_be_looked_at_is_a_finding(
     assert found(ran, "heartbeats") == [("ok", "no node is stale")]
 
 
-async def test_it_finds_clocks_and_certificates_of_agents_without_showing_them_the_key(
+async def test_it_finds_clocks_and_certificates_of_agents_whose_health_it_asks_without_the_key(
     rollcall: Rollcall, registry: InProcessRegistry, tmp_path: Path
 ) -> None:
     authority = Authority(tmp_path / "ca", lifetime=timedelta(days=10))
@@ -199,3 +206,111 @@ async def test_it_names_what_was_refused_and_what_becomes_of_labels(
     assert "(409)" in by_check["refused"]["text"]
     assert by_check["targets"]["level"] == "warning"
     assert "none" in by_check["targets"]["text"]
+
+
+async def test_it_names_the_apps_that_are_down_although_they_should_run(
+    rollcall: Rollcall, registry: InProcessRegistry
+) -> None:
+    states = {
+        "runs": {},
+        "off": {"state": "exited", "desired": "stopped"},
+        "starts": {"state": "created", "progress": {"step": "starting"}},
+        "paused": {"state": "paused"},
+        "dead": {"state": "exited", "message": "it ended with 3" + "!" * 200},
+        "gone": {"state": "missing", "desired": "stopped"},
+    }
+    async with fake_agent() as played:
+        played.answers = {
+            ("GET", "/healthz"): {"status": "ok"},
+            ("GET", "/v1/apps"): [
+                APP_RECORD | {"name": name} | said for name, said in states.items()
+            ],
+        }
+        await registry.post("web-1", kv={"agent.url": played.url})
+        ran = await rollcall("--context", "test", "doctor", "-o", "json")
+
+        # Who may not read the apps is told so, and nothing else is lost.
+        del played.answers["GET", "/v1/apps"]
+        refused = await rollcall("doctor", "-o", "json")
+
+    assert ran.status == 1
+    app = "rollcall --context test app"
+    assert found(ran, "apps") == [
+        (
+            "error",
+            "web-1/dead is exited: it ended with 3"
+            + "!" * 85
+            + f"; next: {app} show web-1/dead, {app} logs web-1/dead",
+        ),
+        ("error", f"web-1/gone is missing; next: {app} show web-1/gone"),
+    ]
+    reason = "web-1: its apps cannot be looked at: there is no such app"
+    assert found(refused, "apps") == [("error", reason)]
+    assert found(refused, "agents") == [("ok", "1 of 1 agents answer")]
+
+
+@pytest.mark.parametrize(
+    ("age", "level", "text"),
+    [
+        (
+            timedelta(0),
+            "warning",
+            "your own certificate ends in 10 days; next: rollcall context set",
+        ),
+        (
+            timedelta(days=13),
+            "error",
+            "your own certificate ended 3 days ago; next: rollcall context",
+        ),
+    ],
+)
+async def test_it_tells_when_the_operators_own_certificate_ends(
+    rollcall: Rollcall,
+    registry: InProcessRegistry,
+    tmp_path: Path,
+    key_file: Path,
+    age: timedelta,
+    level: str,
+    text: str,
+) -> None:
+    authority = Authority(tmp_path / "ca", lifetime=timedelta(days=10))
+    own = authority.issue("ops.test", age=age)
+    context = {
+        "key_file": str(key_file),
+        "certificate": str(own.certificate),
+        "certificate_key": str(own.key),
+    }
+    rollcall.use(
+        registry=f"http://127.0.0.1:{registry.address[1]}", allow_plain=["127.0.0.1"], **context
+    )
+
+    ((found_level, found_text),) = found(await rollcall("doctor", "-o", "json"), "certificates")
+
+    assert found_level == level
+    assert found_text.startswith(text)
+
+
+async def test_a_registry_that_refuses_the_operators_certificate_is_told_with_its_end(
+    rollcall: Rollcall, registry: InProcessRegistry, tmp_path: Path, key_file: Path
+) -> None:
+    authority = Authority(tmp_path / "ca", lifetime=timedelta(days=10))
+    own = authority.issue("ops.test", age=timedelta(days=13))
+
+    async def first(_path: str) -> None:
+        return None
+
+    tls = server_context(authority.issue("127.0.0.1"), client_ca=authority.ca)
+    async with http_server(in_front(registry, first), tls=tls) as url:
+        rollcall.use(
+            registry=url,
+            key_file=str(key_file),
+            ca=str(authority.ca),
+            certificate=str(own.certificate),
+            certificate_key=str(own.key),
+        )
+        ran = await rollcall("doctor")
+
+    assert (ran.status, ran.out) == (3, "")
+    said, following = ran.err.splitlines()
+    assert said.endswith("; your own certificate ended 3 days ago")
+    assert following.startswith("  next: rollcall context set --certificate")

@@ -3,6 +3,8 @@
 import tarfile
 from pathlib import Path
 
+import docker
+import msgspec
 import pytest
 
 from dev.waiting import until
@@ -88,7 +90,7 @@ def test_data_goes_out_and_in_and_a_deletion_is_confirmed(
 
 
 def test_all_hosts_are_asked_and_one_that_does_not_answer_is_a_row(
-    app: str, rollcall: CommandLine, busybox_image: str
+    app: str, rollcall: CommandLine, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
     rollcall.ok("app", "create", app, "--image", busybox_image)
 
@@ -102,6 +104,18 @@ def test_all_hosts_are_asked_and_one_that_does_not_answer_is_a_row(
     assert app in rollcall.ok("apps", "--label", "service:web", "-o", "name").split()
     unknown = rollcall.run("apps", "web-9")
     assert (unknown.returncode, unknown.stdout) == (3, "")
+
+    # Nothing checks the health of the app, so that no heartbeat tells of its end.
+    docker_client.stop(app.partition("/")[2], timeout=0)
+    told = until(lambda: stopped_apps(rollcall), "what doctor says of the app", within=SOON)
+    assert f"; next: rollcall app show {app}, rollcall app logs {app}" in told
+
+
+def stopped_apps(rollcall: CommandLine) -> str:
+    """Return what `doctor` says of apps that were stopped through the engine."""
+    findings = msgspec.json.decode(rollcall.run("doctor", "-o", "json").stdout)
+    apps = (each["text"] for each in findings if each["check"] == "apps")
+    return "".join(text for text in apps if "is exited: its container was stopped" in text)
 
 
 def test_a_log_cannot_control_the_terminal(

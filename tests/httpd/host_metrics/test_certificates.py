@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
-from httpd.host_metrics.certificates import CertificateMetrics, expiries_of, expiry_of
+from httpd.host_metrics.certificates import CertificateMetrics
+from httpd.host_metrics.expiry import expiries_of, expiry_of
 from httpd.server.tls import ServerTls, TlsError, TlsFiles
 from tests.support.certificates import DAY, Authority
 from tests.support.examples import share_of
