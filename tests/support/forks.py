@@ -10,6 +10,7 @@ import gc
 import importlib
 import multiprocessing
 import os
+import pkgutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,31 +18,59 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeAlias
 
-MODULES = {"rollcall-agent": "agent.main", "rollcall-registry": "registry.main"}
+import cli.commands
+
+MODULES = {
+    "rollcall": "cli.main",
+    "rollcall-agent": "agent.main",
+    "rollcall-registry": "registry.main",
+}
+NOTHING = Path(os.devnull)
+# What `rollcall` imports only once it is used.
+COMMANDS = tuple(
+    each.name
+    for each in pkgutil.walk_packages(cli.commands.__path__, "cli.commands.")
+    if not each.ispkg
+)
 
 
 class ForkedProgram:
     """A running console script, with the methods of ``subprocess.Popen`` that tests use.
 
-    It has the environment and the working directory of this process, and no standard input.
+    It has the working directory of this process.
     """
 
-    def __init__(self, command: Sequence[str | Path], *, stdout: Path, stderr: Path) -> None:
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        *,
+        stdout: Path,
+        stderr: Path,
+        stdin: Path = NOTHING,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         """Start it; its output is appended to the files.
 
         Args:
             command: the name of the console script or its path, and its arguments.
             stdout: the file for its standard output.
             stderr: the file for its standard error; both may be the same.
+            stdin: the file that is its standard input.
+            environment: its environment, else that of this process.
 
         """
         self._command = [str(part) for part in command]
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([__name__, *MODULES.values()])
+        context.set_forkserver_preload([__name__, *MODULES.values(), *COMMANDS])
         # A daemon in the sense of multiprocessing: it is ended with this process.
         self._process = context.Process(
             target=_run,
-            args=(self._command, (stdout, stderr), dict(os.environ), Path.cwd()),
+            args=(
+                self._command,
+                (stdin, stdout, stderr),
+                dict(os.environ if environment is None else environment),
+                Path.cwd(),
+            ),
             daemon=True,
         )
         self._process.start()
@@ -87,20 +116,32 @@ Program: TypeAlias = ForkedProgram | subprocess.Popen[bytes]
 
 
 def start_program(
-    command: Sequence[str | Path], *, stdout: Path, stderr: Path, forked: bool = True
+    command: Sequence[str | Path],
+    *,
+    stdout: Path,
+    stderr: Path,
+    stdin: Path = NOTHING,
+    environment: Mapping[str, str] | None = None,
+    forked: bool = True,
 ) -> Program:
     """Start a command whose output is appended to the files; fork it, if ``forked`` says so.
 
     Libraries of LD_PRELOAD are loaded where a program begins, so nothing is forked with them.
     """
     if forked and "LD_PRELOAD" not in os.environ:
-        return ForkedProgram(command, stdout=stdout, stderr=stderr)
-    with stdout.open("ab") as output, stderr.open("ab") as errors:
-        return subprocess.Popen(command, stdout=output, stderr=errors)
+        return ForkedProgram(
+            command, stdout=stdout, stderr=stderr, stdin=stdin, environment=environment
+        )
+    with stdin.open("rb") as given, stdout.open("ab") as output, stderr.open("ab") as errors:
+        return subprocess.Popen(command, stdin=given, stdout=output, stderr=errors, env=environment)
 
 
 def run_program(
-    command: Sequence[str | Path], *, timeout: float
+    command: Sequence[str | Path],
+    *,
+    timeout: float,
+    stdin: str = "",
+    environment: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a console script to its end, forked; return its exit status and its output.
 
@@ -110,7 +151,11 @@ def run_program(
     """
     with TemporaryDirectory() as folder:
         stdout, stderr = Path(folder, "stdout"), Path(folder, "stderr")
-        program = start_program(command, stdout=stdout, stderr=stderr)
+        given = Path(folder, "stdin")
+        given.write_text(stdin)
+        program = start_program(
+            command, stdout=stdout, stderr=stderr, stdin=given, environment=environment
+        )
         try:
             status = program.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -124,16 +169,18 @@ def run_program(
 
 def _run(
     command: Sequence[str],
-    outputs: tuple[Path, Path],
+    streams: tuple[Path, Path, Path],
     environment: Mapping[str, str],
     folder: Path,
 ) -> None:
     """Become the program, in the forked process."""
     gc.freeze()  # what was imported is shared with the server; the collector would copy its pages
-    for descriptor, file in enumerate(outputs, start=1):
-        opened = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    for descriptor, file in enumerate(streams):
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT if descriptor else os.O_RDONLY
+        opened = os.open(file, flags | os.O_CLOEXEC, 0o666)
         os.dup2(opened, descriptor)
         os.close(opened)
+    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)  # multiprocessing has closed it
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)

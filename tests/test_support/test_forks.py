@@ -13,15 +13,20 @@ from tests.support.forks import run_program
 
 pytestmark = pytest.mark.real
 
-PROGRAM = Path(sys.executable).with_name("rollcall-registry")
+NOWHERE = ("http://127.0.0.1:1", "--allow-plain", "127.0.0.1")
+PROGRAMS = Path(sys.executable).parent
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        pytest.param(["--version"], id="success"),
-        pytest.param(["--config", "registry.yml", "--check"], id="wrong-settings"),
-        pytest.param(["--nonsense"], id="wrong-arguments"),
+        pytest.param(["rollcall-registry", "--version"], id="success"),
+        pytest.param(
+            ["rollcall-registry", "--config", "registry.yml", "--check"], id="wrong-settings"
+        ),
+        pytest.param(["rollcall-registry", "--nonsense"], id="wrong-arguments"),
+        # The key is read from the standard input; there is no registry to send it to.
+        pytest.param(["rollcall", "login", *NOWHERE, "--key-command", "cat"], id="standard-input"),
     ],
 )
 def test_output_and_exit_status_are_those_of_the_console_script(
@@ -29,11 +34,20 @@ def test_output_and_exit_status_are_those_of_the_console_script(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("registry.yml").write_text("nonsense: 1\n")
+    name, *others = arguments
+    command = [str(PROGRAMS / name), *others]
+    environment = {"ROLLCALL_CONFIG": str(tmp_path / "none.yml"), "LANG": "C.UTF-8"}
 
-    forked = run_program([PROGRAM, *arguments], timeout=60)
+    forked = run_program(command, timeout=60, stdin="secret\n", environment=environment)
 
     script = subprocess.run(
-        [PROGRAM, *arguments], capture_output=True, text=True, timeout=60, check=False
+        command,
+        env=environment,
+        input="secret\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert vars(forked) == vars(script)
     assert forked.stdout + forked.stderr != ""

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -211,7 +212,7 @@ async def test_it_names_what_was_refused_and_what_becomes_of_labels(
 async def test_it_names_the_apps_that_are_down_although_they_should_run(
     rollcall: Rollcall, registry: InProcessRegistry
 ) -> None:
-    states = {
+    states: dict[str, dict[str, Any]] = {
         "runs": {},
         "off": {"state": "exited", "desired": "stopped"},
         "starts": {"state": "created", "progress": {"step": "starting"}},

@@ -205,24 +205,27 @@ def test_a_reader_that_ends_is_no_error(registry: Daemon, rollcall: CommandLine)
 
 
 def test_a_shell_completes_names_from_the_registry(registry: Daemon, rollcall: CommandLine) -> None:
-    def completed(line: str) -> list[str]:
+    def completed(*lines: str) -> list[list[str]]:
         script = (
             f'PATH="{rollcall.program.parent}:$PATH"; source <(rollcall completion bash);'
-            f" COMP_LINE='{line}'; COMP_POINT={len(line)}; _rollcall rollcall;"
-            " printf '%s\\n' \"${COMPREPLY[@]}\""
+            " for COMP_LINE; do COMP_POINT=${#COMP_LINE}; _rollcall rollcall;"
+            ' echo "${COMPREPLY[@]}"; done'
         )
         done = subprocess.run(
-            ["bash", "-c", script],
+            ["bash", "-c", script, "bash", *lines],
             env=rollcall.environment,
             capture_output=True,
             text=True,
             check=True,
         )
-        return done.stdout.split()
+        return [line.split() for line in done.stdout.splitlines()]
 
-    assert completed("rollcall node web") == ["web-1", "web-2"]
-    assert completed("rollcall targets ") == ["node"]
-    assert "doctor" in completed("rollcall do")
-    assert completed("rollcall app show d") == ["db-1/"]
+    names, services, commands, apps = completed(
+        "rollcall node web", "rollcall targets ", "rollcall do", "rollcall app show d"
+    )
+    assert names == ["web-1", "web-2"]
+    assert services == ["node"]
+    assert "doctor" in commands
+    assert apps == ["db-1/"]
     registry.terminate()
-    assert completed("rollcall node web") == []
+    assert completed("rollcall node web") == [[]]

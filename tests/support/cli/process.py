@@ -10,6 +10,7 @@ import msgspec
 
 from tests.support.cli.home import home
 from tests.support.daemons import Daemon
+from tests.support.forks import run_program
 
 SECONDS = 120
 # A job in the background of a shell ignores SIGINT, and so would what it starts.
@@ -33,15 +34,12 @@ class CommandLine:
     def run(
         self, *arguments: object, stdin: str = "", **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end."""
-        return subprocess.run(
+        """Run a command to its end, forked."""
+        return run_program(
             [self.program, *map(str, arguments)],
-            env={**self.environment, **environment},
-            input=stdin,
-            capture_output=True,
-            text=True,
             timeout=SECONDS,
-            check=False,
+            stdin=stdin,
+            environment={**self.environment, **environment},
         )
 
     def ok(self, *arguments: object, stdin: str = "") -> str:
