@@ -1,12 +1,15 @@
-"""Which nodes are asked for: those that are named, or all that pass filters."""
+"""Which nodes are asked for: those that are named, or that pass filters; how many at once."""
+
+import asyncio
 
 import pytest
 from aiohttp import web
 
 from cli.errors import WrongUsage
-from cli.selection import pairs
+from cli.selection import MAX_AT_ONCE, pairs
 from tests.support.cli.command import Rollcall
 from tests.support.registry.fake_servers import http_server
+from tests.support.registry.in_process import InProcessRegistry
 
 
 def test_a_key_has_one_value() -> None:
@@ -62,3 +65,31 @@ async def test_a_host_that_nobody_knows_is_named(rollcall: Rollcall) -> None:
 
     assert done.status == 3
     assert "no such node is known: web-9" in done.err
+
+
+@pytest.mark.slow
+async def test_all_agents_are_asked_and_no_more_than_the_bound_at_once(
+    rollcall: Rollcall, registry: InProcessRegistry
+) -> None:
+    hosts = MAX_AT_ONCE + 8
+    asking, most, full = 0, 0, asyncio.Event()
+
+    async def answer(_request: web.Request) -> web.Response:
+        nonlocal asking, most
+        asking += 1
+        most = max(most, asking)
+        if most >= MAX_AT_ONCE:
+            full.set()
+        await full.wait()
+        # One more than the bound would come meanwhile.
+        await asyncio.sleep(0.1)
+        asking -= 1
+        return web.json_response([])
+
+    async with http_server(answer) as url:
+        for number in range(hosts):
+            await registry.post(f"web-{number}", kv={"agent.url": url})
+        ran = await rollcall("apps", "-o", "json")
+
+    assert ran.json() == []
+    assert most == MAX_AT_ONCE == 32
