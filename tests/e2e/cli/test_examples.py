@@ -49,7 +49,7 @@ OUTCOMES = {
     "context set --ca": "default is changed",
     "context set --allow-plain": "may be sent to 127.0.0.1, 10.0.0.0/24",
     "completion bash": "_rollcall",
-    "nodes --stale": "",
+    "nodes --stale": "db-1",
     "nodes --label service:web -o wide": "web-1",
     "node web-1": "service:web",
     "targets rollcall": "web-1",
@@ -117,7 +117,7 @@ def put_key(registry: Daemon, *files: Path) -> None:
 
 @pytest.fixture
 def registries(daemons: Daemons, folder: Path, engine_url: str) -> dict[str, str]:
-    """Return where the registries of the examples are; one knows web-1 and web-2."""
+    """Return where the registries of the examples are; one knows web-1, web-2 and a stale db-1."""
     authority = Authority(folder / "authority")
     for name in ("ca", "ca.crt"):
         (folder / name).write_bytes(authority.ca.read_bytes())
@@ -127,11 +127,15 @@ def registries(daemons: Daemons, folder: Path, engine_url: str) -> dict[str, str
         trust=(str(authority.ca), None),
     )
     put_key(over_tls, folder / "ops.key", folder / "ops")
-    plain = daemons.registry()
+    plain = daemons.registry(nodes={"stale_after_seconds": 5})
+    plain.ask("POST", "/nodes/db-1", json={"labels": [], "kv": {}}).raise_for_status()
     put_key(plain, folder / "var" / "ops.key")
     for hostname in ("web-1", "web-2"):
-        advertised_agent(daemons, plain, hostname=hostname, engine=engine_url, apps={})
-    until(lambda: len(plain.ask("GET", "/nodes").json()) == 2, "two nodes", within=SOON)
+        advertised_agent(
+            daemons, plain, hostname=hostname, engine=engine_url, apps={}, heartbeat_seconds=1
+        )
+    until(lambda: len(plain.ask("GET", "/nodes").json()) == 3, "three nodes", within=SOON)
+    until(lambda: "db-1" in plain.ask("GET", "/nodes?stale=true").text, "a stale one", within=SOON)
     return {PLAIN: plain.base_url, **dict.fromkeys(OVER_TLS, over_tls.base_url)}
 
 
@@ -153,6 +157,8 @@ def test_each_does_what_the_help_says(
         # `diff` has found a difference.
         assert status == int(beginning == "diff"), (example, said)
         assert outcome in said, (example, said)
+        # The agents of the other hosts report each second.
+        assert beginning != "nodes --stale" or "fresh" not in said
 
     assert left == []
     assert (folder / "upstreams.conf").read_text() == "server web-1;\nserver web-2;\n"

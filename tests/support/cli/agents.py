@@ -15,6 +15,7 @@ def advertised_agent(
     hostname: str,
     engine: str,
     apps: Mapping[str, Any],
+    **settings: Any,
 ) -> Daemon:
     """Start an agent with the label `service:web`, and with the key of the registry's operator."""
     agent = daemons.agent(
@@ -22,13 +23,14 @@ def advertised_agent(
         engine=engine,
         node={"hostname": hostname, "labels": ["service:web"]},
         apps=apps,
+        **settings,
         # The command has one key for all.
         keys=[{"name": "ops", "file": str(registry.key_path), "allow": ["read", "write"]}],
     )
     agent.key = registry.key
     agent.terminate()
-    settings = yaml.safe_load(agent.config_path.read_text())
-    settings["node"]["advertise"] = agent.base_url
-    agent.config_path.write_text(yaml.safe_dump(settings))
+    written = yaml.safe_load(agent.config_path.read_text())
+    written["node"]["advertise"] = agent.base_url
+    agent.config_path.write_text(yaml.safe_dump(written))
     agent.start()
     return agent
