@@ -1,5 +1,6 @@
 """The running agent: opens its parts, connects them, and runs until a signal stops it."""
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import (
@@ -155,7 +156,7 @@ async def run(configuration: AgentConfiguration, log: FilteringBoundLogger) -> N
         )
 
 
-def _reload(
+async def _reload(
     configuration: AgentConfiguration,
     *,
     host: Callable[[NodeSettings], Host],
@@ -173,7 +174,7 @@ def _reload(
     settings cannot be used; then nothing has changed.
     """
     with lines_in_mistakes(configuration.file):
-        fresh = AgentConfiguration(configuration.file)
+        fresh = await asyncio.to_thread(AgentConfiguration, configuration.file)
     heartbeat_builder.host = host(fresh.settings.node)
     keyring.replace(fresh.callers)
     engine.use_logins(fresh.logins())

@@ -74,7 +74,7 @@ class SignalHandler:
             loop.add_signal_handler(number, self._stop.set)
         loop.add_signal_handler(signal.SIGHUP, self._hangup.set)
 
-    async def run_until_stopped(self, reload: Callable[[], None]) -> None:
+    async def run_until_stopped(self, reload: Callable[[], Awaitable[object]]) -> None:
         """Notify systemd that the daemon is ready, and return on SIGTERM or SIGINT.
 
         If ``reload`` raises an exception, its text is logged and the old settings stay in force.
@@ -93,13 +93,13 @@ class SignalHandler:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _reload_on_hangup(self, reload: Callable[[], None]) -> None:
+    async def _reload_on_hangup(self, reload: Callable[[], Awaitable[object]]) -> None:
         while True:
             await self._hangup.wait()
             self._hangup.clear()
             self._notifier.reloading()
             try:
-                reload()
+                await reload()
             except Exception as error:
                 self._log.error("not reloaded, all stays as it was", reason=str(error))
             else:

@@ -5,9 +5,9 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
@@ -15,7 +15,8 @@ from structlog.typing import FilteringBoundLogger
 from config.address import listen_address
 from config.changes import changed_settings, log_pending_restarts
 from config.lines import lines_in_mistakes
-from httpd.auth import Keyring
+from config.registry import RegistrySettings
+from httpd.auth import Caller, Keyring
 from httpd.host_metrics.certificates import CertificateMetrics
 from httpd.host_metrics.disks import measuring_disks
 from httpd.host_metrics.loop import measuring_loop
@@ -25,7 +26,9 @@ from httpd.server.limits import Timeouts
 from httpd.server.listener import serving
 from httpd.systemd.notifier import SystemdNotifier
 from httpd.systemd.sockets import SystemdSockets
+from registry.api.access import NodeKeyCallers
 from registry.api.lane import HeartbeatEndpoint
+from registry.callbacks.callback import Callback
 from registry.callbacks.callbacks import Callbacks
 from registry.composition import RegistryComponents, build_application, build_components
 from registry.metrics import StoreMetrics
@@ -220,7 +223,8 @@ class IndexRefresher:
 class Reloader:
     """Reads keys and callbacks again when called. Raises ConfigError; the old ones stay then.
 
-    Other settings that differ are logged, because they need a restart.
+    It reads them in a thread, as a file with many keys takes long. Other settings that differ are
+    logged, because they need a restart.
     """
 
     def __init__(
@@ -236,13 +240,11 @@ class Reloader:
         self._callbacks = callbacks
         self._log = log
 
-    def __call__(self) -> None:
+    async def __call__(self) -> None:
         """Replace keys and callbacks by those that the settings and their files hold now."""
-        with lines_in_mistakes(self._configuration.file):
-            fresh = RegistryConfiguration(self._configuration.file)
-            callers, derived, callbacks = fresh.callers, fresh.derived(), fresh.callbacks()
-        self._keyring.replace(callers, derived=derived)
-        self._callbacks.replace(callbacks)
+        fresh = await asyncio.to_thread(self._read)
+        self._keyring.replace(fresh.callers, derived=fresh.derived)
+        self._callbacks.replace(fresh.callbacks)
         log_pending_restarts(
             changed_settings(
                 self._configuration.settings,
@@ -251,3 +253,17 @@ class Reloader:
             ),
             self._log,
         )
+
+    def _read(self) -> "_Reloaded":
+        with lines_in_mistakes(self._configuration.file):
+            fresh = RegistryConfiguration(self._configuration.file)
+            return _Reloaded(fresh.callers, fresh.derived(), fresh.callbacks(), fresh.settings)
+
+
+class _Reloaded(NamedTuple):
+    """What was read again; the settings hold no key any more."""
+
+    callers: Sequence[tuple[bytes, Caller]]
+    derived: NodeKeyCallers | None
+    callbacks: Sequence[Callback]
+    settings: RegistrySettings

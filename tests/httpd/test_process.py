@@ -39,7 +39,11 @@ async def test_systemd_hears_of_the_start_a_reload_and_the_end(
     systemd = stack.enter_context(NotifySocket(tmp_path / "notify"))
     signals = SignalHandler(notifier=SystemdNotifier(systemd.environ), log=structlog.get_logger())
     reloads: list[str] = []
-    running = asyncio.create_task(signals.run_until_stopped(lambda: reloads.append("again")))
+
+    async def reload() -> None:
+        reloads.append("again")
+
+    running = asyncio.create_task(signals.run_until_stopped(reload))
 
     async def state() -> str:
         return (await asyncio.to_thread(systemd.next)).partition("\n")[0]
@@ -58,7 +62,7 @@ async def test_a_failed_reload_ends_nothing() -> None:
     signals = SignalHandler(notifier=SystemdNotifier({}), log=structlog.get_logger())
     failed = asyncio.Event()
 
-    def reload() -> None:
+    async def reload() -> None:
         failed.set()
         raise OSError("keys cannot be read")
 
@@ -74,7 +78,7 @@ async def test_the_watchdog_is_fed(stack: ExitStack, tmp_path: Path) -> None:
     systemd = stack.enter_context(NotifySocket(tmp_path / "notify"))
     environ = {**systemd.environ, "WATCHDOG_USEC": "30000"}
     signals = SignalHandler(notifier=SystemdNotifier(environ), log=structlog.get_logger())
-    running = asyncio.create_task(signals.run_until_stopped(lambda: None))
+    running = asyncio.create_task(signals.run_until_stopped(lambda: asyncio.sleep(0)))
     states = [await asyncio.to_thread(systemd.next) for _ in range(4)]
     assert states[1:] == ["WATCHDOG=1"] * 3
     os.kill(os.getpid(), signal.SIGTERM)
