@@ -185,14 +185,15 @@ class Run:
         return Usage({**pids, **self._servers, "the simulator": self._simulators.pids})
 
     def _reset(self) -> None:
-        self._probe.latencies()
+        self._probe.attempts()
         self._simulators.take()
 
     def _report(self, began: float, ended: float, usage: Usage) -> None:
         usage.report()
         tally, hosts = self._simulators.take()
         tally.report(began, ended, interval=self._options.interval, nodes=self._options.nodes)
-        print(f"  answer to the probe   {percentiles(self._probe.latencies())}")
+        latencies, refused = self._probe.attempts()
+        print(f"  answer to the probe   {percentiles(latencies)}; {refused} refused")
         print(f"  hosts                 {_listed([hosts[one.url] for one in self._registries])}")
 
 

@@ -1,13 +1,16 @@
 """Measures how long heartbeats wait while clients ask the registry for everything.
 
-A host reports some hundred times a second, from a process of its own. Beside it, one client or ten
-ask for all nodes, with filters, compressed, in pages, for all targets, and for the metrics, or
-begin to watch. A thousand clients watch while nodes change. A registry loads all nodes, reads its
-keys again, and all nodes become stale and expire at once.
-All traffic stays on 127.0.0.1, and the run ends by itself.
+Hosts report some hundred times a second, from a process of their own. Beside them, one client or
+ten ask for all nodes, with filters, compressed, in pages, for all targets, and for the metrics, or
+begin to watch. A thousand clients watch while nodes change. One host sends large heartbeats as fast
+as it can. A registry loads all nodes, reads its keys again, and all nodes become stale and expire
+at once. A heartbeat that is not answered with 200, or not at all, counts as refused; it has a
+latency all the same.
+All traffic stays on 127.0.0.1, and the run ends by itself: no row begins after `--minutes`, and
+none takes longer than some minutes. On a quiet machine it takes some four minutes.
 
-    python bench/registry_stalls_bench.py                    # 100,000 nodes, some two minutes
-    python bench/registry_stalls_bench.py --nodes 1000000
+    python bench/registry_stalls_bench.py                    # 100,000 nodes
+    python bench/registry_stalls_bench.py --nodes 1000000    # some twenty minutes
     python bench/registry_stalls_bench.py --baseline DIR     # another checkout's registry as well
     python bench/registry_stalls_bench.py --idle             # a registry that nobody asks as well
     python bench/registry_stalls_bench.py --only daemon      # the load, new keys, the expiry
@@ -15,39 +18,51 @@ All traffic stays on 127.0.0.1, and the run ends by itself.
 
 import argparse
 import asyncio
-import http.client
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
-from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parent))
+import requests
+import yaml
 
-from load.probe import Probe, ProbeOptions
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from load.large_posts import CONNECTIONS, LargePosts
+from load.probe import Probe
 from load.registry_load import KEY, SteadyLoad
-from registry_bench import PEER, PORT, RULES, Bench, get
+from load.waits import ROW_SECONDS, SETTLE_SECONDS, Measured, NoAnswerError, Waits, host
+from registry_bench import PEER, PORT, PROGRAM, Bench, fill
+from registry_peers import process
+
+from registry.api.access import NodeKeys
 
 IDLE = PORT + 1
 CLIENTS = 10
-PROBE_INTERVAL_SECONDS = 0.004
-SETTLE_SECONDS = 1.0
 FILL_SECONDS = 30
 NODES_PER_SECOND = 5000
 CHANGES_PER_SECOND = 300
 CHANGE_SECONDS = 10
 WATCHERS = str(Path(__file__).parent / "load" / "watchers.py")
-READ_BYTES = 1024 * 1024
-MAX_LINE_BYTES = 4096
-EXPIRE_SECONDS = 15
+# The stores are new, and targets are wanted at once.
+RULES = {"warm_up_seconds": 0, "max_mib": 0}
+LARGE_HOST = "large.fleet.test"
+LARGE_SECONDS = 30
+MIN_EXPIRE_SECONDS = 15
+# Until then, all nodes are loaded.
+LOADED_PER_SECOND = 10_000
+SAMPLE = 100
 RELOADS = 10
+MINUTES = 60
 NO_MATCH = "&".join(f"prefix=none:{number}" for number in range(16))
 SCRAPER = {"X-Prometheus-Refresh-Interval-Seconds": "60"}
 REQUESTS = {
@@ -68,153 +83,90 @@ REQUESTS = {
     "/metrics": ("/metrics", {}),
 }
 Key = tuple[str, int]  # what is asked, and by how many clients
-
-
-class Waits(NamedTuple):
-    """How long a request took, and all heartbeats beside it, in seconds.
-
-    `idle` are the heartbeats at the same time to a registry that nobody else asks: what they wait
-    for is the machine. It is empty if there is none.
-    """
-
-    seconds: float
-    heartbeats: list[float]
-    idle: list[float]
-
-
 Row = tuple[Key, Waits]
 
 
-def host(port: int) -> Probe:
-    """Return a host that reports to the registry at a port."""
-    url = f"http://127.0.0.1:{port}"
-    return Probe(ProbeOptions(url, KEY, "", None, PROBE_INTERVAL_SECONDS))
+class Subject:
+    """A registry that is measured: a program, a port, and a store with nodes."""
+
+    def __init__(self, bench: Bench, program: Path, port: int) -> None:
+        self._bench = bench
+        self._program = program
+        self._store = bench.path("r.db")
+        self._copy = bench.path("copy.db")
+        self._rules: Mapping[str, int] = RULES  # none of them, if the registry does not know them
+        self.port = port
+
+    def fill(self, nodes: int) -> None:
+        """Make the store of nodes, and a copy of it."""
+        config = self._config(self._store, RULES)
+        command: list[str | Path] = [self._program, "--config", config, "--check"]
+        if subprocess.run(command, capture_output=True, check=False).returncode:
+            self._rules = {}
+        if self._program == PROGRAM:
+            asyncio.run(fill(self._store, nodes, nodes))
+        else:  # it may have another schema
+            with self.running():
+                self._bench.wrk.posts(self.port, connections=128, hosts=nodes)
+        shutil.copy(self._store, self._copy)
+
+    @contextmanager
+    def running(self) -> Iterator[int]:
+        """Run the registry while the context is open; yield its process id."""
+        with self._started(self._config(self._store, self._rules)) as pid:
+            yield pid
+
+    @contextmanager
+    def running_on_copy(self, expiry: Mapping[str, int]) -> Iterator[int]:
+        """Run the registry on the copy of its store, with further rules; yield its process id."""
+        with self._started(self._config(self._copy, {**self._rules, **expiry})) as pid:
+            yield pid
+
+    @contextmanager
+    def _started(self, config: Path) -> Iterator[int]:
+        url = f"http://127.0.0.1:{self.port}/healthz"
+        with process([self._program, "--config", config], url) as server:
+            yield server.pid
+
+    def _config(self, store: Path, rules: Mapping[str, int]) -> Path:
+        config = self._bench.path("registry.yml")
+        settings: dict[str, object] = {
+            "listen": f"127.0.0.1:{self.port}",
+            "store": f"sqlite:///{store}",
+            "keys": [{"name": "bench", "value": KEY, "allow": ["read", "write"]}],
+            "node_secret": {"value": KEY},
+            "nodes": dict(rules),
+        }
+        config.write_text(yaml.safe_dump(settings))
+        return config
 
 
-class Measured:
-    """A registry with nodes, and a host that reports to it; `idle` reports to another one."""
-
-    def __init__(self, port: int, idle: Probe | None) -> None:
-        self._port = port
-        self._probe = host(port)
-        self._idle = idle
-
-    def waits_beside(self, path: str, headers: dict[str, str], clients: int) -> Waits:
-        """Return how long heartbeats wait while so many clients ask once.
-
-        An old registry that knows no such request answers at once.
-        """
-
-        def ask() -> None:
-            with ThreadPoolExecutor(clients) as threads:
-                list(threads.map(lambda _: self._ask(path, headers), range(clients)))
-
-        return self.waits(ask)
-
-    def waits(self, ask: Callable[[], object]) -> Waits:
-        """Return how long `ask` takes, and the heartbeats beside it."""
-        time.sleep(SETTLE_SECONDS)
-        self._latencies()
-        began = time.monotonic()
-        ask()
-        seconds = time.monotonic() - began
-        time.sleep(PROBE_INTERVAL_SECONDS * 10)
-        return Waits(seconds, *self._latencies())
-
-    def _latencies(self) -> tuple[list[float], list[float]]:
-        ours = self._probe.latencies()
-        return sorted(ours), sorted(self._idle.latencies()) if self._idle else []
-
-    def _ask(self, path: str, headers: dict[str, str]) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=600)
-        connection.request("GET", path, headers={"Authorization": f"Bearer {KEY}", **headers})
-        response = connection.getresponse()
-        while response.read(READ_BYTES):
-            pass
-        connection.close()
-
-    def listed(self) -> str:
-        """Watch until all nodes were listed; return an id from which changes alone follow."""
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=600)
-        headers = {"Authorization": f"Bearer {KEY}"}
-        connection.request("GET", "/nodes?watch=true", headers=headers)
-        response, last_id, rest = connection.getresponse(), "", b""
-        while last_id.count("-") != 1:  # before, an id says how far the list is
-            rest = rest[-MAX_LINE_BYTES:] + response.read1(READ_BYTES)
-            ids = rest[rest.rfind(b"\nid: ", 0, rest.rfind(b"\n")) :].split(b"\n")
-            last_id = ids[1].removeprefix(b"id: ").decode() if len(ids) > 1 else last_id
-        connection.close()
-        return last_id
-
-    def change_beside_watchers(self, last_id: str, watching: int) -> None:
-        """Change nodes while many clients watch; print what they got."""
-        command = [sys.executable, WATCHERS, "--port", str(self._port), "--key", KEY]
-        command += ["--last-id", last_id, "--connections", str(watching)]
-        pipe = subprocess.PIPE
-        with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as watchers:
-            assert watchers.stdout is not None
-            watchers.stdout.readline()
-            load = SteadyLoad(self._port, rate=CHANGES_PER_SECOND, hosts=1000, changes=True)
-            rate, p99, bad = asyncio.run(load.run(CHANGE_SECONDS))
-            time.sleep(SETTLE_SECONDS)
-            events, ended = watchers.communicate("\n")[0].split()
-        print(
-            f"# {watching:,} watchers, {rate:.0f} changes/s, {bad} refused, p99 {p99:.0f} ms:"
-            f" each got {events} events, {ended} cut off",
-            flush=True,
-        )
-
-    def end(self) -> None:
-        """End the host."""
-        self._probe.end()
-
-
-@contextmanager
-def measured(
-    bench: Bench, nodes: int, checkout: Path | None, idle: Probe | None
-) -> Iterator[Measured]:
-    """Run a registry of this or another checkout, with this many nodes."""
-    port = PORT if checkout is None else PEER
-    running = bench.registry(nodes) if checkout is None else bench.baseline(checkout, port)
-    with running:
-        if checkout is not None:  # its store may have another schema
-            bench.wrk.posts(port, connections=128, hosts=nodes)
-        side = Measured(port, idle)
-        try:
+def rows(subject: Subject, options: argparse.Namespace, idle: Probe | None) -> Iterator[Row]:
+    """Return all rows of a registry; those of watches are not for an old one."""
+    subject.fill(options.nodes)
+    if options.only != "daemon":
+        with subject.running(), ExitStack() as stack:
+            side = Measured(subject.port, idle)
+            stack.callback(side.end)
             # The first time, targets are encoded.
             side.waits_beside("/prometheus/rollcall", SCRAPER, 1)
-            yield side
-        finally:
-            side.end()
+            yield from request_rows(side)
+            if subject.port == PORT:
+                yield from watch_rows(side, options.watchers)
+            yield large_row(side, LARGE_SECONDS if options.seconds is None else options.seconds)
+    yield from daemon_rows(subject, options.nodes, idle)
 
 
-def columns(waits: Waits) -> str:
-    """Return the cells of a row."""
-    cells = [f" {waits.seconds:.2f} s"]
-    for latencies in filter(None, waits[1:]):
-        p99 = latencies[int(len(latencies) * 0.99)]
-        cells += [f" {p99 * 1e3:.0f} ms", f" {latencies[-1] * 1e3:.0f} ms"]
-    return " |".join([*cells, ""])
-
-
-def compare(bench: Bench, options: argparse.Namespace, idle: Probe | None) -> None:
-    """Print a row for each request and number of clients, as soon as it was measured."""
-    before, nodes = {}, options.nodes
-    if options.only != "daemon":
-        if options.baseline is not None:
-            with measured(bench, nodes, options.baseline.resolve(), idle) as side:
-                before = {key: columns(waits) for key, waits in request_rows(side)}
-        with measured(bench, nodes, None, idle) as side:
-            for rows in (request_rows(side), watch_rows(side, options.watchers)):
-                print_rows(rows, before)
-    print_rows(daemon_rows(bench, nodes, idle), before)
-
-
-def print_rows(rows: Iterator[Row], before: Mapping[Key, str]) -> None:
-    """Print rows, each with what was measured before."""
-    for key, waits in rows:
-        what, clients = key
-        print(f"| {what} | {clients} |{columns(waits)}{before.get(key, '')}", flush=True)
+def until(ends: float, rows: Iterator[Row]) -> Iterator[Row]:
+    """Return rows as long as there is time."""
+    with suppress(NoAnswerError):
+        for row in rows:
+            yield row
+            if time.monotonic() > ends:
+                break
+        else:
+            return
+    print("# the rows that would follow here took too long", flush=True)
 
 
 def request_rows(side: Measured) -> Iterator[Row]:
@@ -225,7 +177,7 @@ def request_rows(side: Measured) -> Iterator[Row]:
 
 
 def watch_rows(side: Measured, watching: int) -> Iterator[Row]:
-    """Return the rows of clients that watch, which an old registry does not know."""
+    """Return the rows of clients that watch."""
     for clients in (1, CLIENTS):
 
         def begin(clients: int = clients) -> None:
@@ -234,19 +186,49 @@ def watch_rows(side: Measured, watching: int) -> Iterator[Row]:
 
         yield ("watch=true, until all are listed", clients), side.waits(begin)
     for what, last_id in (("", side.listed()), (", from the beginning", "")):
-        waits = side.waits(partial(side.change_beside_watchers, last_id, watching))
+        waits = side.waits(partial(change_beside_watchers, side.port, last_id, watching))
         yield (f"watch=true{what} beside {CHANGES_PER_SECOND} changes/s", watching), waits
 
 
-def daemon_rows(bench: Bench, nodes: int, idle: Probe | None) -> Iterator[Row]:
+def change_beside_watchers(port: int, last_id: str, watching: int) -> None:
+    """Change nodes while many clients watch; print what they got."""
+    command = [sys.executable, WATCHERS, "--port", str(port), "--key", KEY]
+    command += ["--last-id", last_id, "--connections", str(watching)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as watchers:
+        assert watchers.stdout is not None
+        watchers.stdout.readline()
+        load = SteadyLoad(port, rate=CHANGES_PER_SECOND, hosts=1000, changes=True)
+        rate, p99, bad = asyncio.run(load.run(CHANGE_SECONDS))
+        time.sleep(SETTLE_SECONDS)
+        events, ended = watchers.communicate("\n")[0].split()
+    print(
+        f"# {watching:,} watchers, {rate:.0f} changes/s, {bad} refused, p99 {p99:.0f} ms:"
+        f" each got {events} events, {ended} cut off",
+        flush=True,
+    )
+
+
+def large_row(side: Measured, seconds: float) -> Row:
+    """Return the row of a host that sends as much as it can, with its own key."""
+    posts = LargePosts(side.port, LARGE_HOST, NodeKeys([KEY]).make(LARGE_HOST))
+    statuses: list[Mapping[int, int]] = []
+    waits = side.waits(lambda: statuses.append(posts.send(seconds)))
+    print(f"# large heartbeats by status: {[dict(found) for found in statuses]}", flush=True)
+    return ("one host's changes of 800 KB, 4,000 services", CONNECTIONS), waits
+
+
+def daemon_rows(subject: Subject, nodes: int, idle: Probe | None) -> Iterator[Row]:
     """Return the rows of what a registry does unasked."""
-    rules = {"stale_after_seconds": EXPIRE_SECONDS, "expire_after_seconds": EXPIRE_SECONDS}
-    registry = bench.started(bench.settings(nodes, rules={**RULES, **rules}))
-    side = Measured(PORT, idle)
-    started = []
+    seconds = max(MIN_EXPIRE_SECONDS, nodes // LOADED_PER_SECOND)
+    expiry = {"stale_after_seconds": seconds, "expire_after_seconds": seconds}
+    side = Measured(subject.port, idle)
+    started: list[int] = []
     with ExitStack() as stack:
         stack.callback(side.end)
+        registry = subject.running_on_copy(expiry)
         load = side.waits(lambda: started.append(stack.enter_context(registry)))
+        expires = time.monotonic() + seconds - load.seconds
         yield ("the load at the start", 0), load
 
         def reload() -> None:
@@ -255,12 +237,45 @@ def daemon_rows(bench: Bench, nodes: int, idle: Probe | None) -> Iterator[Row]:
                 time.sleep(SETTLE_SECONDS / RELOADS)
 
         yield (f"{RELOADS} times SIGHUP", 0), side.waits(reload)
+        time.sleep(max(0.0, expires - SETTLE_SECONDS - time.monotonic()))
+        left = [f"host-{number:06}.example.com" for number in range(0, nodes, nodes // SAMPLE)]
+        waits = side.waits(partial(wait_for_expiry, subject.port, left))
+        yield ("all nodes become stale and expire", 0), waits
 
-        def expire() -> None:
-            while len(get("/nodes?limit=100")) > len(get("/nodes/probe.fleet.test")):
-                time.sleep(SETTLE_SECONDS)
 
-        yield ("all nodes become stale and expire", 0), side.waits(expire)
+def wait_for_expiry(port: int, left: Sequence[str]) -> None:
+    """Wait until a sample of nodes has expired. Raises TimeoutError."""
+    ends = time.monotonic() + ROW_SECONDS
+    with requests.Session() as session:
+        session.headers["Authorization"] = f"Bearer {KEY}"
+        while left := [name for name in left if is_known(session, port, name)]:
+            if time.monotonic() > ends:
+                raise TimeoutError
+            time.sleep(SETTLE_SECONDS)
+
+
+def is_known(session: requests.Session, port: int, hostname: str) -> bool:
+    """Return whether a registry has a node, or does not answer."""
+    with suppress(requests.RequestException):
+        answer = session.get(f"http://127.0.0.1:{port}/nodes/{hostname}", timeout=ROW_SECONDS)
+        return answer.status_code != HTTPStatus.NOT_FOUND
+    return True
+
+
+def compare(bench: Bench, options: argparse.Namespace, idle: Probe | None) -> None:
+    """Print a row for each request and number of clients, as soon as it was measured."""
+    before: dict[Key, str] = {}
+    began, budget = time.monotonic(), options.minutes * 60
+    if options.baseline is not None:
+        program = options.baseline.resolve() / ".venv/bin/rollcall-registry"
+        theirs = rows(Subject(bench, program, PEER), options, idle)
+        for key, waits in until(began + budget / 2, theirs):
+            before[key] = waits.cells()
+            print(f"# before: {key[0]}, {key[1]} clients:{before[key]}", flush=True)
+    for (what, clients), waits in until(
+        began + budget, rows(Subject(bench, PROGRAM, PORT), options, idle)
+    ):
+        print(f"| {what} | {clients} |{waits.cells()}{before.get((what, clients), '')}", flush=True)
 
 
 def main() -> None:
@@ -269,15 +284,22 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=100_000)
     parser.add_argument("--watchers", type=int, default=1000)
     parser.add_argument(
-        "--seconds", type=int, help="how long nodes are added to the other; else by their number"
+        "--seconds",
+        type=int,
+        help="how long nodes are added to the other registry, and large heartbeats are sent",
     )
     parser.add_argument("--baseline", type=Path, help="another checkout, with its environment")
     parser.add_argument("--idle", action="store_true", help="measure an idle registry as well")
     parser.add_argument("--only", choices=["daemon"], help="what a registry does unasked")
+    parser.add_argument(
+        "--minutes", type=float, default=MINUTES, help="no row begins later; half for the other"
+    )
     options = parser.parse_args()
-    columns = ["answered in", "heartbeats' p99", "longest"]
+    columns = ["answered in", "heartbeats' p99", "longest", "refused"]
     columns += ["idle registry: p99", "longest"] * options.idle
-    columns += ["before: answered in", "p99", "longest"] * bool(options.baseline)
+    if options.baseline:
+        columns += ["before: answered in", "p99", "longest", "refused"]
+        columns += ["idle registry: p99", "longest"] * options.idle
     print(f"| {options.nodes:,} nodes | clients | {' | '.join(columns)} |")
     print("| --- " * (2 + len(columns)) + "|", flush=True)
     with tempfile.TemporaryDirectory(prefix="registry-bench-") as folder, ExitStack() as stack:

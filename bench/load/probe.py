@@ -2,17 +2,21 @@
 
 import multiprocessing
 import time
-from contextlib import suppress
+from collections.abc import Sequence
+from http import HTTPStatus
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 import requests
+
+TIMEOUT_SECONDS = 10.0
 
 
 class ProbeOptions(NamedTuple):
     """What a probe reports to, and the pause between two heartbeats.
 
     `verify` is a CA bundle, or empty for the system's; `cert` is a certificate and its key.
+    With several `hostnames`, it reports as one host after the other.
     """
 
     url: str
@@ -20,6 +24,18 @@ class ProbeOptions(NamedTuple):
     verify: str
     cert: tuple[str, str] | None
     interval_seconds: float = 0.1
+    hostnames: Sequence[str] = ("probe.fleet.test",)
+
+
+class Attempts(NamedTuple):
+    """What became of heartbeats.
+
+    `latencies` are those of all attempts, in seconds. `refused` counts the attempts without a
+    status of 200: another status, no connection, no answer in time.
+    """
+
+    latencies: list[float]
+    refused: int
 
 
 class Probe:
@@ -35,11 +51,11 @@ class Probe:
         )
         self._process.start()
 
-    def latencies(self) -> list[float]:
-        """Return the latency of each heartbeat since the last call, in seconds."""
-        self._ours.send("latencies")
-        latencies: list[float] = self._ours.recv()
-        return latencies
+    def attempts(self) -> Attempts:
+        """Return the heartbeats since the last call."""
+        self._ours.send("attempts")
+        attempts: Attempts = self._ours.recv()
+        return attempts
 
     def end(self) -> None:
         """End the process."""
@@ -47,21 +63,29 @@ class Probe:
 
 
 def probe(options: ProbeOptions, pipe: Connection) -> None:
-    """Report after each interval, every other time with a change; send the latencies on request."""
-    url, key, verify, cert, interval_seconds = options
-    session, number, latencies = requests.Session(), 0, []
+    """Report after each interval; send the attempts on request.
+
+    Every other heartbeat of a host changes its node.
+    """
+    url, key, verify, cert, interval_seconds, hostnames = options
+    session, number, latencies, refused = requests.Session(), 0, [], 0
     session.headers["Authorization"] = f"Bearer {key}"
     session.trust_env = False  # a CA bundle in the environment would override `verify`
     session.verify, session.cert = verify or True, cert
     while True:
+        round_, host = divmod(number, len(hostnames))
         number += 1
-        heartbeat = {"labels": [f"number:{number // 2}"], "kv": {"agent.id": "probe"}}
+        heartbeat = {"labels": [f"number:{round_ // 2}"], "kv": {"agent.id": "probe"}}
         began = time.monotonic()
-        with suppress(requests.RequestException):
-            answer = session.post(f"{url}/nodes/probe.fleet.test", json=heartbeat, timeout=10)
-            answer.raise_for_status()
-            latencies.append(time.monotonic() - began)
+        try:
+            answer = session.post(
+                f"{url}/nodes/{hostnames[host]}", json=heartbeat, timeout=TIMEOUT_SECONDS
+            )
+            refused += answer.status_code != HTTPStatus.OK
+        except requests.RequestException:
+            refused += 1
+        latencies.append(time.monotonic() - began)
         if pipe.poll(interval_seconds):
             pipe.recv()
-            pipe.send(latencies)
-            latencies = []
+            pipe.send(Attempts(latencies, refused))
+            latencies, refused = [], 0
