@@ -92,7 +92,7 @@ class TargetsApi:
                 return await self._answers.respond(request, reader, found, vary=vary)
             finally:
                 size = found.size + self._answers.compressed_bytes(found)
-                self._index.record_use(service, target_format, size)
+                await self._index.record_use(service, target_format, size)
 
     def _record_fetch(
         self, request: web.Request, service: str, target_format: TargetFormat

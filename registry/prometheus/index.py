@@ -106,10 +106,10 @@ class TargetIndex:
             answer = await self._answers.get(
                 (found, target_format), lambda: self._encode(found, target_format)
             )
-            self.record_use(service, target_format, answer.size)
+            await self.record_use(service, target_format, answer.size)
         return answer
 
-    def record_use(self, service: str, target_format: TargetFormat, size: int) -> None:
+    async def record_use(self, service: str, target_format: TargetFormat, size: int) -> None:
         """Record how many bytes an answer takes that was given, with its compressed forms.
 
         The answers that were given least recently are dropped, so that the sum is bounded.
@@ -117,6 +117,8 @@ class TargetIndex:
         found = self._services.get(service)
         if found is not None:
             self._lru.record_use(found, target_format, size)
+            if not self._lru.has_room():
+                await self._slices.run(self._lru.drop_oldest())
 
     async def refresh(self) -> None:
         """Read the nodes that have changed so far; the loop serves others meanwhile."""
@@ -180,6 +182,7 @@ class TargetIndex:
             self._offered[hostname] = tuple(services)
 
     async def _encode(self, service: Service, target_format: TargetFormat) -> TargetList:
+        self._lru.begin(service, target_format)
         answer = TargetList(target_format, self._dropped_runs)
         await self._slices.run(answer.read(service.offers, self._directory))
         service.keep(target_format, answer)

@@ -129,15 +129,16 @@ class Service(BlockItem):
         self.nodes += (added is not None) - (removed is not None)
         self.targets += (added.targets if added else 0) - (removed.targets if removed else 0)
 
-    def drop_answers(self, target_format: TargetFormat) -> None:
-        """Free the memory of the encoded answers."""
+    def drop_answers(self, target_format: TargetFormat) -> Iterator[None]:
+        """Free the memory of the encoded answers, in steps."""
         self._answers.pop(target_format, None)
         for block in self.offers.blocks():
             block.drop(target_format)
+            yield
 
 
 class AnswerLru:
-    """Bounds the bytes of encoded answers: those asked for longest ago are dropped.
+    """Bounds the bytes of encoded answers: `drop_oldest` drops those asked for longest ago.
 
     The last one is always kept, however large it is.
     """
@@ -152,14 +153,30 @@ class AnswerLru:
         """The size of the answers that are kept."""
         return self._total
 
+    def has_room(self) -> bool:
+        """Return whether no more is kept than allowed."""
+        return self._total <= self._limit or len(self._sizes) <= 1
+
     def record_use(self, service: Service, target_format: TargetFormat, size: int) -> None:
         """Record that an answer was given that takes `size` bytes, with its compressed forms."""
         self._total += size - self._sizes.pop((service, target_format), 0)
         self._sizes[service, target_format] = size
-        while self._total > self._limit and len(self._sizes) > 1:
-            (oldest, oldest_format), dropped = self._sizes.popitem(last=False)
-            self._total -= dropped
-            oldest.drop_answers(oldest_format)
+
+    def begin(self, service: Service, target_format: TargetFormat) -> None:
+        """Record that an answer is made anew, from what is kept of the last one."""
+        if (service, target_format) in self._sizes:
+            self._sizes.move_to_end((service, target_format))
+
+    def drop_oldest(self) -> Iterator[None]:
+        """Drop the answers that have no room, in steps; one that is used meanwhile stays."""
+        while not self.has_room():
+            key = next(iter(self._sizes))
+            for _ in key[0].drop_answers(key[1]):
+                yield
+                if next(iter(self._sizes), None) != key:
+                    break
+            else:
+                self._total -= self._sizes.pop(key)
 
     def discard(self, service: Service) -> None:
         """Record that no node offers a service any more."""

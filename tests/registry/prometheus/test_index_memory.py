@@ -1,6 +1,7 @@
 """Lists of targets share their blocks; what nobody asks for or offers takes no memory."""
 
 import asyncio
+from collections.abc import Iterator
 
 import msgspec
 import pytest
@@ -78,25 +79,55 @@ def test_the_answers_asked_for_longest_ago_are_let_go_of_and_the_last_is_kept() 
     kept = AnswerLru(limit=1000)
     services = {name: offering(name) for name in "abc"}
 
-    kept.record_use(services["a"], "flat", 400)
-    kept.record_use(services["b"], "flat", 400)
-    kept.record_use(services["a"], "flat", 500)
-    kept.record_use(services["c"], "flat", 400)
+    use(kept, services["a"], 400)
+    use(kept, services["b"], 400)
+    use(kept, services["a"], 500)
+    use(kept, services["c"], 400)
     assert [is_kept(services[name]) for name in "abc"] == [True, False, True]
+    assert kept.total_bytes == 900
 
-    kept.record_use(services["c"], "flat", 5000)
+    use(kept, services["c"], 5000)
     assert [is_kept(services[name]) for name in "abc"] == [False, False, True]
+    assert kept.total_bytes == 5000
 
 
-def offering(name: str) -> Service:
+def test_an_answer_that_is_used_while_it_is_let_go_of_stays() -> None:
+    kept = AnswerLru(limit=1000)
+    services = {name: offering(name, nodes=100) for name in "abc"}
+    use(kept, services["a"], 400)
+    use(kept, services["b"], 400)
+    kept.record_use(services["c"], "flat", 400)
+    dropping = kept.drop_oldest()
+    next(dropping)
+
+    kept.begin(services["a"], "flat")
+    finish(dropping)
+
+    assert [is_kept(services[name]) for name in "abc"] == [True, False, True]
+    assert kept.total_bytes == 800
+
+
+def use(kept: AnswerLru, service: Service, size: int) -> None:
+    kept.record_use(service, "flat", size)
+    finish(kept.drop_oldest())
+
+
+def finish(steps: Iterator[None]) -> None:
+    for _ in steps:
+        pass
+
+
+def offering(name: str, *, nodes: int = 1) -> Service:
     service = Service(name)
-    service.put(Offer("h1", [(b'["h1:1"]', b"{}")], []))
-    service.offers.blocks()[0].runs["flat"] = run_of([b"{}"])
+    for number in range(nodes):
+        service.put(Offer(f"h{number:03}", [(b'["h1:1"]', b"{}")], []))
+    for block in service.offers.blocks():
+        block.runs["flat"] = run_of([b"{}"])
     return service
 
 
 def is_kept(service: Service) -> bool:
-    return "flat" in service.offers.blocks()[0].runs
+    return "flat" in service.offers.blocks()[-1].runs
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from registry.errors import StoreUnavailable
 from registry.nodes.directory.events import REGISTRY, Change, ChangeKind
 from registry.nodes.directory.filters import Filters
 from registry.nodes.history import ChangeHistory, Position
+from registry.prometheus.target_list import TARGET_FORMATS
 from registry.settings import RegistryConfiguration
 from tests.support.registry.in_process import KEYS, NODE_SECRET, OPS, InProcessRegistry
 from tests.support.registry.load.large_fleet import MeasuredLoop
@@ -30,6 +31,7 @@ from tests.support.registry.stalls.loaded_registry import (
     NODES,
     LoadedRegistry,
     by_second,
+    drop_kept,
     forget,
     hear,
     loaded_registry,
@@ -94,6 +96,20 @@ def test_any_read(loaded: LoadedRegistry, path: str, coding: str, clients: int) 
     assert loaded.longest(work) < MAX_SECONDS
     if path != "/metrics":
         assert len(set(sizes)) == 1
+
+
+def test_kept_answers_that_are_let_go_of(loaded: LoadedRegistry) -> None:
+    registry, index = loaded.registry, loaded.registry.components.index
+    kept: list[int] = []
+
+    async def prepare() -> None:
+        for service in ("node", "web"):
+            for target_format in TARGET_FORMATS:
+                await index.answer(service, target_format)
+        kept.append(index.cached_bytes)
+
+    assert loaded.longest(partial(drop_kept, registry), prepare=prepare) < MAX_SECONDS
+    assert min(kept) > NODES * 100
 
 
 @pytest.mark.parametrize(
