@@ -214,10 +214,13 @@ class IndexRefresher:
     async def refresh(self) -> None:
         """Refresh the index, and freeze what is new if it is much."""
         await self._index.refresh()
-        if len(self._directory) >= self._nodes_to_freeze:
+        known = len(self._directory)
+        if known >= self._nodes_to_freeze:
             gc.freeze()
             gc.enable()
-            self._nodes_to_freeze = len(self._directory) + NODES_PER_FREEZE
+            self._nodes_to_freeze = known + NODES_PER_FREEZE
+        # If many go, those that come after them are new again.
+        self._nodes_to_freeze = min(self._nodes_to_freeze, known + NODES_PER_FREEZE)
 
 
 class Reloader:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from secrets import token_hex
 from typing import Literal, NamedTuple
 
+import msgspec
+
 from registry.nodes.directory.directory import labels_start
 from registry.nodes.directory.events import Change, ChangeKind
 from registry.store.protocol import StorePosition
@@ -36,8 +38,12 @@ EVENT_KINDS: dict[ChangeKind, EventKind] = {
 FOLLOWED_KINDS = frozenset(EVENT_KINDS)
 
 
-class PastChange(NamedTuple):
-    """A change of a node: `head` and `last_update` are the node, `before` what it replaced."""
+class PastChange(msgspec.Struct, frozen=True, gc=False):
+    """A change of a node: `head` and `last_update` are the node, `before` what it replaced.
+
+    The garbage collector does not know of it. While many nodes expire, more is freed than made, so
+    that it does not run; then it would look at all of their changes at once.
+    """
 
     kind: EventKind
     hostname: str
@@ -90,8 +96,7 @@ class ChangeHistory:
         self._order = ""
         self._sequences: list[int] = []  # in the store's order, of each change
         self._dropped_sequence: int | None = None  # up to which changes are not kept
-        # Plain tuples, as the garbage collector looks at them once only.
-        self._changes: list[tuple[EventKind, str, bytes, int, bytes | None]] = []
+        self._changes: list[PastChange] = []
         self._bytes = 0
         self._dropped = 0
 
@@ -109,7 +114,7 @@ class ChangeHistory:
         """Keep a change; subscribes to the kinds in FOLLOWED_KINDS."""
         node = change.node
         kind = EVENT_KINDS[change.kind]
-        recorded = (kind, node.hostname, node.head, node.last_update, change.before)
+        recorded = PastChange(kind, node.hostname, node.head, node.last_update, change.before)
         self._note_sequence()
         self._changes.append(recorded)
         self._bytes += _size(recorded)
@@ -144,8 +149,8 @@ class ChangeHistory:
         found: list[PastChange] = []
         size = 0
         for change in self._changes[start : start + limit]:
-            found.append(PastChange(*change))
-            size += len(found[-1].head)
+            found.append(change)
+            size += len(change.head)
             if size > MAX_BYTES_AT_ONCE:
                 break
         return found
@@ -201,7 +206,7 @@ class ChangeHistory:
         self._dropped += count
 
 
-def _size(change: tuple[EventKind, str, bytes, int, bytes | None]) -> int:
+def _size(change: PastChange) -> int:
     """Return the bytes that are kept for a change alone."""
-    kind, _, head, _, before = change
-    return BYTES_PER_CHANGE + len(before or b"") + (len(head) if kind == "gone" else 0)
+    gone = len(change.head) if change.kind == "gone" else 0
+    return BYTES_PER_CHANGE + len(change.before or b"") + gone
