@@ -93,7 +93,7 @@ def _host(figures: Figures) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "rollcall_agent_promised_memory_bytes",
         "The memory that all apps together may use",
-        value=sum(app.memory for app in figures.apps.values()) * MIB,
+        value=figures.promised_memory * MIB,
     )
     yield GaugeMetricFamily(
         "rollcall_agent_unmeasured_apps", "Apps beyond those with metrics", value=figures.left_out

@@ -66,7 +66,8 @@ class Usage:
 class Figures:
     """All that was measured: the apps by name, the disk, and the host, None if it is unknown.
 
-    ``left_out`` is the number of apps that are too many to be measured.
+    ``left_out`` is the number of apps that are too many to be measured. ``promised_memory`` is what
+    all apps together may use, in MiB, those left out included.
     """
 
     apps: Mapping[str, AppView] = field(default_factory=dict)
@@ -74,6 +75,7 @@ class Figures:
     disk: DiskUsage = NO_DISK_USAGE
     host: EngineInfo | None = None
     left_out: int = 0
+    promised_memory: int = 0
 
 
 DEFAULT_INTERVALS = Intervals()
@@ -167,8 +169,13 @@ class AppSampler:
             for name, used in self.figures.usage.items()
             if name in apps and apps[name].container_id == used.container_id
         }
-        left_out = len(found) - len(apps)
-        self.figures = replace(self.figures, apps=apps, usage=usage, left_out=left_out)
+        self.figures = replace(
+            self.figures,
+            apps=apps,
+            usage=usage,
+            left_out=len(found) - len(apps),
+            promised_memory=sum(record.memory for record in found),
+        )
 
     async def _measure(self, records: Records) -> None:
         host = await self._engine.info()

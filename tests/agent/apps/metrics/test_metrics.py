@@ -83,3 +83,4 @@ async def test_their_number_is_bounded_and_those_left_out_are_counted() -> None:
 
     assert values["agent_unmeasured_apps", ""] == 3
     assert len([name for name, _ in values if name == "app_state"]) == MAX_APPS
+    assert values["agent_promised_memory_bytes", ""] == (MAX_APPS + 3) * 64 * MIB

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import defaultdict
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,9 @@ from structlog.testing import LogCapture
 
 from agent.apps.metrics.sampler import AppSampler, Intervals
 from agent.apps.views.apps import AppView
-from agent.engine.models import DiskUsage, InspectedContainer, Sample
+from agent.engine.models import DiskUsage, EngineInfo, InspectedContainer, Sample
 from agent.model import NewApp
-from tests.support.agent.apps.measured_apps import LOG, MeasuredEngine, Metrics, a_record, measured
+from tests.support.agent.apps.measured_apps import LOG, MeasuredEngine, Metrics, a_record
 from tests.support.agent.engines.fake_engine import IMAGE
 from tests.support.agent.engines.fake_state import FakeContainer
 from tests.support.agent.running_apps import ASKER, running_apps
@@ -20,18 +21,6 @@ from tests.support.machine.clocks import in_virtual_time
 HOUR = 3600
 # No measurement is due then.
 END = 2 * HOUR - 15
-
-
-@pytest.mark.slow
-async def test_a_scrape_asks_the_engine_for_nothing(tmp_path: Path) -> None:
-    engine = MeasuredEngine()
-    async with measured(tmp_path, engine, Intervals(first_disk=0)) as (apps, metrics):
-        await apps.create(NewApp(name="shop", image=IMAGE), ASKER)
-        for _ in range(20):
-            metrics.values()
-            await asyncio.sleep(0)
-
-    assert engine.disk_measured == 1
 
 
 @pytest.mark.slow
@@ -75,20 +64,47 @@ class TimedEngine(MeasuredEngine):
         super().__init__()
         self.times = defaultdict[str, list[float]](list)
 
-    def _note(self, what: str) -> None:
+    def note(self, what: str) -> None:
         self.times[what].append(asyncio.get_running_loop().time())
 
+    async def info(self) -> EngineInfo:
+        self.note("info")
+        return await super().info()
+
     async def inspect(self, container_id: str) -> InspectedContainer:
-        self._note("inspect")
+        self.note("inspect")
         return await super().inspect(container_id)
 
     async def sample(self, container_id: str, *, priority: bool = False) -> Sample | None:
-        self._note("sample")
+        self.note("sample")
         return await super().sample(container_id, priority=priority)
 
     async def disk_usage(self, *, seconds: float) -> DiskUsage:
-        self._note("disk")
+        self.note("disk")
         return await super().disk_usage(seconds=seconds)
+
+
+@pytest.mark.slow
+async def test_a_scrape_asks_the_engine_for_nothing() -> None:
+    engine = TimedEngine()
+    engine.state.containers["c1"] = RUNNING
+    sampler = AppSampler(engine=engine, log=LOG, intervals=Intervals(first_disk=0, debounce=0))
+    metrics = Metrics(sampler)
+
+    async def records() -> list[AppView]:
+        engine.note("list")
+        return [a_record("shop", container_id="c1")]
+
+    async with sampler.sampling(records):
+        measured = {("app_memory_bytes", "shop"), ("app_layer_bytes", "shop")}
+        await metrics.until(lambda found: found.keys() >= measured)
+        asked = deepcopy(engine.times)
+        for _ in range(20):
+            metrics.values()
+            await asyncio.sleep(0)
+
+    assert engine.times == asked
+    assert asked.keys() == {"list", "info", "inspect", "sample", "disk"}
 
 
 @pytest.mark.slow
