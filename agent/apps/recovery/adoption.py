@@ -38,10 +38,10 @@ class Adoption:
         self._log = log
         self._not_read: set[str] = set()
 
-    async def adopt(self) -> None:
-        """Put the apps of all containers into a new database; do nothing in any other."""
+    async def adopt(self) -> bool:
+        """Put the apps of all containers into a new database; return False for any other."""
         if self._repository.adopted:
-            return
+            return False
         found: dict[str, App] = {}
         for container in in_order(await self._containers.all()):
             name = container.labels[APP_LABEL]
@@ -52,6 +52,7 @@ class Adoption:
         await self._repository.adopt(list(found.values()))
         for name in found:
             self._log.warning("app read from its container", app=name)
+        return True
 
     async def take_back(self, container: Container, existing: Collection[str]) -> bool:
         """Put a container's app into a database that is older than the container.

@@ -112,18 +112,26 @@ class JournalRecovery:
         """Try all again as soon as the engine is back."""
         self._schedule.make_all_due()
 
-    async def recover(self) -> None:
+    async def recover(self) -> bool:
         """Recover each operation that is due. One that fails stays in the journal.
 
-        Return when they have ended, but after TURN_SECONDS in any case: the others go on.
+        Return whether there was any, when they have ended, but after TURN_SECONDS in any case: the
+        others go on.
         """
-        with suppress(EngineRefused):  # it is tried again the next time
-            await self._sweep_data()
+        if not self.is_due():
+            return False
+        await self.sweep_data()  # a deletion would find the data in use
         due = [entry for entry in self._unfinished() if self._schedule.is_due(entry.id)]
         begun = [self._begin(entry) for entry in due]
         if begun:
             await asyncio.wait(begun, timeout=TURN_SECONDS)
         self._schedule.keep({entry.id for entry in self._repository.entries()})
+        return True
+
+    async def sweep_data(self) -> None:
+        """Remove the containers that only served to read data, and that nobody uses any more."""
+        with suppress(EngineRefused):  # it is tried again the next time
+            await self._sweep_data()
 
     def _begin(self, entry: JournalEntry) -> asyncio.Task[None]:
         task = asyncio.create_task(self._recover(entry), name=f"recovery of {entry.app}")
@@ -180,22 +188,24 @@ class Sweeper:
         self._log = log
         self._logged: set[tuple[str, str]] = set()
 
-    async def adopt(self) -> None:
-        """Read the apps of a new database from their containers."""
-        await self._adoption.adopt()
+    async def adopt(self) -> bool:
+        """Read the apps of a new database from their containers; return whether it is new."""
+        return await self._adoption.adopt()
 
-    async def sweep(self) -> None:
+    async def sweep(self, containers: Collection[Container]) -> bool:
         """Remove the containers that undone operations left.
 
         Any other is given back to its app, or left alone: it may be an operator's copy, or the
-        database may be an old one.
+        database may be an old one. ``containers`` are all, as they are now. Return whether there
+        was any that belongs to no app.
         """
-        listed = in_order(await self._containers.all())
-        existing = {container.id for container in listed}
-        for container in listed:
+        existing, found = {container.id for container in containers}, False
+        for container in in_order(containers):
             orphan = self._containers.is_orphan(container)
             if self._is_stray(container):
+                found = True
                 await (self._remove(container) if orphan else self._take_back(container, existing))
+        return found
 
     def _is_stray(self, container: Container) -> bool:
         name = container.labels[APP_LABEL]
@@ -302,11 +312,15 @@ class Reconciler:
         await self._journal.close()
 
     async def _reconcile(self) -> None:
-        await self._containers.all()  # without the engine, nothing can be recovered
-        await self._sweeper.adopt()
-        await self._journal.recover()
-        await self._sweeper.sweep()
-        containers = {container.id: container for container in await self._containers.all()}
+        listed = await self._containers.all()  # without the engine, nothing can be recovered
+        # Mostly there is nothing to do, and the list is as the containers are now.
+        adopted = await self._sweeper.adopt()
+        if await self._journal.recover() or adopted:
+            listed = await self._containers.all()
+        if await self._sweeper.sweep(listed):
+            listed = await self._containers.all()
+        containers = {container.id: container for container in listed}
         await self._sweeper.rename(containers)
         for observer in self._observers:
             await observer.observe(containers)
+        await self._journal.sweep_data()
