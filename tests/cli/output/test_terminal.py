@@ -1,4 +1,4 @@
-"""Colours are for terminals."""
+"""Colours and bars are for terminals."""
 
 import asyncio
 import re
@@ -6,9 +6,13 @@ import subprocess
 import sys
 
 import pytest
+from aiohttp import web
 
 from tests.support.cli.command import Rollcall
+from tests.support.cli.fake_agent import fake_agent
+from tests.support.cli.process import CommandLine
 from tests.support.cli.terminal import TOP, at_terminal
+from tests.support.machine.terminal import terminal
 from tests.support.registry.in_process import InProcessRegistry
 
 pytestmark = pytest.mark.slow
@@ -46,3 +50,35 @@ async def test_a_terminal_gets_colours_unless_it_wants_none_and_programs_get_who
     assert "\x1b" not in piped.stdout
     row = piped.stdout.splitlines()[1].split()
     assert (row[:2], row[-1]) == (["web-1", "fresh"], label)
+
+
+async def test_a_backup_shows_how_much_has_come(
+    rollcall: Rollcall, registry: InProcessRegistry
+) -> None:
+    loop, go_on = asyncio.get_running_loop(), asyncio.Event()
+    folder = rollcall.contexts.parent
+    command = CommandLine(folder)
+
+    async def data(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"x" * 2_000_000)
+        await go_on.wait()
+        await response.write(b"x" * 97_152)
+        return response
+
+    def look() -> None:
+        arguments = (command.program, "app", "backup", "web-1/shop", "shop.tar")
+        environment = {**command.environment, "TERM": "xterm"}
+        with terminal([*map(str, arguments)], folder=folder, environment=environment) as screen:
+            screen.wait_for("2.0/? MB", within=60)
+            loop.call_soon_threadsafe(go_on.set)
+            screen.wait_for("web-1/shop: 2.0 MiB in shop.tar", within=60)
+
+    async with fake_agent() as agent:
+        agent.answers["GET", "/v1/apps/shop/data"] = data
+        await registry.post("web-1", kv={"agent.url": agent.url})
+        await asyncio.to_thread(look)
+
+    assert (folder / "shop.tar").stat().st_size == 2**21
+    assert "MB" not in (await rollcall("app", "backup", "web-1/shop", str(folder / "2.tar"))).err

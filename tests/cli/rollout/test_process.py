@@ -17,6 +17,7 @@ from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, fake_agent
 from tests.support.cli.process import WITH_SIGINT, CommandLine
 from tests.support.cli.terminal import at_terminal
+from tests.support.machine.terminal import terminal
 from tests.support.registry.fake_servers import http_server
 from tests.support.registry.in_process import InProcessRegistry
 
@@ -253,6 +254,28 @@ async def test_a_question_is_asked_on_a_terminal(
     assert "rebuild shop on all hosts that have it, 3 of them?" in shown
     assert ("nothing was changed" in shown) == (answer == "n")
     assert [len(agent.changes()) for agent in agents] == [changes] * 3
+
+
+async def test_a_terminal_shows_how_far_it_is_and_then_what_came_of_it(
+    rollcall: Rollcall, agents: list[FakeAgent]
+) -> None:
+    loop, begun, go_on = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+    agents[1].answers[REBUILD] = waiting(begun, go_on)
+    command = CommandLine(rollcall.contexts.parent)
+    environment = {**command.environment, "TERM": "xterm", "NO_COLOR": "1"}
+
+    def look() -> str:
+        arguments = (command.program, "rebuild", "shop", "--all")
+        folder = rollcall.contexts.parent
+        with terminal([*map(str, arguments)], folder=folder, environment=environment) as screen:
+            screen.wait_for("1 waiting, 1 changing, 1 done", within=SECONDS)
+            screen.wait_for("web-1  changing", within=SECONDS)
+            loop.call_soon_threadsafe(go_on.set)
+            return screen.wait_for("web-2  done", within=SECONDS)
+
+    shown = await asyncio.to_thread(look)
+
+    assert [f"web-{number}  done" in shown for number in range(3)] == [True] * 3
 
 
 def revisions(*numbers: int) -> list[dict[str, Any]]:
