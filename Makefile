@@ -6,6 +6,7 @@
 
 PYTHON := .venv/bin/python
 DEB := amd64 arm64
+DIST := dist
 COMPILE := .venv/bin/pip-compile --quiet --generate-hashes --no-emit-index-url \
 	--no-emit-trusted-host --no-emit-find-links --strip-extras --allow-unsafe --no-header
 
@@ -61,11 +62,11 @@ lock: .venv/installed-dev ## Lock the dependencies anew, with their hashes and w
 install: ## Install both daemons and their units on this host (as root; DESTDIR for an image)
 	@sh systemd/install.sh
 
-deb: debian-deb $(DEB:%=deb-%) ## Build the Debian package for each architecture into dist/ (DEB="amd64 arm64")
+deb: debian-deb $(DEB:%=deb-%) ## Build the Debian package for each architecture into dist/ (DEB="amd64 arm64", DIST=dist)
 
 deb-%: var/wheels/%
 	@SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null)} \
-		$(PYTHON) -m deploy.deb build --architecture $* --wheels $< --output dist
+		$(PYTHON) -m deploy.deb build --architecture $* --wheels $< --output $(DIST)
 
 # The only step that downloads: all has the hash that the lock has.
 .PRECIOUS: var/wheels/%

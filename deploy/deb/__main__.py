@@ -20,11 +20,10 @@ def main(arguments: Sequence[str]) -> int:
     architecture = ARCHITECTURES[options.architecture]
     try:
         if options.step == "download":
-            lock = options.source / "requirements-nats.txt"
-            download(lock, architecture, options.wheels)
+            download(TOP / "requirements-nats.txt", architecture, options.wheels)
             return 0
         epoch = int(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
-        release = Release(options.source, architecture, epoch)
+        release = Release(TOP, architecture, epoch)
         with tempfile.TemporaryDirectory(prefix="rollcall-deb-") as work:
             file = build(release, wheels=options.wheels, folder=options.output, work=Path(work))
     except BuildError as error:
@@ -39,7 +38,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("step", choices=["download", "build"])
     parser.add_argument("--architecture", choices=[*ARCHITECTURES], required=True)
     parser.add_argument("--wheels", type=Path, required=True, help="the folder of the wheels")
-    parser.add_argument("--source", type=Path, default=TOP, help="the tree to build")
     parser.add_argument("--output", type=Path, default=Path("dist"), help="the package's folder")
     return parser
 

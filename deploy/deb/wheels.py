@@ -5,8 +5,10 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 PIP = (sys.executable, "-m", "pip", "-qq", "--disable-pip-version-check", "--no-input")
@@ -15,6 +17,7 @@ PYTHONS = ("3.11", "3.12", "3.13")
 # The newest one stands first. All need a C library that is older than that of Debian 12.
 MANYLINUX = ("manylinux_2_28", "manylinux_2_17", "manylinux2014")
 PINNED = re.compile(r"^([A-Za-z0-9._-]+==[^ \\]+)", re.MULTILINE)
+FOR_ALL_PYTHONS = ("-none-any.whl", ".tar.gz")
 
 
 class BuildError(Exception):
@@ -51,13 +54,37 @@ def download(lock: Path, architecture: Architecture, folder: Path) -> None:
     """
     part = folder.with_name(f"{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
     for python in PYTHONS:
-        options = platform_options(python, architecture)
-        # What has no wheel is downloaded as source, and built offline.
-        command = ["download", "--no-deps", "--no-build-isolation", "--require-hashes", *options]
-        run_pip(*command, "--dest", part, "--requirement", lock)
+        # The first Python has brought what is the same for all. To look it up again takes long.
+        pins = without_general(pinned(lock), part)
+        with tempfile.NamedTemporaryFile("w", prefix="rollcall-lock-", suffix=".txt") as asked:
+            asked.write(_part_of_lock(lock.read_text("utf-8"), pins))
+            asked.flush()
+            options = platform_options(python, architecture)
+            # What has no wheel is downloaded as source, and built offline.
+            command = ["download", "--no-deps", "--no-build-isolation", "--require-hashes"]
+            run_pip(*command, *options, "--dest", part, "--requirement", asked.name)
     shutil.rmtree(folder, ignore_errors=True)
     part.rename(folder)
+
+
+def _part_of_lock(text: str, pins: Sequence[str]) -> str:
+    """Return the lines of a lock about some of its pins."""
+    begins = [found.start() for found in PINNED.finditer(text)]
+    entries = [text[begin:end] for begin, end in pairwise([*begins, len(text)])]
+    return "".join(each for each in entries if each.partition(" ")[0] in pins)
+
+
+def without_general(pins: Sequence[str], folder: Path) -> list[str]:
+    """Return those pins of which a folder has no wheel or source for all Pythons."""
+    files = (each.name for each in folder.iterdir() if each.name.endswith(FOR_ALL_PYTHONS))
+    there = {_normalised(each.partition("-")[0]) for each in files}
+    return [pin for pin in pins if _normalised(pin.partition("==")[0]) not in there]
+
+
+def _normalised(name: str) -> str:
+    return re.sub(r"[-_.]+", "_", name).lower()
 
 
 def build_wheels(sources: Sequence[Path], folder: Path) -> None:
@@ -67,10 +94,8 @@ def build_wheels(sources: Sequence[Path], folder: Path) -> None:
         BuildError: it cannot be built, or is good for one Python alone.
 
     """
-    for source in sources:
-        run_pip_offline(
-            *("wheel", "--no-deps", "--no-build-isolation"), *("--wheel-dir", folder, source)
-        )
+    options = ("--no-deps", "--no-build-isolation", "--wheel-dir", folder)
+    run_pip_offline("wheel", *options, *sources)
     if odd := [each.name for each in folder.iterdir() if not each.name.endswith("-none-any.whl")]:
         raise BuildError(f"{', '.join(odd)}: not for each Python and architecture")
 

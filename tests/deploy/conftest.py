@@ -2,18 +2,19 @@
 
 import fcntl
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from deploy.deb.wheels import ARCHITECTURES
 from tests.support.e2e.packages import (
     Packages,
-    build_package,
-    download_wheels,
+    follow,
     machine_architecture,
-    next_release,
+    make_deb,
 )
 from tests.support.requirements import need
 
@@ -24,16 +25,14 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Packages:
     need("dpkg-deb")
 
     def build(folder: Path) -> None:
-        architecture = machine_architecture()
-        wheels = download_wheels(architecture, folder)
-        build_package(architecture, wheels, output=folder / "present")
-        source = next_release(folder)
-        build_package(architecture, wheels, source=source, output=folder / "following")
+        present = make_deb(machine_architecture(), folder)
+        with TemporaryDirectory() as work:
+            following = follow(present, Path(work))
+            shutil.move(following, folder / "following.deb")
 
     folder = _shared_folder(tmp_path_factory, "packages", build)
-    (present,) = folder.glob("present/*.deb")
-    (following,) = folder.glob("following/*.deb")
-    return Packages(present, following)
+    (present,) = folder.glob("rollcall_*.deb")
+    return Packages(present, folder / "following.deb")
 
 
 @pytest.fixture(scope="session")
@@ -43,8 +42,7 @@ def foreign_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def build(folder: Path) -> None:
         (architecture,) = ARCHITECTURES.keys() - {machine_architecture()}
-        wheels = download_wheels(architecture, folder)
-        build_package(architecture, wheels, output=folder)
+        make_deb(architecture, folder)
 
     (package,) = _shared_folder(tmp_path_factory, "foreign", build).glob("*.deb")
     return package

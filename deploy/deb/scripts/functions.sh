@@ -33,6 +33,8 @@ running_units() {
 # Let this version, whose files are in place, check the settings of each unit that is in use.
 check_settings() {
     refused=0
+    # dpkg may be about to put the other version's files back, so what is compiled is beside them.
+    compiled=$(mktemp -d)
     for unit in $( (enabled_units; running_units) | sort -u); do
         instance=${unit#*@} && instance=${instance%.service}
         case $unit in
@@ -41,12 +43,13 @@ check_settings() {
         rollcall-registry@*.service) program=registry ;;
         esac
         settings=$etc/$program$instance.yml
-        # Nothing is compiled: dpkg may be about to put the other version's files back.
-        "$environment/bin/python" -I -B -m "$program.main" --config "$settings" --check >&2 || {
+        "$environment/bin/python" -I -X pycache_prefix="$compiled" -m "$program.main" \
+            --config "$settings" --check >&2 || {
             say "$settings is refused by version $1, see above"
             refused=1
         }
     done
+    rm -rf "$compiled"
     return "$refused"
 }
 
@@ -56,8 +59,9 @@ each_unit() { # ACTION, units on standard input
     done
 }
 
+# Pygments, a quarter of all, comes with rich, and nothing here imports it.
 compile() {
-    "$environment/bin/python" -I -m compileall -q "$environment/lib/modules/" ||
+    "$environment/bin/python" -I -m compileall -q -x /pygments/ "$environment/lib/modules/" ||
         say "not all modules could be compiled, so the daemons start more slowly"
 }
 

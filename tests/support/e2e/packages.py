@@ -1,12 +1,14 @@
 """Debian packages of this tree, and of a release that follows it."""
 
+import os
 import shutil
 import subprocess
-import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from deploy.deb.package import ENVIRONMENT, Release, lay_out
+from deploy.deb.wheels import ARCHITECTURES
 from dev.processes import with_network
 
 TOP = Path(__file__).parents[3]
@@ -16,10 +18,10 @@ NEXT_VERSION = "99.1.0"
 ACCEPTED = "heartbeat_seconds: Seconds = 30"
 REFUSED = "heartbeat_seconds: Annotated[int, msgspec.Meta(ge=5)] = 30"
 EPOCH = "1600000000"
-SOURCES = (
-    *("agent", "cli", "config", "docs", "httpd", "registry", "systemd", "web"),
-    "deploy/monitoring",
-)
+PROJECT = ("agent", "cli", "config", "httpd", "registry", "web")
+SOURCES = (*PROJECT, "docs", "systemd", "deploy/monitoring")
+# Tests run from an environment that is there; `make` might make it anew.
+PREPARED = ("--no-print-directory", "--assume-old=.venv/installed-run")
 
 
 @dataclass(frozen=True)
@@ -36,27 +38,55 @@ def machine_architecture() -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def download_wheels(architecture: str, folder: Path) -> Path:
-    """Download the wheels of an architecture into a folder, and return it."""
-    wheels = folder / "wheels" / architecture
-    wheels.parent.mkdir(parents=True, exist_ok=True)
-    command = _step("download", architecture, wheels)
-    subprocess.run(with_network(["env", "-C", str(TOP), *command]), check=True)
-    return wheels
+def make_deb(architecture: str, output: Path) -> Path:
+    """Build a package as ``make deb`` does, and return its file.
+
+    The wheels are downloaded first: where tests have no network, the build has none either.
+    """
+    wheels = f"var/wheels/{architecture}"
+    _make(with_network(["make", "-C", str(TOP), *PREPARED, wheels]))
+    _make(["make", "-C", str(TOP), *PREPARED, f"DEB={architecture}", f"DIST={output}", "deb"])
+    (package,) = output.glob("*.deb")
+    return package
 
 
-def build_package(architecture: str, wheels: Path, *, source: Path = TOP, output: Path) -> Path:
-    """Build a package, without a network where tests have none, and return its file."""
-    command = _step("build", architecture, wheels, "--source", source, "--output", output)
-    done = subprocess.run(
-        ["env", f"SOURCE_DATE_EPOCH={EPOCH}", *command],
-        cwd=TOP,
-        capture_output=True,
-        text=True,
-        check=False,
+def _make(command: list[str]) -> None:
+    command = ["env", f"SOURCE_DATE_EPOCH={EPOCH}", *command]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def follow(present: Path, folder: Path) -> Path:
+    """Return a package of the next release, in a folder that is made for it.
+
+    It has the libraries of the present package. Nobody measures it, so it is compressed quickly.
+    """
+    root, package = folder / "root", folder / f"rollcall_{NEXT_VERSION}.deb"
+    source = next_release(folder)
+    architecture = ARCHITECTURES[machine_architecture()]
+    subprocess.run(["dpkg-deb", "--raw-extract", present, folder / "present"], check=True)
+    environment = root / ENVIRONMENT
+    environment.parent.mkdir(parents=True)
+    (folder / "present" / ENVIRONMENT).rename(environment)
+    _replace_project(environment / "lib" / "modules" / "site-packages", source)
+    lay_out(root, Release(source, architecture, int(EPOCH)))
+    subprocess.run(
+        ["dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "--build", root, package],
+        env={**os.environ, "SOURCE_DATE_EPOCH": EPOCH},
+        stdout=subprocess.DEVNULL,
+        check=True,
     )
-    assert done.returncode == 0, done.stderr
-    return Path(done.stdout.strip())
+    return package
+
+
+def _replace_project(modules: Path, source: Path) -> None:
+    """Put the modules of a tree in the place of those of the present release."""
+    for name in PROJECT:
+        shutil.rmtree(modules / name)
+        shutil.copytree(source / name, modules / name)
+    (present,) = modules.glob("rollcalld-*.dist-info")
+    following = present.rename(modules / f"rollcalld-{NEXT_VERSION}.dist-info")
+    _replace(following / "METADATA", f"\nVersion: {VERSION}\n", f"\nVersion: {NEXT_VERSION}\n")
 
 
 def next_release(folder: Path) -> Path:
@@ -80,8 +110,3 @@ def _replace(file: Path, old: str, new: str) -> None:
     text = file.read_text("utf-8")
     assert old in text, f"{file}: {old}"
     file.write_text(text.replace(old, new))
-
-
-def _step(step: str, architecture: str, wheels: Path, *options: str | Path) -> list[str]:
-    arguments = [step, "--architecture", architecture, "--wheels", wheels, *options]
-    return [sys.executable, "-m", "deploy.deb", *map(str, arguments)]
