@@ -13,6 +13,7 @@ import requests
 from dev.waiting import until
 from tests.support.daemons import Daemon, Daemons
 from tests.support.machine.memory import MEBIBYTE, peak, reset_peak, resident
+from tests.support.machine.memory_cgroup import memory_max
 
 # The bound is 64 MiB; aiohttp, Python and the C library keep something beside it.
 MAX_GROWTH = 120 * MEBIBYTE
@@ -104,6 +105,7 @@ def test_heads_without_end_take_little_memory(
     assert daemon.ask("GET", "/swagger.json").ok
 
     assert peak(daemon) - before < MAX_GROWTH
+    assert peak(daemon) < memory_max(kind)
     assert "Traceback" not in daemon.log()
 
 
@@ -125,6 +127,7 @@ def test_bodies_without_end_take_little_memory(
     cut_off = 'rollcall_http_connections_cut_off_total{reason="memory"}'
     until(lambda: metric(daemon, cut_off) > 0, "a connection that is cut off", within=60)
     assert peak(daemon) - before < 2 * MAX_GROWTH  # while those that were cut off come to their end
+    assert peak(daemon) < memory_max(kind)
     until(lambda: resident(daemon) - before < MAX_LEFT_OVER, "their end", within=60)
     assert "Traceback" not in daemon.log()
 

@@ -1,6 +1,7 @@
 """A cgroup that bounds what a process may take, as MemoryMax of a unit does."""
 
 from collections.abc import Sequence
+from configparser import ConfigParser
 from pathlib import Path
 from typing import Self
 
@@ -8,6 +9,8 @@ import pytest
 
 V1 = Path("/sys/fs/cgroup/memory")
 V2 = Path("/sys/fs/cgroup")
+UNITS = Path(__file__).parents[3] / "systemd"
+FACTORS = {"M": 1024**2, "G": 1024**3}
 
 
 class MemoryCgroup:
@@ -47,3 +50,11 @@ class MemoryCgroup:
 
     def _file(self, name: str) -> Path:
         return self._folder / name
+
+
+def memory_max(daemon: str) -> int:
+    """Return the bytes that the unit of a daemon allows: `registry` or `agent`."""
+    unit = ConfigParser(strict=False, interpolation=None)
+    unit.read(UNITS / f"rollcall-{daemon}.service")
+    allowed = unit["Service"]["MemoryMax"]
+    return int(allowed[:-1]) * FACTORS[allowed[-1]]

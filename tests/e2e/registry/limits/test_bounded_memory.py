@@ -6,7 +6,6 @@ import resource
 import secrets
 import socket
 from collections.abc import Iterable, Iterator
-from configparser import ConfigParser
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +18,7 @@ from dev.waiting import until
 from registry.store.protocol import Row
 from tests.support.daemons import Daemon, Daemons
 from tests.support.machine.memory import MEBIBYTE, peak, reset_peak, resident
-from tests.support.machine.memory_cgroup import MemoryCgroup
+from tests.support.machine.memory_cgroup import MemoryCgroup, memory_max
 from tests.support.registry.load.large_fleet import rows
 from tests.support.registry.stores.sqlite_store import ignore, open_store
 
@@ -33,7 +32,6 @@ STRANGERS = 1000
 UNFINISHED_HEAD = b"GET / HTTP/1.1\r\nX: " + b"x" * 15_000
 CHANGES = 1000
 HEARTBEAT_PAUSE = 0.1
-UNIT = Path("systemd/rollcall-registry.service")
 VAR = Path(__file__).parents[4] / "var"
 MAX_GROWTH = 400 * MEBIBYTE
 SMALL_BUFFER = 4096
@@ -47,6 +45,9 @@ class Load(NamedTuple):
     slow_readers: int
     gzip_readers: int
     watchers: int
+
+
+LOAD = Load(slow_readers=300, gzip_readers=100, watchers=1000)
 
 
 @pytest.fixture
@@ -208,7 +209,7 @@ async def test_readers_of_every_kind_take_a_bounded_amount(
     loaded = resident(registry)
     reset_peak(registry)
 
-    await run_load(registry, Load(slow_readers=300, gzip_readers=100, watchers=1000))
+    await run_load(registry, LOAD)
 
     assert peak(registry) - loaded < MAX_GROWTH
     assert registry.ask("GET", "/nodes/busy-1").ok
@@ -226,7 +227,7 @@ async def test_the_units_limit_holds_where_nodes_take_all_that_they_may(
     refused = await asyncio.to_thread(fill_to_the_bound, registry)
     assert refused.status_code == 507
 
-    await run_load(registry, Load(slow_readers=100, gzip_readers=20, watchers=200))
+    await run_load(registry, LOAD)
 
     assert unit_cgroup.kills() == 0
     assert registry.ask("GET", "/nodes/busy-1").ok
@@ -246,11 +247,8 @@ def disk_folder() -> Iterator[Path]:
 @pytest.fixture
 def unit_cgroup() -> Iterator[MemoryCgroup]:
     """Return a cgroup with the memory that the registry's unit allows; daemons end before it."""
-    unit = ConfigParser(strict=False, interpolation=None)
-    unit.read(UNIT)
-    gibibytes = int(unit["Service"]["MemoryMax"].removesuffix("G"))
     name = f"rollcall-test-{secrets.token_hex(8)}"
-    with MemoryCgroup(name, limit=gibibytes * 1024**3) as cgroup:
+    with MemoryCgroup(name, limit=memory_max("registry")) as cgroup:
         yield cgroup
 
 
