@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 
 import docker
@@ -24,9 +24,9 @@ from tests.support.e2e.fleet.alerts import (
     fleet_settings,
     rules_without_wait,
 )
-from tests.support.e2e.fleet.ansible import Ansible, Play
+from tests.support.e2e.fleet.ansible import Ansible
+from tests.support.e2e.fleet.fleet import Fleet
 from tests.support.e2e.fleet.hosts import (
-    FleetHosts,
     fleet_hosts,
     share_engine_socket,
     ssh_access,
@@ -35,7 +35,7 @@ from tests.support.e2e.fleet.operator import Operator
 from tests.support.e2e.packages import NEXT_VERSION, VERSION, Packages
 from tests.support.e2e.rollout_page import REGISTRY
 from tests.support.e2e.systemd_host import SystemdHost
-from tests.support.prometheus import Prometheus, running_prometheus
+from tests.support.prometheus import running_prometheus
 from tests.support.requirements import need_root
 
 pytestmark = [
@@ -43,48 +43,23 @@ pytestmark = [
     pytest.mark.real("dpkg-deb", "debootstrap", "ssh", "curl", "openssl", "unshare", "prometheus"),
     pytest.mark.timeout(900),
 ]
-AGENTS = UPGRADED, PURGED, STOPPED = tuple(f"web-{number}.example.com" for number in (1, 2, 3))
+AGENTS = UPGRADED, STOPPED, PURGED = tuple(f"web-{number}.example.com" for number in (1, 2, 3))
 UNIT = "rollcall-agent"
 STALE_SECONDS = 20
 SOON_SECONDS = 90.0
 CLONES_REFUSED = 'rollcall_registry_heartbeats_refused_total{reason="clone"} > 0'
 # The next release refuses heartbeats that come more often than every five seconds.
-ACCEPTED, REFUSED = {"heartbeat_seconds": 5}, {"heartbeat_seconds": 1}
+ACCEPTED = {name: {"heartbeat_seconds": 5} for name in AGENTS}
+ONE_REFUSED = {**ACCEPTED, UPGRADED: {"heartbeat_seconds": 1}}
+SECRET, NEW_SECRET = (
+    {"file": f"/etc/rollcall/{name}"} for name in ("node-secret", "node-secret-2")
+)
+# Certificates last 90 days.
+RENEW = {"rollcall_renew_days": 91, "rollcall_node_secrets": [NEW_SECRET, SECRET]}
 REGISTRY_SETTINGS = {"nodes": {"warm_up_seconds": 0, "stale_after_seconds": STALE_SECONDS}}
-ALL_AT_ONCE = ("--extra-vars", f"rollcall_at_once={len(AGENTS)}")
-
-
-@dataclass(frozen=True)
-class Fleet:
-    """Hosts by their names, on which the daemons run, and whoever looks after them."""
-
-    machines: FleetHosts
-    hosts: dict[str, SystemdHost]
-    operator: Operator
-    prometheus: Prometheus
-    ansible: Ansible
-    first: Play
-
-    def up(self, host: str) -> str | None:
-        """Return what Prometheus last got of a host: 1, 0, or None if it is no target."""
-        samples = self.prometheus.query(f'up{{job="rollcall", instance="{host}:7656"}}')
-        return samples[0]["value"][1] if samples else None
-
-    def heard_since(self, moment: int) -> bool:
-        """Return whether the registry has heard of every host since a moment."""
-        nodes = self.operator.nodes()
-        return nodes.keys() == set(AGENTS) and all(
-            node["last_update"] > moment for node in nodes.values()
-        )
-
-    def alerts(self) -> list[str]:
-        """Return the names of the alerts that fire."""
-        samples = self.prometheus.query('ALERTS{alertstate="firing"}')
-        return [sample["metric"]["alertname"] for sample in samples]
-
-    def accepted(self, host: str) -> bool:
-        """Return whether a host's own status is that the registry has accepted its heartbeat."""
-        return self.hosts[host].try_to("rollcall-agent status")[0] == 0
+ALL_AT_ONCE, TWO_AT_ONCE = (
+    ("--extra-vars", f"rollcall_at_once={count}") for count in (len(AGENTS), 2)
+)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +81,7 @@ def fleet(
         share_engine_socket(socket, [hosts[name] for name in AGENTS])
         access = stack.enter_context(ssh_access(hosts, machines.addresses))
         ansible = Ansible(folder, access, AGENTS, REGISTRY_SETTINGS)
-        first = ansible.play(packages.present, REFUSED, *ALL_AT_ONCE, "-v", "--diff")
+        first = ansible.play(packages.present, ONE_REFUSED, *ALL_AT_ONCE, "-v", "--diff")
         assert first.status == 0, first.output
         prometheus = running_prometheus(
             fleet_settings(ansible.work, rules_without_wait(HOST_STALE, folder)),
@@ -157,7 +132,7 @@ def test_a_second_run_of_the_playbook_changes_nothing_but_what_was_cut_off_and_s
     # As if the first run had ended right after it copied the settings.
     fleet.hosts[STOPPED].run("touch /etc/rollcall/agent.yml")
 
-    second = fleet.ansible.play(packages.present, REFUSED, *ALL_AT_ONCE, "-v", "--diff")
+    second = fleet.ansible.play(packages.present, ONE_REFUSED, *ALL_AT_ONCE, "-v", "--diff")
 
     assert second.status == 0, second.output
     assert second.changed() == {**dict.fromkeys((REGISTRY, *AGENTS), 0), STOPPED: 1}
@@ -180,18 +155,22 @@ def test_keys_can_be_read_by_their_daemon_and_root_alone(fleet: Fleet) -> None:
     assert fleet.ansible.work.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_host_that_cannot_be_upgraded_keeps_the_others_from_it(
+def test_a_host_that_cannot_be_upgraded_keeps_those_of_the_next_turn_from_it(
     fleet: Fleet, packages: Packages
 ) -> None:
-    play = fleet.ansible.play(packages.following, REFUSED)
+    certificate, begin = fleet.operator.certificate(REGISTRY), int(time.time())
+
+    play = fleet.ansible.play(packages.following, ONE_REFUSED, *TWO_AT_ONCE, variables=RENEW)
 
     assert play.status != 0
-    assert play.failed() == {UPGRADED}
+    assert (play.failed(), play.batches()) == ({UPGRADED}, 1)
     assert f"agent.yml is refused by version {NEXT_VERSION}" in play.output
     assert fleet.hosts[REGISTRY].run("rollcall-registry --version").split()[1] == NEXT_VERSION
-    nodes = fleet.operator.nodes()
-    assert {nodes[name]["kv"]["agent.version"] for name in AGENTS} == {VERSION}
+    until(lambda: fleet.heard_since(begin), "new heartbeats", within=SOON_SECONDS)
+    assert fleet.versions() == {UPGRADED: VERSION, STOPPED: NEXT_VERSION, PURGED: VERSION}
+    # The registry has accepted what was made with the old secret, too.
     assert all(fleet.accepted(host) for host in AGENTS)
+    assert fleet.operator.certificate(REGISTRY) != certificate
 
 
 def test_an_upgrade_goes_host_by_host_restarts_no_app_and_loses_no_target(
@@ -199,21 +178,31 @@ def test_an_upgrade_goes_host_by_host_restarts_no_app_and_loses_no_target(
 ) -> None:
     host, node = fleet.hosts[UPGRADED], fleet.operator.nodes()[UPGRADED]
     pid, started = host.pid(UNIT), docker_client.inspect_container(app)["State"]["StartedAt"]
+    shown, kept_pid = {name: fleet.shown(name) for name in AGENTS}, fleet.hosts[STOPPED].pid(UNIT)
     begin = time.time()
 
     # The registry was upgraded before the host that could not be.
-    play = fleet.ansible.play(packages.following, ACCEPTED, f"--limit={UPGRADED},{PURGED}")
+    play = fleet.ansible.play(
+        packages.following, ACCEPTED, f"--limit={UPGRADED},{STOPPED}", variables=RENEW
+    )
 
     assert play.status == 0, play.output
     assert play.batches() == 2
     # The playbook has waited for each.
-    nodes = fleet.operator.nodes()
-    versions = {name: node["kv"]["agent.version"] for name, node in nodes.items()}
-    assert versions == {UPGRADED: NEXT_VERSION, PURGED: NEXT_VERSION, STOPPED: VERSION}
+    assert fleet.versions() == {**dict.fromkeys(AGENTS, NEXT_VERSION), PURGED: VERSION}
     assert host.pid(UNIT) != pid
+    # One was upgraded by the play before: this one has brought it its key and certificate alone.
+    assert fleet.hosts[STOPPED].pid(UNIT) == kept_pid
+    new = (UPGRADED, STOPPED)
+    until(lambda: fleet.show_new_certificates(*new), "certificates", within=SOON_SECONDS)
+    for name in new:
+        key, certificate = fleet.shown(name)
+        assert (key == shown[name][0], certificate == shown[name][1]) == (False, False)
     state = docker_client.inspect_container(app)["State"]
     assert (state["Running"], state["StartedAt"]) == (True, started)
     assert fleet.operator.nodes()[UPGRADED]["kv"]["agent.id"] == node["kv"]["agent.id"]
+    until(lambda: fleet.heard_since(int(begin)), "new heartbeats", within=SOON_SECONDS)
+    assert all(fleet.accepted(host) for host in AGENTS)
     until(lambda: fleet.up(UPGRADED) == "1", "up", within=SOON_SECONDS)
     seconds = int(time.time() - begin)
     series = fleet.prometheus.get(
@@ -224,6 +213,30 @@ def test_an_upgrade_goes_host_by_host_restarts_no_app_and_loses_no_target(
         step="1",
     )["result"]
     assert [len(each["values"]) for each in series] == [seconds + 1] * len(AGENTS)
+
+
+def test_a_key_of_a_secret_that_is_no_longer_named_is_refused_and_no_agent_was_restarted(
+    fleet: Fleet, packages: Packages
+) -> None:
+    old_key, begin = fleet.shown(PURGED)[0], int(time.time())
+    pids = {name: fleet.hosts[name].pid(UNIT) for name in (UPGRADED, STOPPED)}
+    assert fleet.operator.report(PURGED, old_key) == HTTPStatus.OK
+
+    # It was left out before.
+    play = fleet.ansible.play(
+        packages.following,
+        ACCEPTED,
+        f"--limit={REGISTRY},{PURGED}",
+        variables={"rollcall_node_secrets": [NEW_SECRET]},
+    )
+
+    assert play.status == 0, play.output
+    assert fleet.operator.report(PURGED, old_key) == HTTPStatus.UNAUTHORIZED
+    until(lambda: fleet.heard_since(begin), "new heartbeats", within=SOON_SECONDS)
+    assert all(fleet.accepted(host) for host in AGENTS)
+    assert {name: fleet.hosts[name].pid(UNIT) for name in pids} == pids
+    found = fleet.hosts[REGISTRY].run("cd /etc/rollcall && ls node-secret*")
+    assert found == "node-secret-2\n"
 
 
 def test_a_registry_whose_host_was_killed_comes_back_with_all_it_accepted(fleet: Fleet) -> None:
@@ -267,11 +280,18 @@ def test_a_clone_with_the_state_of_a_host_is_told_and_counted(
     until(lambda: fleet.accepted(PURGED), "the original is accepted", within=SOON_SECONDS)
 
 
-def test_a_host_that_stops_is_stale_then_down_and_an_alert_fires(fleet: Fleet) -> None:
+def test_a_host_that_stops_is_stale_then_down_and_an_alert_fires_and_no_turn_follows_it(
+    fleet: Fleet, packages: Packages
+) -> None:
     assert HOST_STALE not in fleet.alerts()
 
     fleet.hosts[STOPPED].power_off()
+    play = fleet.ansible.play(
+        packages.following, ACCEPTED, f"--limit={','.join(AGENTS)}", *TWO_AT_ONCE
+    )
 
+    assert play.status != 0
+    assert (play.failed(), play.batches()) == ({STOPPED}, 1)
     until(lambda: fleet.up(STOPPED) == "0", "down", within=SOON_SECONDS)
     until(lambda: STOPPED not in fleet.operator.fresh(STALE_SECONDS), "stale", within=SOON_SECONDS)
     until(lambda: HOST_STALE in fleet.alerts(), "the alert", within=SOON_SECONDS)

@@ -22,8 +22,27 @@ until_true() {  # COMMAND: wait until it succeeds
   for _ in $(seq 200); do if "$@" > out.txt 2>&1; then return; fi; sleep 0.1; done
   cat out.txt; return 1
 }
+serves() {  # FOLDER HOST PORT: the daemon shows the certificate that is in the folder
+  openssl s_client -connect "$2:$3" < /dev/null 2> /dev/null | openssl x509 -noout -serial |
+    grep -qx "$(openssl x509 -noout -serial -in "$1/tls.crt")"
+}
+accepted_since() {  # HOST SECONDS: the registry has accepted a heartbeat after that moment
+  local last
+  last=$(listed "$1" | grep -o '"last_update":[0-9]*')
+  [ "${last#*:}" -gt "$2" ]
+}
+until_accepted() {  # HOST...: wait until the registry has accepted a new heartbeat of each
+  local now host
+  now=$(($(date +%s) + 1))  # one may be under way
+  for host in "$@"; do until_true accepted_since "$host" "$now"; done
+}
 listed() { ask "https://$REGISTRY:$PORT/nodes/$1"; }
 not_listed() { ! listed "$1"; }
+"""
+RENEWED = f"""
+for host in {FIRST} {SECOND}; do until_true serves $host $host 7656; done
+until_true serves registry "$REGISTRY" "$PORT"
+until_accepted {FIRST} {SECOND}
 """
 # What must hold after each block of a section.
 CHECKS: Mapping[str, Sequence[str]] = {
@@ -35,10 +54,10 @@ CHECKS: Mapping[str, Sequence[str]] = {
         "rollcall apps > apps.txt || true; grep -c 'container engine cannot be' apps.txt | grep 2",
         "promtool check config prometheus/prometheus.yml",
     ],
-    "6. Renew certificates": [f"until_status {FIRST} taken"],
+    "6. Renew certificates": [RENEWED],
     "7. Replace the secret of the node keys": [
-        f"until_status {FIRST} taken; until_status {SECOND} taken",
-        f"until_status {FIRST} taken; until_status {SECOND} taken",
+        f"until_accepted {FIRST} {SECOND}",
+        f"until_accepted {FIRST} {SECOND}; until_status {FIRST} taken; until_status {SECOND} taken",
     ],
     "8. Rename or remove a host": [
         f"until_true listed {RENAMED}; until_true not_listed {SECOND}",

@@ -64,9 +64,7 @@ class Ansible:
         self._access = access
         self._registry_settings = registry_settings
         self._inventory = folder / "inventory.yml"
-        example = yaml.safe_load(EXAMPLE.read_text("utf-8"))
-        example["all"]["children"]["rollcall_agents"]["hosts"] = dict.fromkeys(agents)
-        self._inventory.write_text(yaml.safe_dump(example))
+        self._agents = agents
         self.work = folder / "work"
 
     def secrets(self) -> list[str]:
@@ -74,16 +72,22 @@ class Ansible:
         found = [file.read_text() for name in SECRETS for file in self.work.rglob(name)]
         return [text.removeprefix(PEM).splitlines()[0] for text in found]
 
-    def play(self, package: Path, agent_settings: Mapping[str, Any], *options: str) -> Play:
-        """Bring the fleet to a package, with further settings of the agents."""
+    def play(
+        self,
+        package: Path,
+        agent_settings: Mapping[str, Mapping[str, Any]],
+        *options: str,
+        variables: Mapping[str, Any] | None = None,
+    ) -> Play:
+        """Bring the fleet to a package, with further settings of each agent, by their names."""
+        self._write_inventory(agent_settings)
         given = self._folder / "variables.yml"
-        variables = {
+        common = {
             "rollcall_folder": str(self.work),
             "rollcall_package": str(package),
             "rollcall_registry_settings": dict(self._registry_settings),
-            "rollcall_agent_settings": dict(agent_settings),
         }
-        given.write_text(yaml.safe_dump(variables))
+        given.write_text(yaml.safe_dump({**common, **(variables or {})}))
         program = Path(sys.executable).with_name("ansible-playbook")
         command = [
             str(program),
@@ -102,6 +106,13 @@ class Ansible:
             check=False,
         )
         return Play(done.returncode, done.stdout)
+
+    def _write_inventory(self, agent_settings: Mapping[str, Mapping[str, Any]]) -> None:
+        example = yaml.safe_load(EXAMPLE.read_text("utf-8"))
+        example["all"]["children"]["rollcall_agents"]["hosts"] = {
+            name: {"rollcall_agent_settings": dict(agent_settings[name])} for name in self._agents
+        }
+        self._inventory.write_text(yaml.safe_dump(example))
 
     def _environment(self) -> dict[str, str]:
         own = {
