@@ -11,6 +11,7 @@ from tests.support.e2e.package_host import ASK, USED_SETTINGS
 from tests.support.e2e.packages import Packages
 from tests.support.requirements import need_root
 
+MAX_EXPOSURE = 11  # in tenths: `systemd-analyze security` says at most 1.1
 CHROOT = """\
 tree=$0
 ip link set lo up
@@ -22,6 +23,10 @@ SCRIPT = f"""\
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 dpkg --install /package.deb
 python3 --version
+systemd-analyze verify rollcall-agent.service rollcall-registry.service rollcall-registry@1.service
+for unit in rollcall-agent.service rollcall-registry.service; do
+  systemd-analyze security --offline=true --threshold={MAX_EXPOSURE} $unit
+done
 cd /etc/rollcall
 {USED_SETTINGS}
 mkdir /var/lib/rollcall-agent /var/lib/rollcall-registry
