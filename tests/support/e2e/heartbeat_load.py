@@ -42,6 +42,7 @@ class Load:
         """Send a heartbeat; repeat it if a restart cut it before its first byte was answered."""
         number, self.sent = self.sent, self.sent + 1
         fresh = number % 10 < FRESH_OF_TEN
+        outcome = ""
         for restarts_left in reversed(range(RESTARTS + 1)):
             try:
                 outcome = await self._ask(number, fresh=fresh)
