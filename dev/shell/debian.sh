@@ -51,6 +51,7 @@ if [ "$1" = test ] || [ "$1" = bench ]; then
     have faketime || need faketime
     have ssh || need openssh-client
     have jq || need jq
+    have xz || need xz-utils
 fi
 [ -n "$missing" ] || exit 0
 

@@ -1,8 +1,9 @@
 """The program of an earlier registry, beside which a newer one runs while a fleet is upgraded."""
 
-import tarfile
 from collections.abc import Sequence
 from pathlib import Path
+
+from tests.support.machine.archives import unpack
 
 TOP = Path(__file__).parents[3]
 PROGRAM = TOP / "tests/e2e/registry/cluster/earlier_version/program.tar.xz"
@@ -14,6 +15,5 @@ def unpack_earlier_registry(folder: Path) -> Sequence[str]:
     It is the first registry that had all of the store in NATS. It is in the tree since a clone may
     lack the history; it was made by `git archive bcdab61 config httpd registry | xz -9e`.
     """
-    with tarfile.open(PROGRAM) as program:
-        program.extractall(folder, filter="data")
+    unpack(PROGRAM, folder)
     return ["env", f"PYTHONPATH={folder}"]

@@ -2,13 +2,13 @@
 
 import subprocess
 import sys
-import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
 from tests.support.agent.recorded.earlier_host import RECORDED
+from tests.support.machine.archives import unpack
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,5 @@ class EarlierProgram:
 
 def unpack_earlier_program(folder: Path) -> EarlierProgram:
     """Unpack the program into a folder that is made."""
-    with tarfile.open(RECORDED / "schema_4" / "program.tar.xz") as program:
-        program.extractall(folder, filter="data")
+    unpack(RECORDED / "schema_4" / "program.tar.xz", folder)
     return EarlierProgram(folder)
