@@ -36,8 +36,10 @@ class Operator:
         assert status == HTTPStatus.CREATED, answer
 
     def report(self, host: str, node_key: str) -> int:
-        """Send a heartbeat as a host, with a node key of it, and return the status."""
-        return self._send(REGISTRY, f"/nodes/{host}", node_key, host, {"labels": ["from:test"]})[0]
+        """Send the last heartbeat of a host again, with a node key of it; return the status."""
+        node = self.nodes()[host]
+        message = {"labels": node["labels"], "kv": node["kv"]}
+        return self._send(REGISTRY, f"/nodes/{host}", node_key, host, message)[0]
 
     def certificate(self, host: str) -> str:
         """Return the certificate that the daemon of a host shows."""
