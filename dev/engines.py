@@ -9,6 +9,7 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,10 @@ from dev.test import can_isolate
 TOP = Path(__file__).parents[1]
 RELEASE = "sid"
 PACKAGES = ("docker.io", "iptables", "procps")
-TESTS = ("tests/agent", "tests/e2e/agent", "tests/e2e/reporting/test_apps.py")
+TESTS = (
+    *("tests/agent", "tests/docs/test_api.py", "tests/docs/test_apps.py"),
+    *("tests/e2e/agent", "tests/e2e/reporting/test_apps.py", "tests/e2e/test_app_to_prometheus.py"),
+)
 # The operation with the most changing calls, of those that tests break off at each call.
 SAMPLED_OPERATION = "rebuild"
 # They are one file, for which a sample waits in the end: so it has more agents than otherwise.
@@ -100,7 +104,10 @@ def _run(name: str, environ: Mapping[str, str], arguments: Sequence[str]) -> int
     )
     print(f"== {name}: {version.stdout.strip()}", flush=True)
     command = [sys.executable, "-m", "dev.test", *arguments]
-    return subprocess.run(command, env=environ, check=False).returncode
+    begin = time.monotonic()
+    status = subprocess.run(command, env=environ, check=False).returncode
+    print(f"== {name}: {time.monotonic() - begin:.0f} s", flush=True)
+    return status
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import importlib
 import multiprocessing
 import os
 import pkgutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -174,6 +175,8 @@ def _run(
     folder: Path,
 ) -> None:
     """Become the program, in the forked process."""
+    # A job in the background of a shell ignores SIGINT, and so would what it starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.freeze()  # what was imported is shared with the server; the collector would copy its pages
     for descriptor, file in enumerate(streams):
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT if descriptor else os.O_RDONLY

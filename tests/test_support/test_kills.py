@@ -17,7 +17,7 @@ from agent.apps.service.apps import Apps
 from dev.engines import SAMPLED_OPERATION
 from tests.support.agent.consistency import DEFAULT_NETWORK, NEW, Expected, check
 from tests.support.agent.engines.fake_engine import FakeEngine
-from tests.support.agent.kills.engine_proxy import ANSWERS, Call, Watch
+from tests.support.agent.kills.engine_proxy import PULL, Call, Watch
 from tests.support.agent.kills.host import Attempt, repeated
 from tests.support.agent.kills.observed_app import ObservedApp
 from tests.support.agent.kills.operations import EVERY_OPERATION, REBUILDS, UPDATES
@@ -43,19 +43,21 @@ def test_the_sample_has_an_operation() -> None:
     assert named(EVERY_OPERATION, SAMPLED_OPERATION)
 
 
-def test_each_call_loses_its_answer_or_gets_it_late_and_every_second_one_up_to_the_last_kills() -> (
-    None
-):
+def test_a_test_run_takes_one_fault_at_each_call_in_turns_and_a_kill_after_the_last() -> None:
     calls = [Call("POST /containers/ID/start", number) for number in range(1, 6)]
 
-    faults = faults_at(calls)
+    faults = [(fault.call.number, fault.moment) for fault in faults_at(calls)]
 
-    answers = [fault for fault in faults if fault.moment in ANSWERS]
-    assert [fault.call for fault in answers] == calls
-    assert [fault.moment for fault in answers] == ["lost", "late", "lost", "late", "lost"]
-    kills = [fault.call for fault in faults if fault.moment == "after"]
-    assert kills == [calls[4], calls[2], calls[0]]
-    assert len(faults) == len(answers) + len(kills)
+    turns = [(5, "lost"), (4, "before"), (3, "late"), (2, "after"), (1, "lost")]
+    assert faults == [(5, "after"), *turns]
+
+
+def test_a_pull_which_may_take_long_is_never_answered_late() -> None:
+    calls = [Call(PULL, number) for number in range(1, 5)]
+
+    assert [fault.moment for fault in faults_at(calls)] == [
+        *("after", "lost", "before", "lost", "after")
+    ]
 
 
 def attempt(status: int, message: str, *, struck: bool = False) -> Attempt:

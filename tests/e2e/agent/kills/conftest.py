@@ -36,6 +36,7 @@ COPY . /
 ENV BUILD={build}
 VOLUME {volume}
 """
+REMOVABLE = "FROM {base}\nENV HOST={host}\n"
 CRASHING = 'FROM {base}\nCMD ["/bin/sh", "-c", "echo no configuration here; exit 3"]\n'
 CRASHING_LATER = """\
 FROM {base}
@@ -118,6 +119,7 @@ def hosts(
             client = docker.APIClient(base_url=engine_url, version="auto", timeout=120)
             stack.callback(client.close)
             pulled = image_server.push(client, images.good[0], f"kills-{number}")
+            removable = _push_removable(client, image_server, images.good[0], number)
             asyncio.run(without_adoption(folder / str(number)))
             first = FIRST_PORT + number * PORTS_OF_A_HOST
             agent = daemons.agent(
@@ -133,9 +135,18 @@ def hosts(
                     **app_settings,
                 },
             )
-            hosts.append(KilledHost(agent, proxy, client, replace(images, pulled=pulled)))
+            own = replace(images, pulled=pulled, removable=removable)
+            hosts.append(KilledHost(agent, proxy, client, own))
             stack.callback(hosts[-1].clean)
         yield stack.enter_context(KilledHosts(hosts))
+
+
+def _push_removable(client: docker.APIClient, server: ImageRegistry, base: str, number: int) -> str:
+    tag = f"rollcall-test-kills-removable:{secrets.token_hex(4)}"
+    build(client, tag, REMOVABLE.format(base=base, host=number), {})
+    reference = server.push(client, tag, f"kills-removable-{number}")
+    client.remove_image(tag, force=True)
+    return reference
 
 
 @pytest.fixture

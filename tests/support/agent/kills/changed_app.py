@@ -51,15 +51,17 @@ class ChangedApp:
         except requests.RequestException:
             return None
 
-    def ask_while_pulling(self, method: str, path: str) -> requests.Response | None:
-        """Ask the agent for something while it pulls an image for a rebuild of the app.
+    def ask_while_pulling(
+        self, method: str, path: str, change: Callable[[], object] | None = None
+    ) -> requests.Response | None:
+        """Ask the agent for something while it pulls an image for a change, by default a rebuild.
 
         Return the answer to that; None if the agent ended before it answered.
         """
         held = self._proxy.hold_pulls()
         with ThreadPoolExecutor(1) as pool:
-            rebuild = pool.submit(self.ask, "PUT", "/rebuild")
-            until(lambda: held.is_set() or rebuild.done(), "the pull", within=UP_SECONDS)
+            changed = pool.submit(change or (lambda: self.ask("PUT", "/rebuild")))
+            until(lambda: held.is_set() or changed.done(), "the pull", within=UP_SECONDS)
             return self.ask(method, path)
 
     def settled(self) -> None:

@@ -34,6 +34,10 @@ def _rebuild(subject: Subject, image: str) -> requests.Response | None:
     return subject.ask("PUT", "/rebuild")
 
 
+def _end_creation(subject: Subject, method: str, path: str) -> requests.Response | None:
+    return subject.ask_while_pulling(method, path, lambda: subject.post(subject.images.pulled))
+
+
 def _with_last_password(subject: Subject, before: Snapshot, word: str) -> Snapshot:
     login = subject.last_password if word == "set" else before.login
     return replace(before, password=word, login=login)
@@ -184,6 +188,14 @@ ROLLBACKS = (
         expected=lambda _, before: replace(before, **_other_limits(before)),
     ),
     Operation(
+        name="rollback, image pulled",
+        prepare=Subject.with_a_revision_whose_image_is_gone,
+        request=lambda subject, _: subject.ask("PUT", "/rollback"),
+        expected=lambda subject, before: replace(
+            before, image=subject.images.removable, image_id=subject.removed_image
+        ),
+    ),
+    Operation(
         name="rollback that fails",
         prepare=Subject.with_a_revision_that_fails,
         request=lambda subject, _: subject.ask("PUT", "/rollback"),
@@ -260,6 +272,19 @@ ENDS = (
         prepare=Subject.running_as_pulled,
         request=lambda subject, _: subject.ask_while_pulling("DELETE", ""),
         expected=lambda _, __: Snapshot(),
+    ),
+    Operation(
+        name="stop that ends a creation's pull",
+        prepare=Subject.absent_and_not_pulled,
+        request=lambda subject, _: _end_creation(subject, "PUT", "/stop"),
+        expected=lambda _, before: before,
+        succeeds=False,  # there is no app that is stopped
+    ),
+    Operation(
+        name="delete that ends a creation's pull",
+        prepare=Subject.absent_and_not_pulled,
+        request=lambda subject, _: _end_creation(subject, "DELETE", ""),
+        expected=lambda _, before: before,
     ),
     Operation(
         name="delete",

@@ -1,11 +1,10 @@
 """Runs of operations with a fault at each of their calls that change something at the engine.
 
 Each operation is run twice without a fault, then once for each fault at a call that both runs made.
-A test run takes the kills after the last call and after every second one before it, and at each
-call an answer that is lost or comes after the time limit, in turns. ``ROLLCALL_FAULTS=all`` takes
-all four faults at each call. ``ROLLCALL_OPERATION=rebuild`` takes only the operations with that in
-their names; if no test has any, each of them fails. ``ROLLCALL_HOSTS=2`` runs those of a file on
-two agents at the same time, and not on three.
+A test run takes one of the four faults at each call, in turns, and a kill after the last call.
+``ROLLCALL_FAULTS=all`` takes all four at each call. ``ROLLCALL_OPERATION=rebuild`` takes only the
+operations with that in their names; if no test has any, each of them fails. ``ROLLCALL_HOSTS=2``
+runs those of a file on two agents at the same time, and not on three.
 """
 
 import logging
@@ -13,10 +12,11 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import cycle
 
-from tests.support.agent.kills.engine_proxy import ANSWERS, KILLS, PULL, Call, Fault
+from tests.support.agent.kills.engine_proxy import ANSWERS, KILLS, PULL, Call, Fault, Moment
 from tests.support.agent.kills.host import KilledHost, KilledHosts
 from tests.support.agent.kills.operation import Operation
 from tests.support.agent.kills.operations import EVERY_OPERATION
@@ -25,6 +25,7 @@ LOG = logging.getLogger(__name__)
 Check = Callable[[Sequence[Operation]], None]
 ALL = os.environ.get("ROLLCALL_FAULTS") == "all"
 ONLY = os.environ.get("ROLLCALL_OPERATION", "")
+IN_TURNS: tuple[Moment, ...] = ("lost", "before", "late", "after")
 # They have limits of their own, and may take long.
 PATIENT = (PULL, "PUT /containers/ID/archive")
 TABLE_HEAD = (
@@ -100,12 +101,15 @@ def named(operations: Sequence[Operation], part: str) -> list[Operation]:
 
 def faults_at(calls: list[Call]) -> list[Fault]:
     """Return the faults of a test run."""
-    answers = [
-        Fault(call, moment)
-        for number, call in enumerate(calls)
-        for moment in (ANSWERS if ALL else ANSWERS[number % 2 :][:1])
-        if moment != "late" or call.name not in PATIENT
-    ]
-    if not ALL:
-        return [*(Fault(call, "after") for call in calls[::-2]), *answers]
-    return [*(Fault(call, moment) for call in calls for moment in KILLS), *answers]
+    if ALL:
+        possible = [Fault(call, moment) for call in calls for moment in (*KILLS, *ANSWERS)]
+        return [each for each in possible if not _is_patient(each)]
+    # From the last call on, so that an operation of one call loses its answer.
+    turns = zip(reversed(calls), cycle(IN_TURNS), strict=False)
+    taken = [Fault(call, moment) for call, moment in turns]
+    taken = [replace(each, moment="lost") if _is_patient(each) else each for each in taken]
+    return [*(Fault(call, "after") for call in calls[-1:]), *taken]
+
+
+def _is_patient(fault: Fault) -> bool:
+    return fault.moment == "late" and fault.call.name in PATIENT

@@ -41,6 +41,7 @@ class AppImages:
         crashing: the tag of an image whose app crashes at its start.
         crashing_later: the tag of an image whose app crashes after its password was set.
         pulled: the first good image's reference at a registry of images; each agent has another.
+        removable: the reference at a registry of images of one that no other agent uses.
 
     """
 
@@ -48,6 +49,7 @@ class AppImages:
     crashing: str
     crashing_later: str
     pulled: str = ""
+    removable: str = ""
 
 
 def image_id(client: docker.APIClient, tag: str) -> str:
@@ -73,6 +75,7 @@ class Subject(ChangedApp):
         self.images = images
         self.tag = f"rollcall-test-kills:{secrets.token_hex(4)}"
         self.tar = b""
+        self.removed_image = ""
         self._ports: tuple[int, ...] = ()
         self._passwords = [secrets.token_hex(8)]
 
@@ -225,12 +228,21 @@ class Subject(ChangedApp):
         change_settings(self.app.agent, apps={"isolated": isolated})
         self.app.agent.restart()
 
-    def running_as_pulled(self) -> None:
+    def running_as_pulled(self, image: str | None = None) -> None:
         """Make an app run whose image the agent has pulled, with new content in its volumes."""
         self.absent()
-        created = self._undisturbed(lambda: self.post(self.images.pulled))
+        created = self._undisturbed(lambda: self.post(image or self.images.pulled))
         assert created.status_code == HTTPStatus.CREATED, created.text
         self.app.write()
+
+    def with_a_revision_whose_image_is_gone(self) -> None:
+        """Make the revision before the present one have an image that was pulled and removed."""
+        self.running_as_pulled(self.images.removable)
+        record = self.app.record()
+        assert record is not None
+        self.removed_image = record["image_id"]
+        self._must("PUT", "", {"image": self.tag})
+        self.app.client.remove_image(self.removed_image, force=True)
 
     def checked(self) -> None:
         """Make the app run and pass its check."""
