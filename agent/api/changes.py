@@ -17,7 +17,7 @@ from aiohttp import web
 
 from agent.api import requests
 from agent.api.data import DataTransfers
-from agent.apps.operations.runner import Requester
+from agent.apps.runner.runner import Requester
 from agent.apps.service.apps import Apps
 from agent.apps.views.apps import AppView
 from agent.model import AppChanges, NewApp

@@ -9,7 +9,7 @@ from typing import get_args
 import msgspec
 from aiohttp import web
 
-from agent.apps.operations.runner import Requester
+from agent.apps.runner.runner import Requester
 from agent.apps.views.apps import AppSpecT, AppState, without_env_values
 from agent.model import APP_NAME_PATTERN
 from httpd import bodies

@@ -18,7 +18,6 @@ from agent.apps.containers.network import AppsNetwork
 from agent.apps.defaults import AppDefaults
 from agent.apps.dry_run.dry_runs import DryRuns
 from agent.apps.health.monitor import HealthMonitor
-from agent.apps.operations.runner import OperationRunner
 from agent.apps.ownership.claims import LOOK_SECONDS
 from agent.apps.ownership.guard import ClaimGuard
 from agent.apps.ownership.ownership import Ownership
@@ -30,6 +29,7 @@ from agent.apps.recovery.periodic import PeriodicTasks, PeriodicWork
 from agent.apps.recovery.restart_schedule import RestartSchedule
 from agent.apps.recovery.watcher import EngineWatcher
 from agent.apps.repository.repository import AppRepository
+from agent.apps.runner.runner import OperationRunner
 from agent.apps.service.apps import Apps
 from agent.apps.service.queries import AppQueries, HostedAppsQuery, RecordBuilder
 from agent.engine.protocol import Engine

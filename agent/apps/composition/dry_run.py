@@ -20,9 +20,9 @@ from agent.apps.dry_run.parts import (
     silent_log,
 )
 from agent.apps.images.pulled import ImageUse, PulledImages
-from agent.apps.operations.runner import OperationRunner
 from agent.apps.ownership.ownership import Ownership
 from agent.apps.repository.repository import AppRepository
+from agent.apps.runner.runner import OperationRunner
 from agent.apps.service.apps import Apps
 from agent.apps.service.queries import AppQueries, HostedAppsQuery, RecordBuilder
 from agent.journal import JournalEntry

@@ -11,13 +11,13 @@ from agent.apps.counters import AppCounters
 from agent.apps.health.findings import Findings
 from agent.apps.observer import ContainerObserver
 from agent.apps.operations.restart import RestartOperation
-from agent.apps.operations.runner import OperationRunner
 from agent.apps.recovery.adoption import Adoption
 from agent.apps.recovery.keeper import Keeper, StopFinder
 from agent.apps.recovery.recovery import JournalRecovery, Reconciler, RetrySchedule, Sweeper
 from agent.apps.recovery.restart_schedule import RestartSchedule
 from agent.apps.recovery.restarter import HealthRestarter
 from agent.apps.repository.repository import AppRepository
+from agent.apps.runner.runner import OperationRunner
 
 
 def build_keepers(

@@ -10,8 +10,8 @@ from agent.apps.containers.manager import UP_STATES
 from agent.apps.containers.network import NETWORK
 from agent.apps.dry_run.engine import PREFIX, DryEngine
 from agent.apps.dry_run.parts import DryStore
-from agent.apps.operations.runner import OperationRunner, Requester
 from agent.apps.repository.repository import AppRepository
+from agent.apps.runner.runner import OperationRunner, Requester
 from agent.apps.views.apps import AppView
 from agent.engine.errors import EngineRefused
 from agent.engine.models import InspectedContainer

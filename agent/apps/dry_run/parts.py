@@ -14,10 +14,10 @@ from agent.apps.containers.starter import ContainerStarter, port_in_use
 from agent.apps.dry_run.engine import PREFIX, UNKNOWN_IMAGE
 from agent.apps.health.checker import HealthChecker
 from agent.apps.images.images import AppImages
-from agent.apps.operations.job import Job
-from agent.apps.operations.runner import cancelled
 from agent.apps.ownership.labels import APP_LABEL
 from agent.apps.repository.repository import AppRepository
+from agent.apps.runner.job import Job
+from agent.apps.runner.runner import cancelled
 from agent.engine.models import Container, Image, PullProgress
 from agent.journal import CreateEntry, ReplaceEntry
 from agent.model import App, HealthCheck, PullPolicy

@@ -1,4 +1,4 @@
-"""The operations on an app, one class for each, and their runner."""
+"""The operations on an app, one class for each."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from agent.apps.operations.password import PasswordOperation
 from agent.apps.operations.rebuild import RebuildOperation
 from agent.apps.operations.restore import RestoreOperation
 from agent.apps.operations.rollback import RollbackOperation
-from agent.apps.operations.runner import Recover
 from agent.apps.operations.update import UpdateOperation
+from agent.apps.runner.runner import Recover
 from agent.journal import (
     CreateEntry,
     DeleteEntry,

@@ -9,8 +9,8 @@ from agent.apps.containers.manager import UP_STATES, ContainerManager
 from agent.apps.containers.starter import ContainerStarter
 from agent.apps.errors import AppError, OperationCancelled
 from agent.apps.images.images import AppImages
-from agent.apps.operations.job import Job
 from agent.apps.repository.repository import AppRepository
+from agent.apps.runner.job import Job
 from agent.engine.errors import EngineRefused, EngineUnavailable, NameInUse
 from agent.engine.models import Image
 from agent.journal import CreateEntry

@@ -7,8 +7,8 @@ from contextlib import suppress
 from agent.apps.archives.access import DataAccess, Helper
 from agent.apps.containers.manager import ContainerManager
 from agent.apps.errors import AppNotRunning
-from agent.apps.operations.job import Job
 from agent.apps.repository.repository import AppRepository
+from agent.apps.runner.job import Job
 from agent.engine.errors import EngineConflict, ObjectNotFound
 from agent.engine.models import InspectedContainer
 from agent.journal import ExportEntry

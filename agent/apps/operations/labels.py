@@ -5,8 +5,8 @@ import msgspec
 from agent.apps.admission.validation import MAX_APP_LABELS, check_label, excerpt
 from agent.apps.containers.manager import ContainerManager
 from agent.apps.errors import InvalidApp, LabelNotFound
-from agent.apps.operations.job import Job
 from agent.apps.repository.repository import AppRepository
+from agent.apps.runner.job import Job
 from agent.model import App
 
 

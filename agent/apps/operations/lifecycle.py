@@ -10,10 +10,10 @@ from agent.apps.containers.passwords import Passwords
 from agent.apps.containers.starter import ContainerStarter
 from agent.apps.containers.volumes import Volumes
 from agent.apps.errors import AppError, DataInUse, NoSuchUser
-from agent.apps.operations.job import Job
 from agent.apps.operations.rebuild import RebuildOperation
 from agent.apps.ownership.labels import HELPER_LABEL
 from agent.apps.repository.repository import AppRepository
+from agent.apps.runner.job import Job
 from agent.engine.errors import EngineConflict, EngineRefused, EngineUnavailable
 from agent.engine.models import Container
 from agent.journal import DeleteEntry, StartEntry, StopEntry

@@ -5,8 +5,8 @@ import msgspec
 from agent.apps.containers.manager import ContainerManager
 from agent.apps.containers.passwords import Passwords, check_password, hash_password
 from agent.apps.errors import AppNotRunning, NoSuchUser
-from agent.apps.operations.job import Job
 from agent.apps.repository.repository import AppRepository
+from agent.apps.runner.job import Job
 from agent.journal import PasswordEntry
 from agent.model import App
 

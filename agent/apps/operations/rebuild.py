@@ -10,8 +10,8 @@ from agent.apps.containers.readiness import Requirement
 from agent.apps.containers.starter import ContainerStarter
 from agent.apps.errors import AppError
 from agent.apps.images.images import AppImages
-from agent.apps.operations.job import Job
 from agent.apps.repository.repository import AppRepository
+from agent.apps.runner.job import Job
 from agent.engine.errors import EngineRefused, EngineUnavailable
 from agent.engine.models import Container, Image
 from agent.journal import ReplacedEntry, ReplaceEntry

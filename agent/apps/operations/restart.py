@@ -5,8 +5,8 @@ from structlog.typing import FilteringBoundLogger
 
 from agent.apps.containers.manager import UP_STATES, ContainerManager
 from agent.apps.counters import AppCounters
-from agent.apps.operations.job import Job
 from agent.apps.repository.repository import AppRepository
+from agent.apps.runner.job import Job
 from agent.engine.errors import EngineRefused
 from agent.engine.models import InspectedContainer
 from agent.journal import StartEntry

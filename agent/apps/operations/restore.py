@@ -9,9 +9,9 @@ from agent.apps.archives.access import DataAccess
 from agent.apps.containers.data import restored_volume_name
 from agent.apps.containers.manager import UP_STATES, ContainerManager
 from agent.apps.errors import AppError, AppNotStopped
-from agent.apps.operations.job import Job
 from agent.apps.operations.rebuild import RebuildOperation
 from agent.apps.repository.repository import AppRepository
+from agent.apps.runner.job import Job
 from agent.engine.errors import EngineRefused
 from agent.engine.models import (
     MIB,

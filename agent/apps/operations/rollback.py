@@ -12,9 +12,9 @@ from agent.apps.errors import (
     RollbackRefused,
 )
 from agent.apps.images.images import AppImages
-from agent.apps.operations.job import Job
 from agent.apps.operations.update import UpdateOperation, kinds_of_change
 from agent.apps.repository.repository import AppRepository
+from agent.apps.runner.job import Job
 from agent.engine.models import InspectedContainer
 from agent.model import App, FieldKind, spec_values
 from agent.state.history import MOST_REVISIONS, Revision

@@ -10,9 +10,9 @@ from agent.apps.admission.admission import Admission
 from agent.apps.admission.validation import check_changes
 from agent.apps.containers.manager import UP_STATES, ContainerManager
 from agent.apps.errors import MemoryInUse
-from agent.apps.operations.job import Job
 from agent.apps.operations.rebuild import RebuildOperation
 from agent.apps.repository.repository import AppRepository
+from agent.apps.runner.job import Job
 from agent.engine.errors import EngineRefused
 from agent.engine.models import MIB, Container, InspectedContainer
 from agent.journal import LimitsEntry

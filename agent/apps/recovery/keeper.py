@@ -7,9 +7,9 @@ from functools import partial
 from agent.apps.containers.manager import GONE_STATES, UP_STATES
 from agent.apps.errors import AppError
 from agent.apps.operations.restart import RestartOperation
-from agent.apps.operations.runner import OperationRunner
 from agent.apps.recovery.restart_schedule import AGENT, RestartSchedule, ScheduledObserver
 from agent.apps.repository.repository import AppRepository
+from agent.apps.runner.runner import OperationRunner
 from agent.engine.errors import EngineError
 from agent.engine.models import Container, EngineRun
 from agent.engine.protocol import Engine

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from agent.apps.operations.password import PasswordOperation
-from agent.apps.operations.runner import OperationRunner
 from agent.apps.recovery.restart_schedule import RestartSchedule, ScheduledObserver
 from agent.apps.repository.repository import AppRepository
+from agent.apps.runner.runner import OperationRunner
 from agent.engine.models import Container
 
 

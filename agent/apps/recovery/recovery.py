@@ -13,10 +13,10 @@ from structlog.typing import FilteringBoundLogger
 
 from agent.apps.containers.manager import UP_STATES, ContainerManager
 from agent.apps.observer import ContainerObserver
-from agent.apps.operations.runner import OperationRunner
 from agent.apps.ownership.labels import APP_LABEL
 from agent.apps.recovery.adoption import Adoption, in_order
 from agent.apps.repository.repository import AppRepository
+from agent.apps.runner.runner import OperationRunner
 from agent.engine.errors import EngineRefused, EngineUnavailable
 from agent.engine.models import Container, ContainerEvent
 from agent.journal import JournalEntry

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from agent.apps.errors import AppBusy
 from agent.apps.observer import ContainerObserver
-from agent.apps.operations.job import Work
-from agent.apps.operations.runner import OperationRunner, Requester
+from agent.apps.runner.job import Work
+from agent.apps.runner.runner import OperationRunner, Requester
 from agent.journal import OperationKind
 from agent.model import App
 

@@ -5,9 +5,9 @@ from functools import partial
 
 from agent.apps.health.findings import Findings
 from agent.apps.operations.restart import RestartOperation
-from agent.apps.operations.runner import OperationRunner
 from agent.apps.recovery.restart_schedule import RestartSchedule, ScheduledObserver
 from agent.apps.repository.repository import AppRepository
+from agent.apps.runner.runner import OperationRunner
 from agent.engine.models import Container
 
 

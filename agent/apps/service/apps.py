@@ -18,10 +18,10 @@ from agent.apps.dry_run.dry_runs import DryRuns, Plan
 from agent.apps.errors import AppNotFound
 from agent.apps.operations import Operations
 from agent.apps.operations.export import Export
-from agent.apps.operations.job import Work
-from agent.apps.operations.runner import OperationRunner, Requester
 from agent.apps.repository.feed import EventFeed
 from agent.apps.repository.repository import AppRepository
+from agent.apps.runner.job import Work
+from agent.apps.runner.runner import OperationRunner, Requester
 from agent.apps.service.queries import AppQueries, HostedAppsQuery, Stats
 from agent.apps.views.apps import AppView
 from agent.apps.views.events import EventView, event_view

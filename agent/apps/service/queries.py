@@ -11,10 +11,10 @@ import msgspec
 from agent.apps.containers.network import AppsNetwork
 from agent.apps.errors import AppNotRunning
 from agent.apps.health.findings import Findings
-from agent.apps.operations.runner import OperationRunner
 from agent.apps.ownership.labels import APP_LABEL
 from agent.apps.ownership.ownership import Ownership
 from agent.apps.repository.repository import AppRepository
+from agent.apps.runner.runner import OperationRunner
 from agent.apps.views import apps as views
 from agent.apps.views.apps import AppView
 from agent.engine.errors import (

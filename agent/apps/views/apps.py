@@ -7,7 +7,7 @@ import msgspec
 
 from agent.apps.containers.manager import UP_STATES
 from agent.apps.containers.spec import NOTE_LABEL
-from agent.apps.operations.job import OperationStatus
+from agent.apps.runner.job import OperationStatus
 from agent.engine.models import (
     Container,
     Health,

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import LogCapture
 
 from agent.apps.errors import AppError
-from agent.apps.operations.runner import Requester
+from agent.apps.runner.runner import Requester
 from agent.apps.service.apps import Apps
 from agent.apps.views.apps import AppView
 from agent.engine.errors import ImageNotFound

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import LogCapture
 
-from agent.apps.operations.runner import Requester
+from agent.apps.runner.runner import Requester
 from agent.apps.service.apps import Apps
 from agent.apps.views.apps import AppView
 from agent.engine.models import Image, PullProgress

@@ -16,10 +16,10 @@ import requests
 import structlog
 from structlog.testing import LogCapture
 
-from agent.apps.operations.job import Job
-from agent.apps.operations.runner import OperationRunner
 from agent.apps.recovery.recovery import MAX_RECOVERIES, JournalRecovery, RetrySchedule
 from agent.apps.repository.repository import AppRepository
+from agent.apps.runner.job import Job
+from agent.apps.runner.runner import OperationRunner
 from agent.engine.errors import EngineRefused
 from agent.journal import EntryHeader, ReplaceEntry, StopEntry
 from agent.model import App, NewApp

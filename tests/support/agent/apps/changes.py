@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from agent.apps.errors import AppError
-from agent.apps.operations.runner import Requester
+from agent.apps.runner.runner import Requester
 from agent.apps.service.apps import Apps
 from agent.apps.views.apps import AppView
 from agent.engine.errors import EngineError

@@ -14,9 +14,9 @@ from structlog.testing import LogCapture
 
 from agent.apps.containers.network import AppsNetwork
 from agent.apps.health.findings import Findings
-from agent.apps.operations.runner import OperationRunner
 from agent.apps.ownership.ownership import Ownership
 from agent.apps.repository.repository import AppRepository
+from agent.apps.runner.runner import OperationRunner
 from agent.apps.service.queries import AppQueries, RecordBuilder
 from agent.engine.protocol import Engine
 from agent.model import App

@@ -7,9 +7,9 @@ import structlog
 from structlog.testing import LogCapture
 
 from agent.apps.errors import AppError, AppExists
-from agent.apps.operations.job import Job
-from agent.apps.operations.runner import OperationRunner
 from agent.apps.repository.repository import AppRepository
+from agent.apps.runner.job import Job
+from agent.apps.runner.runner import OperationRunner
 from agent.engine.errors import EngineRefused, EngineUnavailable
 from agent.journal import EntryHeader, StopEntry
 from agent.model import App

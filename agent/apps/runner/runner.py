@@ -10,8 +10,8 @@ from typing import Any
 from structlog.typing import FilteringBoundLogger
 
 from agent.apps.errors import AppBusy, AppError, OperationCancelled, reason_of
-from agent.apps.operations.job import Job, OperationStatus, Work
 from agent.apps.repository.repository import AppRepository
+from agent.apps.runner.job import Job, OperationStatus, Work
 from agent.engine.errors import (
     EngineConflict,
     EngineError,

@@ -10,9 +10,9 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
-from agent.apps.operations.job import Job
-from agent.apps.operations.runner import OperationRunner
 from agent.apps.repository.repository import AppRepository
+from agent.apps.runner.job import Job
+from agent.apps.runner.runner import OperationRunner
 from agent.state.store import Store
 from tests.support.agent.running_apps import ASKER
 from tests.support.machine.clocks import in_virtual_time

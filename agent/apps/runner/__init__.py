@@ -1,0 +1,1 @@
+"""Running operations: one at a time for an app, each in a task of its own."""
