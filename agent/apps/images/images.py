@@ -56,14 +56,14 @@ class AppImages:
         self._log = log
         self._pulls: dict[str, _Pull] = {}
 
-    async def create_container(
+    async def with_fetched(
         self,
         reference: str,
         *,
         fetch: Callable[[], Awaitable[Image]],
         create: Callable[[Image], Awaitable[T]],
     ) -> T:
-        """Fetch an image and create a container of it; repeat both if it was removed in between.
+        """Fetch an image and call ``create`` with it; repeat both if it was removed in between.
 
         This agent does not remove it meanwhile; others may, such as another agent on this engine.
         ``reference`` is the image to fetch.

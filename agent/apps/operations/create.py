@@ -79,7 +79,7 @@ class CreateOperation:
 
         create = partial(self._containers.create, entry, name=app.name)
         try:
-            return await self._images.create_container(app.image, fetch=fetch, create=create)
+            return await self._images.with_fetched(app.image, fetch=fetch, create=create)
         except NameInUse as error:
             raise name_taken(app.name) from error
 

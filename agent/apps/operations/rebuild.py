@@ -85,7 +85,7 @@ class RebuildOperation:
         before = entry.before
         # The name of an app has no capital letters, so no other app has this one.
         name = f"{entry.app}.NEXT-{entry.id[:8]}"
-        target, container_id = await self._images.create_container(
+        target, container_id = await self._images.with_fetched(
             entry.target.image,
             fetch=partial(self._image, job, entry, must_pull=must_pull),
             create=partial(self._containers.create, entry, name=name),
