@@ -37,8 +37,8 @@ from registry.nodes.audit import AUDITED_KINDS, AuditLog
 from registry.nodes.directory.directory import Directory
 from registry.nodes.directory.events import NodeEvents
 from registry.nodes.directory.freshness import Clocks, Freshness
+from registry.nodes.heartbeat_history import HeartbeatHistory
 from registry.nodes.history import FOLLOWED_KINDS, ChangeHistory
-from registry.nodes.load_history import LoadHistory
 from registry.nodes.nodes import Nodes
 from registry.nodes.queries import NodeQueries
 from registry.nodes.refusals import RefusedHosts
@@ -154,7 +154,7 @@ def build_components(
         scrapers=scrapers,
         remembered=Remembered(
             RefusedHosts(directory=directory, clocks=clocks, kept_seconds=freshness.stale_after),
-            LoadHistory(
+            HeartbeatHistory(
                 accepted=lambda: node_metrics.accepted,
                 states=nodes.state_counts,
                 wall=clocks.wall,

@@ -34,7 +34,7 @@ from registry.composition import RegistryComponents, build_application, build_co
 from registry.metrics import StoreMetrics
 from registry.nodes.directory.directory import Directory
 from registry.nodes.directory.freshness import Clocks, Freshness
-from registry.nodes.load_history import STEP_SECONDS
+from registry.nodes.heartbeat_history import STEP_SECONDS
 from registry.prometheus.index import TargetIndex
 from registry.settings import RegistryConfiguration
 from registry.store.clock import AgeClock
@@ -66,7 +66,7 @@ async def run(
     # loop computes: with the default of 5 ms, a heartbeat beside a long list took 0.3 s.
     sys.setswitchinterval(SWITCH_SECONDS)
     map_large_blocks()
-    keyring = Keyring(configuration.callers, derived=configuration.derived())
+    keyring = Keyring(configuration.callers, derived=configuration.node_key_callers())
     settings, metrics = configuration.settings, new_metrics()
     request_metrics, tls = RequestMetrics(metrics), configuration.tls()
     store = backend or configuration.store()
@@ -122,7 +122,7 @@ async def run(
             (FLUSH_SECONDS, registry.reachability.look),
             (INDEX_REFRESH_SECONDS, refresher.refresh),
             (SEARCH_REFRESH_SECONDS, registry.queries.prepare_search),
-            (STEP_SECONDS, registry.remembered.load.sample),
+            (STEP_SECONDS, registry.remembered.heartbeats.sample),
         ):
             await stack.enter_async_context(PeriodicTask(interval=interval, action=action, log=log))
         await stack.enter_async_context(registry.callbacks.sending(configuration.callbacks()))
@@ -260,7 +260,9 @@ class Reloader:
     def _read(self) -> "_Reloaded":
         with lines_in_mistakes(self._configuration.file):
             fresh = RegistryConfiguration(self._configuration.file)
-            return _Reloaded(fresh.callers, fresh.derived(), fresh.callbacks(), fresh.settings)
+            return _Reloaded(
+                fresh.callers, fresh.node_key_callers(), fresh.callbacks(), fresh.settings
+            )
 
 
 class _Reloaded(NamedTuple):

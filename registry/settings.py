@@ -46,7 +46,7 @@ class RegistryConfiguration:
         return {
             "callbacks": self.callbacks,
             "keys": lambda: self.callers,
-            "node_secret": self.derived,
+            "node_secret": self.node_key_callers,
             "store": self.store,
             "tls": self.tls,
         }
@@ -91,7 +91,7 @@ class RegistryConfiguration:
         raise_mistakes(mistakes_of(self.file, reads))
         return NodeKeys([read() for read in reads])
 
-    def derived(self) -> NodeKeyCallers | None:
+    def node_key_callers(self) -> NodeKeyCallers | None:
         """Return what turns the keys of hosts into callers; None if there is no secret for it."""
         keys = self.node_keys()
         return NodeKeyCallers(keys) if keys else None

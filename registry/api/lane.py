@@ -21,7 +21,8 @@ from registry.message import (
 from registry.nodes.acceptance.large_heartbeats import MAX_BYTES_AT_ONCE
 from registry.nodes.nodes import Nodes
 
-REFUSALS: tuple[type[Exception], ...] = (BadInput, *STATUS_BY_ERROR)
+# Every error with a status: the handler meets it again, and answers.
+LEFT_TO_HANDLER: tuple[type[Exception], ...] = (BadInput, *STATUS_BY_ERROR)
 
 
 class HeartbeatEndpoint:
@@ -64,6 +65,6 @@ class HeartbeatEndpoint:
             heartbeat = decode(body, self._decoder, has_unique_keys=has_unique_keys)
             operator = "write" in caller.allow
             result = nodes.heartbeats.accept(hostname, heartbeat, body, source, operator=operator)
-        except REFUSALS:  # the handler may repeat it: at most, the host counts as heard
+        except LEFT_TO_HANDLER:  # the handler may repeat it: at most, the host counts as heard
             return None
         return LaneResponse(result.response, result.durable)

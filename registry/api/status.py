@@ -11,7 +11,7 @@ from httpd.auth import CALLER
 from httpd.bodies import json_response, query
 from registry.api.sources import request_source
 from registry.message import HostnameInvalid, normalise_hostname
-from registry.nodes.load_history import LoadHistory, LoadSamples
+from registry.nodes.heartbeat_history import HeartbeatHistory, HeartbeatSamples
 from registry.nodes.nodes import Nodes
 from registry.nodes.refusals import Refusal, RefusedHosts
 from registry.nodes.warm_up import WarmUp
@@ -19,7 +19,7 @@ from registry.store.protocol import Member
 
 HEARTBEATS = "/nodes/{hostname}"
 # Refusals that are about the host. Others are about a client without a key, or the registry.
-REFUSED_STATUSES = frozenset(
+HOST_REFUSAL_STATUSES = frozenset(
     {
         HTTPStatus.BAD_REQUEST,
         HTTPStatus.FORBIDDEN,
@@ -61,7 +61,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     members: Sequence[Member]
     nodes: NodeCounts
     refused: list[Refusal]
-    history: LoadSamples
+    history: HeartbeatSamples
 
 
 class Facts(NamedTuple):
@@ -77,7 +77,7 @@ class Remembered(NamedTuple):
     """What a registry remembers for people who look at it."""
 
     refused: RefusedHosts
-    load: LoadHistory
+    heartbeats: HeartbeatHistory
 
 
 class StatusApi:
@@ -121,7 +121,7 @@ class StatusApi:
                 members=self._nodes.members,
                 nodes=NodeCounts(total=fresh + stale, fresh=fresh, stale=stale),
                 refused=self._remembered.refused.latest(),
-                history=self._remembered.load.samples(),
+                history=self._remembered.heartbeats.samples(),
             )
         )
 
@@ -139,7 +139,7 @@ class RefusalRecorder:
 
     async def __call__(self, request: web.Request, response: web.StreamResponse) -> None:
         """Look at the answer to a heartbeat right before it is sent."""
-        if response.status not in REFUSED_STATUSES or request.method != "POST":
+        if response.status not in HOST_REFUSAL_STATUSES or request.method != "POST":
             return
         resource = request.match_info.route.resource
         if resource is None or resource.canonical != HEARTBEATS or CALLER not in request:

@@ -4,7 +4,7 @@ import math
 
 from aiohttp import web
 
-from registry.api.warming import READS, REFUSED_STATUSES
+from registry.api.warming import NO_ACCESS_STATUSES, READS
 from registry.nodes.nodes import Nodes
 
 STORE_AGE = "Rollcall-Store-Age"
@@ -24,6 +24,6 @@ class StoreAgeHeader:
             age
             and request.method in READS
             and request.path.startswith(PATHS)
-            and response.status not in REFUSED_STATUSES
+            and response.status not in NO_ACCESS_STATUSES
         ):
             response.headers[STORE_AGE] = str(math.ceil(age))

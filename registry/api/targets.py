@@ -54,7 +54,7 @@ class TargetsApi:
     async def services(self, request: web.Request) -> web.StreamResponse:
         """Answer 200 with all services, also while the registry warms up, or 304."""
         query(request, ())
-        await self._queries.require_readable()
+        await self._queries.prepare_read()
         expected = Expected("services", SERVICE_BYTES * len(self._index))
         async with self._answers.reading(request, expected=expected) as reader:
             found = await self._index.services(self._scrapers.by_service)
@@ -82,7 +82,7 @@ class TargetsApi:
             entry = await self._queries.entry(hostname)
             return json_response(await self._index.explain(entry, service))
         target_format = _target_format(request, parameters)
-        await self._queries.require_readable()
+        await self._queries.prepare_read()
         self._warm_up.require_over()
         vary = f"{SCRAPER}, Accept-Encoding"
         async with self._answers.reading(request) as reader:

@@ -10,7 +10,7 @@ WARMING = "Rollcall-Warming"
 PATHS = ("/nodes", "/services")
 READS = {"GET", "HEAD"}
 # Without a key nothing can be learned, not even which paths there are.
-REFUSED_STATUSES = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
+NO_ACCESS_STATUSES = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
 
 
 class WarmingHeader:
@@ -26,6 +26,6 @@ class WarmingHeader:
             seconds
             and request.method in READS
             and request.path.startswith(PATHS)
-            and response.status not in REFUSED_STATUSES
+            and response.status not in NO_ACCESS_STATUSES
         ):
             response.headers[WARMING] = str(seconds)

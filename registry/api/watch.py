@@ -66,7 +66,7 @@ class Watch:
 
         Raises StoreUnavailable, NotLoaded, TooManyReaders.
         """
-        await self._queries.require_readable()
+        await self._queries.prepare_read()
         if len(self._streams) >= MAX_WATCHERS:
             raise TooManyReaders(f"{MAX_WATCHERS} clients watch at present; ask again")
         return await self._streams.respond(request, WatchCursor(self, filters))

@@ -27,7 +27,8 @@ from registry.nodes.directory.freshness import Clocks
 from registry.nodes.writes import NodeWrites
 from registry.store.protocol import Row
 
-REFUSALS = (CloneRefused, ChangesTooFast, CapacityReached)
+# What `rollcall_registry_heartbeats_refused_total` counts, besides failures of the store.
+COUNTED_REFUSALS = (CloneRefused, ChangesTooFast, CapacityReached)
 
 
 @dataclass(slots=True)
@@ -241,7 +242,7 @@ class Heartbeats:
         """Count what is refused while the context is open."""
         try:
             yield
-        except REFUSALS as error:
+        except COUNTED_REFUSALS as error:
             self.counts.refused[type(error)] += 1
             raise
 
@@ -296,5 +297,5 @@ class Heartbeats:
             self.counts.unchanged += not changed
             return
         self.counts.store_failures += isinstance(error, StoreUnavailable)
-        if isinstance(error, REFUSALS):
+        if isinstance(error, COUNTED_REFUSALS):
             self.counts.refused[type(error)] += 1

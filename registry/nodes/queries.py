@@ -58,14 +58,17 @@ class NodeQueries:
         """Raise StoreUnavailable or NotLoaded if reads are not possible."""
         self._nodes.require_readable()
 
-    async def require_readable(self) -> None:
-        """Forget expired nodes. Raises StoreUnavailable or NotLoaded if reads are not possible."""
+    async def prepare_read(self) -> None:
+        """Mark stale nodes, and forget the expired ones, before a read.
+
+        Raises StoreUnavailable or NotLoaded if reads are not possible.
+        """
         self._nodes.require_readable()
         await self.update_ages()
 
     async def entry(self, hostname: str) -> Entry:
         """Return the entry of a host. Raises NodeNotFound, StoreUnavailable, NotLoaded."""
-        await self.require_readable()
+        await self.prepare_read()
         entry = self._directory.get(hostname)
         if entry is None:
             raise NodeNotFound(f"no node {hostname} is known")
@@ -78,7 +81,7 @@ class NodeQueries:
 
     async def list(self, selection: Selection) -> Listing:
         """Return the nodes that are selected. Raises StoreUnavailable, NotLoaded."""
-        await self.require_readable()
+        await self.prepare_read()
         if selection.search:
             self._searching_until = self._monotonic() + PREPARED_SECONDS
         if len(self._directory) <= MAX_NODES_AT_ONCE:

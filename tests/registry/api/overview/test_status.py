@@ -8,7 +8,7 @@ import pytest
 from config import VERSION
 from config.registry import NodesSettings
 from registry.errors import StoreFull, StoreUnavailable, StoreUnreachable
-from registry.nodes.load_history import STEP_SECONDS, STEPS
+from registry.nodes.heartbeat_history import STEP_SECONDS, STEPS
 from registry.nodes.refusals import MAX_HOSTS
 from registry.store.protocol import Member
 from tests.support.registry.in_process import (
@@ -205,15 +205,15 @@ async def test_the_last_hundred_hosts_are_kept_each_once(registry: InProcessRegi
 
 @pytest.mark.slow
 async def test_the_history_is_of_six_hours(registry: InProcessRegistry) -> None:
-    load = registry.components.remembered.load
-    await load.sample()
+    history = registry.components.remembered.heartbeats
+    await history.sample()
     for _ in range(3):
         await registry.post("a")
         await registry.post("a", ["changed"])
     registry.clock.pass_seconds(STEP_SECONDS)
-    await load.sample()
+    await history.sample()
     registry.clock.pass_seconds(STEP_SECONDS)
-    await load.sample()
+    await history.sample()
 
     assert (await registry.get("/status"))["history"] == {
         "step_seconds": 60,
@@ -223,6 +223,6 @@ async def test_the_history_is_of_six_hours(registry: InProcessRegistry) -> None:
         "stale": [0, 1],
     }
     for _ in range(2 * STEPS):
-        await load.sample()
+        await history.sample()
     history = (await registry.get("/status"))["history"]
     assert [len(history[name]) for name in ("heartbeats", "fresh", "stale")] == [STEPS] * 3

@@ -9,7 +9,7 @@ STEP_SECONDS = 60
 STEPS = 6 * 60
 
 
-class LoadSamples(msgspec.Struct, frozen=True, kw_only=True):
+class HeartbeatSamples(msgspec.Struct, frozen=True, kw_only=True):
     """One value for each step, the oldest first; the last step ended at `until` (Unix time).
 
     `heartbeats` are those accepted a second, as the mean of the step. `fresh` and `stale` are the
@@ -23,7 +23,7 @@ class LoadSamples(msgspec.Struct, frozen=True, kw_only=True):
     stale: list[int]
 
 
-class LoadHistory:
+class HeartbeatHistory:
     """Takes a sample for each step, of counts that are kept anyway; in memory, for six hours.
 
     `accepted` returns how many heartbeats were accepted since the start, `states` how many nodes
@@ -52,9 +52,9 @@ class LoadHistory:
             mean = round((accepted - before) / STEP_SECONDS, 3)
             self._samples.append((mean, *self._states()))
 
-    def samples(self) -> LoadSamples:
+    def samples(self) -> HeartbeatSamples:
         """Return what was sampled."""
-        return LoadSamples(
+        return HeartbeatSamples(
             step_seconds=STEP_SECONDS,
             until=self._until,
             heartbeats=[heartbeats for heartbeats, _, _ in self._samples],
