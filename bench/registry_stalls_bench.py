@@ -142,7 +142,7 @@ class Subject:
 
 
 def rows(subject: Subject, options: argparse.Namespace, idle: Probe | None) -> Iterator[Row]:
-    """Return all rows of a registry; those of watches are not for an old one."""
+    """Yield all rows of a registry; those of watches are not for an old one."""
     subject.fill(options.nodes)
     if options.only != "daemon":
         with subject.running(), ExitStack() as stack:
@@ -158,7 +158,7 @@ def rows(subject: Subject, options: argparse.Namespace, idle: Probe | None) -> I
 
 
 def until(ends: float, rows: Iterator[Row]) -> Iterator[Row]:
-    """Return rows as long as there is time."""
+    """Yield rows as long as there is time."""
     with suppress(NoAnswerError):
         for row in rows:
             yield row
@@ -170,14 +170,14 @@ def until(ends: float, rows: Iterator[Row]) -> Iterator[Row]:
 
 
 def request_rows(side: Measured) -> Iterator[Row]:
-    """Return the rows of requests that are answered and done with."""
+    """Yield the rows of requests that are answered and done with."""
     for what, (path, headers) in REQUESTS.items():
         for clients in (1, CLIENTS):
             yield (what, clients), side.waits_beside(path, headers, clients)
 
 
 def watch_rows(side: Measured, watching: int) -> Iterator[Row]:
-    """Return the rows of clients that watch."""
+    """Yield the rows of clients that watch."""
     for clients in (1, CLIENTS):
 
         def begin(clients: int = clients) -> None:
@@ -219,7 +219,7 @@ def large_row(side: Measured, seconds: float) -> Row:
 
 
 def daemon_rows(subject: Subject, nodes: int, idle: Probe | None) -> Iterator[Row]:
-    """Return the rows of what a registry does unasked."""
+    """Yield the rows of what a registry does unasked."""
     seconds = max(MIN_EXPIRE_SECONDS, nodes // LOADED_PER_SECOND)
     expiry = {"stale_after_seconds": seconds, "expire_after_seconds": seconds}
     side = Measured(subject.port, idle)

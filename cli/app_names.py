@@ -30,6 +30,6 @@ def app_name(text: str) -> AppName:
 
 @asynccontextmanager
 async def agent_of(session: Session, app: AppName) -> AsyncIterator[AgentClient]:
-    """Return a client of the agent that an app is on; NotReached."""
+    """Yield a client of the agent that an app is on; NotReached."""
     async with session.agent(await session.node(app.host)) as agent:
         yield agent

@@ -38,7 +38,7 @@ STATUSES = (
 def _commands(
     command: click.Command, context: click.Context, prefix: str = "rollcall"
 ) -> Iterator[tuple[str, click.Command, click.Context]]:
-    """Return all commands that do something, with their whole names."""
+    """Yield all commands that do something, with their whole names."""
     if not isinstance(command, click.Group):
         yield prefix, command, context
         return
@@ -61,7 +61,7 @@ class Paragraph(NamedTuple):
 
 
 def paragraphs(help_text: str) -> Iterator[Paragraph]:
-    """Return the paragraphs of a help text; its indented lines are literal."""
+    """Yield the paragraphs of a help text; its indented lines are literal."""
     for block in inspect.cleandoc(help_text).split("\n\n"):
         lines = block.splitlines()
         flowing = [line for line in lines if not line.startswith(" ")]

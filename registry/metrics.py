@@ -95,7 +95,7 @@ class NodeMetrics(Collector):
         self._changes[change.kind] += 1
 
     def collect(self) -> Iterator[Metric]:
-        """Return every metric family."""
+        """Yield every metric family."""
         yield from self._states()
         yield from self._heartbeats()
         yield from self._remarks()
@@ -210,7 +210,7 @@ class CallbackMetrics(Collector):
         self._callbacks = callbacks
 
     def collect(self) -> Iterator[Metric]:
-        """Return every metric family."""
+        """Yield every metric family."""
         posts = CounterMetricFamily(
             "rollcall_registry_callback_posts",
             "Posts to callbacks, by what became of them.",

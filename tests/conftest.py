@@ -103,7 +103,7 @@ def free_port() -> FreePort:
 
 @pytest.fixture(scope="session")
 def engine_url() -> Iterator[str]:
-    """Return the address of a real Docker Engine, started for this session if none answers.
+    """Yield the address of a real Docker Engine, started for this session if none answers.
 
     It may be one that others use too: never expect it empty.
     """

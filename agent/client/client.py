@@ -165,7 +165,7 @@ class AgentClient:
     async def logs(
         self, name: str, *, tail: str, since: str | None, follow: bool
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Return the log of an app in pieces; with `follow`, it does not end while the app runs."""
+        """Yield the log of an app in pieces; with `follow`, it does not end while the app runs."""
         query = [("tail", tail), ("follow", "true" if follow else "false")]
         query += [] if since is None else [("since", since)]
         async with self._open("GET", f"{_path(name)}/logs", query=query) as response:
@@ -173,7 +173,7 @@ class AgentClient:
 
     @asynccontextmanager
     async def data(self, name: str, *, pause: bool) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Return the files of an app's volumes, as a tar in pieces."""
+        """Yield the files of an app's volumes, as a tar in pieces."""
         query = [("pause", "true")] if pause else []
         async with self._open("GET", f"{_path(name)}/data", query=query) as response:
             yield self._pieces(response)

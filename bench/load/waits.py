@@ -114,7 +114,7 @@ class Measured:
             pass
 
     def _answer(self, path: str, headers: Mapping[str, str]) -> Iterator[bytes]:
-        """Return an answer as it comes. Raises TimeoutError."""
+        """Yield an answer as it comes. Raises TimeoutError."""
         ends = time.monotonic() + ROW_SECONDS
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ROW_SECONDS)
         try:

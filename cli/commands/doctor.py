@@ -112,7 +112,7 @@ def _stale(stale: Sequence[Node]) -> Finding:
 
 
 def _reported(nodes: Sequence[Node]) -> Iterable[Finding]:
-    """Return what the hosts report themselves."""
+    """Yield what the hosts report themselves."""
     agents = [node for node in nodes if "agent.version" in node.kv]
     away = [node.hostname for node in agents if node.kv.get("docker.state") != "running"]
     if away:
@@ -181,7 +181,7 @@ async def _explained(session: Session, names: Sequence[str]) -> Share:
 
 
 def _status(status: Status) -> Iterable[Finding]:
-    """Return what the registry says of itself, and of the hosts that it refuses."""
+    """Yield what the registry says of itself, and of the hosts that it refuses."""
     store = status.store
     if store.state == "ok":
         yield Finding("ok", "store", f"the store ({store.kind}) is well")
@@ -280,7 +280,7 @@ async def _apps(agent: AgentClient) -> list[Record] | AgentError:
 def _dead_apps(
     session: Session, hostname: str, apps: list[Record] | AgentError
 ) -> Iterable[Finding]:
-    """Return the apps of a host that are gone, or down although they should run."""
+    """Yield the apps of a host that are gone, or down although they should run."""
     if isinstance(apps, AgentError):
         yield Finding("error", "apps", f"{hostname}: its apps cannot be looked at: {apps}")
         return
@@ -299,7 +299,7 @@ def _dead_apps(
 
 
 def _examined_agent(hostname: str, examined: Examined, registry_offset: float) -> Iterable[Finding]:
-    """Return what is wrong with the clock and the certificate of an agent that answers."""
+    """Yield what is wrong with the clock and the certificate of an agent that answers."""
     if examined.clock_offset is not None:
         ahead = examined.clock_offset - registry_offset
         if abs(ahead) > MAX_CLOCK_SECONDS:

@@ -126,7 +126,7 @@ def node(ctx: typer.Context, hostname: Host) -> None:
 
 
 def _service(explained: ExplainedService) -> Iterator[str]:
-    """Return what scrapers get for a service, and what they do not, in lines."""
+    """Yield what scrapers get for a service, and what they do not, in lines."""
     count = len(explained.targets)
     yield f"service {explained.service}: {count} target{'' if count == 1 else 's'}"
     for target in explained.targets:

@@ -56,7 +56,7 @@ class Session:
 
     @asynccontextmanager
     async def registry(self, context: Context | None = None) -> AsyncIterator[RegistryClient]:
-        """Return a client of the registry; WrongUsage if the key must not be sent there."""
+        """Yield a client of the registry; WrongUsage if the key must not be sent there."""
         used = context or self.context
         checked_registry(used.registry, used)
         key = self._key(used)
@@ -71,7 +71,7 @@ class Session:
 
     @asynccontextmanager
     async def agent(self, node: Node) -> AsyncIterator[AgentClient]:
-        """Return a client of a node's agent; NotReached if there is no key for it.
+        """Yield a client of a node's agent; NotReached if there is no key for it.
 
         There is none if the key must not be sent there, or the host's own file has none.
         """

@@ -16,7 +16,7 @@ class CertificateMetrics(Collector):
         self._sources = sources
 
     def collect(self) -> Iterator[Metric]:
-        """Return the metric, with a series for each file."""
+        """Yield the metric, with a series for each file."""
         family = GaugeMetricFamily(
             "rollcall_certificate_expiry_timestamp_seconds",
             "When a file of certificates that is in use expires.",

@@ -70,7 +70,7 @@ class DiskMetrics(Collector):
             self._samples.pop(folder, None)
 
     def collect(self) -> Iterator[Metric]:
-        """Return the metrics, with a series for each disk."""
+        """Yield the metrics, with a series for each disk."""
         size = _gauge("size_bytes", "Size of the disk of a folder")
         free = _gauge("free_bytes", "What users other than root may still write to it")
         inodes = _gauge("inodes", "Inodes of the disk of a folder, if it has a fixed number")

@@ -152,7 +152,7 @@ class Watch:
     def _events(
         self, changes: Iterable[PastChange], position: Position, filters: Filters
     ) -> Iterator[bytes]:
-        """Return the events of changes; those of nodes that are not listed yet are left out."""
+        """Yield the events of changes; those of nodes that are not listed yet are left out."""
         matches = filters.matcher()
         for number, change in enumerate(changes, position.number + 1):
             if position.listed is not None and change.hostname > position.listed:

@@ -59,7 +59,7 @@ class NodeWatch:
         self._backoff = Backoff(max_seconds=MAX_PAUSE_SECONDS, random=SystemRandom())
 
     async def events(self) -> AsyncIterator[NodeEvent]:
-        """Return the events, without an end; RegistryError if it will not pass by itself."""
+        """Yield the events, without an end; RegistryError if it will not pass by itself."""
         while True:
             try:
                 async for event in self._connection():
@@ -72,7 +72,7 @@ class NodeWatch:
             await asyncio.sleep(self._backoff.pause())
 
     async def _connection(self) -> AsyncIterator[NodeEvent]:
-        """Return the events of one connection."""
+        """Yield the events of one connection."""
         headers = {"Accept": "text/event-stream"}
         if self._last_id:
             headers["Last-Event-ID"] = self._last_id
@@ -91,7 +91,7 @@ class NodeWatch:
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[str]:
-    """Return the lines of a stream; RegistryError if it falls silent or breaks off."""
+    """Yield the lines of a stream; RegistryError if it falls silent or breaks off."""
     pending = b""
     while True:
         try:

@@ -65,7 +65,7 @@ class WholeBody:
 
 
 def array_parts(chunks: Iterable[Iterable[bytes]]) -> Iterator[bytes]:
-    """Return the parts of a JSON array; each chunk is values with commas between them, in parts."""
+    """Yield the parts of a JSON array; each chunk is values with commas between them, in parts."""
     separator = b"["
     for chunk in chunks:
         yield separator
@@ -75,7 +75,7 @@ def array_parts(chunks: Iterable[Iterable[bytes]]) -> Iterator[bytes]:
 
 
 def in_pieces(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Return the same bytes in pieces of a good size to send. A large part is not copied whole."""
+    """Yield the same bytes in pieces of a good size to send. A large part is not copied whole."""
     piece = bytearray()
     for part in parts:
         for start in range(0, len(part), PIECE_BYTES):

@@ -228,7 +228,7 @@ async def test_a_command_that_prints_the_key_neither_asks_nor_takes_long(
 
 
 def running_in(group: int) -> Iterator[int]:
-    """Return the processes of a group that have not ended."""
+    """Yield the processes of a group that have not ended."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(FileNotFoundError, ProcessLookupError):
             state, _, of_group = stat.read_text().rpartition(") ")[2].split()[:3]

@@ -37,7 +37,7 @@ def host(
     packages: Packages,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[PackageHost]:
-    """Return a host on which nothing is installed yet."""
+    """Yield a host on which nothing is installed yet."""
     need_root()
     with ExitStack() as stack:
         image = stack.enter_context(systemd_image(docker_client))
@@ -57,7 +57,7 @@ def host(
 
 @pytest.fixture(scope="module")
 def app(host: PackageHost, docker_client: docker.APIClient, busybox_image: str) -> Iterator[str]:
-    """Return the id of the container of an app on the host."""
+    """Yield the id of the container of an app on the host."""
     asked = {"name": "untouched", "image": busybox_image, "pull": "never"}
     host.ask("POST", APPS, asked)
     (found,) = docker_client.containers(filters={"ancestor": busybox_image})

@@ -70,7 +70,7 @@ def fleet(
     tmp_path_factory: pytest.TempPathFactory,
     free_port: FreePort,
 ) -> Iterator[Fleet]:
-    """Return a fleet in which every daemon runs."""
+    """Yield a fleet in which every daemon runs."""
     need_root()
     socket = engine_url.removeprefix("unix://")
     folder = tmp_path_factory.mktemp("fleet")
@@ -107,7 +107,7 @@ def refusal(host: SystemdHost) -> str:
 
 @pytest.fixture(scope="module")
 def app(fleet: Fleet, docker_client: docker.APIClient, busybox_image: str) -> Iterator[str]:
-    """Return the id of the container of an app on the host that is upgraded."""
+    """Yield the id of the container of an app on the host that is upgraded."""
     name = f"fleet-{secrets.token_hex(4)}"
     fleet.operator.create_app(UPGRADED, {"name": name, "image": busybox_image, "pull": "never"})
     (found,) = docker_client.containers(filters={"name": name})

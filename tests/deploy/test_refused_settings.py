@@ -41,7 +41,7 @@ def hosts(
     packages: Packages,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[list[PackageHost]]:
-    """Return two hosts on which nothing is installed yet."""
+    """Yield two hosts on which nothing is installed yet."""
     need_root()
     with ExitStack() as stack:
         image = stack.enter_context(systemd_image(docker_client))

@@ -55,7 +55,7 @@ ssh root@{SECOND} systemctl start rollcall-agent
 def hosts(
     docker_client: docker.APIClient, engine_url: str
 ) -> Iterator[tuple[dict[str, SystemdHost], SshAccess]]:
-    """Return three hosts on which nothing is installed yet, and how they are reached."""
+    """Yield three hosts on which nothing is installed yet, and how they are reached."""
     need_root()
     socket = engine_url.removeprefix("unix://")
     with ExitStack() as stack:

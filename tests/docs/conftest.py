@@ -28,7 +28,7 @@ def page(request: pytest.FixtureRequest) -> Page:
 
 @pytest.fixture
 def app(docker_client: docker.APIClient) -> Iterator[str]:
-    """Return a name for an app, which is removed afterwards, should a page fail."""
+    """Yield a name for an app, which is removed afterwards, should a page fail."""
     name = f"page-{secrets.token_hex(4)}"
     yield name
     with suppress(docker.errors.NotFound):

@@ -28,7 +28,7 @@ CHECKS = {
 
 @pytest.fixture
 def host(docker_client: docker.APIClient, destdir: Path) -> Iterator[SystemdHost]:
-    """Return a host after ``make install``."""
+    """Yield a host after ``make install``."""
     need_root()
     with systemd_image(docker_client) as image, booted_host(docker_client, image) as booted:
         booted.install(destdir)

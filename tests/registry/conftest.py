@@ -9,6 +9,6 @@ from tests.support.registry.in_process import InProcessRegistry, in_process_regi
 
 @pytest_asyncio.fixture
 async def registry() -> AsyncIterator[InProcessRegistry]:
-    """Return a registry of its own to each test."""
+    """Yield a registry of its own to each test."""
     async with in_process_registry() as running:
         yield running

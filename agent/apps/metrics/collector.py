@@ -21,7 +21,7 @@ class AppMetrics(Collector):
         self._figures = figures
 
     def collect(self) -> Iterator[Metric]:
-        """Return the metrics; what is not known is left out."""
+        """Yield the metrics; what is not known is left out."""
         figures = self._figures()
         yield from _states(figures)
         yield from _usage(figures)

@@ -66,7 +66,7 @@ class LogFrames:
         self._header = b""
 
     def contents(self, chunk: bytes) -> Iterator[bytes]:
-        """Return the part of the log in the next piece of the stream; a frame may span pieces."""
+        """Yield the part of the log in the next piece of the stream; a frame may span pieces."""
         at = 0
         while at < len(chunk):
             if self._missing:

@@ -32,7 +32,7 @@ class Archives:
         return file_content(archive, path)
 
     async def pack(self, container_id: str, path: str) -> AsyncGenerator[bytes]:
-        """Return a directory as a tar, while the engine packs it."""
+        """Yield a directory as a tar, while the engine packs it."""
         with self._budget.spent():
             stream = self._client.stream(
                 "GET",

@@ -278,7 +278,7 @@ class DockerEngine:
     async def logs(
         self, container_id: str, *, tail: int | None, since: float | None, follow: bool
     ) -> AsyncGenerator[bytes]:
-        """Return its standard output and standard error, in the order of writing."""
+        """Yield its standard output and standard error, in the order of writing."""
         query = {
             "stdout": "1",
             "stderr": "1",

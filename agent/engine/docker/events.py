@@ -37,7 +37,7 @@ class Events:
         self._budget = Budget(most=MOST_EVENTS, what="streams of events")
 
     async def follow(self, label: str, *, since: float) -> AsyncGenerator[ContainerEvent]:
-        """Return what happens to containers with the label, of the actions that change them."""
+        """Yield what happens to containers with the label, of the actions that change them."""
         filters = {"type": ["container"], "label": [label], "event": ACTIONS}
         query = {"filters": encoded_filters(filters), "since": f"{since:.9f}"}
         with self._budget.spent():

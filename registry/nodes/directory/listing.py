@@ -134,7 +134,7 @@ class _Chunk:
 def _passing(
     directory: Directory, selection: Selection, now: float
 ) -> Generator[Entry | None, None, None]:
-    """Return the nodes that pass, and None now and then where none does for a while."""
+    """Yield the nodes that pass, and None now and then where none does for a while."""
     filters = selection.filters
     passes = filters.predicate(now)
     search = TextSearch(selection.search) if selection.search else None

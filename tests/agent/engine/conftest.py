@@ -17,7 +17,7 @@ async def fake() -> AsyncIterator[FakeDockerApi]:
 
 @pytest.fixture
 async def engine(fake: FakeDockerApi) -> AsyncIterator[DockerEngine]:
-    """Return ours, which asks the fake one."""
+    """Yield ours, which asks the fake one."""
     engine = DockerEngine(url=fake.url, timeout_seconds=30)
     yield engine
     await engine.close()

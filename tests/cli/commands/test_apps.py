@@ -254,7 +254,7 @@ async def test_a_log_has_its_tabs_and_no_carriage_returns_at_the_ends_of_lines(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Return a folder on a filesystem of 1 MiB."""
+    """Yield a folder on a filesystem of 1 MiB."""
     folder = tmp_path / "small"
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], check=True)

@@ -42,7 +42,7 @@ class Source:
             self._waiting.put_nowait(event)
 
     async def events(self) -> AsyncIterator[NodeEvent]:
-        """Return the events."""
+        """Yield the events."""
         while True:
             event = await self._waiting.get()
             if isinstance(event, RegistryError):

@@ -34,7 +34,7 @@ ASK = 'curl -H "Authorization: Bearer $(cat /etc/rollcall/ops.key)" http://127.0
 
 @pytest.fixture
 def host(docker_client: docker.APIClient, destdir: Path, tmp_path: Path) -> Iterator[SystemdHost]:
-    """Return a host after ``make install``, on which a NATS server runs."""
+    """Yield a host after ``make install``, on which a NATS server runs."""
     need_root()
     files = tmp_path / "files"
     (files / "usr/local/bin").mkdir(parents=True)

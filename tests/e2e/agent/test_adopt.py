@@ -15,7 +15,7 @@ pytestmark = pytest.mark.real
 
 @pytest.fixture
 def app(docker_client: docker.APIClient) -> Iterator[str]:
-    """Return the name of an app, and remove what is left of it."""
+    """Yield the name of an app, and remove what is left of it."""
     name = f"adopted-{secrets.token_hex(4)}"
     yield name
     for container in docker_client.containers(all=True, filters={"label": f"rollcall.app={name}"}):

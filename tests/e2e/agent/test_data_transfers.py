@@ -36,7 +36,7 @@ STALL_SECONDS = 60.0
 def app(
     daemons: Daemons, engine_url: str, docker_client: docker.APIClient, busybox_image: str
 ) -> Iterator[ObservedApp]:
-    """Return an app that an agent of its own has, with a large file of random bytes."""
+    """Yield an app that an agent of its own has, with a large file of random bytes."""
     settings = {"bind": "127.0.0.1", "stop_seconds": 1}
     observed = ObservedApp(daemons.agent(engine=engine_url, apps=settings), docker_client)
     # What is written counts for the memory of the app where the engine keeps it in memory.

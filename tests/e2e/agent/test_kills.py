@@ -90,7 +90,7 @@ def rng() -> random.Random:
 def app(
     daemons: Daemons, engine_url: str, docker_client: docker.APIClient
 ) -> Iterator[ObservedApp]:
-    """Return an app that an agent of its own is to have."""
+    """Yield an app that an agent of its own is to have."""
     settings = {"bind": "127.0.0.1", "stop_seconds": 1}
     observed = ObservedApp(daemons.agent(engine=engine_url, apps=settings), docker_client)
     yield observed

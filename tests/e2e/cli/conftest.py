@@ -39,7 +39,7 @@ def agent(daemons: Daemons, rollcall: CommandLine, engine_url: str) -> Daemon:
 
 @pytest.fixture
 def app(agent: Daemon, docker_client: docker.APIClient) -> Iterator[str]:
-    """Return HOST/NAME for an app, which is removed afterwards."""
+    """Yield HOST/NAME for an app, which is removed afterwards."""
     name = f"cli-{secrets.token_hex(4)}"
     yield f"web-1/{name}"
     agent.ask("DELETE", f"/v1/apps/{name}")

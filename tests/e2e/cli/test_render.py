@@ -87,7 +87,7 @@ def registry(daemons: Daemons) -> Daemon:
 
 @pytest.fixture
 def operator(tmp_path: Path, registry: Daemon, rollcall: CommandLine) -> Iterator[Operator]:
-    """Return an operator of that registry."""
+    """Yield an operator of that registry."""
     rollcall.login(registry)
     made = Operator(tmp_path, rollcall)
     yield made

@@ -79,7 +79,7 @@ def _page() -> str:
 
 @pytest.fixture
 def receiver(tmp_path: Path, free_port: FreePort) -> Iterator[PageReceiver]:
-    """Return a receiver that is not started yet."""
+    """Yield a receiver that is not started yet."""
     made = PageReceiver(tmp_path / "receiver", port=free_port())
     yield made
     made.stop()

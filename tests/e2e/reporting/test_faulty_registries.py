@@ -82,7 +82,7 @@ def tls(pair: Pair) -> ssl.SSLContext:
 
 @pytest.fixture
 def faulty_registries(tmp_path: Path) -> Iterator[dict[str, tuple[str, str, str]]]:
-    """Return by name: the URL, the expected state, and a word of the reason."""
+    """Yield by name: the URL, the expected state, and a word of the reason."""
     ours, theirs = Authority(tmp_path / "ca"), Authority(tmp_path / "theirs", "another CA")
     expired = ours.issue("127.0.0.1", stem="expired", age=dt.timedelta(days=3))
     taken: list[str] = []

@@ -37,7 +37,7 @@ class Posts:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[None]:
-        """Return a context in which bodies can be posted."""
+        """Yield a context in which bodies can be posted."""
         yield
 
     async def post(self, body: bytes) -> None:

@@ -81,7 +81,7 @@ async def _finished(work: Awaitable[object]) -> None:
 
 @pytest.fixture(scope="module")
 def measured() -> Iterator[Measured]:
-    """Return an empty registry whose loop is measured."""
+    """Yield an empty registry whose loop is measured."""
     with MeasuredLoop() as loop:
         stack = AsyncExitStack()
         registry = loop.run(

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.real("debootstrap"), pytest.mark.long(1), pytest.mark.
 
 @pytest.fixture(scope="module")
 def images(docker_client: docker.APIClient) -> Iterator[Mapping[str, tuple[str, str]]]:
-    """Return the images of the services and their next versions, by name."""
+    """Yield the images of the services and their next versions, by name."""
     need_root()
     with service_images(docker_client, secrets.token_hex(4)) as tags:
         yield tags

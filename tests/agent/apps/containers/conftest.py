@@ -12,7 +12,7 @@ from tests.support.agent.engines.dockerd import Dockerd
 
 @pytest.fixture
 def client_of() -> Iterator[ClientOf]:
-    """Return a function that makes a client of an engine; all are closed after the test."""
+    """Yield a function that makes a client of an engine; all are closed after the test."""
     with ExitStack() as stack:
 
         def make(engine: Dockerd) -> docker.APIClient:

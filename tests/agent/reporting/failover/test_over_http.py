@@ -63,7 +63,7 @@ class Group:
 
 @pytest.fixture
 async def group(tmp_path: Path) -> AsyncIterator[Group]:
-    """Return a group that has taken a first heartbeat."""
+    """Yield a group that has taken a first heartbeat."""
     registries = [LoadingRegistry() for _ in range(3)]
     async with AsyncExitStack() as stack:
         for registry in registries:

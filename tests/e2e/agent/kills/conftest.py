@@ -46,7 +46,7 @@ CMD ["/bin/sh", "-c", "while [ ! -s /etc/shadow ]; do sleep 0.05; done; sleep 0.
 
 @pytest.fixture
 def images(docker_client: docker.APIClient, busybox_image: str) -> Iterator[AppImages]:
-    """Return the images of the apps."""
+    """Yield the images of the apps."""
     run = secrets.token_hex(4)
     tags = {name: f"rollcall-test-kills-{name}:{run}" for name in ("1", "2", "crash", "later")}
     files = {"etc/passwd": b"root:x:0:0:root:/:/bin/sh\napp:x:1:1::/:/bin/sh\n"}
@@ -99,7 +99,7 @@ def hosts(
     host_count: int,
     app_settings: dict[str, Any],
 ) -> Iterator[KilledHosts]:
-    """Return agents on one engine, none of which adopts the containers of another."""
+    """Yield agents on one engine, none of which adopts the containers of another."""
     folder = tmp_path_factory.mktemp("kills")
     (folder / "password").write_text(PASSWORD)
     login = {

@@ -235,7 +235,7 @@ async def test_the_units_limit_holds_where_nodes_take_all_that_they_may(
 
 @pytest.fixture
 def disk_folder() -> Iterator[Path]:
-    """Return a folder on a disk: files in memory would count for the cgroup that wrote them.
+    """Yield a folder on a disk: files in memory would count for the cgroup that wrote them.
 
     Daemons that use it are to be asked for after it, so that they end before it goes.
     """
@@ -246,7 +246,7 @@ def disk_folder() -> Iterator[Path]:
 
 @pytest.fixture
 def unit_cgroup() -> Iterator[MemoryCgroup]:
-    """Return a cgroup with the memory that the registry's unit allows; daemons end before it."""
+    """Yield a cgroup with the memory that the registry's unit allows; daemons end before it."""
     name = f"rollcall-test-{secrets.token_hex(8)}"
     with MemoryCgroup(name, limit=memory_max("registry")) as cgroup:
         yield cgroup

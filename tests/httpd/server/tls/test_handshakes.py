@@ -34,7 +34,7 @@ def tls(tmp_path: Path) -> tuple[ServerTls, ssl.SSLContext]:
 
 @pytest.fixture
 def sockets() -> Iterator[ExitStack]:
-    """Return a stack that closes the sockets of a test."""
+    """Yield a stack that closes the sockets of a test."""
     with ExitStack() as stack:
         yield stack
 

@@ -115,7 +115,7 @@ def hear(registry: InProcessRegistry, entries: Sequence[Entry]) -> None:
 
 
 def by_second(registry: InProcessRegistry, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-    """Return those of each second between two heartbeats; the clock goes on."""
+    """Yield those of each second between two heartbeats; the clock goes on."""
     for second in range(HEARTBEAT_SECONDS):
         registry.clock.pass_seconds(1)
         yield entries[second::HEARTBEAT_SECONDS]
