@@ -75,7 +75,7 @@ class SignalHandler:
         loop.add_signal_handler(signal.SIGHUP, self._hangup.set)
 
     async def run_until_stopped(self, reload: Callable[[], Awaitable[object]]) -> None:
-        """Notify systemd that the daemon is ready, and return on SIGTERM or SIGINT.
+        """Notify systemd that the daemon is ready, and wait for SIGTERM or SIGINT.
 
         If ``reload`` raises an exception, its text is logged and the old settings stay in force.
         """

@@ -15,7 +15,7 @@ class Hosts(Protocol):
     """What a rollout asks of the hosts; each method raises HostFailed."""
 
     async def change(self, host: HostProgress) -> None:
-        """Change the app of a host; return when the agent has answered."""
+        """Change the app of a host; wait until the agent has answered."""
 
     async def check(self, host: str) -> None:
         """Wait until the app of a host is well."""

@@ -48,7 +48,7 @@ class Receiver:
             yield
 
     async def post(self, body: bytes) -> None:
-        """Post a body; return when the receiver has answered 2xx. Raises PostFailed."""
+        """Post a body; wait until the receiver has answered 2xx. Raises PostFailed."""
         try:
             async with asyncio.timeout(POST_SECONDS):
                 status = await self._post(body)

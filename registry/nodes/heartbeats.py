@@ -230,7 +230,7 @@ class Heartbeats:
             await result.durable
 
     async def _catch_up(self) -> None:
-        """Return once all changes by others are known. Raises StoreUnavailable, counted."""
+        """Wait until all changes by others are known. Raises StoreUnavailable, counted."""
         try:
             await self._writes.catch_up()
         except StoreUnavailable:

@@ -51,7 +51,7 @@ class NodeWrites:
         return self._store.is_up_to_date
 
     async def catch_up(self) -> None:
-        """Return once all changes are in memory that were durable before the call.
+        """Wait until all changes are in memory that were durable before the call.
 
         Raises StoreUnavailable.
         """

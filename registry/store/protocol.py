@@ -168,7 +168,7 @@ class NodeStore(Protocol):
         """
 
     async def catch_up(self) -> None:
-        """Return once all changes are in memory that were durable before the call.
+        """Wait until all changes are in memory that were durable before the call.
 
         Raises StoreUnavailable.
         """

@@ -57,7 +57,7 @@ class Readiness:
     async def wait(
         self, app: App, container_id: str, *, restarts: int, requirement: Requirement
     ) -> None:
-        """Return when the app's container has settled; it has been restarted ``restarts`` times.
+        """Wait until the app's container has settled; it has been restarted ``restarts`` times.
 
         Raises:
             StartFailed: it does not stay up, or does not get healthy; with its last lines.

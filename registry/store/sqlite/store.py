@@ -129,7 +129,7 @@ class SqliteStore:
         return True
 
     async def catch_up(self) -> None:
-        """Return at once: there are no other registries."""
+        """Wait for nothing: there are no other registries."""
 
     @property
     def problem(self) -> str:

@@ -26,7 +26,7 @@ class Copy:
         self._follows.set()
 
     async def follows(self) -> None:
-        """Return once all was copied that there was, and changes are followed."""
+        """Wait until all was copied that there was, and changes are followed."""
         waiting = asyncio.create_task(self._follows.wait())
         await asyncio.wait([waiting, self._task], return_when=asyncio.FIRST_COMPLETED)
         assert self._follows.is_set(), self._task.result()

@@ -43,7 +43,7 @@ class Clients:
         self._registries = registries
 
     async def work(self) -> None:
-        """Return once each registry has accepted some more changes; all show the same then."""
+        """Wait until each registry has accepted some more changes; all show the same then."""
         began = asyncio.get_running_loop().time()
 
         async def is_enough() -> bool:
