@@ -134,7 +134,10 @@ class NodeStore(Protocol):
         """
 
     def put(self, row: Row, done: DoneCallback, guard: Guard | None = None) -> asyncio.Future[None]:
-        """Keep a node, instead of what was known of the host; its age counts from now."""
+        """Keep a node that is heard of now, so that its `age` is 0.
+
+        It replaces what was known of the host.
+        """
 
     def touch(self, heard: Sequence[Heard], done: DoneCallback) -> asyncio.Future[None]:
         """Keep that these nodes were heard of now; those that the store lacks are ignored.
