@@ -223,5 +223,10 @@ class RegistrySettings(ServerSettings, frozen=True, kw_only=True):
             yield f"`shared_listen`: {error}"
         if self.shared_listen == self.listen:
             yield "`shared_listen` must differ from `listen`, which is this registry's own address"
-        if not self.store.startswith(SHARED_STORES):
+        if not is_shared_store(self.store):
             yield "`shared_listen` needs a `store` that several registries share: nats://..."
+
+
+def is_shared_store(url: str) -> bool:
+    """Return whether several registries can share the store that a URL names."""
+    return url.startswith(SHARED_STORES)

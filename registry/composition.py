@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
 
 from config import VERSION
-from config.registry import NodesSettings
+from config.registry import NodesSettings, is_shared_store
 from httpd.app import access_routes, build_app
 from httpd.auth import Keyring
 from httpd.metrics import RequestMetrics
@@ -160,7 +160,13 @@ def build_components(
                 wall=clocks.wall,
             ),
         ),
-        facts=Facts(VERSION, store_url, freshness.stale_after, int(clocks.wall())),
+        facts=Facts(
+            version=VERSION,
+            store_url=store_url,
+            is_store_shared=is_shared_store(store_url),
+            stale_after=freshness.stale_after,
+            started_at=int(clocks.wall()),
+        ),
         clocks=clocks,
         audit=audit,
         reachability=ReachabilityLog(store, log),

@@ -22,7 +22,7 @@ from registry.client.tls import ClientTls
 from registry.nodes.directory.filters import Filters
 from registry.prometheus.targets import TargetOptions
 from registry.store.backends.urls import backend_of
-from registry.store.options import NatsLogin, NatsOptions
+from registry.store.options import NatsLogin, NatsOptions, StoreOptions
 from registry.store.protocol import StoreBackend
 
 
@@ -123,16 +123,19 @@ class RegistryConfiguration:
     def store(self) -> StoreBackend:
         """Return the place of the store. Raises ConfigError."""
         try:
-            return backend_of(self.settings.store, self.nats_options())
+            return backend_of(self.settings.store, self._store_options())
         except ValueError as error:
             raise ConfigError(f"{self.file}: store: {error}") from error
 
     def store_at(self, url: str) -> StoreBackend:
         """Return the place of another store. Raises ConfigError."""
         try:
-            return backend_of(url, self.nats_options())
+            return backend_of(url, self._store_options())
         except ValueError as error:
             raise ConfigError(str(error)) from error
+
+    def _store_options(self) -> StoreOptions:
+        return StoreOptions(nats=self.nats_options())
 
     def nats_options(self) -> NatsOptions:
         """Return the options of a store in NATS. Raises ConfigError."""

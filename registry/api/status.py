@@ -33,10 +33,11 @@ HOST_REFUSAL_STATUSES = frozenset(
 
 
 class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The store; `url` holds no secrets."""
+    """The store; `url` holds no secrets, `shared` is whether several registries can share it."""
 
     kind: str
     url: str
+    shared: bool
     state: str
     message: str
 
@@ -69,6 +70,7 @@ class Facts(NamedTuple):
 
     version: str
     store_url: str
+    is_store_shared: bool
     stale_after: float
     started_at: int
 
@@ -109,7 +111,13 @@ class StatusApi:
         fresh, stale = self._nodes.state_counts()
         facts = self._facts
         url = facts.store_url
-        store = StoreStatus(kind=url.partition(":")[0], url=url, state=state, message=message)
+        store = StoreStatus(
+            kind=url.partition(":")[0],
+            url=url,
+            shared=facts.is_store_shared,
+            state=state,
+            message=message,
+        )
         return json_response(
             Status(
                 version=facts.version,

@@ -1,4 +1,4 @@
-"""The options of a store beside its URL."""
+"""The options of stores beside their URLs."""
 
 import ssl
 from dataclasses import dataclass, field
@@ -35,3 +35,10 @@ class NatsOptions:
     monitoring: tuple[str, ...] = ()
     system: NatsLogin | None = None
     accept_loss: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreOptions:
+    """The options of each kind of store that has any."""
+
+    nats: NatsOptions = NatsOptions()

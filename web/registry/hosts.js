@@ -73,7 +73,7 @@ export class HostsView {
   // `last_update` may be of another registry, whose clock is ahead of `now`.
   async #staleNames(get, nodes) {
     const { now, nodes: counts, stale_after_seconds: limit, store } = this.#status;
-    const isYoung = ({ last_update: at }) => store.kind === "sqlite" && at <= now && now - at < limit - 1; // whole seconds
+    const isYoung = ({ last_update: at }) => !store.shared && at <= now && now - at < limit - 1; // whole seconds
     if (this.#query.get("stale") || counts.stale === 0 || nodes.every(isYoung)) return new Set();
     const { body } = await this.#page(get, { stale: "true" });
     return new Set(body.map((node) => node.hostname));

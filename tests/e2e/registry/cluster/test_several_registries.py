@@ -102,6 +102,7 @@ def test_each_registry_knows_the_others(registries: list[Daemon]) -> None:
     assert len({run for [run] in own}) == len(registries)
     status = registries[0].ask("GET", "/status").json()
     assert status["store"]["kind"] == "nats"
+    assert status["store"]["shared"] is True
     assert status["store"]["state"] == "ok"
     assert max(member["seen_seconds"] for member in status["members"]) < SOON_SECONDS
 

@@ -187,6 +187,7 @@ def test_stale_hosts_are_asked_for_unless_all_on_the_page_are_young_by_the_clock
         status["store"] = {
             "kind": "nats",
             "url": "nats://192.0.2.1",
+            "shared": True,
             "state": "unreachable",
             "message": "no server answers",
         }
