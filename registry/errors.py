@@ -15,7 +15,15 @@ class NodeNotFound(Exception):
 
 
 class CloneRefused(Exception):
-    """Another host, whose agent has another identity and which is not stale, has this hostname."""
+    """A heartbeat for a hostname that another host has, which is not stale.
+
+    It has another identity than the node; or none, without a key that may write; or it is of an
+    instance of the agent that another one has replaced.
+    """
+
+
+class IdentityMismatch(Exception):
+    """The node that is to be deleted has another identity than the one that was given."""
 
 
 class ChangesTooFast(Exception):
@@ -97,6 +105,7 @@ STATUS_BY_ERROR: Mapping[type[Exception], int] = {
     HostnameMismatch: HTTPStatus.BAD_REQUEST,
     NodeNotFound: HTTPStatus.NOT_FOUND,
     CloneRefused: HTTPStatus.CONFLICT,
+    IdentityMismatch: HTTPStatus.CONFLICT,
     ChangesTooFast: HTTPStatus.TOO_MANY_REQUESTS,
     CapacityReached: HTTPStatus.INSUFFICIENT_STORAGE,
     NotLoaded: HTTPStatus.SERVICE_UNAVAILABLE,

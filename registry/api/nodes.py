@@ -89,8 +89,9 @@ class NodesApi:
     async def report(self, request: web.Request) -> web.StreamResponse:
         """Accept a heartbeat; answer 200 with an array of the node once it is durable.
 
-        409 if a fresh host with another identity has the name, 429 if it changes too often or
-        sends too much, 503 if the store takes nothing.
+        409 if a fresh host with the name has another identity, if the heartbeat has none and the
+        key may not write, or if its instance of the agent was replaced; 429 if it changes too often
+        or sends too much, 503 if the store takes nothing.
         """
         query(request, ())
         hostname, source = _hostname(request), request_source(request)

@@ -85,7 +85,11 @@ class NotPermitted(RegistryError, kind="forbidden"):
 
 
 class HostnameTaken(RegistryError, kind="clone_refused", final=True):
-    """A live host with another identity holds the name."""
+    """The registry answers 409: another live host has the name, or another identity does.
+
+    A heartbeat had another identity than the node, or none, or was of an instance of the agent that
+    was replaced. A deletion named another identity.
+    """
 
 
 class Rejected(RegistryError, kind="rejected", final=True):

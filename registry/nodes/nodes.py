@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from registry.errors import (
-    CloneRefused,
+    IdentityMismatch,
     NodeNotFound,
     NotLoaded,
     StoreFull,
@@ -132,7 +132,7 @@ class Nodes:
     async def delete(self, hostname: str, source: Source, *, agent_id: str | None = None) -> None:
         """Forget a host, durably. With `agent_id`, only if no other identity has the hostname.
 
-        Raises NodeNotFound, CloneRefused, StoreUnavailable, NotLoaded.
+        Raises NodeNotFound, IdentityMismatch, StoreUnavailable, NotLoaded.
         """
         self._writes.require_loaded()
         if hostname in self._writes.pending:
@@ -232,4 +232,4 @@ def _deletion_refusal(hostname: str, known: Entry | None, agent_id: str | None) 
     held = None if agent_id is None else known.agent_id()
     if held in (None, agent_id):
         return None
-    return CloneRefused(f"{hostname} is now the host with {AGENT_ID} {held!a}")
+    return IdentityMismatch(f"{hostname} is now the host with {AGENT_ID} {held!a}")

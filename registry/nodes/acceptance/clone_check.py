@@ -32,7 +32,8 @@ class CloneCheck:
         """Raise CloneRefused if the hostname belongs to another host that is not stale.
 
         A heartbeat without an identity is refused as well, except an operator's: otherwise the
-        identity would be lost, and the next host would be accepted.
+        identity would be lost, and the next host would be accepted. So is one of an instance that
+        another one has replaced.
         """
         now = self._monotonic()
         if self._freshness.is_stale(known.heard, now):

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from registry.api.access import NodeKeys
 from registry.composition import RegistryComponents, build_components
-from registry.errors import StoreUnavailable, TooManyConflicts
+from registry.errors import IdentityMismatch, StoreUnavailable, TooManyConflicts
 from registry.message import Heartbeat
 from registry.nodes.directory.events import Source
 from registry.nodes.directory.freshness import Clocks, Freshness
@@ -132,6 +132,15 @@ async def test_an_operator_may_leave_out_a_hosts_identity(registry: InProcessReg
     await registry.post("web-1", ["a"], {"agent.id": "first"})
 
     assert (await registry.post("web-1", ["b"], {})).status == 200
+
+
+async def test_a_deletion_for_another_identity_is_refused_as_what_it_is(
+    registry: InProcessRegistry,
+) -> None:
+    await registry.post("a", kv={"agent.id": "new"})
+
+    with pytest.raises(IdentityMismatch, match=r"a is now the host with agent\.id 'new'"):
+        await registry.components.nodes.delete("a", OPERATOR, agent_id="old")
 
 
 @pytest.mark.slow
