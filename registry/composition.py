@@ -140,7 +140,7 @@ def build_components(
         wall=clocks.wall,
         user_agent=f"rollcall-registry/{VERSION}",
     )
-    metrics.register(CallbackMetrics(callbacks))
+    CallbackMetrics(metrics, callbacks)
     return RegistryComponents(
         directory=directory,
         events=events,

@@ -206,8 +206,9 @@ class NodeMetrics(Collector):
 class CallbackMetrics(Collector):
     """What became of the posts to each callback, and what waits for it."""
 
-    def __init__(self, callbacks: Callbacks) -> None:
+    def __init__(self, metrics: CollectorRegistry, callbacks: Callbacks) -> None:
         self._callbacks = callbacks
+        metrics.register(self)
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric family."""
