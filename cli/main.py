@@ -66,7 +66,7 @@ OPTIONS = (
         type=click.Choice([form.value for form in Format]),
         default=Format.TABLE.value,
         show_default=True,
-        help="The form of what is printed.",
+        help="The format of what is printed.",
     ),
     click.Option(
         ["--timeout"],

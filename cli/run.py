@@ -69,7 +69,7 @@ class HelpfulCommand(TyperCommand):
 
 
 class FormCommand(HelpfulCommand):
-    """A command that takes the form of what it prints behind its name, too."""
+    """A command that takes `--output` behind its name, too; there it wins."""
 
     def __init__(
         self, *arguments: Any, params: list[click.Parameter] | None = None, **settings: Any
@@ -79,7 +79,7 @@ class FormCommand(HelpfulCommand):
             type=click.Choice([form.value for form in Format]),
             expose_value=False,
             callback=_set_form,
-            help="The form of what is printed.",
+            help="The format of what is printed.",
         )
         super().__init__(*arguments, params=[*(params or []), option], **settings)
 

@@ -11,7 +11,12 @@ class ContainerObserver(ABC):
 
     @abstractmethod
     async def observe(self, containers: Mapping[str, Container]) -> None:
-        """Look at all containers, by id. After EngineError or StoreError, the rest waits."""
+        """Look at all containers, by id, and act on them.
+
+        Raises:
+            EngineError, StoreError: it is called again later; so are the observers after it.
+
+        """
 
     def is_due(self) -> bool:
         """Return whether it is to look now."""
@@ -22,7 +27,7 @@ class ContainerObserver(ABC):
         return most
 
     def happened(self, event: ContainerEvent) -> None:
-        """Take an event of a container."""
+        """Act on an event of a container; by default, ignore it."""
         del event
 
     def engine_gone(self) -> None:

@@ -17,7 +17,7 @@ class ProcessIO(NamedTuple):
 
 @dataclass
 class GlobalOptions:
-    """The options of all commands; those that print forms take theirs behind their name, too."""
+    """The options of all commands; those that print take `--output` behind their name, too."""
 
     process: ProcessIO
     context: str | None

@@ -86,8 +86,8 @@ class EventStreams:
     async def _sweep(self) -> None:
         """Cut off clients that fell behind, and forget those that left.
 
-        A client that waits for events does not notice that it was left. One that is being sent
-        what is no longer kept would keep it in memory, for as long as it likes.
+        A handler that waits for events does not notice that its client has left. A client that is
+        still being sent what is no longer kept would hold it in memory for as long as it likes.
         """
         for client in list(self._clients):
             transport = client.request.transport
@@ -134,7 +134,7 @@ class EventStreams:
             if pieces is not None:
                 silent_since = time.monotonic()
             elif silent_seconds >= COMMENT_SECONDS:
-                # The id is that of now, though no event of it was for this client.
+                # No event up to this id was for the client, which need not ask for them again.
                 await response.write(b": \nid: %b\n\n" % cursor.id)
                 silent_since = time.monotonic()
             if was_last:

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def sources(unit: str, *, busctl: str = BUSCTL) -> dict[str, Path]:
-    """Return the file of each credential that the unit loads from one, by the credential's name.
+    """Return the files from which the unit loads credentials, by the names of the credentials.
 
     Raises:
         NotRefreshed: systemd does not answer.
@@ -56,8 +56,8 @@ def refresh(folder: Path, files: dict[str, Path]) -> None:
     Those of a folder instead of a file come with the unit's next start.
 
     Raises:
-        NotRefreshed: a file cannot be read, or the folder cannot be written, or it has no
-            credentials. Only if it cannot be written, something may have changed.
+        NotRefreshed: a file cannot be read, or the folder has no credentials; then nothing has
+            changed. Or the folder cannot be written; then some credentials may be replaced.
 
     """
     with _failures():

@@ -116,7 +116,7 @@ class HostPorts:
     ephemeral: range
 
     def can_listen(self, port: int) -> bool:
-        """Bind the port for a moment, as the engine will."""
+        """Return whether the port can be bound now."""
         family = socket.AF_INET6 if ":" in self.bind else socket.AF_INET
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -140,8 +140,8 @@ def _check_image(image: str) -> None:
 def _check_port(field: str, port: int | None) -> None:
     if port is not None and not 1 <= port <= MAX_PORT:
         raise InvalidApp(
-            f"`{field}` is {port}; write 1 to {MAX_PORT}; 0 leaves the choice to the agent, and a"
-            " port that an app has as it is"
+            f"`{field}` is {port}; write 1 to {MAX_PORT}, or 0: the agent chooses the port of a new"
+            " app, and an app keeps the one that it has"
         )
 
 

@@ -118,7 +118,7 @@ class HealthMonitor(ContainerObserver):
         }
         for checked in self._tasks.keys() - running.keys():
             self._end(checked)
-            if checked not in wanted:  # another check begins with what it finds itself
+            if checked not in wanted:  # findings of a former check do not count for the next one
                 self._findings.forget(checked.container_id)
         for checked in running.keys() - self._tasks.keys():
             self._begin(running[checked].name, checked, containers[checked.container_id])

@@ -156,7 +156,7 @@ class RebuildOperation:
             try:
                 await self._starter.start(app, old.id, set_password=False)
             except (AppError, EngineRefused) as error:
-                message = f"{app.message}; and back as it was: {error}"
+                message = f"{app.message}; the old container could not be started again: {error}"
                 return not_started(msgspec.structs.replace(app, message=message), error)
         return app
 

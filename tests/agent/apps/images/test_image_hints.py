@@ -8,7 +8,7 @@ from tests.support.agent.in_process import InProcessAgent
 
 pytestmark = [pytest.mark.real, pytest.mark.engines]
 
-# It keeps what it was given, instead of the system's that sets passwords.
+# A `chpasswd` that writes its input to /given instead of setting a password.
 CHPASSWD = """\
 RUN mkdir -p /usr/sbin && printf "%s\\n" "#!/bin/sh" "cat >/given" >/usr/sbin/chpasswd && \\
     busybox chmod 755 /usr/sbin/chpasswd

@@ -48,7 +48,7 @@ def heartbeat_of(body: bytes) -> Heartbeat:
 
 
 async def accept(nodes: Nodes, hostname: str, body: bytes) -> bytes:
-    """Accept a heartbeat as the ordinary way does."""
+    """Accept a heartbeat as the handler of POST /nodes/HOSTNAME does, not the lane."""
     return await nodes.heartbeats.accept_durably(
         hostname, heartbeat_of(body), body, SOURCE, operator=True
     )
