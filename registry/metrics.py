@@ -181,7 +181,7 @@ class NodeMetrics(Collector):
         remarks = self._index.remarks
         for name, text, reasons in (
             ("targets_left_out", "Targets that scrapers do not get", LEFT_OUT),
-            ("target_labels_altered", "Labels of targets that were renamed or left out", ALTERED),
+            ("target_labels_altered", "Labels of targets that were sanitized or left out", ALTERED),
         ):
             family = GaugeMetricFamily(
                 f"rollcall_registry_{name}",

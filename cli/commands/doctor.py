@@ -140,7 +140,7 @@ class Share(NamedTuple):
 
 
 async def _targets(session: Session, nodes: Sequence[Node]) -> list[Finding]:
-    """Return what the registry left out, or mended, of the hosts' labels for Prometheus."""
+    """Return what the registry left out, or sanitized, of the hosts' labels for Prometheus."""
     names = [
         node.hostname
         for node in nodes

@@ -254,7 +254,7 @@ def _labels(
             remarks.append(Remark("held_back", item.key, text))
         else:
             if name != item.key:
-                text = f"label {item.key!a} is shown as {name}"
+                text = f"label {item.key!a} is sanitized to {name}"
                 remarks.append(Remark("mended", item.key, text))
             kept.append((item.key, item.value))
     return merge(kept) if kept else {}

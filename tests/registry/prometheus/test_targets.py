@@ -141,7 +141,7 @@ def test_a_target_that_cannot_be_scraped_is_left_out_and_its_siblings_stay(
     assert groups(f"prometheus:web:{label}", "prometheus:web:host:ok:1") == [(["ok:1"], {})]
 
 
-def test_what_is_mended_or_held_back_is_remarked() -> None:
+def test_what_is_sanitized_or_held_back_is_remarked() -> None:
     assert reasons("prometheus:web:a-b:c") == ["mended"]
     assert reasons("prometheus:web:job:c") == ["held_back"]
     assert reasons("prometheus:web::c") == ["empty"]
@@ -182,7 +182,7 @@ def test_relabelling_gets_hostname_labels_and_kv() -> None:
 
 @pytest.mark.slow
 @given(st.text())
-def test_a_mended_name_is_always_one_that_prometheus_takes(name: str) -> None:
+def test_a_sanitized_name_is_always_one_that_prometheus_takes(name: str) -> None:
     sanitized = sanitize(name)
 
     assert (sanitized == "") == (name == "")

@@ -103,7 +103,7 @@ def test_a_stale_host_is_found_by_keyboard_alone(daemons: Daemons, tabs: Tabs) -
     page.keyboard.press("Enter")
     expect(page.locator("main")).to_be_focused()  # the link is gone
     sheet = page.locator("main")
-    expect(sheet).to_contain_text("label 'a-b' is shown as a_b")
+    expect(sheet).to_contain_text("label 'a-b' is sanitized to a_b")
     expect(sheet).to_contain_text("web-1:8080")
     expect(sheet).to_contain_text("1 of 3 run2 down1 unhealthy. Its agent shows them.")
     expect(sheet).to_contain_text(
