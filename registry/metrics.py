@@ -137,7 +137,7 @@ class NodeMetrics(Collector):
         )
         yield GaugeMetricFamily(
             "rollcall_registry_store_at_risk",
-            "1 while a loss of power may lose what was acknowledged, 0 if nothing tells of that.",
+            "1 while a loss of power or of a server may lose what was acknowledged, else 0.",
             value=float(bool(self._nodes.store_risk)),
         )
         yield GaugeMetricFamily(

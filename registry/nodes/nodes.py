@@ -180,7 +180,7 @@ class Nodes:
 
     @property
     def store_risk(self) -> str:
-        """Why a loss of power may lose acknowledged changes; empty if no such risk is known."""
+        """Why a loss of power or of a server may lose changes; empty if no such risk is known."""
         return self._store.risk
 
     def state_counts(self) -> tuple[int, int]:

@@ -182,7 +182,7 @@ class NodeStore(Protocol):
 
     @property
     def risk(self) -> str:
-        """Why a loss of power may lose acknowledged changes; empty if no such risk is known."""
+        """Why a loss of power or of a server may lose changes; empty if no such risk is known."""
 
     @property
     def unchecked(self) -> str:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from nats import errors
 
 from registry.errors import StoreOpenError
+from registry.store.jetstream.connection.bucket import BucketState
 from registry.store.jetstream.connection.delivery import Delivery
 from registry.store.jetstream.connection.link import Link, NoConnection
 from registry.store.jetstream.publisher import Publisher
@@ -37,8 +38,17 @@ class Session:
         self._verification = Verification(link, bucket, receiver, receiver.revisions)
         self._loop = asyncio.get_running_loop()
 
-    async def run(self, *, caught_up: Callable[[], None], tick: Callable[[], None]) -> None:
-        """Work until the connection fails: then NoConnection says why. `tick` is called often."""
+    async def run(
+        self,
+        *,
+        caught_up: Callable[[], None],
+        tick: Callable[[], None],
+        on_state: Callable[[BucketState], None],
+    ) -> None:
+        """Work until the connection fails: then NoConnection says why.
+
+        `tick` is called often, `on_state` with the bucket's state at each look at it.
+        """
         await self._delivery.begin(self._receiver.next_sequence)
         tasks: list[asyncio.Task[None]] = []
         try:
@@ -47,7 +57,7 @@ class Session:
             began = self._loop.time()
             tasks += [
                 asyncio.create_task(self._publisher.send_over(self._link)),
-                asyncio.create_task(self._verification.run()),
+                asyncio.create_task(self._verification.run(on_state)),
             ]
             while True:
                 await asyncio.wait(

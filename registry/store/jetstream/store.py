@@ -84,7 +84,7 @@ class JetStreamStore:
         self._reports = Reports(self._publisher, self._rings)
         self._observe = observe
         self._writes_ages = writes_ages
-        self._checks = ServerChecks(place.servers, place.options)
+        self._checks = ServerChecks(place)
         self._work: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._is_caught_up = self._was_read = False
@@ -174,7 +174,7 @@ class JetStreamStore:
 
     @property
     def risk(self) -> str:
-        """Why a loss of power may lose what the servers have acknowledged."""
+        """Why a loss of power or of a server may lose what the servers have acknowledged."""
         return self._checks.risk
 
     @property
@@ -308,13 +308,14 @@ class JetStreamStore:
     async def _work_over(self, link: Link) -> None:
         place = self._place
         state = await open_bucket(JetStreamApi(link), place)
-        checks, servers = self._checks, state.servers
-        checks.names = servers
+        self._checks.note(state)
         if not self._ready.done():
-            checks.unchecked = await check_servers(servers, place.servers, place.options, link)
+            self._checks.unchecked = await check_servers(
+                state.servers, place.servers, place.options, link
+            )
         self._resumption.resume(state)
         session = Session(link, place.bucket, self._receiver, self._publisher)
-        await session.run(caught_up=self._caught_up, tick=self._tick)
+        await session.run(caught_up=self._caught_up, tick=self._tick, on_state=self._checks.note)
 
     def _progress(self) -> object:
         """Return how far the bucket is read. What comes later is no progress of the start."""

@@ -1,6 +1,7 @@
 """Looks whether the bucket still holds what it has delivered, and has delivered what it holds."""
 
 import asyncio
+from collections.abc import Callable
 
 from registry.store.jetstream.connection.api import JetStreamApi
 from registry.store.jetstream.connection.bucket import BucketState, find_bucket
@@ -36,14 +37,15 @@ class Verification:
         # At the look before: the bucket's last sequence, and how far it was delivered.
         self._last = self._position = revisions.position
 
-    async def run(self) -> None:
-        """Look now and then. Raises NoConnection, also if the bucket is gone."""
+    async def run(self, on_state: Callable[[BucketState], None]) -> None:
+        """Look now and then; report each state. Raises NoConnection, also if the bucket is gone."""
         self._last = self._last or self._revisions.position
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             state = await find_bucket(JetStreamApi(self._link), self._bucket)
             if state is None:
                 raise NoConnection("the bucket was deleted")
+            on_state(state)
             await self.look(state)
 
     async def look(self, state: BucketState) -> None:

@@ -25,7 +25,8 @@ class BucketState(NamedTuple):
 
     `created` tells it from another one of the same name; `last` is its last sequence, `first` that
     of the oldest message, `subjects` the number of keys, `consumers` how many registries read it,
-    or did so some seconds ago. `servers` are those that keep it, `replicas` how many it is to have.
+    or did so some seconds ago. `servers` are those that keep it, `replicas` how many it is to have,
+    `cluster` is the name of their cluster, empty for a server alone.
     """
 
     created: str
@@ -35,6 +36,7 @@ class BucketState(NamedTuple):
     consumers: int
     servers: tuple[str, ...]
     replicas: int
+    cluster: str
 
 
 def stream_of(bucket: str) -> str:
@@ -184,4 +186,5 @@ def _state(info: dict[str, Any]) -> BucketState:
         consumers=state.get("consumer_count", 0),
         servers=tuple(name for name in servers if name),
         replicas=info["config"].get("num_replicas", 1),
+        cluster=cluster.get("name", ""),
     )

@@ -15,7 +15,10 @@ import msgspec
 from nats import errors
 
 from registry.errors import StoreOpenError
+from registry.store.jetstream.connection.bucket import BucketState
+from registry.store.jetstream.connection.bucket_address import BucketAddress
 from registry.store.jetstream.connection.link import Connector, Link, NoConnection
+from registry.store.jetstream.connection.replicas import replicas_risk
 from registry.store.jetstream.connection.threads import run_in_thread
 from registry.store.options import NatsOptions
 
@@ -41,6 +44,8 @@ class Server(NamedTuple):
     version: str
     has_jetstream: bool
     syncs_always: bool
+    cluster: str
+    tags: tuple[str, ...]
 
     @classmethod
     def from_varz(cls, varz: Mapping[str, Any]) -> "Server":
@@ -51,6 +56,15 @@ class Server(NamedTuple):
             version=str(varz.get("version", "0")),
             has_jetstream=bool(config),
             syncs_always=config.get("sync_always") is True,
+            cluster=str(varz.get("cluster", {}).get("name", "")),
+            tags=tuple(varz.get("tags") or ()),
+        )
+
+    def can_keep(self, cluster: str, tags: Iterable[str]) -> bool:
+        """Return whether it can keep a replica in a cluster, on servers with all of these tags."""
+        own = {tag.lower() for tag in self.tags}  # a server lowers their case
+        return (
+            self.has_jetstream and self.cluster == cluster and own.issuperset(map(str.lower, tags))
         )
 
 
@@ -95,25 +109,39 @@ async def check_servers(
 
 
 class ServerChecks:
-    """Looks again and again whether the servers that answer sync each write.
+    """Looks again and again whether the servers that answer keep what they acknowledge.
 
-    Some may have been away at the start, or come back with other settings. `risk` says what was
-    found last: why acknowledged changes may be lost, empty if they are kept. `names` are the
-    servers that keep the bucket, `unchecked` says which of them did not answer. `complaints` are
-    what the servers last said is wrong with themselves, each at its monitoring.
+    Some may have been away at the start, or come back with other settings. `unchecked` says which
+    of those that keep the bucket did not answer. `complaints` are what the servers last said is
+    wrong with themselves, each at its monitoring.
     """
 
-    def __init__(self, servers: Sequence[str], options: NatsOptions) -> None:
-        self._system = _system(servers, options)
-        self._options = options
-        self.names: Sequence[str] = ()
-        self.risk = self.unchecked = ""
+    def __init__(self, place: BucketAddress) -> None:
+        self._place = place
+        self._options = place.options
+        self._system = _system(place.servers, place.options)
+        self._unsound = self.unchecked = ""
+        # A server that is away for a moment is still one that can keep a replica.
+        self._candidates: set[str] = set()
+        self._state: BucketState | None = None
         self.complaints: list[str] = []
+
+    @property
+    def risk(self) -> str:
+        """Why acknowledged changes may be lost, as it was found last; empty if they are kept."""
+        if self._state is None:
+            return self._unsound
+        few = replicas_risk(self._state, self._place, self._candidates)
+        return "; ".join(filter(None, (self._unsound, few)))
 
     @property
     def is_full(self) -> bool:
         """Whether a server says that its disk is full."""
         return any(NO_SPACE in complaint for complaint in self.complaints)
+
+    def note(self, state: BucketState) -> None:
+        """Take what the bucket is like now: its servers and replicas may have changed."""
+        self._state = state
 
     async def run(self) -> None:
         """Look now and then; what does not answer is no risk."""
@@ -121,10 +149,18 @@ class ServerChecks:
             await asyncio.sleep(CHECK_SECONDS)
             self.complaints = await _complaints(self._options)
             with suppress(StoreOpenError):  # the system account cannot be reached
-                if not self._options.accept_loss:
-                    seen, reasons = await _seen(None, self._system, self._options)
-                    self.risk = _risk(seen.values())
-                    self.unchecked = _unchecked(sorted(set(self.names) - set(seen)), reasons)
+                await self._look()
+
+    async def _look(self) -> None:
+        seen, reasons = await _seen(None, self._system, self._options)
+        if self._state is not None:
+            cluster, tags = self._state.cluster, self._options.placement_tags
+            able = (one.name for one in seen.values() if one.can_keep(cluster, tags))
+            self._candidates.update(able)
+        if not self._options.accept_loss:
+            names = () if self._state is None else self._state.servers
+            self._unsound = _risk(seen.values())
+            self.unchecked = _unchecked(sorted(set(names) - set(seen)), reasons)
 
 
 def _unchecked(unseen: Sequence[str], reasons: Sequence[str]) -> str:

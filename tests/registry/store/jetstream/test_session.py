@@ -66,4 +66,6 @@ async def test_a_defect_is_not_taken_for_a_loss_of_the_connection(server: NatsCl
         session = Session(link, place.bucket, parts.receiver, defective)
 
         with pytest.raises(ZeroDivisionError):
-            await session.run(caught_up=lambda: None, tick=lambda: None)
+            await session.run(
+                caught_up=lambda: None, tick=lambda: None, on_state=lambda _state: None
+            )

@@ -9,6 +9,8 @@ import pytest
 import requests
 
 from registry.errors import StoreOpenError
+from registry.store.jetstream.connection.api import JetStreamApi
+from registry.store.jetstream.connection.link import connected
 from registry.store.jetstream.connection.servers import require_version
 from registry.store.options import NatsLogin, NatsOptions
 from tests.support.daemons import FreePort
@@ -74,6 +76,37 @@ async def test_a_bucket_with_other_replicas_than_the_settings_say_is_refused(
 
     text = await refusal(server, replace(server.options(), replicas=3))
     assert "has 1 replicas, `nats.replicas` says 3" in text
+
+
+async def test_a_bucket_with_fewer_replicas_than_its_cluster_could_hold_is_at_risk(
+    tmp_path: Path, free_port: FreePort
+) -> None:
+    with NatsCluster(folder=tmp_path, free_port=free_port, size=3) as servers:
+        options = servers.options()
+        assert await refusal(servers, replace(options, replicas=1)) == ""
+        one = f"nats://{servers.servers[0].address}/rollcall"
+        async with open_bucket(one, options) as (store, _):
+
+            async def is_at_risk() -> bool:
+                return bool(store.risk)
+
+            async def is_safe() -> bool:
+                return not store.risk
+
+            await async_until(is_at_risk, SOON_SECONDS)
+            assert "1 of 3 replicas, though 3 servers of the cluster test could" in store.risk
+            await store.put(row("a"), ignore)  # nobody is refused for that
+
+            await set_replicas("rollcall", 3, servers)
+            await async_until(is_safe, SOON_SECONDS)
+
+
+async def set_replicas(bucket: str, replicas: int, servers: NatsCluster) -> None:
+    """Change how many replicas a bucket has, as an operator does by hand."""
+    async with connected([f"nats://{servers.servers[0].address}"], NatsLogin()) as link:
+        api = JetStreamApi(link)
+        config = (await api.ask(f"STREAM.INFO.KV_{bucket}"))["config"]
+        await api.ask(f"STREAM.UPDATE.KV_{bucket}", config | {"num_replicas": replicas})
 
 
 async def test_the_system_account_shows_it_too(tmp_path: Path, free_port: FreePort) -> None:

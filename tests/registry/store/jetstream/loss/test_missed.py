@@ -16,7 +16,14 @@ from tests.support.registry.nats.buckets import Parts
 NEVER_DELIVERED = 3
 LAST = 5
 STATE = BucketState(
-    created="", first=1, last=LAST, subjects=1, consumers=1, servers=("n1",), replicas=1
+    created="",
+    first=1,
+    last=LAST,
+    subjects=1,
+    consumers=1,
+    servers=("n1",),
+    replicas=1,
+    cluster="",
 )
 
 

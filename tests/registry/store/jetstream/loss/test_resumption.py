@@ -17,7 +17,7 @@ from tests.support.registry.nats.buckets import Parts
 
 def bucket(last: int) -> BucketState:
     """Return what a bucket is like, which is the same one each time."""
-    return BucketState("2026-01-01T00:00:00Z", 1, last, 1, 0, (), 1)
+    return BucketState("2026-01-01T00:00:00Z", 1, last, 1, 0, (), 1, "")
 
 
 def stored(sequence: int, hostname: str, number: int) -> Message:
