@@ -115,11 +115,11 @@ class NatsTlsSettings(Settings, frozen=True, kw_only=True):
 class NatsSettings(NatsLoginSettings, frozen=True, kw_only=True):
     """What a store in NATS needs beside its URL.
 
-    ``replicas`` (default: 3 in a cluster, else 1) and ``placement_cluster`` and
-    ``placement_tags`` hold for a bucket that is made; one that is there must have the ``replicas``,
-    if they are set. ``monitoring`` are URLs of the servers'
-    monitoring, ``system`` is a login for the system account: one of them has to show that the
-    servers sync each write, unless ``accept_loss`` says that acknowledged changes may be lost.
+    A bucket is made with ``replicas`` (default: 3 in a cluster, else 1), ``placement_cluster`` and
+    ``placement_tags``; one that is there must have those that are set. ``monitoring`` are URLs of
+    the servers' monitoring, ``system`` is a login for the system account: one of them has to show
+    that the servers sync each write, unless ``accept_loss`` says that acknowledged changes may be
+    lost.
     """
 
     tls: NatsTlsSettings | None = None

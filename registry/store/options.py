@@ -23,9 +23,10 @@ class NatsOptions:
     """How a store in NATS is reached, and how its bucket is made.
 
     `replicas` is None for 3 in a cluster, else 1, and any in a bucket that is there.
-    `placement_cluster` and `placement_tags` say which servers keep it. `monitoring` are the base
-    URLs of the servers' monitoring, `system` is a login for the system account: either shows
-    whether the servers sync each write. With `accept_loss`, those that do not are accepted.
+    `placement_cluster` and `placement_tags` say which servers keep it, any if they are not set.
+    `monitoring` are the base URLs of the servers' monitoring, `system` is a login for the system
+    account: either shows whether the servers sync each write. With `accept_loss`, those that do not
+    are accepted.
     """
 
     login: NatsLogin = NatsLogin()

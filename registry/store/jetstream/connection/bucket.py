@@ -1,5 +1,6 @@
 """The bucket: made if there is none, and looked at."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from registry.errors import StoreOpenError
@@ -71,11 +72,7 @@ async def open_bucket(api: JetStreamApi, place: BucketAddress) -> BucketState:
     info = await _info(api, bucket)
     if info is not None:
         found = _state(info)
-        if options.replicas not in {None, found.replicas}:
-            raise StoreOpenError(
-                f"the bucket {bucket} has {found.replicas} replicas, `nats.replicas` says"
-                f" {options.replicas}; change either"
-            )
+        _require_as_set(place, found, info["config"])
         if info["config"].get(ROLLUPS):
             await _forbid_rollups(api, bucket, info["config"])
         return found
@@ -89,6 +86,36 @@ async def open_bucket(api: JetStreamApi, place: BucketAddress) -> BucketState:
             if error.code != NOT_CLUSTERED or replicas == wanted[-1]:
                 raise _creation_failed(place, replicas, error) from error
     raise AssertionError("there is always a last number of replicas")
+
+
+def _require_as_set(place: BucketAddress, found: BucketState, config: Mapping[str, Any]) -> None:
+    """Raise StoreOpenError if a bucket has other replicas or another place than the settings say.
+
+    A bucket in the right cluster is accepted, also if nobody has said that it is to be there.
+    """
+    bucket, options = place.bucket, place.options
+    if options.replicas not in {None, found.replicas}:
+        raise StoreOpenError(
+            f"the bucket {bucket} has {found.replicas} replicas, `nats.replicas` says"
+            f" {options.replicas}; change either"
+        )
+    placement = config.get("placement") or {}
+    cluster = placement.get("cluster") or found.cluster
+    if options.placement_cluster and options.placement_cluster != cluster:
+        raise StoreOpenError(
+            f"the bucket {bucket} is to be in the cluster {cluster!a}, `nats.placement_cluster`"
+            f" says {options.placement_cluster!a}; change either"
+        )
+    tags = placement.get("tags") or []
+    if options.placement_tags and _lowered(options.placement_tags) != _lowered(tags):
+        raise StoreOpenError(
+            f"the bucket {bucket} is to be on servers with the tags {', '.join(tags) or '(none)'},"
+            f" `nats.placement_tags` says {', '.join(options.placement_tags)}; change either"
+        )
+
+
+def _lowered(tags: Iterable[str]) -> set[str]:
+    return {tag.lower() for tag in tags}
 
 
 def _creation_failed(place: BucketAddress, replicas: int, error: Refused) -> Exception:

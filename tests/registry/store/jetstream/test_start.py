@@ -189,6 +189,23 @@ async def test_a_bucket_is_placed_where_the_settings_say(
             assert "`nats.placement_tags`" in text
         assert await refusal(servers, placed) == ""
         assert placement_of("rollcall", servers) == {"cluster": "test", "tags": ["ssd"]}
+        assert await refusal(servers, servers.options()) == ""
+        text = await refusal(servers, replace(placed, placement_tags=("nvme", "ssd")))
+        assert "with the tags ssd, `nats.placement_tags` says nvme, ssd; change either" in text
+        text = await refusal(servers, replace(placed, placement_cluster="elsewhere"))
+        assert "in the cluster 'test', `nats.placement_cluster` says 'elsewhere'" in text
+
+
+async def test_a_bucket_that_is_there_has_to_be_placed_as_the_settings_say(
+    tmp_path: Path, free_port: FreePort
+) -> None:
+    with NatsCluster(folder=tmp_path, free_port=free_port, size=3) as servers:
+        options = servers.options()
+        assert await refusal(servers, options) == ""
+
+        text = await refusal(servers, replace(options, placement_tags=("ssd",)))
+        assert "with the tags (none), `nats.placement_tags` says ssd; change either" in text
+        assert await refusal(servers, replace(options, placement_cluster="test")) == ""
 
 
 def placement_of(bucket: str, servers: NatsCluster) -> object:
