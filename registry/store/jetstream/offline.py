@@ -12,6 +12,7 @@ import msgspec
 
 from registry.errors import NodeTooLarge, StoreOpenError, StoreUnavailable, TooManyConflicts
 from registry.store.clock import AgeClock
+from registry.store.files.durable import rename_durably
 from registry.store.jetstream.connection.api import JetStreamApi
 from registry.store.jetstream.connection.bucket import BucketState, find_bucket
 from registry.store.jetstream.connection.bucket_address import BucketAddress
@@ -177,7 +178,12 @@ async def restore(place: BucketAddress, file: Path) -> Restored:
     return Restored(len(wanted), None if kept is None else str(kept))
 
 
-def write_backup(rows: Sequence[Row], file: Path) -> None:
+def write_backup(
+    rows: Sequence[Row],
+    file: Path,
+    *,
+    rename_durably: Callable[[Path, Path], None] = rename_durably,
+) -> None:
     """Write nodes to a new file, whole or not at all. Raises StoreOpenError."""
     if file.exists():
         raise StoreOpenError(f"{file} exists; a backup replaces nothing")
@@ -191,9 +197,7 @@ def write_backup(rows: Sequence[Row], file: Path) -> None:
                 document = msgspec.Raw(row.document)
                 line = _Line(row.hostname, row.last_update, row.address, row.age, document)
                 out.write(encode(line) + b"\n")
-            out.flush()
-            os.fsync(out.fileno())
-        draft.rename(file)
+        rename_durably(draft, file)
     except OSError as error:
         raise StoreOpenError(f"{file} cannot be written: {error}") from error
     finally:

@@ -7,6 +7,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from registry.errors import StoreOpenError
+from registry.store.files.durable import rename_durably
 from registry.store.protocol import Restored
 from registry.store.sqlite import stamp
 from registry.store.sqlite.database import (
@@ -15,7 +16,6 @@ from registry.store.sqlite.database import (
     StoreLock,
     check_header,
     connect,
-    rename_durably,
     set_application,
     sibling,
     unused_name,

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 
 from registry.errors import StoreOpenError
+from registry.store.files.durable import rename_durably
 from registry.store.protocol import Snapshot, StoreName
 from registry.store.snapshots import (
     Known,
@@ -30,7 +31,6 @@ from registry.store.sqlite.database import (
     connect,
     connect_locked,
     read_application,
-    rename_durably,
     roll_back_journal,
     set_application,
     sibling,

@@ -7,8 +7,9 @@ from contextlib import closing
 from pathlib import Path
 
 from registry.errors import StoreOpenError
+from registry.store.files.durable import rename_durably
 from registry.store.sqlite import stamp
-from registry.store.sqlite.database import check_no_orphaned_wal, connect, rename_durably
+from registry.store.sqlite.database import check_no_orphaned_wal, connect
 from registry.store.sqlite.file_owner import inherit_owner
 from registry.store.sqlite.schema import Schema, migrate
 

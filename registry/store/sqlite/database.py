@@ -184,15 +184,3 @@ def unused_name(path: Path, suffix: str) -> Path:
         if not (kept.exists() or sibling(kept, "-wal").exists()):
             return kept
     raise AssertionError("there is always another number")
-
-
-def rename_durably(draft: Path, path: Path) -> None:
-    """Rename a finished file, durably."""
-    with draft.open("rb") as file:
-        os.fsync(file.fileno())
-    draft.rename(path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

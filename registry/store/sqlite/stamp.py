@@ -11,7 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from registry.store.sqlite.database import rename_durably, sibling, writes_a_log
+from registry.store.files.durable import rename_durably
+from registry.store.sqlite.database import sibling, writes_a_log
 from registry.store.sqlite.file_owner import inherit_owner
 
 SUFFIX = ".stamp"

@@ -157,6 +157,17 @@ def test_a_node_of_a_backup_is_as_old_as_it_was(
     assert [one.age for one in rows_in(server, url)] == pytest.approx([80_000, 0], abs=60)
 
 
+def test_a_backup_is_renamed_durably_and_not_left_as_a_draft(tmp_path: Path) -> None:
+    def cut_off(draft: Path, _path: Path) -> None:
+        assert len(draft.read_bytes().splitlines()) == 2
+        raise OSError("the power is gone")
+
+    with pytest.raises(StoreOpenError, match="the power is gone"):
+        write_backup([row("a")], tmp_path / "backup", rename_durably=cut_off)
+
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("cut", [1, 40])
 def test_a_backup_that_is_cut_off_is_refused(
     cut: int, server: NatsCluster, url: str, backend: JetStreamBackend, tmp_path: Path
