@@ -29,7 +29,7 @@ CHECK_SECONDS = 10.0
 MAX_ANSWER_BYTES = 1024 * 1024
 NO_SPACE = "no space left on device"
 # What can be wrong with an address, a connection to it, or what answers there.
-FAULTS = (ValueError, OSError, HTTPException, msgspec.DecodeError, AttributeError)
+FAULTS = (ValueError, TypeError, OSError, HTTPException, msgspec.DecodeError, AttributeError)
 PING = "$SYS.REQ.SERVER.PING.VARZ"
 REMEDY = (
     "set `sync_interval: always` in its `jetstream` section and restart it; or set"
@@ -145,13 +145,22 @@ class ServerChecks:
 
     async def run(self) -> None:
         """Look now and then; what does not answer is no risk."""
+        loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(CHECK_SECONDS)
-            self.complaints = await _complaints(self._options)
-            with suppress(StoreOpenError):  # the system account cannot be reached
-                await self._look()
+            try:
+                await self.look()
+            except Exception as defect:
+                context = {"message": "defect of the store", "exception": defect}
+                loop.call_exception_handler(context)
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
+        """Look once."""
+        self.complaints = await _complaints(self._options)
+        with suppress(StoreOpenError):  # the system account cannot be reached
+            await self._look_at_servers()
+
+    async def _look_at_servers(self) -> None:
         seen, reasons = await _seen(None, self._system, self._options)
         if self._state is not None:
             cluster, tags = self._state.cluster, self._options.placement_tags

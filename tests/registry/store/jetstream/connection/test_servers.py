@@ -12,11 +12,18 @@ import pytest
 from aiohttp import web
 
 from registry.errors import StoreOpenError
+from registry.store.jetstream.connection.bucket_address import BucketAddress
 from registry.store.jetstream.connection.link import Link, connected
-from registry.store.jetstream.connection.servers import check_servers
+from registry.store.jetstream.connection.servers import (
+    CHECK_SECONDS,
+    ServerChecks,
+    check_servers,
+)
 from registry.store.options import NatsLogin, NatsOptions
 from tests.support.certificates import Authority
 from tests.support.daemons import FreePort
+from tests.support.httpd.loop_errors import errors_told
+from tests.support.machine.clocks import in_virtual_time
 from tests.support.registry.fake_servers import http_server
 
 INFO = b'INFO {"server_id":"n1","version":"2.12.0","proto":1,"max_payload":1048576}\r\n'
@@ -111,3 +118,30 @@ async def test_the_monitoring_is_asked_while_all_threads_of_the_loop_wait(
     finally:
         release.set()
         await waiting
+
+
+class Defective(ServerChecks):
+    """Checks with a defect, which are counted."""
+
+    looks = 0
+
+    async def look(self) -> None:
+        """Count a look, and fail."""
+        self.looks += 1
+        raise ZeroDivisionError
+
+
+@in_virtual_time
+async def test_checks_with_a_defect_go_on_and_each_defect_is_told() -> None:
+    place = BucketAddress.from_url("nats://n1/rollcall", NatsOptions())
+    assert place is not None
+    told = errors_told()
+    checks = Defective(place)
+    running = asyncio.create_task(checks.run())
+    try:
+        await asyncio.sleep(CHECK_SECONDS * 2.5)
+    finally:
+        running.cancel()
+
+    assert checks.looks == 2
+    assert told == ["defect of the store"] * 2
