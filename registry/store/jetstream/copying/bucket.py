@@ -3,9 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-import msgspec
 from nats import errors
 
 from registry.errors import StoreOpenError
@@ -19,7 +18,14 @@ from registry.store.jetstream.connection.link import (
     LoginRefused,
     NoConnection,
 )
-from registry.store.jetstream.connection.publish_results import OUT_OF_RESOURCES
+from registry.store.jetstream.connection.publish_results import (
+    Acknowledged,
+    Conflict,
+    PublishResult,
+    Refusal,
+    Retry,
+    publish_result,
+)
 from registry.store.jetstream.connection.servers import check_servers
 from registry.store.jetstream.copying.contents import BucketContents
 from registry.store.jetstream.format.messages import (
@@ -140,19 +146,27 @@ class OpenBucket:
             raise NoConnection(f"a message was not confirmed in time{reason}") from error
         except (OSError, errors.Error) as error:
             raise NoConnection(str(error) or type(error).__name__) from error
-        sequence = _sequence_of(msgspec.json.decode(reply.data))
+        sequence = _sequence_of(message.key, publish_result(reply))
         self.has_written = True
         return sequence
 
 
-def _sequence_of(answer: Mapping[str, Any]) -> int:
-    if "error" not in answer:
-        return int(answer["seq"])
-    error = answer["error"]
-    text = error.get("description", "no reason given")
-    if error.get("err_code", 0) in OUT_OF_RESOURCES:
-        raise StoreOpenError(f"the NATS servers have no room: {text}")
-    raise NoConnection(f"the servers refuse a message: {text}")
+def _sequence_of(key: str, result: PublishResult) -> int:
+    """Return the sequence of a message that is stored.
+
+    Raises NoConnection if it may be stored later, StoreOpenError if it is refused for good.
+    """
+    match result:
+        case Acknowledged(sequence):
+            return sequence
+        case Conflict(actual):
+            raise NoConnection(f"{key} was changed meanwhile, by message {actual}")
+        case Retry():
+            raise NoConnection(f"the NATS servers cannot store {key} now")
+        case Refusal(reason, is_full=True):
+            raise StoreOpenError(f"the NATS servers have no room: {reason}")
+        case Refusal(reason):
+            raise StoreOpenError(f"the NATS servers refuse {key}: {reason}")
 
 
 class Bucket:

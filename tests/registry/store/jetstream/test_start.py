@@ -9,13 +9,11 @@ import pytest
 import requests
 
 from registry.errors import StoreOpenError
-from registry.store.jetstream.connection.api import JetStreamApi
-from registry.store.jetstream.connection.link import connected
 from registry.store.jetstream.connection.servers import require_version
 from registry.store.options import NatsLogin, NatsOptions
 from tests.support.daemons import FreePort
 from tests.support.machine.clocks import in_virtual_time
-from tests.support.registry.nats.buckets import open_bucket
+from tests.support.registry.nats.buckets import edit_bucket, open_bucket
 from tests.support.registry.nats.servers import NatsCluster, NatsServer
 from tests.support.registry.stores.sqlite_store import ignore, row
 from tests.support.waiting import async_until
@@ -97,16 +95,8 @@ async def test_a_bucket_with_fewer_replicas_than_its_cluster_could_hold_is_at_ri
             assert "1 of 3 replicas, though 3 servers of the cluster test could" in store.risk
             await store.put(row("a"), ignore)  # nobody is refused for that
 
-            await set_replicas("rollcall", 3, servers)
+            await edit_bucket(servers, "rollcall", num_replicas=3)
             await async_until(is_safe, SOON_SECONDS)
-
-
-async def set_replicas(bucket: str, replicas: int, servers: NatsCluster) -> None:
-    """Change how many replicas a bucket has, as an operator does by hand."""
-    async with connected([f"nats://{servers.servers[0].address}"], NatsLogin()) as link:
-        api = JetStreamApi(link)
-        config = (await api.ask(f"STREAM.INFO.KV_{bucket}"))["config"]
-        await api.ask(f"STREAM.UPDATE.KV_{bucket}", config | {"num_replicas": replicas})
 
 
 async def test_the_system_account_shows_it_too(tmp_path: Path, free_port: FreePort) -> None:

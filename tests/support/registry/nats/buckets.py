@@ -9,13 +9,17 @@ from contextlib import asynccontextmanager
 from registry.store.clock import AgeClock
 from registry.store.conformance import Followed
 from registry.store.jetstream.backend import JetStreamBackend
+from registry.store.jetstream.connection.api import JetStreamApi
+from registry.store.jetstream.connection.bucket import stream_of
+from registry.store.jetstream.connection.link import connected
 from registry.store.jetstream.format.ages import Rings, Uptime
 from registry.store.jetstream.operations import NodeOperations, Revisions
 from registry.store.jetstream.publisher import Publisher
 from registry.store.jetstream.receiver import Receiver
-from registry.store.options import NatsOptions
+from registry.store.options import NatsLogin, NatsOptions
 from registry.store.protocol import NodeStore, Row
 from tests.support.registry.load.load import value_of
+from tests.support.registry.nats.servers import NatsCluster
 from tests.support.registry.stores.used_stores import used
 
 
@@ -31,6 +35,14 @@ async def stored_values(url: str, options: NatsOptions) -> dict[str, str]:
     async with backend_at(url, options).copy_source() as source:
         rows = (await source.snapshot()).rows
     return {row.hostname: value_of(json.loads(row.document)) for row in rows}
+
+
+async def edit_bucket(servers: NatsCluster, bucket: str, **settings: object) -> None:
+    """Change how a bucket is kept, as `nats stream edit` does."""
+    async with connected([f"nats://{servers.servers[0].address}"], NatsLogin()) as link:
+        api = JetStreamApi(link)
+        config = (await api.ask(f"STREAM.INFO.{stream_of(bucket)}"))["config"]
+        await api.ask(f"STREAM.UPDATE.{stream_of(bucket)}", config | settings)
 
 
 class Parts:
