@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -153,18 +153,19 @@ async def delete(place: BucketAddress, hostnames: Sequence[str]) -> list[str]:
 async def restore(place: BucketAddress, file: Path) -> Restored:
     """Replace all nodes by those of a backup; return how many, and what holds the ones before.
 
-    Raises StoreOpenError, also if a registry runs. If it breaks off, it can be begun again: until
-    it is complete, and for a warm-up after that, registries withhold targets. A bucket that was
-    moved, or is an unfinished copy, is used again.
+    Raises StoreOpenError, also if a registry runs, or has begun before it was complete. If it
+    breaks off, it can be begun again: until it is complete, and for a warm-up after that,
+    registries withhold targets. A bucket that was moved, or is an unfinished copy, is used again.
     """
     wanted = list(read_backup(file))
     state = await _state(place)
-    if state is not None and state.consumers:
-        raise StoreOpenError(f"{place} is in use by a registry, or was some seconds ago")
+    _require_unused(place, state)
     kept = None if state is None else _unused(file)
     if kept is not None:
         await make_usable(place, partial(write_backup, file=kept))
     async with _opened(place) as (store, rows):
+        _require_unused(place, await _state(place), own=1)
+        runs = {member.run for member in store.members}  # they have ended
         await store.withdraw()
         names = {row.hostname for row in wanted}
         gone = [row.hostname for row in rows if row.hostname not in names]
@@ -175,6 +176,7 @@ async def restore(place: BucketAddress, file: Path) -> Restored:
                 *[partial(store.put, row, _ignore) for row in wanted],
             ],
         )
+        _require_none_begun(place, store, runs)
     return Restored(len(wanted), None if kept is None else str(kept))
 
 
@@ -237,6 +239,24 @@ async def _state(place: BucketAddress) -> BucketState | None:
 async def _require_bucket(place: BucketAddress) -> None:
     if await _state(place) is None:
         raise StoreOpenError(f"{place} does not exist")
+
+
+def _require_unused(place: BucketAddress, state: BucketState | None, *, own: int = 0) -> None:
+    """Raise StoreOpenError if a bucket has more consumers than those of this command."""
+    if state is not None and state.consumers > own:
+        raise StoreOpenError(f"{place} is in use by a registry, or was some seconds ago")
+
+
+def _require_none_begun(
+    place: BucketAddress, store: JetStreamStore, before: Collection[str]
+) -> None:
+    """Raise StoreOpenError if a registry has written that had not `before`."""
+    begun = [one.name for one in store.members if not one.own and one.run not in before]
+    if begun:
+        raise StoreOpenError(
+            f"{place} was changed, but a registry has begun meanwhile, on {', '.join(begun)}: it"
+            " may have changed what was restored; stop it, and do it again"
+        )
 
 
 @asynccontextmanager

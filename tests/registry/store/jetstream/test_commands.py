@@ -3,16 +3,20 @@
 import asyncio
 import os
 import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from nats.aio.msg import Msg
 
 from dev.waiting import until
 from registry.errors import StoreOpenError
 from registry.store.jetstream.backend import JetStreamBackend
 from registry.store.jetstream.connection.api import JetStreamApi
 from registry.store.jetstream.connection.bucket import find_bucket
-from registry.store.jetstream.connection.link import connected
+from registry.store.jetstream.connection.delivery import Delivery
+from registry.store.jetstream.connection.link import Link, connected
 from registry.store.jetstream.format.messages import HeardNodes, encode
 from registry.store.jetstream.offline import write_backup
 from registry.store.options import NatsLogin
@@ -155,6 +159,56 @@ def test_a_node_of_a_backup_is_as_old_as_it_was(
     restore(backend, tmp_path / "backup")
 
     assert [one.age for one in rows_in(server, url)] == pytest.approx([80_000, 0], abs=60)
+
+
+@asynccontextmanager
+async def at_first(
+    url: str, keys: str, react: Callable[[Link], Awaitable[None]]
+) -> AsyncIterator[None]:
+    """Do something at the first message of a key."""
+    address, _, bucket = url.rpartition("/")
+    async with connected([address], NatsLogin()) as link:
+
+        async def react_once(_message: Msg) -> None:
+            await subscription.unsubscribe()
+            await react(link)
+
+        subscription = await link.client.subscribe(f"$KV.{bucket}.{keys}", cb=react_once)
+        await link.client.flush()
+        yield
+
+
+async def test_a_restore_is_refused_if_a_registry_begins_before_it_writes(
+    server: NatsCluster, url: str, backend: JetStreamBackend, tmp_path: Path
+) -> None:
+    write_backup([row("b")], tmp_path / "backup")
+    await asyncio.to_thread(fill, server, url, "a")
+    bucket = url.rpartition("/")[2]
+
+    async def begin(link: Link) -> None:
+        await Delivery(link, bucket, lambda _message: None).begin(1)
+
+    async with at_first(url, "heard.>", begin):
+        with pytest.raises(StoreOpenError, match="in use by a registry"):
+            await asyncio.to_thread(backend.restore, tmp_path / "backup")
+
+    assert [one.hostname for one in await asyncio.to_thread(rows_in, server, url)] == ["a"]
+
+
+async def test_a_restore_tells_of_a_registry_that_began_before_it_was_complete(
+    server: NatsCluster, url: str, backend: JetStreamBackend, tmp_path: Path
+) -> None:
+    write_backup([row(name) for name in MANY], tmp_path / "backup")
+    await asyncio.to_thread(fill, server, url, "a")
+    bucket = url.rpartition("/")[2]
+
+    async def report(link: Link) -> None:
+        value = HeardNodes(by="other-1", uptime=0.0, heard=[], name="there")
+        await link.client.publish(f"$KV.{bucket}.heard.other.0.1", encode(value))
+
+    async with at_first(url, "node.>", report):
+        with pytest.raises(StoreOpenError, match="a registry has begun meanwhile, on there"):
+            await asyncio.to_thread(backend.restore, tmp_path / "backup")
 
 
 def test_a_backup_is_renamed_durably_and_not_left_as_a_draft(tmp_path: Path) -> None:
