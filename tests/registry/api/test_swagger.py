@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from config.registry import NodesSettings
 from registry.metrics import ALTERED, LEFT_OUT
-from tests.support.registry.in_process import InProcessRegistry
+from tests.support.registry.in_process import InProcessRegistry, in_process_registry
+from tests.support.registry.stores.memory_store import MemoryStore
 
 
 async def document(registry: InProcessRegistry) -> Any:
@@ -62,3 +64,24 @@ async def test_all_reasons_of_remarks_are_in_the_document(registry: InProcessReg
     assert sorted(remark["properties"]["reason"]["enum"]) == sorted([*LEFT_OUT, *ALTERED])
     for word in ("TargetGroup", "Explanation", "explain", *LEFT_OUT, *ALTERED):
         assert f"`{word}`" in answer["description"]
+
+
+@pytest.mark.slow
+async def test_the_headers_of_a_store_out_of_reach_and_of_a_warm_up_are_in_the_document() -> None:
+    store = MemoryStore(continues=False)
+    limits = NodesSettings(warm_up_seconds=90)
+    async with in_process_registry(store=store, limits=limits) as registry:
+        await registry.post("web-1", ["prometheus:web"])
+        store.age = 12.3
+        documented: dict[str, set[str]] = {}
+        sent: dict[str, set[str]] = {}
+        for path, operations in (await document(registry))["paths"].items():
+            if "get" in operations:
+                answer = operations["get"]["responses"]["200"]
+                documented[path] = set(answer.get("headers", {}))
+                asked = path.format(hostname="web-1", service="web")
+                headers = (await registry.ask("GET", asked)).headers
+                sent[path] = {name for name in headers if name.startswith("Rollcall-")}
+
+    assert sent == documented
+    assert len(set().union(*sent.values())) == 2
