@@ -39,7 +39,10 @@ class Parts:
 
 
 class Faults:
-    """What can happen to a cluster. Each method begins a fault and returns what ends it."""
+    """What can happen to a cluster. Each method begins a fault and returns what ends it.
+
+    `victims` are the numbers of the registries that the last fault of registries has hit.
+    """
 
     def __init__(self, parts: Parts, random: Random) -> None:
         self._servers = parts.servers
@@ -49,6 +52,7 @@ class Faults:
         self._clock = parts.clock
         self._power = parts.power
         self._random = random
+        self.victims: Sequence[int] = ()
 
     @property
     def possible(self) -> Sequence["Fault"]:
@@ -86,39 +90,29 @@ class Faults:
 
     def kill_registry(self) -> Undo:
         """Kill a registry."""
-        registry = self._random.choice(self._registries)
-        registry.kill()
-        return registry.start
+        return self._kill_registries(1)
 
     def kill_two_registries(self) -> Undo:
         """Kill two registries."""
-        killed = self._random.sample(self._registries, 2)
-        for registry in killed:
-            registry.kill()
-
-        def start() -> None:
-            for registry in killed:
-                registry.start()
-
-        return start
+        return self._kill_registries(2)
 
     def freeze_registry(self) -> Undo:
         """Freeze a registry."""
-        registry = self._random.choice(self._registries)
-        registry.freeze()
-        return registry.resume
+        (number,) = self._hit(1)
+        self._registries[number].freeze()
+        return self._registries[number].resume
 
     def cut_registry(self) -> Undo:
         """Cut a registry off from the servers, and not from its clients."""
-        cables = self._random.choice(self._cables)
-        cables.cut()
-        return cables.mend
+        (number,) = self._hit(1)
+        self._cables[number].cut()
+        return self._cables[number].mend
 
     def cut_clients(self) -> Undo:
         """Cut a registry off from its clients, and not from the servers."""
-        way = self._random.choice(self._ways)
-        way.cut()
-        return way.mend
+        (number,) = self._hit(1)
+        self._ways[number].cut()
+        return self._ways[number].mend
 
     def jump_clocks(self) -> Undo:
         """Set the wall clock of the registries an hour ahead, or back."""
@@ -156,6 +150,22 @@ class Faults:
             _killed([server])()
 
         return restart
+
+    def _hit(self, count: int) -> Sequence[int]:
+        """Choose so many registries, and return their numbers."""
+        self.victims = self._random.sample(range(len(self._registries)), count)
+        return self.victims
+
+    def _kill_registries(self, count: int) -> Undo:
+        killed = [self._registries[number] for number in self._hit(count)]
+        for registry in killed:
+            registry.kill()
+
+        def start() -> None:
+            for registry in killed:
+                registry.start()
+
+        return start
 
     def _follower(self) -> NatsServer:
         leader = self._leader()
