@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import count
 from socket import gethostname
 from statistics import median
 
@@ -18,6 +17,9 @@ from tests.support.registry.load.histories import VISIBLE_SECONDS
 pytestmark = pytest.mark.real
 SOON_SECONDS = 180.0
 CHANGES = 50
+# Of the changes, 5 % may be later than a second, but not by so many times.
+MAX_LATE = CHANGES // 20
+MAX_TIMES_LATE = 10
 CLONES = re.compile(r'heartbeats_refused_total\{reason="clone"\} (.*)')
 
 
@@ -108,14 +110,21 @@ def test_each_registry_knows_the_others(registries: list[Daemon]) -> None:
 
 
 def test_a_change_is_visible_everywhere_within_a_second(registries: list[Daemon]) -> None:
-    delays = []
+    """A busy machine may be late with some: its slowest acceptance is what to compare with."""
+    delays, acceptances = [], []
     for number in range(CHANGES):
+        began = time.monotonic()
         accept(registries[number % 3], "one", label=f"v{number}")
         accepted = time.monotonic()
         for registry in registries:
             until(partial(has_label, registry, f"v{number}"), "the change", within=SOON_SECONDS)
+        acceptances.append(accepted - began)
         delays.append(time.monotonic() - accepted)
-    assert median(delays) < VISIBLE_SECONDS, sorted(delays)
+    delays.sort()
+    bound = VISIBLE_SECONDS + max(acceptances)
+    assert median(delays) < VISIBLE_SECONDS, delays
+    assert delays[-MAX_LATE - 1] < bound, (delays, bound)
+    assert delays[-1] < MAX_TIMES_LATE * bound, (delays, bound)
 
 
 def test_most_changes_are_visible_elsewhere_before_the_next_one_is_accepted(
@@ -141,16 +150,15 @@ def test_a_clone_is_refused_whichever_registry_it_reports_to(registries: list[Da
 
 
 def test_of_two_hosts_that_take_a_name_at_once_one_is_refused(registries: list[Daemon]) -> None:
-    numbers, decided = count(), 0
+    agents, decided = [f"agent-{number}" for number in range(3)], 0
     with ThreadPoolExecutor(3) as threads:
-        while decided < CHANGES:
-            name = f"h{next(numbers)}"
-            agents = [f"agent-{number}" for number in range(3)]
-            statuses = sorted(threads.map(partial(post_as, name), registries, agents))
+        for number in range(CHANGES):
+            statuses = sorted(threads.map(partial(post_as, f"h{number}"), registries, agents))
             if 503 in statuses:  # the servers were too slow for one of them
                 continue
             assert statuses == [200, 409, 409], statuses
             decided += 1
+    assert decided > CHANGES / 2
 
 
 def test_a_host_that_reports_elsewhere_does_not_get_stale(
