@@ -11,7 +11,7 @@ replaces.
 
 import asyncio
 import heapq
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from secrets import token_hex
 
@@ -62,7 +62,7 @@ class Publisher:
         self._prefix = f"$KV.{bucket}."
         self._loop = asyncio.get_running_loop()
         self._now = now
-        self._queue: deque[Write] = deque()
+        self._queue: OrderedDict[int, Write] = OrderedDict()  # by number, the next one first
         self._sent: dict[int, Write] = {}  # the oldest first
         self._sent_bytes = 0
         self._held: dict[int, Write] = {}  # after a conflict
@@ -121,7 +121,7 @@ class Publisher:
     def submit(self, write: Write) -> None:
         """Send a write as soon as there is room."""
         write.began = write.began or self._now()
-        self._queue.append(write)
+        self._queue[write.number] = write
         self._wake.set()
 
     def resend(self, write: Write, expected: int) -> None:
@@ -252,15 +252,16 @@ class Publisher:
         self._loop.call_soon(self._confirm)
 
     def _unfinished(self) -> list[Write]:
-        return [*self._held.values(), *self._sent.values(), *self._queue]
+        return [*self._held.values(), *self._sent.values(), *self._queue.values()]
 
     def _next(self) -> Write | None:
         """Return the write to be sent next, None if there is none or no room for it."""
         if not self._queue or len(self._sent) >= MAX_IN_FLIGHT:
             return None
-        if self._sent and self._sent_bytes + len(self._queue[0].value) > MAX_BYTES_IN_FLIGHT:
+        write = next(iter(self._queue.values()))
+        if self._sent and self._sent_bytes + len(write.value) > MAX_BYTES_IN_FLIGHT:
             return None
-        write = self._queue.popleft()
+        del self._queue[write.number]
         write.sent = self._now()
         write.first_sent = write.first_sent or write.sent
         self._sent[write.number] = write
@@ -277,11 +278,7 @@ class Publisher:
             if self._queue:
                 self._wake.set()
             return write
-        for write in self._queue:  # one that is to be sent again
-            if write.number == number:
-                self._queue.remove(write)
-                return write
-        return None
+        return self._queue.pop(number, None)  # one that is to be sent again
 
     def _fail(self, write: Write, error: Exception) -> None:
         """Give up a write, unless it is finished."""
@@ -293,7 +290,8 @@ class Publisher:
         """Send a write again, unless it is finished, or known to be in the bucket."""
         if not write.sequence and self._sent.pop(write.number, None) is not None:
             self._sent_bytes -= len(write.value)
-            self._queue.appendleft(write)
+            self._queue[write.number] = write
+            self._queue.move_to_end(write.number, last=False)
             self._wake.set()
 
     async def _on_reply(self, message: Msg) -> None:
