@@ -82,7 +82,7 @@ class Failover:
                 return None
         self._recorder.failed(failures)
         await self._disconnect_others()
-        last = failures[connection.url]
+        last = next(reversed(failures.values()))
         return _pause(last) if last.final else self._seconds_closed(clock.time())
 
     def _candidates(self, now: float) -> list[RegistryConnection]:
