@@ -19,6 +19,8 @@ MAX_SILENCE_SECONDS = 3.5
 # A follower that delivers lags behind the leader by less than that.
 MAX_DELAY_SECONDS = 30.0
 POLL_SECONDS = 0.01
+# How often it is looked whether the connection still works, while messages come.
+LOOK_SECONDS = 0.25
 # After that, the server removes a consumer whose registry is gone.
 INACTIVE_SECONDS = 10
 # Processing this many takes some milliseconds.
@@ -105,7 +107,9 @@ class Delivery:
         """Return once all messages that there were at first are delivered. Raises NoConnection."""
         while not self.caught_up.is_set():
             self._require_working()
-            await asyncio.sleep(POLL_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self.caught_up.wait()
 
     async def until_passed(self, sequence: int) -> None:
         """Return once all messages up to a sequence are delivered, or are gone from the bucket.

@@ -13,6 +13,9 @@ from nats.aio.subscription import Subscription
 from registry.store.jetstream.connection.delivery import Delivery, Message
 from registry.store.jetstream.connection.link import Link, NoConnection
 
+# So many of the event loop are enough to wake who waits for an event, and take microseconds.
+ITERATIONS = 10
+
 
 class Consumer(Client):
     """A connection whose server says what the test says; messages are pending at first."""
@@ -57,6 +60,19 @@ async def test_whoever_waits_for_the_last_message_learns_that_the_connection_is_
 
     with pytest.raises(NoConnection, match="the server is gone"):
         await delivery.until_caught_up()
+
+
+async def test_whoever_waits_for_the_last_message_goes_on_when_it_comes() -> None:
+    client = Consumer()
+    delivery = await begin(client, lambda _message: None)
+    waiting = asyncio.create_task(delivery.until_caught_up())
+    await asyncio.sleep(0)
+
+    await client.deliver(1, pending=0)
+    for _ in range(ITERATIONS):
+        await asyncio.sleep(0)
+
+    assert waiting.done()
 
 
 async def test_whoever_waits_for_messages_that_were_purged_is_told_by_the_next_heartbeat() -> None:
