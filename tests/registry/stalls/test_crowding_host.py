@@ -79,7 +79,7 @@ class Host:
 @pytest.fixture
 def loop() -> Iterator[MeasuredLoop]:
     """Yield an event loop that is measured."""
-    gc.freeze()  # or the garbage collector would look at all that tests keep, in the registry's time
+    gc.freeze()  # or the collector would look at all that tests keep, in the registry's time
     with MeasuredLoop() as loop:
         yield loop
 
