@@ -6,6 +6,7 @@ container would need more of the kernel than a container has here, and room for 
 It is here because it installs the packages that the tests of this folder build once.
 """
 
+import json
 import os
 import secrets
 import time
@@ -103,6 +104,19 @@ def refusal(host: SystemdHost) -> str:
     """Return what a host's status says of a refused clone, "" if it says nothing of one."""
     said = host.try_to("rollcall-agent status")[1]
     return said if "clone_refused" in said else ""
+
+
+def holder(fleet: Fleet, name: str) -> str:
+    """Return the instance of an agent whose heartbeats the registry accepts under a name."""
+    held: str = fleet.operator.nodes()[name]["kv"]["agent.instance"]
+    return held
+
+
+def instance(host: SystemdHost) -> str:
+    """Return the instance of the agent that runs on a host, as its own status has it."""
+    said = json.loads(host.try_to("rollcall-agent status --json 2>/dev/null")[1])
+    own: str = said["heartbeat"]["kv"]["agent.instance"]
+    return own
 
 
 @pytest.fixture(scope="module")
@@ -265,19 +279,22 @@ def test_a_registry_whose_host_was_killed_comes_back_with_all_it_accepted(fleet:
 def test_a_clone_with_the_state_of_a_host_is_told_and_counted(
     fleet: Fleet,
 ) -> None:
-    original, identity = fleet.hosts[PURGED], fleet.operator.nodes()[PURGED]["kv"]["agent.id"]
+    original, before = fleet.hosts[PURGED], holder(fleet, PURGED)
+    assert before == instance(original)
 
     with fleet.machines.clone(PURGED, original) as clone:
         said = until(lambda: refusal(original), "a refusal", within=SOON_SECONDS)
-        node = fleet.operator.nodes()[PURGED]
+        held, copied = holder(fleet, PURGED), instance(clone)
         until(lambda: fleet.prometheus.query(CLONES_REFUSED), "a count", within=SOON_SECONDS)
         addresses = original.address(), clone.address()
     assert "One machine is a copy of the other" in said
     assert [address for address in addresses if address not in said] == []
-    assert node["kv"]["agent.id"] == identity
+    # The copy is the one that is accepted.
+    assert held == copied != before == instance(original)
 
     original.run(f"systemctl restart {UNIT}")
     until(lambda: fleet.accepted(PURGED), "the original is accepted", within=SOON_SECONDS)
+    assert holder(fleet, PURGED) == instance(original) not in {before, copied}
 
 
 def test_a_host_that_stops_is_stale_then_down_and_an_alert_fires_and_no_turn_follows_it(
