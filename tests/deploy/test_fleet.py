@@ -145,12 +145,18 @@ def test_a_second_run_of_the_playbook_changes_nothing_but_what_was_cut_off_and_s
     pids = {name: fleet.hosts[name].pid(UNIT) for name in AGENTS}
     # As if the first run had ended right after it copied the settings.
     fleet.hosts[STOPPED].run("touch /etc/rollcall/agent.yml")
+    # And as if the script of the package had failed, which is what its version does not show.
+    fleet.hosts[PURGED].run("dpkg --force-confold --unpack /var/cache/rollcall.deb")
+    assert fleet.package_status(PURGED) == "unpacked"
 
     second = fleet.ansible.play(packages.present, ONE_REFUSED, *ALL_AT_ONCE, "-v", "--diff")
 
     assert second.status == 0, second.output
-    assert second.changed() == {**dict.fromkeys((REGISTRY, *AGENTS), 0), STOPPED: 1}
-    assert {name for name in AGENTS if fleet.hosts[name].pid(UNIT) != pids[name]} == {STOPPED}
+    cut_off = (STOPPED, PURGED)
+    unchanged = dict.fromkeys((REGISTRY, *AGENTS), 0)
+    assert second.changed() == {**unchanged, **dict.fromkeys(cut_off, 1)}
+    assert {name for name in AGENTS if fleet.hosts[name].pid(UNIT) != pids[name]} == set(cut_off)
+    assert fleet.package_status(PURGED) == "installed"
     assert all(fleet.first.changed().values())
     node_keys = [fleet.hosts[name].run("cat /etc/rollcall/host.key").strip() for name in AGENTS]
     secrets_made = [*fleet.ansible.secrets(), *node_keys]

@@ -37,6 +37,11 @@ class Fleet:
         """Return the version of each agent, as the registry knows it."""
         return {name: node["kv"]["agent.version"] for name, node in self.operator.nodes().items()}
 
+    def package_status(self, host: str) -> str:
+        """Return how far the package is on a host, such as ``installed``."""
+        query = "dpkg-query --show --showformat '${db:Status-Status}' rollcall"
+        return self.hosts[host].run(query)
+
     def shown(self, host: str) -> tuple[str, str]:
         """Return the node key of a host, and the certificate that its agent shows."""
         key = self.hosts[host].run("cat /etc/rollcall/host.key").strip()
