@@ -142,6 +142,25 @@ def test_an_upgrade_leaves_a_daemon_that_was_stopped_or_never_enabled(
     host.run(f"systemctl start {AGENT}")
 
 
+def test_an_upgrade_finds_a_key_that_is_a_credential_of_a_running_unit_alone(
+    host: PackageHost, packages: Packages
+) -> None:
+    folder, settings = f"/run/systemd/system/{REGISTRY}.service.d", f"{SETTINGS}/registry.yml"
+    key = "{name: other, file: other.key, allow: [read]}"
+    host.run(f"cp -p {settings} /kept.yml && sed -i 's/^keys: \\[/keys: [{key}, /' {settings}")
+    drop_in = f"[Service]\\nSetCredential=other.key:{'k' * 32}\\n"
+    host.run(f"mkdir {folder} && printf '{drop_in}' >{folder}/key.conf")
+    host.run(f"systemctl daemon-reload && systemctl restart {REGISTRY}")
+    pid = host.host.pid(REGISTRY)
+
+    host.install(packages.following)
+
+    assert host.state(REGISTRY) == "active"
+    assert host.host.pid(REGISTRY) != pid
+    host.run(f"rm -r {folder} && mv /kept.yml {settings} && systemctl daemon-reload")
+    host.run(f"systemctl restart {REGISTRY}")
+
+
 def test_a_unit_that_is_not_of_the_package_is_left_alone(
     host: PackageHost, packages: Packages
 ) -> None:

@@ -30,11 +30,21 @@ running_units() {
         while read -r unit _; do echo "$unit"; done
 }
 
+# Keys of a unit that runs may be nowhere but among its credentials. Where there is a file as well,
+# it counts: the restart loads it.
+link_credentials() { # UNIT FOLDER
+    rm -rf "$2"
+    mkdir "$2"
+    for file in "/run/credentials/$1"/*; do
+        [ ! -e "$file" ] || [ -e "$etc/${file##*/}" ] || ln -s "$file" "$2"
+    done
+}
+
 # Let this version, whose files are in place, check the settings of each unit that is in use.
 check_settings() {
     refused=0
     # dpkg may be about to put the other version's files back, so what is compiled is beside them.
-    compiled=$(mktemp -d)
+    work=$(mktemp -d)
     for unit in $( (enabled_units; running_units) | sort -u); do
         instance=${unit#*@} && instance=${instance%.service}
         case $unit in
@@ -43,13 +53,15 @@ check_settings() {
         rollcall-registry@*.service) program=registry ;;
         esac
         settings=$etc/$program$instance.yml
-        "$environment/bin/python" -I -X pycache_prefix="$compiled" -m "$program.main" \
+        link_credentials "$unit" "$work/credentials"
+        CREDENTIALS_DIRECTORY=$work/credentials \
+            "$environment/bin/python" -I -X pycache_prefix="$work/compiled" -m "$program.main" \
             --config "$settings" --check >&2 || {
             say "$settings is refused by version $1, see above"
             refused=1
         }
     done
-    rm -rf "$compiled"
+    rm -rf "$work"
     return "$refused"
 }
 
