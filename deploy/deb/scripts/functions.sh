@@ -82,7 +82,8 @@ remove_compiled() {
 }
 
 # The operator's settings are in place before the package is: dpkg would ask, or fail where nobody
-# can answer. So they are put aside until it has installed its own.
+# can answer. So they are put aside until it has installed its own. A copy would not do: dpkg compares
+# the file in place with its own when it configures the package, before it runs a script again.
 put_settings_aside() {
     for name in agent registry; do
         [ ! -e "$etc/$name.yml" ] || mv "$etc/$name.yml" "$etc/$name.yml.kept"
