@@ -17,6 +17,7 @@ from httpd.systemd.notifier import SystemdNotifier
 
 M_MMAP_THRESHOLD = -3  # from malloc.h
 LARGE_BLOCK_BYTES = 32 * 1024
+EXTENSION_SECONDS = 30.0
 
 
 def map_large_blocks() -> None:
@@ -147,3 +148,18 @@ class PeriodicTask:
             except Exception as error:
                 self._log.error("defect", exc_info=error)
             await self._sleep(self._interval)
+
+
+def extending_start(
+    notifier: SystemdNotifier, log: FilteringBoundLogger, *, seconds: float = EXTENSION_SECONDS
+) -> PeriodicTask:
+    """Return a task: while it is open, systemd waits for the start, however long it takes.
+
+    Otherwise systemd ends a daemon that is not ready within ``TimeoutStartSec=``, starts it again,
+    and so on. If the event loop hangs, the notifications stop, and systemd ends it.
+    """
+
+    async def extend() -> None:
+        notifier.extend_timeout(seconds)
+
+    return PeriodicTask(interval=seconds / 3, action=extend, log=log)

@@ -21,7 +21,7 @@ from httpd.host_metrics.certificates import CertificateMetrics
 from httpd.host_metrics.disks import measuring_disks
 from httpd.host_metrics.loop import measuring_loop
 from httpd.metrics import RequestMetrics, new_metrics
-from httpd.process import PeriodicTask, SignalHandler, map_large_blocks
+from httpd.process import PeriodicTask, SignalHandler, extending_start, map_large_blocks
 from httpd.server.limits import Timeouts
 from httpd.server.listener import serving
 from httpd.systemd.notifier import SystemdNotifier
@@ -107,7 +107,8 @@ async def run(
         )
         await listener.listen(listen_address(settings.listen))
         refresher = stack.enter_context(IndexRefresher(registry.index, registry.directory))
-        await accept_when_loaded(registry.load, listener.accept)
+        async with extending_start(notifier, log):
+            await accept_when_loaded(registry.load, listener.accept)
         log.info("loaded", nodes=len(registry.directory))
         if settings.shared_listen is not None:  # others answer there until now
             await listener.start(listen_address(settings.shared_listen), shared=True)

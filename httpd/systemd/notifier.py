@@ -16,6 +16,10 @@ class SystemdNotifier:
         """Notify systemd that requests are answered."""
         self._send(f"READY=1\nSTATUS={status}")
 
+    def extend_timeout(self, seconds: float) -> None:
+        """Have systemd wait for so many seconds more until the start, or this again."""
+        self._send(f"EXTEND_TIMEOUT_USEC={round(seconds * 1_000_000)}")
+
     def reloading(self) -> None:
         """Notify systemd that the settings are being reloaded; ``ready`` must follow."""
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")

@@ -12,7 +12,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from httpd.process import PeriodicTask, SignalHandler, run_to_end
+from httpd.process import PeriodicTask, SignalHandler, extending_start, run_to_end
 from httpd.systemd.notifier import SystemdNotifier
 from tests.support.httpd.notify_socket import NotifySocket
 
@@ -83,6 +83,18 @@ async def test_the_watchdog_is_fed(stack: ExitStack, tmp_path: Path) -> None:
     assert states[1:] == ["WATCHDOG=1"] * 3
     os.kill(os.getpid(), signal.SIGTERM)
     await running
+
+
+async def test_systemd_is_told_again_and_again_to_wait_for_a_start(
+    stack: ExitStack, tmp_path: Path
+) -> None:
+    systemd = stack.enter_context(NotifySocket(tmp_path / "notify"))
+    notifier = SystemdNotifier(systemd.environ)
+
+    async with extending_start(notifier, structlog.get_logger(), seconds=0.03):
+        states = [await asyncio.to_thread(systemd.next) for _ in range(3)]
+
+    assert states == ["EXTEND_TIMEOUT_USEC=30000"] * 3
 
 
 async def test_an_action_that_fails_is_logged_and_done_again_after_the_interval() -> None:
