@@ -39,7 +39,18 @@ fi
     exit 1
 }
 
-# One more copy of it all, moved into place at the end: a running daemon never sees half of it.
+# Exchange two folders at once: between two moves there would be no program.
+exchange() {
+    "$python" -c '
+import ctypes, os, sys
+AT_FDCWD, RENAME_EXCHANGE = -100, 2
+first, second = map(os.fsencode, sys.argv[1:])
+sys.exit(ctypes.CDLL(None).renameat2(AT_FDCWD, first, AT_FDCWD, second, RENAME_EXCHANGE))
+' "$1" "$2" 2>/dev/null
+}
+
+# One more copy of it all, put in place at the end: a running daemon never sees half of it, and an
+# installation that is cut off leaves a whole program.
 mkdir -p "$dest$opt/share" "$etc/labels.d"
 rm -rf "$venv.new"
 "$python" -m venv --prompt rollcall "$venv.new" || {
@@ -59,10 +70,16 @@ $pip install --no-compile --no-deps --no-build-isolation --no-index "$source"
 find "$venv.new" -name __pycache__ -type d -prune -exec rm -rf {} +
 grep -rlI --exclude-dir=site-packages "$venv.new" "$venv.new" |
     while read -r file; do sed -i "s|$venv.new|$opt/venv|g" "$file"; done
-rm -rf "$venv.old"
-[ ! -e "$venv" ] || mv "$venv" "$venv.old"
-mv "$venv.new" "$venv"
-rm -rf "$venv.old"
+if [ ! -e "$venv" ]; then
+    mv "$venv.new" "$venv"
+elif exchange "$venv.new" "$venv"; then
+    rm -rf "$venv.new"
+else # the file system cannot
+    rm -rf "$venv.old"
+    mv "$venv" "$venv.old"
+    mv "$venv.new" "$venv"
+    rm -rf "$venv.old"
+fi
 [ -n "$dest" ] || "$venv/bin/python" -m compileall -q "$venv"
 cp systemd/README.md "$dest$opt/share/README.md"
 rm -rf "$dest$opt/docs" # which the page's links lead to

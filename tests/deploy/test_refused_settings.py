@@ -9,6 +9,7 @@ import docker
 import pytest
 
 from deploy.deb.package import debian_version
+from tests.support.e2e.make_install import make_install
 from tests.support.e2e.package_host import (
     AGENT,
     REGISTRY,
@@ -71,7 +72,7 @@ def upgraded(hosts: list[PackageHost], packages: Packages) -> PackageHost:
 def taken_over(hosts: list[PackageHost], destdir: Path) -> PackageHost:
     """Return a host that runs both daemons from ``make install``, by such settings."""
     host = hosts[1]
-    host.host.install(destdir)
+    make_install(host.host, destdir)
     host.run(f"sed -i 's/^MemoryMax=.*/MemoryMax=500M/' {UNITS}/{AGENT}.service")
     host.run(f"mkdir {UNITS}/{AGENT}.service.d")
     host.run(f"printf '[Service]\\nTasksMax=99\\n' >{UNITS}/{AGENT}.service.d/mine.conf")
@@ -121,7 +122,7 @@ def test_settings_of_a_daemon_that_is_not_used_are_not_looked_at(
 
 
 def test_make_install_refuses_a_host_that_has_the_package(upgraded: PackageHost) -> None:
-    status, said = make_install(upgraded)
+    status, said = try_make_install(upgraded)
 
     assert status == 1
     assert said == (
@@ -135,7 +136,7 @@ def test_make_install_refuses_a_host_that_has_the_settings_of_a_removed_package(
 ) -> None:
     upgraded.run("dpkg --remove rollcall")
 
-    status, said = make_install(upgraded)
+    status, said = try_make_install(upgraded)
 
     assert upgraded.installed().startswith("config-files ")
     assert status == 1
@@ -159,7 +160,7 @@ def test_a_purge_keeps_state_and_keys_of_a_make_install_after_the_removal(
     )
 
 
-def make_install(host: PackageHost) -> tuple[int, str]:
+def try_make_install(host: PackageHost) -> tuple[int, str]:
     """Run ``make install`` on a host, and return the exit status and what was said."""
     script = (Path(__file__).parents[2] / "systemd" / "install.sh").read_text()
     folder = secrets.token_hex(4)

@@ -6,6 +6,7 @@ from pathlib import Path
 import docker
 import pytest
 
+from tests.support.e2e.make_install import make_install
 from tests.support.e2e.systemd_host import SystemdHost, booted_host, systemd_image
 from tests.support.pages import Page
 from tests.support.requirements import need_root
@@ -31,7 +32,7 @@ def host(docker_client: docker.APIClient, destdir: Path) -> Iterator[SystemdHost
     """Yield a host after ``make install``."""
     need_root()
     with systemd_image(docker_client) as image, booted_host(docker_client, image) as booted:
-        booted.install(destdir)
+        make_install(booted, destdir)
         yield booted
 
 

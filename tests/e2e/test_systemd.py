@@ -1,7 +1,6 @@
 """The units under a real systemd: installed, started, killed, misconfigured."""
 
 import json
-import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from dev.waiting import until
 from tests.support.e2e import heartbeat_load
+from tests.support.e2e.make_install import MAKE_INSTALL, make_install
 from tests.support.e2e.systemd_host import SystemdHost, booted_host, systemd_image
 from tests.support.pages import FENCED, Page
 from tests.support.requirements import need_root
@@ -30,6 +30,8 @@ request = Request("http://127.0.0.1:7655/nodes", headers={{"Authorization": key}
 print(urlopen(request, timeout=60).read().decode())
 '"""
 ACCESS = NODES.replace(":7655/nodes", ":7656/access")
+# The program is there at each moment of an installation: one that ends after any move leaves it.
+CUT = '#!/bin/sh\\n/bin/mv "$@"\\nkill -9 $PPID\\n'
 SAVE = "cp -a /etc/rollcall /installed"
 UNCHANGED = (
     "diff -r /installed /etc/rollcall && ! ls -d /run/systemd/system/rollcall-* "
@@ -44,21 +46,12 @@ systemctl start {" ".join(UNITS)}"""
 
 
 @pytest.fixture(scope="module")
-def installed_host(
-    docker_client: docker.APIClient, destdir: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[SystemdHost]:
+def installed_host(docker_client: docker.APIClient, destdir: Path) -> Iterator[SystemdHost]:
     """Yield a host on which both daemons are installed and started."""
     need_root()
-    edited = tmp_path_factory.mktemp("edited")
-    edited.chmod(0o755)  # it becomes the root folder
-    text = (destdir / "etc/rollcall/agent.yml").read_text()
-    settings = edited / "etc/rollcall/agent.yml"
-    settings.parent.mkdir(parents=True)
-    settings.write_text(re.sub(r"^registries: .*$", AGENT, text, flags=re.MULTILINE))
     with systemd_image(docker_client) as image, booted_host(docker_client, image) as host:
-        host.put(destdir)
-        host.put(edited)
-        _install(host)
+        make_install(host, destdir)
+        _start(host)
         host.run(SAVE)
         yield host
 
@@ -71,18 +64,45 @@ def host(installed_host: SystemdHost) -> Iterator[SystemdHost]:
         installed_host.run(RESTORE)
 
 
-def _install(host: SystemdHost) -> None:
-    """Do what ``make install`` does on a host after it laid out the files, and start both."""
-    host.run("systemd-sysusers /usr/lib/sysusers.d/rollcall.conf && systemctl daemon-reload")
-    host.run(
-        "cd /etc/rollcall; for name in agent registry; do chgrp rollcall-$name $name.yml; done"
-    )
-    for key in ("ops.key", "scraper.key", "hosts.key", "node.secret"):
-        host.run(f"umask 077; echo {secrets.token_hex(32)} >/etc/rollcall/{key}")
+def _start(host: SystemdHost) -> None:
+    """Set what an operator sets after ``make install``, and start both."""
+    host.run(f"sed -i 's|^registries: .*|{AGENT}|' /etc/rollcall/agent.yml")
     make_key = f"{BIN}/rollcall-registry --config /etc/rollcall/registry.yml node-key $(hostname)"
-    host.run(f"umask 077; {make_key} >/etc/rollcall/node.key")
-    host.run(f"{BIN}/rollcall-agent --version")  # compiles it once, instead of at each start
+    host.run(f"{make_key} >/etc/rollcall/node.key")
     host.run("systemctl start rollcall-registry rollcall-agent")
+
+
+def test_make_install_makes_keys_that_root_alone_reads_and_settings_that_a_daemon_reads(
+    host: SystemdHost,
+) -> None:
+    keys = ("hosts.key", "node.key", "node.secret", "ops.key", "scraper.key")
+    said = host.run(f"cd /etc/rollcall && stat -c '%a %U' {' '.join(keys)}")
+    assert said.splitlines() == ["600 root"] * len(keys)
+    texts = [host.run(f"cat /etc/rollcall/{key}") for key in keys if key != "node.key"]
+    assert [len(each) for each in texts] == [64] * len(texts)
+    assert len(set(texts)) == len(texts)
+    for name in ("agent", "registry"):
+        assert host.run(f"stat -c '%a %G' /etc/rollcall/{name}.yml") == f"640 rollcall-{name}\n"
+
+
+def test_make_install_restarts_what_runs_but_for_a_unit_that_refuses_its_settings(
+    host: SystemdHost,
+) -> None:
+    before = {unit: host.pid(unit) for unit in UNITS}
+    host.run("echo 'nonsense: 1' >>/etc/rollcall/agent.yml && cp -a /etc/rollcall /before")
+    host.run(f"mkdir /cut && printf '{CUT}' >/cut/mv && chmod 755 /cut/mv")
+
+    said = host.run(f"export PATH=/cut:$PATH && {MAKE_INSTALL}")
+
+    assert "rollcall: rollcall-agent.service runs on with the earlier program\n" in said
+    after = {unit: host.pid(unit) for unit in UNITS}
+    assert {unit: after[unit] == before[unit] for unit in UNITS} == {
+        UNITS[0]: False,
+        UNITS[1]: True,
+    }
+    assert [host.state(unit) for unit in UNITS] == ["active"] * 2
+    host.run("diff -r /before /etc/rollcall")
+    assert host.try_to(f"ls -d {BIN}/../../venv.*")[0] != 0
 
 
 def test_both_daemons_run_confined_and_tell_systemd_that_they_are_ready(host: SystemdHost) -> None:

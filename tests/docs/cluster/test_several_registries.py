@@ -9,6 +9,7 @@ import docker
 import pytest
 
 from dev.waiting import until
+from tests.support.e2e.make_install import make_install
 from tests.support.e2e.systemd_host import SystemdHost, booted_host, systemd_image
 from tests.support.pages import Page
 from tests.support.requirements import need_root
@@ -46,7 +47,7 @@ def host(docker_client: docker.APIClient, destdir: Path, tmp_path: Path) -> Iter
     for folder in (files, *files.glob("**/")):
         folder.chmod(0o755)
     with systemd_image(docker_client) as image, booted_host(docker_client, image) as booted:
-        booted.install(destdir)
+        make_install(booted, destdir)
         booted.put(files)
         booted.run("systemd-run --unit nats /usr/local/bin/nats-server -c /etc/nats.conf")
         yield booted

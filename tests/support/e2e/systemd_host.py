@@ -66,22 +66,13 @@ class SystemdHost:
         self._client.commit(self._container, repository=repository, tag=version)
         return tag
 
-    def put(self, folder: Path) -> None:
-        """Copy what is in a folder to the root of the file system."""
+    def put(self, folder: Path, to: str = "/") -> None:
+        """Copy what is in a folder to one of the host, the root if none is named."""
+        self.run(f"mkdir -p {to}")
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w") as archive:
             archive.add(folder, arcname=".")
-        self._client.put_archive(self._container, "/", buffer.getvalue())
-
-    def install(self, destdir: Path) -> None:
-        """Do what ``make install`` does on a host, with the files that it laid out in a folder."""
-        self.put(destdir)
-        self.run("systemd-sysusers /usr/lib/sysusers.d/rollcall.conf && systemctl daemon-reload")
-        for name in ("agent", "registry"):
-            self.run(f"chgrp rollcall-{name} /etc/rollcall/{name}.yml")
-        for key in ("ops.key", "scraper.key", "hosts.key", "node.secret"):
-            self.run(f"umask 077; echo {secrets.token_hex(32)} >/etc/rollcall/{key}")
-        self.run("umask 077; : >/etc/rollcall/node.key")
+        self._client.put_archive(self._container, to, buffer.getvalue())
 
     def run(self, line: str) -> str:
         """Run a line of shell, and return what it wrote."""
