@@ -51,7 +51,7 @@ sys.exit(ctypes.CDLL(None).renameat2(AT_FDCWD, first, AT_FDCWD, second, RENAME_E
 
 # One more copy of it all, put in place at the end: a running daemon never sees half of it, and an
 # installation that is cut off leaves a whole program.
-mkdir -p "$dest$opt/share" "$etc/labels.d"
+mkdir -p "$dest$opt" "$etc/labels.d"
 rm -rf "$venv.new"
 "$python" -m venv --prompt rollcall "$venv.new" || {
     echo "rollcall: $python cannot make a virtual environment (Debian: python3-venv)" >&2
@@ -81,9 +81,13 @@ else # the file system cannot
     rm -rf "$venv.old"
 fi
 [ -n "$dest" ] || "$venv/bin/python" -m compileall -q "$venv"
-cp systemd/README.md "$dest$opt/share/README.md"
-rm -rf "$dest$opt/docs" # which the page's links lead to
+rm -rf "$dest$opt/docs" "$dest$opt/share" # the latter is of earlier versions
 cp -R docs "$dest$opt/docs"
+# What the pages link to.
+for file in CHANGELOG.md config/agent.yml config/registry.yml deploy/monitoring/dashboard.json \
+    deploy/monitoring/rules.yml systemd/README.md; do
+    install -D -m 644 "$file" "$dest$opt/$file"
+done
 
 install -D -m 644 systemd/sysusers.conf "$dest/usr/lib/sysusers.d/rollcall.conf"
 for unit in $units; do
@@ -123,4 +127,4 @@ if [ -z "$dest" ] && [ -d /run/systemd/system ]; then
             fi
         done
 fi
-echo "rollcall: installed in ${dest:-}$opt; next: $dest$opt/share/README.md"
+echo "rollcall: installed in ${dest:-}$opt; next: $dest$opt/systemd/README.md"

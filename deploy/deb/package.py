@@ -24,6 +24,15 @@ USED_ENVIRONMENT = "/opt/rollcall/venv"
 DAEMONS = ("agent", "registry")
 SETTINGS = tuple(f"etc/rollcall/{name}.yml" for name in DAEMONS)
 UNITS = ("rollcall-agent.service", "rollcall-registry.service", "rollcall-registry@.service")
+# What the pages link to, beside the folder `docs`.
+LINKED = (
+    "CHANGELOG.md",
+    "config/agent.yml",
+    "config/registry.yml",
+    "deploy/monitoring/dashboard.json",
+    "deploy/monitoring/rules.yml",
+    "systemd/README.md",
+)
 COMPLETIONS = {
     "rollcall.bash": "bash-completion/completions/rollcall",
     "_rollcall": "zsh/vendor-completions/_rollcall",
@@ -53,7 +62,7 @@ Description: agent that runs containerised apps, and registry of hosts
 CHANGELOG = """\
 rollcall ({version}) stable; urgency=medium
 
-  * This release: /opt/rollcall/docs/CHANGELOG.md.
+  * This release: /opt/rollcall/CHANGELOG.md.
 
  -- {maintainer}  {date}
 """
@@ -149,12 +158,9 @@ def _put_files(root: Path, release: Release) -> None:
     put("usr/share/man/man1/rollcall.1.gz", gzip.compress(page.encode(), mtime=0))
     for name, place in COMPLETIONS.items():
         put(f"usr/share/{place}", (source / "cli" / "shells" / name).read_bytes())
-    put("opt/rollcall/share/README.md", (systemd / "README.md").read_bytes())
     shutil.copytree(source / "docs", root / "opt/rollcall/docs")
-    for name in ("rules.yml", "dashboard.json"):
-        file = Path("deploy", "monitoring", name)
-        put(f"opt/rollcall/{file}", (source / file).read_bytes())
-    put("opt/rollcall/docs/CHANGELOG.md", (source / "CHANGELOG.md").read_bytes())
+    for name in LINKED:
+        put(f"opt/rollcall/{name}", (source / name).read_bytes())
     date = formatdate(release.epoch)
     text = CHANGELOG.format(version=release.version(), maintainer=MAINTAINER, date=date)
     put("usr/share/doc/rollcall/changelog.gz", gzip.compress(text.encode(), mtime=0))

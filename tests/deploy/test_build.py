@@ -16,6 +16,7 @@ from deploy.deb.environment import merge, remove_debug_information
 from deploy.deb.package import Release, debian_version, lay_out
 from deploy.deb.wheels import ARCHITECTURES, Architecture, BuildError, pinned
 from tests.support.e2e.packages import VERSION, Packages, machine_architecture
+from tests.support.links import dead_links
 
 TOP = Path(__file__).parents[2]
 pytestmark = pytest.mark.timeout(900)  # the first of them waits for the packages
@@ -131,12 +132,17 @@ def _install_with(function: str, settings: Mapping[str, Path], target: Path) -> 
     return done.stderr
 
 
-def test_rules_and_dashboard_are_where_the_pages_link_to_them(tmp_path: Path) -> None:
-    lay_out(tmp_path / "root", Release(TOP, ARCHITECTURES["amd64"], 0))
+def test_no_link_of_the_pages_is_dead_and_what_names_a_page_names_one_of_them(
+    tmp_path: Path,
+) -> None:
+    lay_out(tmp_path, Release(TOP, ARCHITECTURES["amd64"], 0))
 
-    for name in ("rules.yml", "dashboard.json"):
-        file = tmp_path / "root/opt/rollcall/docs" / f"../deploy/monitoring/{name}"
-        assert file.read_bytes() == (TOP / "deploy" / "monitoring" / name).read_bytes()
+    assert dead_links(tmp_path / "opt/rollcall") == []
+    units = (tmp_path / "usr/lib/systemd/system").iterdir()
+    for file in (*units, tmp_path / "DEBIAN/postinst"):
+        named = re.findall(r"/opt/rollcall/[\w/]+\.md", file.read_text())
+        assert named
+        assert [page for page in named if not (tmp_path / page[1:]).is_file()] == []
 
 
 def _write_wheel(folder: Path, name: str) -> None:

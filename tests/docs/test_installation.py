@@ -20,7 +20,9 @@ status() { /opt/rollcall/venv/bin/rollcall-agent status > status.txt; }
 registered() { until status; do sleep 1; done; }
 """
 CHECKS = {
-    "Install": ["cd /opt/rollcall/share; grep -o '\\.\\./docs/[a-z.]*' README.md | xargs ls; cd /"],
+    "Install": [
+        "cd /opt/rollcall/systemd; grep -o '\\.\\./docs/[a-z.]*' README.md | xargs ls; cd /"
+    ],
     "The registry": ["systemctl is-active rollcall-registry"],
     "An agent": ["", "systemctl is-active rollcall-agent; registered", ""],
     "Remove": ["! ls /etc/systemd/system/rollcall-* /opt/rollcall /var/lib/rollcall-*"],

@@ -18,6 +18,7 @@ from httpd.server.handshakes import MAX_HANDSHAKES
 from httpd.server.limits import MAX_UNFINISHED_BYTES
 from tests.support.daemons import FreePort
 from tests.support.e2e.installation import install
+from tests.support.links import dead_links
 from tests.support.pages import Page
 from tests.support.registry.nats.servers import NatsCluster
 
@@ -130,6 +131,17 @@ def test_a_new_host_starts_from_settings_with_the_keys_that_are_made(
     )
     assert settings.keys() == shipped.keys()
     assert len(text.splitlines()) == len((TOP / f"config/{name}.yml").read_text().splitlines())
+
+
+@pytest.mark.real
+def test_no_link_of_the_pages_that_make_install_lays_out_is_dead(destdir: Path) -> None:
+    assert dead_links(destdir / "opt/rollcall/docs") == []
+    assert dead_links(destdir / "opt/rollcall/systemd") == []
+    for unit in UNITS:
+        text = (destdir / "etc/systemd/system" / unit).read_text()
+        named = re.findall(r"file:///(opt/rollcall/\S+)", text)
+        assert named
+        assert [page for page in named if not (destdir / page).is_file()] == []
 
 
 @pytest.mark.real

@@ -7,8 +7,13 @@ from tempfile import TemporaryDirectory
 from tests.support.e2e.systemd_host import SystemdHost
 
 TOP = Path(__file__).parents[3]
-PACKAGES = ("agent", "cli", "config", "docs", "httpd", "registry", "systemd", "web")
-FILES = ("pyproject.toml", "README.md", "requirements-build.txt", "requirements-nats.txt")
+FOLDERS = (
+    *("agent", "cli", "config", "deploy/monitoring", "docs", "httpd", "registry", "systemd", "web"),
+)
+FILES = (
+    *("pyproject.toml", "README.md", "CHANGELOG.md"),
+    *("requirements-build.txt", "requirements-nats.txt"),
+)
 FOLDER = "/make-install"
 # The script makes its environment by this Python, and pip finds all libraries in it.
 PYTHON = f"""\
@@ -33,7 +38,7 @@ def make_install(host: SystemdHost, destdir: Path) -> str:
         (folder / "python").write_text(PYTHON)
         (folder / "python").chmod(0o755)
         clone = folder / "clone"
-        for each in PACKAGES:
+        for each in FOLDERS:
             ignored = shutil.ignore_patterns("__pycache__")
             shutil.copytree(TOP / each, clone / each, ignore=ignored, symlinks=True)
         for each in FILES:
