@@ -6,27 +6,45 @@ import docker
 import pytest
 
 from tests.support.e2e.package_host import package_host
-from tests.support.e2e.packages import Packages
+from tests.support.e2e.packages import NEXT_VERSION, Packages
 from tests.support.e2e.systemd_host import systemd_image
 from tests.support.pages import Page
 from tests.support.requirements import need_root
 
 # One host is all of those that the page speaks of.
-FUNCTIONS = """
+FUNCTIONS = f"""
 cd /packages
-make() { [ "$*" = deb ]; }
-registered() { until rollcall-agent status; do sleep 1; done; }
+mv following.deb following
+make() {{ [ "$*" = deb ]; }}
+registered() {{ until rollcall-agent status; do sleep 1; done; }}
+pids() {{
+  for unit in rollcall-agent rollcall-registry; do
+    systemctl show --property MainPID --value "$unit"
+  done
+}}
+new_version() {{  # as if it was copied here
+  rm rollcall_*.deb
+  mv following "rollcall_{NEXT_VERSION}_$(dpkg --print-architecture).deb"
+}}
+none_of() {{ fails grep -xF "$1"; }}  # LINES
+"""
+UPGRADED = f"""
+systemctl is-active rollcall-agent
+systemctl is-active rollcall-registry
+registered
+rollcall-agent --version | grep -x 'rollcall-agent {NEXT_VERSION}'
+pids | none_of "$before"
 """
 CHECKS = {
     "Install": [
         "",
         "systemctl is-active rollcall-registry",
-        "systemctl is-active rollcall-agent; registered",
+        "systemctl is-active rollcall-agent; registered; before=$(pids); new_version",
     ],
-    "Upgrade": ["systemctl is-active rollcall-agent rollcall-registry"],
+    "Upgrade": [UPGRADED],
     "Remove": [
-        "! systemctl is-active rollcall-agent && ls /var/lib/rollcall-agent/agent.db",
-        "! ls -d /opt/rollcall /var/lib/rollcall-agent /var/lib/rollcall-registry /etc/rollcall",
+        "fails systemctl is-active rollcall-agent; ls /var/lib/rollcall-agent/agent.db",
+        "gone /opt/rollcall /var/lib/rollcall-agent /var/lib/rollcall-registry /etc/rollcall",
     ],
 }
 NODE_KEY = "rollcall-registry node-key web-1.example.com"
@@ -53,7 +71,7 @@ def test_each_command_works_in_its_order(
         package_host(
             docker_client,
             image,
-            Packages(packages.present, packages.present),
+            packages,
             folder=tmp_path,
             engine_socket=engine_url.removeprefix("unix://"),
         ) as host,

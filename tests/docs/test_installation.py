@@ -25,7 +25,9 @@ CHECKS = {
     ],
     "The registry": ["systemctl is-active rollcall-registry"],
     "An agent": ["", "systemctl is-active rollcall-agent; registered", ""],
-    "Remove": ["! ls /etc/systemd/system/rollcall-* /opt/rollcall /var/lib/rollcall-*"],
+    "Remove": [
+        "gone /etc/systemd/system/rollcall-* /etc/rollcall /opt/rollcall /var/lib/rollcall-*"
+    ],
 }
 
 

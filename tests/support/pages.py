@@ -15,9 +15,12 @@ FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 ANYTHING = "…"
 # What the page leaves running ends with the script, in any case.
+# Behind a `!`, a command that should fail and does not would not end the script.
 FIRST = """\
 set -euo pipefail
 trap 'kill $(jobs -p) 2> /dev/null || true; wait' EXIT
+fails() { if "$@"; then return 1; fi; }
+gone() { for each in "$@"; do fails test -e "$each"; done; }
 """
 # An error status fails; a daemon or an app may need a moment until it listens.
 # A stream of events does not end by itself: whoever follows the page ends it with Ctrl-C.
