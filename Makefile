@@ -66,7 +66,7 @@ deb: debian-deb $(DEB:%=deb-%) ## Build the Debian package for each architecture
 
 deb-%: var/wheels/%
 	@SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null)} \
-		$(PYTHON) -m deploy.deb build --architecture $* --wheels $< --output $(DIST)
+		$(PYTHON) -m deploy.deb build --architecture $* --wheels $< --output $(DIST) $(if $(filter dist,$(DIST)),--alone)
 
 # The only step that downloads: all has the hash that the lock has.
 .PRECIOUS: var/wheels/%

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from deploy.deb.package import Release, build
+from deploy.deb.package import Release, build, remove_other_versions
 from deploy.deb.wheels import ARCHITECTURES, BuildError, download
 
 TOP = Path(__file__).parents[2]
@@ -29,6 +29,8 @@ def main(arguments: Sequence[str]) -> int:
     except BuildError as error:
         sys.stderr.write(f"rollcall: {error}\n")
         return 1
+    if options.alone:
+        remove_other_versions(file)
     sys.stdout.write(f"{file}\n")
     return 0
 
@@ -39,6 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--architecture", choices=[*ARCHITECTURES], required=True)
     parser.add_argument("--wheels", type=Path, required=True, help="the folder of the wheels")
     parser.add_argument("--output", type=Path, default=Path("dist"), help="the package's folder")
+    parser.add_argument("--alone", action="store_true", help="remove other versions from there")
     return parser
 
 

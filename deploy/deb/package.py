@@ -124,6 +124,14 @@ def build(release: Release, *, wheels: Path, folder: Path, work: Path) -> Path:
     return file
 
 
+def remove_other_versions(file: Path) -> None:
+    """Remove the packages of other versions for the same architecture that are beside one."""
+    architecture = file.stem.rpartition("_")[2]
+    for each in file.parent.glob(f"rollcall_*_{architecture}.deb"):
+        if each != file:
+            each.unlink()
+
+
 def lay_out(root: Path, release: Release) -> None:
     """Put all files but those of the environment in their places, and set the modes of all."""
     _put_files(root, release)

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from deploy.deb.environment import merge, remove_debug_information
-from deploy.deb.package import Release, debian_version, lay_out
+from deploy.deb.package import Release, debian_version, lay_out, remove_other_versions
 from deploy.deb.wheels import ARCHITECTURES, Architecture, BuildError, pinned
 from tests.support.e2e.packages import VERSION, Packages, machine_architecture
 from tests.support.links import dead_links
@@ -47,6 +47,16 @@ OF_ARCHITECTURE = ",".join(
 )
 def test_a_pre_release_comes_before_its_release(version: str, debian: str) -> None:
     assert debian_version(version) == debian
+
+
+def test_other_versions_for_the_same_architecture_are_removed(tmp_path: Path) -> None:
+    names = ("rollcall_0.9.0_amd64.deb", "rollcall_1.0.0_amd64.deb", "rollcall_0.9.0_arm64.deb")
+    for name in (*names, "other_0.9.0_amd64.deb"):
+        (tmp_path / name).touch()
+
+    remove_other_versions(tmp_path / names[1])
+
+    assert {each.name for each in tmp_path.iterdir()} == {*names[1:], "other_0.9.0_amd64.deb"}
 
 
 def test_files_of_two_pythons_come_together(tmp_path: Path) -> None:
