@@ -117,6 +117,24 @@ def test_both_daemons_run_confined_and_tell_systemd_that_they_are_ready(host: Sy
     assert "docker" not in host.run("id -nG rollcall-registry")
 
 
+@pytest.mark.parametrize(
+    ("unit", "earlier"),
+    [
+        (UNITS[0], {"network-online.target"}),
+        (UNITS[1], {"network-online.target", "docker.service"}),
+    ],
+)
+def test_a_daemon_starts_after_the_network_and_what_it_uses_and_needs_neither(
+    host: SystemdHost, unit: str, earlier: set[str]
+) -> None:
+    def named(name: str) -> set[str]:
+        return set(host.run(f"systemctl show --property {name} --value {unit}").split())
+
+    assert earlier <= named("After")
+    assert "network-online.target" in named("Wants")
+    assert not earlier & named("Requires")
+
+
 def test_the_host_is_taken_with_the_key_that_is_its_own(host: SystemdHost) -> None:
     name = host.run("hostname").strip()
     until(lambda: f'"hostname":"{name}"' in host.run(NODES), "the host's node", within=SOON_SECONDS)
