@@ -16,7 +16,7 @@ from deploy.deb.environment import merge, remove_debug_information
 from deploy.deb.package import Release, debian_version, lay_out, remove_other_versions
 from deploy.deb.wheels import ARCHITECTURES, Architecture, BuildError, pinned
 from tests.support.e2e.packages import VERSION, Packages, machine_architecture
-from tests.support.links import dead_links
+from tests.support.pages import dead_links
 
 TOP = Path(__file__).parents[2]
 pytestmark = pytest.mark.timeout(900)  # the first of them waits for the packages

@@ -5,8 +5,7 @@ import re
 import pytest
 
 from tests.support import pages
-from tests.support.links import links, resolves
-from tests.support.pages import FENCED, TOP, Page
+from tests.support.pages import FENCED, TOP, Page, links, resolves
 
 LINKED = sorted({*pages.names(), "CONTRIBUTING.md", "CHANGELOG.md"})
 LANGUAGES = {"sh", "json", "ini", "text", "mermaid"}  # of which only the first one holds commands

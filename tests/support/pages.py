@@ -1,9 +1,9 @@
-"""The pages that operators read: their commands as one script, and the answers that they show."""
+"""The pages that operators read: their commands as a script, their answers, and their links."""
 
 import itertools
 import re
 import subprocess
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import msgspec
 TOP = Path(__file__).parents[2]
 FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 ANYTHING = "…"
 # What the page leaves running ends with the script, in any case.
 # Behind a `!`, a command that should fail and does not would not end the script.
@@ -203,3 +204,40 @@ def _assert_alike(sample: Any, actual: Any, where: str) -> None:
     if isinstance(sample, list):
         for index, item in enumerate(sample):
             _assert_alike(item, actual[index], f"{where}[{index}]")
+
+
+def links(page: Path) -> Iterator[str]:
+    """Yield the targets of a page's relative links."""
+    for target in LINK.findall(FENCED.sub("", page.read_text())):
+        if "://" not in target and not target.startswith("mailto:"):
+            yield target
+
+
+def resolves(target: str, page: Path) -> bool:
+    """Return whether a link of a page leads to a file, and to a heading if it names one."""
+    path, _, anchor = target.partition("#")
+    linked = page.parent / path if path else page
+    return linked.exists() and (not anchor or anchor in _anchors(linked))
+
+
+def dead_links(folder: Path) -> list[str]:
+    """Return the links that lead nowhere, of all pages in a folder."""
+    pages = sorted(folder.rglob("*.md"))
+    assert pages
+    return [
+        f"{page.relative_to(folder)}: {target}"
+        for page in pages
+        for target in links(page)
+        if not resolves(target, page)
+    ]
+
+
+def _anchors(page: Path) -> set[str]:
+    """Return the anchors that a page's headings get where it is shown as HTML."""
+    text = FENCED.sub("", page.read_text())
+    return {_anchor(heading) for heading in HEADING.findall(text)}
+
+
+def _anchor(heading: str) -> str:
+    words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+    return re.sub(r"[^\w\- ]", "", words.lower()).replace(" ", "-")

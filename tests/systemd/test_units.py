@@ -18,8 +18,7 @@ from httpd.server.handshakes import MAX_HANDSHAKES
 from httpd.server.limits import MAX_UNFINISHED_BYTES
 from tests.support.daemons import FreePort
 from tests.support.e2e.installation import install
-from tests.support.links import dead_links
-from tests.support.pages import Page
+from tests.support.pages import Page, dead_links
 from tests.support.registry.nats.servers import NatsCluster
 
 TOP = Path(__file__).parents[2]
