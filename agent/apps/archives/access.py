@@ -8,14 +8,21 @@ inspect of the app's. The image is on the host in any case, and none of its prog
 """
 
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Mapping,
+)
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
 from agent.apps.archives.names import InwardNames, OutwardNames
 from agent.apps.archives.tar import END, MalformedTar, copied
 from agent.apps.containers.volumes import Volumes
-from agent.apps.errors import DataMissing, InvalidData, UnfitImage
+from agent.apps.errors import DataInUse, DataMissing, InvalidData, UnfitImage
 from agent.apps.ownership.labels import AGENT_LABEL, APP_LABEL, HELPER_LABEL, OPERATION_LABEL
 from agent.apps.ownership.ownership import Ownership
 from agent.engine.errors import (
@@ -81,6 +88,31 @@ class DataAccess:
                 )
         return dict(sorted(owned.items()))
 
+    async def check_unused(
+        self,
+        app: str,
+        volumes: Collection[str],
+        *,
+        own: Collection[str | None],
+        otherwise: str = "",
+    ) -> None:
+        """Refuse to replace or remove volumes that are used; DataInUse.
+
+        ``own`` are the ids of containers that do not matter, ``otherwise`` another way out.
+        """
+        await self.sweep()  # containers of broken-off readings do not keep the data
+        for user in await self._volumes.users(volumes):
+            if HELPER_LABEL in user.labels:
+                raise DataInUse(
+                    f"the data of app `{app}` is being read (GET /v1/apps/{app}/data); ask again"
+                    f" when that has ended{otherwise}"
+                )
+            if user.id not in own:
+                raise DataInUse(
+                    f"the data of app `{app}` is used by container `{user.name}`; remove that"
+                    f" first{otherwise}"
+                )
+
     async def image(self, app: App, container: Container | None) -> Image:
         """Return the image that an app runs, which is on this host; ImageUnavailable."""
         image_id = container.image_id if container is not None else app.image_id
@@ -134,18 +166,21 @@ class DataAccess:
 
     async def close(self, helper: Helper) -> None:
         """Remove a container; if that fails, ``sweep`` does it later."""
-        self._in_use.discard(helper.name)
         try:
-            await self._engine.remove(helper.id)
-        except ObjectNotFound:
-            return
+            await self._remove(helper.id)
+        finally:
+            self._in_use.discard(helper.name)
+
+    async def _remove(self, container_id: str) -> None:
+        with suppress(ObjectNotFound):
+            await self._engine.remove(container_id)
 
     async def sweep(self) -> None:
         """Remove containers for reading that an earlier run, such as a killed one, left open."""
         for container in await self._engine.containers(label=HELPER_LABEL):
             ours = container.labels.get(AGENT_LABEL) == self._ownership.agent
             if ours and container.name not in self._in_use:
-                await self._engine.remove(container.id)
+                await self._remove(container.id)
 
     async def read(self, helper: Helper) -> AsyncGenerator[bytes]:
         """Yield one tar of all the volumes, in which each file is named after its path in the app.

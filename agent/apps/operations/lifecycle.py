@@ -11,7 +11,6 @@ from agent.apps.containers.starter import ContainerStarter
 from agent.apps.containers.volumes import Volumes
 from agent.apps.errors import AppError, DataInUse, NoSuchUser
 from agent.apps.operations.rebuild import RebuildOperation
-from agent.apps.ownership.labels import HELPER_LABEL
 from agent.apps.repository.repository import AppRepository
 from agent.apps.runner.job import Job
 from agent.engine.errors import EngineConflict, EngineRefused, EngineUnavailable
@@ -148,7 +147,6 @@ class DeleteOperation:
         await self._containers.of_app(app.name)  # without the engine, nothing begins
         owned = await self._volumes.owned(app)
         names = () if keep_data else await self._volumes.removable(app, owned)
-        await self._data.sweep()  # containers of broken-off exports do not keep the data
         await self._check_data(app, names)
         entry = DeleteEntry(
             header=job.header,
@@ -160,21 +158,19 @@ class DeleteOperation:
         await self.recover(job, entry)
 
     async def _check_data(self, app: App, volumes: Collection[str]) -> None:
-        own = {app.container_id}
+        going = {app.container_id}
+        for container in await self._containers.of_app(app.name):
+            if self._containers.is_orphan(container):
+                going.add(container.id)
         unfinished = self._repository.entry(app.name)
         if unfinished is not None:  # the deletion takes its place, and removes what it made
-            own |= {container.id for container in await self._containers.made_by(unfinished)}
-        for user in await self._volumes.users(volumes):
-            if HELPER_LABEL in user.labels:
-                raise DataInUse(
-                    f"the data of app `{app.name}` is being read (GET /v1/apps/{app.name}/data);"
-                    " delete the app when that has ended, or with ?keep_data=true"
-                )
-            if user.id not in own and not self._containers.is_orphan(user):
-                raise DataInUse(
-                    f"the data of app `{app.name}` is used by container `{user.name}`; remove that"
-                    " first, or delete the app with ?keep_data=true"
-                )
+            going |= {container.id for container in await self._containers.made_by(unfinished)}
+        await self._data.check_unused(
+            app.name,
+            volumes,
+            own=going,
+            otherwise=", or delete the app with ?keep_data=true",
+        )
 
     async def recover(self, _job: Job, entry: DeleteEntry) -> None:
         """Remove the container, and the data unless it is kept."""

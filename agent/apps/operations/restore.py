@@ -1,6 +1,6 @@
 """Replaces the data of an app by a tar, whole or not at all."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
 
 import msgspec
 
@@ -51,7 +51,7 @@ class RestoreOperation:
         """Replace the data of an app's paths by that of the tar; paths that it lacks stay.
 
         Raises:
-            AppNotStopped, DataMissing: nothing of the tar was read.
+            AppNotStopped, DataMissing, DataInUse: nothing of the tar was read.
             InvalidData, DiskFull, AppError, EngineRefused: everything is as it was.
             EngineUnavailable: the outcome is unknown; it is recovered when the engine is back.
 
@@ -59,6 +59,7 @@ class RestoreOperation:
         app = self._repository.get(job.app)
         container = await self._stopped(app)
         volumes = await self._data.volumes(app)
+        await self._check_unused(app, volumes.values())
         await self._admission.check_disk()
         image = await self._data.image(app, container)
         new = {
@@ -82,6 +83,10 @@ class RestoreOperation:
         if app.desired == "stopped" and (container is None or container.state not in UP_STATES):
             return container
         raise AppNotStopped(f"app `{app.name}` is not stopped; stop it before its data is replaced")
+
+    async def _check_unused(self, app: App, volumes: Collection[str]) -> None:
+        """Refuse to replace volumes that others use: they could not be removed afterwards."""
+        await self._data.check_unused(app.name, volumes, own={app.container_id})
 
     async def _fill(
         self, entry: ReplaceEntry, image: Image, new: dict[str, str], tar: AsyncIterator[bytes]
@@ -109,7 +114,9 @@ class RestoreOperation:
         filled: set[str],
     ) -> ReplacedEntry:
         before = entry.before
-        await self._stopped(before)  # somebody may have started the container by hand
+        # Somebody may have started the container by hand, or mounted the volumes elsewhere.
+        await self._stopped(before)
+        await self._check_unused(before, [volumes[path] for path in filled])
         chosen = {path: new[path] if path in filled else volumes[path] for path in volumes}
         target = msgspec.structs.replace(before, volumes=chosen)
         entry = msgspec.structs.replace(entry, target=target)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from structlog.testing import LogCapture
 
-from agent.apps.errors import AppNotStopped, InvalidData
+from agent.apps.errors import AppNotStopped, DataInUse, InvalidData
 from agent.apps.service.apps import Apps
 from agent.model import NewApp
 from agent.state.store import Store
@@ -138,3 +138,46 @@ async def test_a_restore_that_fails_leaves_the_message_of_the_app_alone(tmp_path
             await apps.restore("web", sent(b"no tar " * 100), ASKER)
 
         assert await apps.get("web") == before
+
+
+@pytest.mark.slow
+async def test_data_that_is_read_is_not_replaced_until_the_reading_has_ended(
+    tmp_path: Path,
+) -> None:
+    engine = FakeEngine()
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
+        await stopped_app(apps)
+        before = await apps.get("web")
+        tar = sent(TAR)
+
+        async with apps.export("web", ASKER, pause=False):
+            with pytest.raises(DataInUse, match="is being read"):
+                await apps.restore("web", tar, ASKER)
+            assert await apps.get("web") == before
+            assert set(engine.state.volumes) == {*before.volumes.values()}
+
+        after = await apps.restore("web", tar, ASKER)  # nothing of it was read
+        assert set(engine.state.volumes) == {*after.volumes.values()}
+        assert await apps.delete("web", ASKER) is None
+    assert engine.state.volumes == {}
+
+
+@pytest.mark.slow
+async def test_data_that_somebody_mounts_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    engine = FakeEngine()
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
+        await stopped_app(apps)
+        before = await apps.get("web")
+        (container,) = engine.state.containers.values()
+        rival = msgspec.structs.replace(container, id="r1", name="rival", labels={})
+
+        async def mount_then_send() -> AsyncIterator[bytes]:
+            engine.state.containers[rival.id] = rival
+            yield TAR
+
+        with pytest.raises(DataInUse, match="used by container `rival`; remove that first"):
+            await apps.restore("web", mount_then_send(), ASKER)
+
+        assert await apps.get("web") == before
+        assert set(engine.state.volumes) == {*before.volumes.values()}
+        assert set(engine.state.containers) == {container.id, rival.id}

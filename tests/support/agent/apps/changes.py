@@ -126,7 +126,8 @@ async def prepare(apps: Apps, engine: FakeEngine) -> None:
     lost = await apps.get("lost")
     del engine.state.containers[str(lost.container_id)]
     theirs = msgspec.structs.replace(next(iter(engine.state.containers.values())))
-    theirs.id, theirs.name, theirs.labels, theirs.ports = "theirs", "theirs", {}, []
+    theirs.id, theirs.name, theirs.labels = "theirs", "theirs", {}
+    theirs.ports, theirs.volumes = [], {}
     engine.state.containers["theirs"] = theirs
 
 
