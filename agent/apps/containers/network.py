@@ -69,8 +69,9 @@ class AppsNetwork:
         """Make the network if it is wanted and missing; return its name, None if not wanted.
 
         Raises:
-            NetworkUnfit: there is a network of that name that does not isolate.
-            EngineError: the engine cannot make it.
+            NetworkUnfit: there is a network of that name that does not isolate, or the engine
+                refuses to make it.
+            EngineUnavailable: the engine cannot be asked.
 
         """
         if not self._isolated:
@@ -109,13 +110,17 @@ class AppsNetwork:
         return wanted
 
     async def _made_by_another(self, refusal: EngineRefused) -> Network:
-        """Return the network that another agent makes just now; raise the error if none does."""
+        """Return the network that another agent makes just now; NetworkUnfit if none does."""
         for _ in range(LOOKS):
             found = await self._engine.network(NETWORK)
             if found is not None:
                 return found
             await asyncio.sleep(LOOK_SECONDS)
-        raise refusal
+        raise NetworkUnfit(
+            f"the engine does not make the network `{NETWORK}` of isolated apps: {refusal}; set"
+            " `apps.subnet` to addresses that are free, remove what has the interface"
+            f" `{INTERFACE}`, or set `apps.isolated: false`"
+        ) from refusal
 
     async def _bridge(self) -> Network:
         """Return the engine's default network, or its usual settings if there is none."""
@@ -161,6 +166,17 @@ class AppsNetwork:
     def _faults_of_network(self, found: Network, bridge: Network) -> set[str]:
         hint = f"remove the network `{NETWORK}` while no app uses it, and it is made anew"
         faults = set[str]()
+        if found.interface != INTERFACE:
+            name = f"`{found.interface}`" if found.interface else "one that the engine has named"
+            faults.add(
+                f"the interface of the network `{NETWORK}` is {name}, not `{INTERFACE}`, so that"
+                f" lines of a firewall for that one do not hold; {hint}"
+            )
+        if not found.masquerade:
+            faults.add(
+                f"the network `{NETWORK}` does not masquerade: apps have no connection to other"
+                f" hosts; {hint}"
+            )
         if found.mtu != bridge.mtu:
             faults.add(f"the MTU is {found.mtu}, that of the default bridge {bridge.mtu}; {hint}")
         missing = [each for each in self._subnets if each not in found.subnets]

@@ -113,6 +113,38 @@ async def test_a_network_in_which_apps_reach_one_another_is_told_of_and_not_used
     assert len(await faults(engine, tmp_path)) == 1
 
 
+async def test_a_network_that_another_has_made_otherwise_is_told_of(tmp_path: Path) -> None:
+    engine = Engine()
+    engine.networks["rollcall"] = Network(
+        name="rollcall", interface="br-1", reachable=False, masquerade=False, mtu=1500
+    )
+
+    told = await faults(engine, tmp_path)
+
+    assert len(told) == 2
+    for words in ("is `br-1`, not `rollcall0`", "does not masquerade"):
+        assert any(words in each for each in told)
+
+
+class RefusingEngine(Engine):
+    """An engine that makes no network."""
+
+    async def create_network(self, wanted: Network) -> None:
+        raise EngineRefused(f"Pool overlaps with other one: {wanted.name}")
+
+
+@pytest.mark.slow
+async def test_a_network_that_the_engine_does_not_make_is_told_of_with_a_way_out(
+    tmp_path: Path,
+) -> None:
+    engine = RefusingEngine()
+
+    with pytest.raises(NetworkUnfit, match=r"Pool overlaps.* set `apps.subnet`"):
+        await network_of(engine, LogCapture(), tmp_path).prepare()
+    (told,) = await faults(engine, tmp_path)
+    assert "Pool overlaps" in told
+
+
 @pytest.mark.slow
 async def test_one_that_another_agent_makes_at_the_same_time_is_shared(tmp_path: Path) -> None:
     class Quicker(Engine):

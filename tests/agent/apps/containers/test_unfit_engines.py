@@ -5,9 +5,10 @@ from pathlib import Path
 import docker
 import pytest
 import structlog
+from docker.types import IPAMConfig, IPAMPool
 from structlog.testing import LogCapture
 
-from agent.apps.containers.network import FILTERS_IPV6, AppsNetwork
+from agent.apps.containers.network import FILTERS_IPV6, INTERFACE, AppsNetwork
 from agent.apps.defaults import AppDefaults
 from agent.engine.docker.engine import DockerEngine
 from tests.support.agent.apps.isolated_apps import IPV6, ClientOf, isolated, on_host
@@ -16,6 +17,9 @@ from tests.support.agent.in_process import InProcessAgent
 from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real("dockerd", "iptables")
+
+SUBNET = "10.213.7.0/24"
+NAME_OF_BRIDGE = "com.docker.network.bridge.name"
 
 
 async def has_ipv6(client: docker.APIClient, *, filters: bool) -> bool:
@@ -94,4 +98,23 @@ async def test_a_network_of_that_name_that_does_not_isolate_is_not_used(
         assert "remove it" in refused.json["message"]
         assert client.volumes()["Volumes"] in (None, [])
         client.remove_network("rollcall")
+        assert (await agent.ask("POST", "", {"name": "web", "image": IMAGE})).status == 201
+
+
+@pytest.mark.parametrize("taken", ["subnet", "interface"])
+async def test_a_network_that_the_engine_does_not_make_is_told_of_and_no_app_is_made(
+    tmp_path: Path, dockerd: Dockerd, client_of: ClientOf, taken: str
+) -> None:
+    dockerd.start()
+    dockerd.build()
+    client = client_of(dockerd)
+    pool = IPAMPool(subnet=SUBNET if taken == "subnet" else "10.99.0.0/24")
+    options = {NAME_OF_BRIDGE: INTERFACE} if taken == "interface" else {}
+    client.create_network("other", options=options, ipam=IPAMConfig(pool_configs=[pool]))
+    async with isolated(tmp_path, dockerd, subnets=(SUBNET,)) as agent:
+        await warned(agent, "the engine does not make the network `rollcall`")
+        refused = await agent.ask("POST", "", {"name": "web", "image": IMAGE})
+        assert refused.status == 409
+        assert "set `apps.subnet`" in refused.json["message"]
+        client.remove_network("other")
         assert (await agent.ask("POST", "", {"name": "web", "image": IMAGE})).status == 201
