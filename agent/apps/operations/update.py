@@ -14,7 +14,7 @@ from agent.apps.operations.rebuild import RebuildOperation
 from agent.apps.repository.repository import AppRepository
 from agent.apps.runner.job import Job
 from agent.engine.errors import EngineRefused
-from agent.engine.models import MIB, Container, InspectedContainer
+from agent.engine.models import MIB, InspectedContainer
 from agent.journal import LimitsEntry
 from agent.model import FIELD_KINDS, App, AppChanges, FieldKind, given_values, with_image
 
@@ -94,10 +94,19 @@ class UpdateOperation:
         else:
             await self._repository.put(target, outcome_of=job.header)
 
-    async def _limit(self, job: Job, app: App, target: App, container: Container) -> None:
-        if target.memory < app.memory and container.state in UP_STATES:
+    async def _limit(self, job: Job, app: App, target: App, container: InspectedContainer) -> None:
+        # Others may have changed the limit of the container, or removed it: it is 0 then.
+        is_less = not container.memory or target.memory < container.memory
+        if is_less and container.state in UP_STATES:
             await self._check_memory(target, container.id)
-        entry = LimitsEntry(header=job.header, before=app, target=target, container_id=container.id)
+        entry = LimitsEntry(
+            header=job.header,
+            before=app,
+            target=target,
+            container_id=container.id,
+            cpu=container.cpu,
+            memory=container.memory,
+        )
         await job.commit(entry)
         await self.recover(job, entry)
 
@@ -110,7 +119,7 @@ class UpdateOperation:
             )
 
     async def recover(self, _job: Job, entry: LimitsEntry) -> None:
-        """Set the new limits, or those from before if the engine refuses; MemoryInUse."""
+        """Set the new limits; if the engine refuses, those that the container had. MemoryInUse."""
         try:
             await self._containers.limit(entry.container_id, entry.target)
         except EngineRefused as error:
@@ -124,7 +133,11 @@ class UpdateOperation:
         await self._repository.finish(entry, msgspec.structs.replace(target, message=message))
 
     async def _put_back(self, entry: LimitsEntry) -> None:
+        before = entry.before
+        limits = msgspec.structs.replace(
+            before, cpu=entry.cpu or before.cpu, memory=entry.memory or before.memory
+        )
         try:
-            await self._containers.limit(entry.container_id, entry.before)
+            await self._containers.limit(entry.container_id, limits)
         except EngineRefused as error:  # an engine that refuses both has kept the limits
             self._log.debug("limits not put back", app=entry.app, reason=str(error))

@@ -5,7 +5,13 @@ from typing import Any
 import docker
 import pytest
 
-from tests.support.agent.containers import containers_of, limits, read_file, write_file
+from tests.support.agent.containers import (
+    containers_of,
+    limits,
+    read_file,
+    run_in_container,
+    write_file,
+)
 from tests.support.agent.in_process import InProcessAgent
 from tests.support.waiting import async_until
 
@@ -58,6 +64,26 @@ async def test_less_memory_than_the_app_uses_is_a_conflict(
     assert "MiB" in answer.json["message"]
     assert (await agent.get(record["name"]))["memory"] == 64
     assert limits(docker_client, record)[2] == 64 << 20
+
+
+@pytest.mark.engines
+async def test_memory_that_somebody_has_raised_and_the_app_uses_is_not_taken_away(
+    agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
+) -> None:
+    record = await agent.create(busybox_image, memory=16)
+    raised = 64 << 20
+    docker_client.update_container(record["container_id"], mem_limit=raised, memswap_limit=raised)
+    run_in_container(
+        docker_client, record, "busybox dd if=/dev/zero of=/dev/shm/held bs=1M count=32"
+    )
+
+    answer = await agent.ask("PUT", f"/{record['name']}", {"memory": 16})
+
+    assert answer.status == 409
+    assert "MiB now and would be killed" in answer.json["message"]
+    assert limits(docker_client, record)[2] == raised
+    after = await agent.get(record["name"])
+    assert (after["state"], after["started_at"]) == ("running", record["started_at"])
 
 
 @pytest.mark.engines
