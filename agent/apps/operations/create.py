@@ -11,9 +11,10 @@ from agent.apps.errors import AppError, OperationCancelled
 from agent.apps.images.images import AppImages
 from agent.apps.repository.repository import AppRepository
 from agent.apps.runner.job import Job
+from agent.apps.runner.runner import CANCELLING
 from agent.engine.errors import EngineRefused, EngineUnavailable, NameInUse
 from agent.engine.models import Image
-from agent.journal import CreateEntry
+from agent.journal import CreateEntry, EntryHeader
 from agent.model import App, NewApp, with_image
 
 
@@ -96,7 +97,8 @@ class CreateOperation:
     async def recover(self, job: Job, entry: CreateEntry) -> None:
         """Finish a creation whose container runs, and undo any other.
 
-        One in the background is begun again instead, unless the job is to delete the app.
+        One in the background is begun again instead, unless the job is to delete or stop the app:
+        those end a pull, and would wait for another one.
         """
         made = await self._containers.made_by(entry)
         running = [each for each in made if each.state in UP_STATES]
@@ -104,7 +106,9 @@ class CreateOperation:
             target = with_image(entry.target, running[0].image_id)
             made_of = msgspec.structs.replace(entry, target=target)
             await self._carry_out(job, made_of, running[0].id)
-        elif entry.header.background and job.header.operation != "delete":
+        elif entry.header.background and job.header.operation in CANCELLING:
+            await self._undo(entry, _not_begun_again(job.header))
+        elif entry.header.background:
             await self._containers.remove_made_by(entry)
             # Otherwise a later operation waits for this recovery.
             if job.header.id == entry.header.id:
@@ -112,3 +116,10 @@ class CreateOperation:
             await self._carry_out(job, entry)
         else:
             await self._undo(entry, EngineUnavailable("the creation broke off"))
+
+
+def _not_begun_again(header: EntryHeader) -> OperationCancelled:
+    return OperationCancelled(
+        f"the create of app `{header.app}` broke off, and was not begun again because of a"
+        f" {header.operation} that `{header.by}` asked for; ask again if it is still wanted"
+    )

@@ -69,8 +69,9 @@ async def test_what_cannot_be_settled_is_tried_more_and_more_rarely_and_told_onc
         assert await gone(apps, name)
 
 
-async def test_a_promised_creation_that_broke_off_is_not_begun_anew_to_be_deleted(
-    tmp_path: Path, engine_url: str, busybox_image: str
+@pytest.mark.parametrize("ends", ["delete", "stop"])
+async def test_a_promised_creation_that_broke_off_is_not_begun_anew_to_be_ended(
+    tmp_path: Path, engine_url: str, busybox_image: str, ends: str
 ) -> None:
     engine = VanishingEngine(engine_url)
     name = f"leaver-{time.time_ns():x}"
@@ -82,7 +83,12 @@ async def test_a_promised_creation_that_broke_off_is_not_begun_anew_to_be_delete
             return bool(engine.left)
 
         await async_until(broke_off)
-        await apps.delete(name, ASKER)  # and not: begin it anew, which that engine breaks off
+        # And not: begin it anew, which that engine breaks off.
+        if ends == "delete":
+            assert await apps.delete(name, ASKER) is None
+        else:
+            with pytest.raises(AppNotFound, match="its creation was cancelled"):
+                await apps.stop(name, ASKER)
         assert await gone(apps, name)
 
 
