@@ -56,7 +56,8 @@ class Adopter:
     async def adopt(self, wanted: Collection[str]) -> list[AdoptionResult]:
         """Take over these identities, except those of agents that live; all at the same time.
 
-        If none of them lives, volumes without an identity that nobody uses become this agent's too.
+        If these are all others, and none of them lives, volumes without an identity that nobody
+        uses become this agent's too: no other agent can have made them.
 
         Raises:
             EngineError: nothing is adopted, or not all.
@@ -67,7 +68,7 @@ class Adopter:
         granted = await asyncio.gather(*map(self._claim, wanted))
         self._identities.adopt(
             [each for each, done in zip(wanted, granted, strict=True) if done],
-            unlabelled_volumes=all(granted),
+            unlabelled_volumes=all(granted) and apps.keys() <= set(wanted),
         )
         return [
             AdoptionResult(identity=each, apps=apps.get(each, ()), done=done)

@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
@@ -43,14 +43,19 @@ async def names(apps: Apps) -> list[str]:
 
 
 async def adopt(
-    folder: Path, engine: FakeEngine, identity: str, *, seconds: float = 0
+    folder: Path,
+    engine: FakeEngine,
+    identity: str,
+    *,
+    seconds: float = 0,
+    wanted: Collection[str] | None = None,
 ) -> dict[str, bool]:
-    """Adopt all that is foreign; return by identity whether it was taken over."""
+    """Adopt what is wanted, or all that is foreign; return by identity whether it was taken."""
     adopter = Adopter(
         engine=engine, identities=identities_of(folder, identity), claim_seconds=seconds
     )
-    foreign = await adopter.foreign()
-    return {each.identity: each.done for each in await adopter.adopt(list(foreign))}
+    chosen = await adopter.foreign() if wanted is None else wanted
+    return {each.identity: each.done for each in await adopter.adopt(list(chosen))}
 
 
 @pytest.mark.slow
@@ -144,6 +149,25 @@ async def test_a_volume_without_identity_that_nobody_uses_is_not_that_of_a_new_a
         await create(apps)
         await apps.delete("web", ASKER)
     assert engine.state.volumes == {}
+
+
+@pytest.mark.slow
+async def test_a_volume_without_identity_is_not_taken_from_an_agent_that_was_not_asked_for(
+    tmp_path: Path,
+) -> None:
+    engine = FakeEngine()
+    for identity in (FIRST, SECOND):
+        async with agent(tmp_path / identity, engine, identity) as apps:
+            await create(apps, identity)
+    engine.state.volumes[VOLUME] = {"rollcall.app": "web"}
+    third = tmp_path / "third"
+    third.mkdir()
+    Identities(directory=third, current="third", upgraded=False)
+
+    assert await adopt(third, engine, "third", wanted=[FIRST]) == {FIRST: True}
+    assert not identities_of(third, "third").owns_unlabelled_volumes
+    assert await adopt(third, engine, "third", wanted=[SECOND]) == {SECOND: True}
+    assert identities_of(third, "third").owns_unlabelled_volumes
 
 
 @pytest.mark.slow
