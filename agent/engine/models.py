@@ -31,7 +31,8 @@ class Container(msgspec.Struct, frozen=True, kw_only=True):
 
     ``ports`` are the host's, while they are published, each with its address, an IPv4 one if there
     are several. ``health`` is what the check of its image has found while it runs, None if there is
-    no check. ``network`` is ``default`` for that of the engine.
+    no check. ``network`` is ``default`` for that of the engine. ``volumes`` are the names of the
+    volumes that are mounted in it, by path.
     """
 
     id: str
@@ -43,14 +44,15 @@ class Container(msgspec.Struct, frozen=True, kw_only=True):
     ports: Mapping[int, str] = {}
     health: Health | None = None
     network: str = "default"
+    volumes: Mapping[str, str] = {}
 
 
 class InspectedContainer(Container, frozen=True, kw_only=True):
     """A container as only an inspect shows it.
 
-    Times are RFC 3339, None where unknown. ``cpu`` is in percent of a core, ``memory`` in MiB.
-    ``volumes`` are the names of the volumes that are mounted in it, by path. The check of its image
-    has decided on its health ``health_seconds`` after a start, None if there is no check.
+    Times are RFC 3339, None where unknown. ``cpu`` is in percent of a core, ``memory`` in MiB. The
+    check of its image has decided on its health ``health_seconds`` after a start, None if there is
+    no check.
     """
 
     started_at: str | None
@@ -64,7 +66,6 @@ class InspectedContainer(Container, frozen=True, kw_only=True):
     memory: int
     created_at: str | None = None
     health_seconds: float | None = None
-    volumes: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Which containers and volumes are this agent's own."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from structlog.typing import FilteringBoundLogger
 
@@ -74,14 +75,18 @@ class Ownership:
         self._own = self._identities.all - adopted.keys()
         listed = await self._engine.containers(label=APP_LABEL)
         foreign = [each for each in listed if not self.owns(each)]
-        self._note(
-            [*map(_foreign_container, foreign), *[each async for each in self._others(volumes)]]
-        )
+        self._note([*map(_foreign_container, foreign), *self._others(volumes, listed)])
         return [each for each in listed if self.owns(each)]
 
-    async def _others(self, volumes: VolumeLabels) -> AsyncIterator[ForeignObject]:
+    def _others(
+        self, volumes: VolumeLabels, listed: Collection[Container]
+    ) -> Iterator[ForeignObject]:
+        users = defaultdict[str, list[Container]](list)
+        for container in listed:
+            for name in container.volumes.values():
+                users[name].append(container)
         for name, labels in volumes.items():
-            if APP_LABEL in labels and not await self.owns_volume(name, labels):
+            if APP_LABEL in labels and not self._is_own_volume(name, labels, users[name]):
                 yield _foreign("volume", name, labels)
 
     def _note(self, foreign: Iterable[ForeignObject]) -> None:
@@ -126,13 +131,17 @@ class Ownership:
 
     async def owns_volume(self, name: str, labels: Mapping[str, str]) -> bool:
         """Return whether a volume is this agent's."""
+        is_known = AGENT_LABEL in labels or self._repository.has_volume(name)
+        users = [] if is_known else await self._engine.volume_users(name)
+        return self._is_own_volume(name, labels, users)
+
+    def _is_own_volume(
+        self, name: str, labels: Mapping[str, str], users: Collection[Container]
+    ) -> bool:
         agent = labels.get(AGENT_LABEL)
         if agent is not None:
             return agent in self._own
-        if self._repository.has_volume(name):
-            return True
-        users = await self._engine.volume_users(name)
-        if any(map(self.owns, users)):
+        if self._repository.has_volume(name) or any(map(self.owns, users)):
             return True
         return self._identities.owns_unlabelled_volumes and not any(
             APP_LABEL in each.labels for each in users

@@ -97,7 +97,13 @@ def _container(entry: responses.Listed) -> Container:
         ),
         health=_health(entry.state, _health_in(entry.status)),
         network=entry.host_config.network_mode,
+        volumes=_mounted(entry.mounts),
     )
+
+
+def _mounted(mounts: Iterable[responses.Mount] | None) -> dict[str, str]:
+    """Return the names of the volumes among the mounts, by path."""
+    return {each.destination: each.name for each in mounts or () if each.type == "volume"}
 
 
 def _health_in(status: str) -> str:
@@ -144,9 +150,7 @@ def inspected(answer: bytes) -> InspectedContainer:
         health=_health(state.status, state.health.status if state.health else ""),
         health_seconds=_health_seconds(config.healthcheck),
         network=host.network_mode,
-        volumes={
-            mount.destination: mount.name for mount in entry.mounts or () if mount.type == "volume"
-        },
+        volumes=_mounted(entry.mounts),
     )
 
 

@@ -20,6 +20,14 @@ class Port(ApiObject):
     address: str = msgspec.field(name="IP", default="")
 
 
+class Mount(ApiObject):
+    """What is mounted in a container; only a volume has a name."""
+
+    destination: str
+    type: str = ""
+    name: str = ""
+
+
 class ListedHostConfig(ApiObject):
     """The part of a container's host configuration that a list shows."""
 
@@ -38,6 +46,7 @@ class Listed(ApiObject):
     labels: dict[str, str] | None = None
     ports: list[Port] | None = None
     host_config: ListedHostConfig = msgspec.field(default_factory=ListedHostConfig)
+    mounts: list[Mount] | None = None
 
 
 class Health(ApiObject):
@@ -92,14 +101,6 @@ class HostConfig(ApiObject):
     cpu_quota: int = 0
     memory: int = 0
     network_mode: str = "default"
-
-
-class Mount(ApiObject):
-    """What is mounted in a container; only a volume has a name."""
-
-    destination: str
-    type: str = ""
-    name: str = ""
 
 
 class NetworkSettings(ApiObject):

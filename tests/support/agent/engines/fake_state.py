@@ -93,6 +93,7 @@ def listed(container: FakeContainer) -> Container:
         ),
         health=container.health if container.state == "running" else None,
         network=container.network,
+        volumes=container.volumes,
     )
 
 
@@ -109,7 +110,6 @@ def inspected(container: FakeContainer) -> InspectedContainer:
         env=container.env,
         cpu=container.cpu,
         memory=container.memory,
-        volumes=container.volumes,
         health_seconds=None if container.health is None else 0,
     )
 

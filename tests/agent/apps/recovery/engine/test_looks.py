@@ -4,12 +4,15 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 from structlog.testing import LogCapture
 
-from agent.apps.ownership.labels import APP_LABEL, HELPER_LABEL
+from agent.apps.ownership.labels import AGENT_LABEL, APP_LABEL, HELPER_LABEL
 from agent.engine.models import Container
 from agent.model import NewApp
+from agent.state.store import Store
+from tests.support.agent.database.transactions import stored
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.engines.wrapped_engine import WrappedEngine
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
@@ -17,7 +20,7 @@ from tests.support.waiting import async_until
 
 
 class ListingEngine(WrappedEngine):
-    """Counts the lists of containers by their label, and those of all volumes under ``volumes``."""
+    """Counts the lists of containers by their label, and those of volumes and of users of one."""
 
     def __init__(self, engine: FakeEngine) -> None:
         super().__init__(engine)
@@ -28,6 +31,10 @@ class ListingEngine(WrappedEngine):
     ) -> list[Container]:
         self.lists[label] += 1
         return await super().containers(label=label, seconds=seconds)
+
+    async def volume_users(self, name: str) -> list[Container]:
+        self.lists["volume users"] += 1
+        return await super().volume_users(name)
 
     async def volumes(self, *, label: str | None = None) -> Mapping[str, Mapping[str, str]]:
         self.lists["volumes" if label is None else label] += 1
@@ -53,3 +60,29 @@ async def test_a_look_that_finds_nothing_to_do_lists_containers_and_volumes_once
             return looks >= 3 and engine.lists["volumes"] == engine.lists[APP_LABEL] == looks
 
         await async_until(has_looked)
+
+
+@pytest.mark.slow
+async def test_volumes_of_an_earlier_version_are_not_listed_one_by_one(tmp_path: Path) -> None:
+    fake = FakeEngine()
+    async with running_apps(tmp_path, fake, LogCapture(), defaults=AT_ONCE) as apps:
+        for name in ("blog", "shop"):
+            await apps.create(NewApp(name=name, image=IMAGE), ASKER)
+    for labels in fake.state.volumes.values():
+        del labels[AGENT_LABEL]
+    store = Store(tmp_path / "agent.db")
+    for app in (await store.open()).apps:
+        await store.write(stored(msgspec.structs.replace(app, volumes={})))
+    await store.close()
+
+    engine = ListingEngine(fake)
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
+
+        async def has_looked() -> bool:
+            return engine.lists[HELPER_LABEL] > 0
+
+        await async_until(has_looked)
+        assert engine.lists["volume users"] == 0
+        assert apps.foreign() == ()
+        assert await apps.delete("shop", ASKER) is None
+    assert set(fake.state.volumes) == {"rollcall-blog"}
