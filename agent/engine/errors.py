@@ -29,6 +29,10 @@ class ObjectNotFound(EngineRefused):
     """The engine knows no such container or volume."""
 
 
+class NetworkNotFound(ObjectNotFound):
+    """The engine knows no such network, as that of a container which is to start."""
+
+
 class ImageUnavailable(EngineRefused):
     """The image is not on this host and cannot be had."""
 

@@ -164,7 +164,7 @@ class AppsNetwork:
         return faults
 
     def _faults_of_network(self, found: Network, bridge: Network) -> set[str]:
-        hint = f"remove the network `{NETWORK}` while no app uses it, and it is made anew"
+        hint = f"stop the apps, remove the network `{NETWORK}`, and rebuild the apps"
         faults = set[str]()
         if found.interface != INTERFACE:
             name = f"`{found.interface}`" if found.interface else "one that the engine has named"

@@ -15,6 +15,7 @@ from agent.engine.errors import (
     EngineConflict,
     EngineRefused,
     HostPortInUse,
+    NetworkNotFound,
     ObjectNotFound,
 )
 from agent.model import App
@@ -85,6 +86,11 @@ class ContainerStarter:
             await self._commands.start(container_id)
         except HostPortInUse as error:
             raise await self._port_in_use(app, error) from error
+        except NetworkNotFound as error:
+            raise StartFailed(
+                f"app `{app.name}` cannot be started: the network of its container was removed"
+                f" ({error}); rebuild the app, so that its container is made anew"
+            ) from error
         except (DiskFull, ObjectNotFound):
             raise
         except EngineRefused as error:

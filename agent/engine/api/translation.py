@@ -26,6 +26,7 @@ from agent.engine.errors import (
     ImageUnavailable,
     InvalidParameter,
     NameInUse,
+    NetworkNotFound,
     ObjectNotFound,
 )
 
@@ -43,6 +44,7 @@ SERVER_FAILS = re.compile(
     r"|server gave HTTP response|unexpected (?:HTTP )?status.* 5[0-9]{2}\b|too ?many ?requests",
     re.IGNORECASE,
 )
+NO_NETWORK = re.compile(r"\bnetwork \S+ not found", re.IGNORECASE)
 NAME_IN_USE = re.compile(r"the container name .* is already in use", re.IGNORECASE)
 BY_STATUS = {400: InvalidParameter, 404: ObjectNotFound, 409: EngineConflict}
 MALFORMED = "the container engine sent an unexpected answer"
@@ -69,6 +71,8 @@ def from_text(text: str, status: int = 500) -> EngineError:
         return HostPortInUse(text)
     if NO_IMAGE.search(text):
         return ImageUnavailable(text)
+    if NO_NETWORK.search(text):
+        return NetworkNotFound(text)
     if NAME_IN_USE.search(text):
         return NameInUse(text)
     return BY_STATUS.get(status, EngineRefused)(text)

@@ -169,6 +169,30 @@ async def test_published_ports_and_the_outside_are_reached_by_ipv6(
 
 
 @pytest.mark.engines
+async def test_an_app_whose_network_was_removed_is_told_to_be_rebuilt_and_works_then(
+    tmp_path: Path, dockerd: Dockerd, client_of: ClientOf
+) -> None:
+    dockerd.start()
+    dockerd.build()
+    client = client_of(dockerd)
+    async with isolated(tmp_path, dockerd) as agent:
+        name = (await agent.create(IMAGE))["name"]
+        await agent.ask("PUT", f"/{name}/stop")
+        client.remove_network("rollcall")
+
+        refused = await agent.ask("PUT", f"/{name}/start")
+        rebuilt = await agent.ask("PUT", f"/{name}/rebuild")
+        started = await agent.ask("PUT", f"/{name}/start")
+
+        assert refused.status == 409
+        assert "was removed" in refused.json["message"]
+        assert "rebuild the app" in refused.json["message"]
+        assert (rebuilt.status, started.status) == (200, 200), (rebuilt.json, started.json)
+        assert started.json["state"] == "running"
+        assert "Hello" in page_on_host(dockerd, f"127.0.0.1:{started.json['http_port']}")
+
+
+@pytest.mark.engines
 async def test_ports_are_published_on_the_addresses_of_one_ip_version_alone(
     tmp_path: Path, dockerd: Dockerd
 ) -> None:

@@ -71,7 +71,7 @@ async def test_its_subnets_are_those_of_the_settings(tmp_path: Path) -> None:
     assert engine.networks["rollcall"].subnets == subnets
     assert await faults(engine, tmp_path, subnets=subnets) == []
     (told,) = await faults(engine, tmp_path, subnets=("10.214.0.0/16",))
-    assert "`apps.subnet` is not used: 10.214.0.0/16; remove the network" in told
+    assert "`apps.subnet` is not used: 10.214.0.0/16; stop the apps, remove the network" in told
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from agent.engine.errors import (
     ImageServerUnavailable,
     ImageUnavailable,
     NameInUse,
+    NetworkNotFound,
     ObjectNotFound,
 )
 from agent.engine.logins import (
@@ -69,6 +70,8 @@ def test_an_engine_with_no_version_in_common_is_refused_with_both_ranges(
         ('The container name "/x" is already in use by container "y"', 409, NameInUse),
         ("removal of container x is already in progress", 409, EngineConflict),
         ("No such container: x", 404, ObjectNotFound),
+        ("network 3f21 not found", 404, NetworkNotFound),
+        ("failed to set up networking: network 3f21 not found", 500, NetworkNotFound),
         ("something else", 500, EngineRefused),
     ],
 )
