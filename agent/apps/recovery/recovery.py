@@ -215,6 +215,7 @@ class Sweeper:
 
     async def _remove(self, container: Container) -> None:
         if container.state in UP_STATES:
+            self._warn_once("container of an undone operation left alone: it is up", container)
             return
         try:
             await self._containers.remove(container.id)

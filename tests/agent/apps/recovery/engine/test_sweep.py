@@ -1,4 +1,4 @@
-"""Containers that the engine refuses to rename or to tell of: told once, and no other waits."""
+"""Containers that are left as they are, for any reason: told once, and no other waits."""
 
 from functools import partial
 from pathlib import Path
@@ -6,16 +6,42 @@ from pathlib import Path
 import pytest
 from structlog.testing import LogCapture
 
+from agent.apps.errors import StartFailed
+from agent.apps.ownership.labels import HELPER_LABEL
 from agent.apps.service.apps import Apps
 from agent.engine.errors import EngineRefused
-from agent.engine.models import InspectedContainer
-from agent.model import NewApp
-from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
+from agent.engine.models import Container, InspectedContainer
+from agent.model import AppChanges, NewApp
+from tests.support.agent.engines.fake_engine import BROKEN_IMAGE, IMAGE, FakeEngine
 from tests.support.agent.engines.fake_state import FakeContainer
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
 from tests.support.waiting import async_until
 
 REASON = "device or resource busy"
+
+
+class ObservedEngine(FakeEngine):
+    """An engine that counts how often the agent has looked at all containers."""
+
+    looks = 0
+
+    async def containers(
+        self, *, label: str | None = None, seconds: float | None = None
+    ) -> list[Container]:
+        # A look ends with the containers by which data is read.
+        self.looks += label == HELPER_LABEL
+        return await super().containers(label=label, seconds=seconds)
+
+    async def look_again(self) -> None:
+        """Wait until the agent has begun and ended another look."""
+        for _ in range(2):
+            before = self.looks
+
+            async def looked(before: int = before) -> bool:
+                return self.looks > before
+
+            self.go_away()
+            await async_until(looked)
 
 
 class RefusingEngine(FakeEngine):
@@ -118,3 +144,45 @@ async def test_a_container_of_no_app_that_the_engine_tells_nothing_of_is_told_on
         assert [each.name for each in await apps.all()] == ["second"]
 
     assert told(log, "container not read") == [("first", REASON)]
+
+
+async def left_by_an_undone_update(apps: Apps, engine: FakeEngine) -> FakeContainer:
+    """Return a container that an update has made and removed."""
+    made = dict[str, FakeContainer]()
+
+    async def note(step: str) -> None:
+        if step == "after create":
+            made.update(engine.state.containers)
+
+    engine.at_step = note
+    with pytest.raises(StartFailed):
+        await apps.update("web", AppChanges(image=BROKEN_IMAGE), ASKER)
+    (left,) = (made[each] for each in made.keys() - engine.state.containers.keys())
+    return left
+
+
+@pytest.mark.slow
+async def test_a_container_of_an_undone_change_that_is_up_is_told_once_and_removed_when_it_is_down(
+    tmp_path: Path,
+) -> None:
+    engine, log = ObservedEngine(), LogCapture()
+    event = "container of an undone operation left alone: it is up"
+    async with running_apps(tmp_path, engine, log, defaults=AT_ONCE) as apps:
+        await create(apps, engine, "web")
+        left = await left_by_an_undone_update(apps, engine)
+    left.state = "running"
+    engine.state.containers[left.id] = left
+
+    async with running_apps(tmp_path, engine, log, defaults=AT_ONCE):
+        await async_until(partial(is_told, log, event))
+        await engine.look_again()
+        assert left.id in engine.state.containers
+        left.state = "exited"
+        engine.go_away()  # so that the agent looks at all containers again
+
+        async def removed() -> bool:
+            return left.id not in engine.state.containers
+
+        await async_until(removed)
+
+    assert [each["event"] for each in log.entries].count(event) == 1
