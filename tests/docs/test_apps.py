@@ -111,12 +111,12 @@ TESTS = {
         "test_after_a_crash_of_the_engine_what_should_run_does_and_what_was_stopped_does_not",
     ),
     "the host reboots": (
-        "agent/apps/recovery/test_desired.py",
-        "test_apps_run_after_a_reboot_whoever_comes_back_first",
+        "e2e/agent/test_reboot.py",
+        "test_after_a_crash_of_the_host_what_should_run_does_and_what_was_stopped_does_not",
     ),
     "the host shuts down in order, however long that takes": (
-        "agent/apps/recovery/test_desired.py",
-        "test_an_engine_that_shuts_down_slowly_leaves_nothing_down_afterwards",
+        "e2e/agent/test_reboot.py",
+        "test_an_orderly_shutdown_of_agent_and_engine_at_once_is_nobodys_wish",
     ),
     "the agent is killed": (
         "e2e/agent/test_kills.py",

@@ -61,6 +61,17 @@ class RunningService:
 
         await async_until(has_it, within=60)
 
+    async def killed_comes_back(self) -> None:
+        """Kill the app by hand, and wait until the agent has started it again."""
+        before = await self._agent.get(self._name)
+        self._client.kill(before["container_id"])
+
+        async def runs_again() -> bool:
+            now = await self._agent.get(self._name)
+            return bool(now["state"] == "running" and now["started_at"] != before["started_at"])
+
+        await async_until(runs_again, within=60)
+
     async def change(self, path: str, body: Any = None) -> None:
         """Change the app."""
         answer = await self._agent.ask("PUT", f"/{self._name}{path}", body)
@@ -98,8 +109,8 @@ async def test_data_outlives_every_change_and_comes_back_from_a_copy(
     await running.until_it_has("second")
     await running.write("first")
 
-    docker_client.kill((await agent.get(name))["container_id"])
-    await running.keep("first", "/start")
+    await running.killed_comes_back()
+    await running.until_it_has("first")
 
     async with agent.session.get(f"{url}?pause=true", headers=key) as response:
         assert response.status == 200

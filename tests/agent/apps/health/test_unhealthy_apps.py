@@ -1,6 +1,7 @@
 """What becomes of an app that fails its check: it is restarted, or its update goes back."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,11 @@ from tests.support.agent.running_apps import ASKER, running_apps
 from tests.support.waiting import async_until
 
 
+async def shows(metrics: CollectorRegistry, *, unhealthy: int) -> bool:
+    """Return whether the metrics count so many unhealthy apps."""
+    return metrics.get_sample_value("rollcall_apps_unhealthy") == unhealthy
+
+
 @pytest.mark.slow
 async def test_an_app_that_fails_its_check_is_told_counted_and_restarted_until_it_is_healthy(
     tmp_path: Path,
@@ -46,6 +52,7 @@ async def test_an_app_that_fails_its_check_is_told_counted_and_restarted_until_i
         assert "unhealthy" in (record.message or "")
         assert "the command ended with exit code 7" in (record.message or "")
         assert [each.healthy for each in (await apps.hosted_apps()).apps] == [False]
+        await async_until(partial(shows, metrics, unhealthy=1))
 
         async def restarted() -> bool:
             return "after start" in steps
@@ -56,6 +63,7 @@ async def test_an_app_that_fails_its_check_is_told_counted_and_restarted_until_i
         program.exit_code = 0
         await until_healthy(apps, is_so=True)
 
+        await async_until(partial(shows, metrics, unhealthy=0))
         assert (await apps.get("web")).message is None
         assert steps == ["before stop", "after stop", "before start", "after start"]
         values = {
@@ -130,10 +138,14 @@ async def test_a_restart_whose_answer_is_lost_is_finished(tmp_path: Path, at: st
 async def test_an_app_that_gets_healthy_by_itself_is_not_restarted(tmp_path: Path) -> None:
     engine, program, log = FakeEngine(), Program(), LogCapture()
     engine.check = program
-    once = replace_check(retries=1)
+    once, steps = replace_check(retries=1), list[str]()
 
-    def told(event: str) -> bool:
-        return event in [each["event"] for each in log.entries]
+    async def pass_after_a_start(step: str) -> None:
+        if step == "after start":
+            program.exit_code = 0
+
+    async def note(step: str) -> None:
+        steps.append(step)
 
     async def fail_once(_container_id: str) -> int:
         engine.check = program
@@ -142,13 +154,24 @@ async def test_an_app_that_gets_healthy_by_itself_is_not_restarted(tmp_path: Pat
     async with apps_of(tmp_path, engine, log=log) as apps:
         await apps.create(NewApp(name="web", image=IMAGE, health=once), ASKER)
         await until_healthy(apps, is_so=True)
-        engine.check = fail_once
+        # After one restart the next one comes two seconds after a check that fails.
+        engine.at_step, program.exit_code = pass_after_a_start, 1
+        await until_restarted(apps)
+        engine.at_step, engine.check, before = note, fail_once, len(log.entries)
 
         async def healthy_again() -> bool:
-            return told("app is healthy again")
+            told = [each["event"] for each in log.entries[before:]]
+            return "app is unhealthy" in told and "app is healthy again" in told
 
         await async_until(healthy_again)
-        assert told("app is unhealthy")
+        checks = len(engine.checked)
+
+        async def is_over() -> bool:
+            return len(engine.checked) >= checks + 3
+
+        await async_until(is_over)
+        assert steps == []
+        await until_restarted(apps)  # once, as before
 
 
 @pytest.mark.slow

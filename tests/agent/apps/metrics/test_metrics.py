@@ -16,7 +16,12 @@ from tests.support.agent.apps.measured_apps import (
     a_record,
     measured,
 )
-from tests.support.agent.engines.fake_engine import DATA_IMAGE, IMAGE
+from tests.support.agent.engines.fake_engine import (
+    DATA_IMAGE,
+    IMAGE,
+    IMAGE_IDS,
+    OTHER_IMAGE,
+)
 from tests.support.agent.running_apps import ASKER
 
 
@@ -54,6 +59,21 @@ async def test_they_show_state_use_and_disk_of_each_app(tmp_path: Path) -> None:
     assert values["agent_promised_memory_bytes", ""] == 96 * MIB
     assert values["agent_host_memory_bytes", ""] == 4096 * MIB
     assert values["agent_host_cpus", ""] == 4
+
+
+@pytest.mark.slow
+async def test_they_show_the_health_of_each_app_that_has_a_check(tmp_path: Path) -> None:
+    engine = MeasuredEngine()
+    engine.health_of = {IMAGE_IDS[IMAGE]: "healthy", IMAGE_IDS[OTHER_IMAGE]: "unhealthy"}
+    async with measured(tmp_path, engine) as (apps, metrics):
+        for name, image in (("well", IMAGE), ("ill", OTHER_IMAGE), ("unchecked", DATA_IMAGE)):
+            await apps.create(NewApp(name=name, image=image), ASKER)
+
+        states = {("app_state", f"{name}/running") for name in ("well", "ill", "unchecked")}
+        values = await metrics.until(lambda found: found.keys() >= states)
+
+    found = {name: value for (metric, name), value in values.items() if metric == "app_healthy"}
+    assert found == {"well": 1, "ill": 0}
 
 
 @pytest.mark.slow
