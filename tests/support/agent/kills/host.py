@@ -64,6 +64,7 @@ class KilledHost:
         assert answer is not None
         assert answer.ok == operation.succeeds, answer.text
         operation.settle(subject)
+        _until_nothing_reads(subject)
         after, expected = subject.snapshot(), operation.expected(subject, before)
         assert after == expected, after.differences(expected)
         self._proxy.watch()
@@ -104,6 +105,7 @@ class KilledHost:
             self._agent.start()
         operation.settle(subject)
         until(lambda: len(subject.app.containers()) < 2, "the sweep", within=SWEEP_SECONDS)
+        _until_nothing_reads(subject)
         after, expected = subject.snapshot(), operation.expected(subject, before)
         undone = after == before and not _promised(answer)
         assert undone or after == expected, after.differences(expected)
@@ -166,6 +168,11 @@ class KilledHosts:
     ) -> None:
         """Cancel what has not begun, and wait for the rest."""
         self._pool.shutdown(cancel_futures=True)
+
+
+def _until_nothing_reads(subject: Subject) -> None:
+    """Wait until the containers by which data was read are removed."""
+    until(lambda: subject.app.readers() == [], "the end of what reads", within=SWEEP_SECONDS)
 
 
 def _promised(answer: requests.Response | None) -> bool:
