@@ -57,7 +57,8 @@ class Helper:
 class DataAccess:
     """Reads and fills volumes. Every method may raise EngineError.
 
-    ``flush`` waits until all that was written is on the disks.
+    ``flush`` waits until all that was written is on the disks. ``in_use`` are the names of the
+    containers that are used at present, which a dry run shares with what it is a copy of.
     """
 
     def __init__(
@@ -67,12 +68,13 @@ class DataAccess:
         ownership: Ownership,
         volumes: Volumes,
         flush: Callable[[], Awaitable[None]],
+        in_use: set[str] | None = None,
     ) -> None:
+        self.in_use = set[str]() if in_use is None else in_use
         self._flush = flush
         self._engine = engine
         self._ownership = ownership
         self._volumes = volumes
-        self._in_use = set[str]()
 
     async def volumes(self, app: App) -> dict[str, str]:
         """Return the volumes of an app, by path. Raises DataMissing if one does not exist."""
@@ -156,11 +158,11 @@ class DataAccess:
         declared = {path: volumes[path] for path in image.volumes}
         # The name of an app has no capital letters, so no app has this one.
         name = f"{app.name}.DATA-{secrets.token_hex(4)}"
-        self._in_use.add(name)
+        self.in_use.add(name)
         try:
             container_id = await self._engine.create(_spec(name, image, labels, mounts | declared))
         except BaseException:
-            self._in_use.discard(name)
+            self.in_use.discard(name)
             raise
         return Helper(id=container_id, name=name, volumes=volumes)
 
@@ -169,7 +171,7 @@ class DataAccess:
         try:
             await self._remove(helper.id)
         finally:
-            self._in_use.discard(helper.name)
+            self.in_use.discard(helper.name)
 
     async def _remove(self, container_id: str) -> None:
         with suppress(ObjectNotFound):
@@ -179,7 +181,7 @@ class DataAccess:
         """Remove containers for reading that an earlier run, such as a killed one, left open."""
         for container in await self._engine.containers(label=HELPER_LABEL):
             ours = container.labels.get(AGENT_LABEL) == self._ownership.agent
-            if ours and container.name not in self._in_use:
+            if ours and container.name not in self.in_use:
                 await self._remove(container.id)
 
     async def read(self, helper: Helper) -> AsyncGenerator[bytes]:

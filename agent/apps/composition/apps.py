@@ -170,6 +170,7 @@ async def open_apps(
         ownership=ownership,
         health=health,
         disk_guard=disk_guard,
+        readers=parts.data.in_use,
         hosted_apps=hosted_apps,
         defaults=defaults,
         clock=clock,

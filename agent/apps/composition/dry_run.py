@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from agent.apps.admission.disk import DiskGuard, DiskSpace
+from agent.apps.archives.access import DataAccess
 from agent.apps.composition.health import HealthParts
 from agent.apps.composition.operations import Kinds, build_operations
 from agent.apps.defaults import AppDefaults
@@ -30,11 +31,15 @@ from agent.journal import JournalEntry
 
 @dataclass(frozen=True, kw_only=True)
 class DryApps:
-    """Builds the apps of one dry run, in which nothing has to settle."""
+    """Builds the apps of one dry run, in which nothing has to settle.
+
+    ``readers`` are the names of the containers by which data is read at present.
+    """
 
     ownership: Ownership
     health: HealthParts
     disk_guard: DiskGuard
+    readers: set[str]
     hosted_apps: HostedAppsQuery
     defaults: AppDefaults
     clock: Callable[[], float]
@@ -70,6 +75,7 @@ class DryApps:
             kinds=Kinds(
                 passwords=DryPasswords,
                 starter=partial(DryStarter, publish=engine.publish),
+                data=partial(DataAccess, in_use=self.readers),
             ),
         )
         recover = dict(parts.operations.recover())

@@ -41,6 +41,7 @@ class Kinds:
 
     passwords: Callable[..., Passwords] = Passwords
     starter: Callable[..., ContainerStarter] = ContainerStarter
+    data: Callable[..., DataAccess] = DataAccess
 
 
 REAL_KINDS = Kinds()
@@ -87,7 +88,7 @@ def build_operations(
         log=log,
     )
     passwords = kinds.passwords(engine=engine, default_user=defaults.ssh_user, log=log)
-    data = DataAccess(engine=engine, ownership=ownership, volumes=volumes, flush=disk.flush)
+    data = kinds.data(engine=engine, ownership=ownership, volumes=volumes, flush=disk.flush)
     ports = Ports(
         engine=engine,
         repository=repository,

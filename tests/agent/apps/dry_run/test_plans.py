@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import LogCapture
 
 from agent.apps.dry_run.dry_runs import Plan
-from agent.apps.errors import AppBusy, PortInUse
+from agent.apps.errors import AppBusy, DataInUse, PortInUse
 from agent.apps.service.apps import Apps
 from agent.engine.errors import DiskFull
 from agent.model import HealthCheck, NewApp
@@ -73,6 +73,21 @@ async def test_a_dry_run_says_what_the_change_then_does_and_changes_nothing(
     assert shown(planned.app) == shown(happened)
     assert planned.replaces_container is (name in REPLACING)
     assert planned.seconds_without_service == SECONDS.get(name, 0)
+
+
+@pytest.mark.parametrize("name", ["delete", "restore"])
+async def test_a_change_that_waits_for_the_end_of_a_reading_is_refused_in_a_dry_run_too(
+    tmp_path: Path, name: str
+) -> None:
+    engine, change = FakeEngine(), CHANGES[name]
+    app = OTHERS.get(name, "web")
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
+        await prepare(apps, engine)
+        async with apps.export(app, ASKER, pause=False):
+            with pytest.raises(DataInUse, match="is being read"):
+                await apps.plan(app, ASKER, change)
+
+        assert isinstance(await apps.plan(app, ASKER, change), Plan)
 
 
 async def test_who_asks_while_the_app_is_busy_waits_as_for_the_change(tmp_path: Path) -> None:
