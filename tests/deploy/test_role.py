@@ -55,7 +55,10 @@ def evaluated(expression: str, variables: dict[str, Any], folder: Path) -> Any:
 def test_no_secret_that_is_in_use_counts_as_old(
     setting: Any, named: set[str], tmp_path: Path
 ) -> None:
-    variables = {"rollcall_settings": {"node_secret": setting}, "rollcall_node_secrets": []}
+    variables: dict[str, Any] = {
+        "rollcall_settings": {"node_secret": setting},
+        "rollcall_node_secrets": [],
+    }
 
     assert set(evaluated("rollcall_named_secrets", variables, tmp_path)) == named
 
