@@ -12,6 +12,7 @@ from cli.connections.session import Session
 from cli.connections.trust import AGENT_URL
 from cli.errors import FAILED
 from cli.options import App, Hosts, Kv, Labels, Prefixes
+from cli.output.form import Format
 from cli.output.text import age, size, visible
 from cli.run import FormCommand, session_of
 from cli.selection import Selection, ask_all, selected
@@ -57,6 +58,11 @@ def apps(
     session = session_of(ctx)
     selection = Selection(hosts or (), labels or (), prefixes or (), kv or ())
     items = asyncio.run(_all_apps(session, selection))
+    failed = [item for item in items if "error" in item]
+    if session.output.form is Format.NAME:
+        for item in failed:
+            session.output.note(f"{item['host']}: {item['error']}")
+        items = [item for item in items if "error" not in item]
     session.output.items(
         [_row(item) for item in items] if session.output.is_for_people else items,
         columns={
@@ -67,11 +73,16 @@ def apps(
             "ports": "PORTS",
             "message": "MESSAGE",
         },
-        wide={"desired": "DESIRED", "cpu": "CPU %", "memory": "MEMORY MIB", "labels": "LABELS"},
+        wide={
+            "desired": "DESIRED",
+            "cpu": "CPU LIMIT %",
+            "memory": "MEMORY LIMIT MIB",
+            "labels": "LABELS",
+        },
         name="app",
         empty="these hosts run no apps; next: rollcall app create HOST/NAME --image IMAGE",
     )
-    return FAILED if any("error" in item for item in items) else 0
+    return FAILED if failed else 0
 
 
 async def _all_apps(session: Session, selection: Selection) -> list[dict[str, Any]]:

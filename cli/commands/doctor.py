@@ -89,7 +89,8 @@ async def _examined(session: Session) -> list[Finding]:
         offset = registry.clock_offset_seconds or 0
         findings.append(_clock(offset))
         findings.append(_stale(stale))
-        findings += _reported(nodes)
+        gone = {node.hostname for node in stale}
+        findings += _reported([node for node in nodes if node.hostname not in gone])
     findings += await _targets(session, nodes)
     findings += await _certificate(session)
     return [*findings, *await _agents(session, nodes, registry_offset=offset)]
@@ -112,7 +113,7 @@ def _stale(stale: Sequence[Node]) -> Finding:
 
 
 def _reported(nodes: Sequence[Node]) -> Iterable[Finding]:
-    """Yield what the hosts report themselves."""
+    """Yield what hosts report themselves that are not stale: what those said is of the past."""
     agents = [node for node in nodes if "agent.version" in node.kv]
     away = [node.hostname for node in agents if node.kv.get("docker.state") != "running"]
     if away:

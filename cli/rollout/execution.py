@@ -3,7 +3,7 @@
 import asyncio
 import signal
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cli.confirmation import confirm
 from cli.connections.session import Session
@@ -50,7 +50,7 @@ def carry_out(
             return asyncio.run(_resume(session, change, file))
         if file.path.exists() and not how.yes:
             confirm(
-                f"Give up the unfinished rollout of {change.app} for this one?",
+                f"Give up the unfinished rollout ({file.summary()}) for this one?",
                 hint="go on with it by --resume, or give it up by --yes",
             )
         nodes = asyncio.run(hosts_with(session, change.app, selection))
@@ -73,9 +73,10 @@ async def _tell(session: Session, change: Change, selection: Selection) -> int:
         {**(each.value or {}), "host": each.node.hostname, "error": each.error} for each in outcomes
     ]
     session.output.items(
-        items,
+        [_planned(item) for item in items] if session.output.is_for_people else items,
         columns={
             "host": "HOST",
+            "image": "IMAGE",
             "replaces_container": "REPLACES",
             "seconds_without_service": "SECONDS WITHOUT SERVICE",
             "message": "NOTE",
@@ -85,6 +86,14 @@ async def _tell(session: Session, change: Change, selection: Selection) -> int:
         empty="no host",
     )
     return FAILED if any(each.error is not None for each in outcomes) else DONE
+
+
+def _planned(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of a host: the image that its app would have, and what that would cost."""
+    app, replaces = item.get("app"), item.get("replaces_container")
+    image = app.get("image") if isinstance(app, Mapping) else None
+    word = {True: "yes", False: "no"}.get(replaces) if isinstance(replaces, bool) else None
+    return {**item, "image": image, "replaces_container": word}
 
 
 async def _begin(

@@ -47,6 +47,17 @@ class StateFile:
         except (OSError, msgspec.DecodeError) as error:
             raise WrongUsage(f"{self.path} cannot be used: {error}") from error
 
+    def summary(self) -> str:
+        """Return what the rollout changes, and how far it is."""
+        try:
+            rollout = self.load()
+        except WrongUsage:
+            return "its file cannot be read"
+        fields = "".join(f" {name}={value}" for name, value in rollout.change.fields.items())
+        done = sum(each.state == "done" for each in rollout.hosts)
+        count = f"{done} of {len(rollout.hosts)} hosts are done"
+        return f"{rollout.change.action} {rollout.change.app}{fields}; {count}"
+
     def save(self, rollout: Rollout) -> None:
         """Keep a rollout; one that is done is removed. WrongUsage if it cannot be written."""
         if rollout.is_done:

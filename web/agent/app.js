@@ -71,12 +71,13 @@ export class AppView {
       const { body } = await send(method, `${this.#path}${path}?dry_run=true`);
       if (question !== this.#questions) return; // another button was pressed since
       const answer = (act) => () => { button.focus(); act(); };
-      const confirm = h("button", { type: "button", class: "primary", onkeydown: ignoreHeldKey, onclick: answer(() => this.#carryOut(change, method, path)) }, `${title(change)} now`);
+      const cancel = h("button", { type: "button", onkeydown: ignoreHeldKey, onclick: answer(() => show(this.#plan)) }, "Cancel");
+      const confirm = h("button", { type: "button", class: change === "delete" ? "danger" : "primary", onkeydown: ignoreHeldKey, onclick: answer(() => this.#carryOut(change, method, path)) }, `${title(change)} now`);
       show(this.#plan, h("section", { class: "card", "aria-label": "What it would do" },
         h("h2", {}, `${title(change)} ${this.#name}?`),
         h("ul", {}, planned(body).map((line) => h("li", {}, line))),
-        h("div", { class: "buttons" }, confirm, h("button", { type: "button", onkeydown: ignoreHeldKey, onclick: answer(() => show(this.#plan)) }, "Cancel"))));
-      confirm.focus();
+        h("div", { class: "buttons", onkeydown: (event) => event.key === "Escape" && cancel.click() }, confirm, cancel)));
+      (change === "delete" ? cancel : confirm).focus();
     } catch (error) {
       this.#say(error.message, "bad");
     }
@@ -110,11 +111,17 @@ function title(word) {
 function planned(plan) {
   const seconds = plan.seconds_without_service;
   return [
-    plan.app === null ? "The app and its data would be gone." : `The app would be ${plan.app.state}.`,
+    plan.app === null ? "The app and its data would be deleted. This cannot be undone." : wouldBe(plan.app),
     plan.replaces_container && "Its container would be replaced by another.",
-    seconds === null ? "It would not run afterwards." : `It would be without service for at most ${seconds} s.`,
+    seconds === null ? "It would not run afterwards." : seconds > 0 && `It would be without service for at most ${seconds} s.`,
     plan.message,
   ].filter(Boolean);
+}
+
+const STATES = { running: "run", exited: "be stopped" };
+
+function wouldBe(app) {
+  return `The app would ${STATES[app.state] ?? `be ${app.state}`}, with the image ${app.image}.`;
 }
 
 function facts(app, wrong) {

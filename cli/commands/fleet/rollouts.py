@@ -120,6 +120,9 @@ def update(
 ) -> int:
     """Change fields of an app, such as its image, on many hosts.
 
+    It asks first if no host is selected; hosts that are named, or selected by a label, are changed
+    without a question. --dry-run shows what it would do.
+
     Examples:
         rollcall update shop --image shop:1.5 --label service:web --batch 2 --check-http /healthz
 

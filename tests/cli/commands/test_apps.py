@@ -55,6 +55,10 @@ async def test_hosts_without_an_agent_are_rows_only_where_they_are_named(
     assert "names no agent" in named.out
     assert named.rows()[1][:2] == ["web-1/shop", "running"]
 
+    names = await rollcall("apps", "switch-1", "web-1", "-o", "name")
+    assert (names.status, names.out) == (1, "web-1/shop\n")
+    assert names.err.startswith("switch-1: ")
+
 
 @pytest.mark.parametrize("status", [401, 403])
 async def test_an_agent_that_does_not_permit_it_is_told_with_how_to_give_its_key(

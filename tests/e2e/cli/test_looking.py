@@ -127,7 +127,8 @@ def test_doctor_names_what_the_registry_refused_and_the_stale(
 ) -> None:
     registry = daemons.registry(nodes={"stale_after_seconds": 1})
     rollcall.login(registry)
-    post(registry, "web-1", **{"agent.id": "a", "agent.instance": "1"})
+    reported = {"agent.version": "1.0", "docker.state": "running"}
+    post(registry, "web-1", **{"agent.id": "a", "agent.instance": "1"}, **reported)
     clone = {"labels": [], "kv": {"agent.id": "b", "agent.instance": "2"}}
     assert registry.ask("POST", "/nodes/web-1", json=clone).status_code == 409
     until(lambda: registry.ask("GET", "/nodes?stale=true").json() != [], "stale", within=SECONDS)
@@ -136,9 +137,11 @@ def test_doctor_names_what_the_registry_refused_and_the_stale(
 
     assert done.returncode == 1
     assert "1 stale: web-1" in done.stdout
+    assert "the engines of 0 hosts run" in done.stdout  # what it said before is of the past
     assert "web-1 was refused" in done.stdout
     assert rollcall.ok("nodes", "--stale", "-o", "name") == "web-1\n"
     assert rollcall.json("nodes", "--fresh") == []
+    assert "no heartbeat since 20" in rollcall.ok("node", "web-1")
 
 
 @contextmanager

@@ -155,7 +155,12 @@ def test_a_sheet_that_is_left_while_a_change_is_under_way_asks_nothing_more(
 def test_a_deleted_app_is_gone(app: AppOnAgent, tabs: Tabs) -> None:
     page = app.sheet(tabs)
     page.get_by_role("button", name="Delete", exact=True).click()
-    expect(page.get_by_text("The app and its data would be gone.")).to_be_visible()
+    expect(page.get_by_text("The app and its data would be deleted.")).to_be_visible()
+    expect(page.get_by_role("button", name="Cancel")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("button", name="Delete now")).to_have_count(0)
+    expect(page.get_by_role("button", name="Delete", exact=True)).to_be_focused()
+    page.get_by_role("button", name="Delete", exact=True).click()
     page.get_by_role("button", name="Delete now").click()
     expect(page.locator(".notice").last).to_contain_text(app.name, timeout=SOON)
     assert app.agent.ask("GET", f"/v1/apps/{app.name}").status_code == 404
