@@ -48,12 +48,15 @@ class StateFile:
             raise WrongUsage(f"{self.path} cannot be used: {error}") from error
 
     def summary(self) -> str:
-        """Return what the rollout changes, and how far it is."""
+        """Return what the rollout changes, and how far it is; of its fields only the names.
+
+        Values, such as those of `env`, may be secrets.
+        """
         try:
             rollout = self.load()
         except WrongUsage:
             return "its file cannot be read"
-        fields = "".join(f" {name}={value}" for name, value in rollout.change.fields.items())
+        fields = "".join(f", {name}" for name in rollout.change.fields)
         done = sum(each.state == "done" for each in rollout.hosts)
         count = f"{done} of {len(rollout.hosts)} hosts are done"
         return f"{rollout.change.action} {rollout.change.app}{fields}; {count}"

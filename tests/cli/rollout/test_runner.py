@@ -155,7 +155,7 @@ async def test_what_is_not_done_goes_on_from_the_file(tmp_path: Path) -> None:
             one, hosts=PlayedHosts(unwell={"web-2"}), changed=lambda _host: file.save(one)
         ).run()
     assert states(file.load()) == ["done", "failed", "waiting", "waiting"]
-    assert file.summary().endswith(" shop; 1 of 4 hosts are done")
+    assert file.summary() == "rebuild shop; 1 of 4 hosts are done"
 
     again, hosts = file.load().resumed(), PlayedHosts()
     await Runner(again, hosts=hosts, changed=lambda _host: file.save(again)).run()
@@ -167,6 +167,17 @@ async def test_what_is_not_done_goes_on_from_the_file(tmp_path: Path) -> None:
         "change web-4",
     ]
     assert not file.path.exists()
+
+
+def test_the_question_about_a_rollout_names_its_fields_and_no_value_of_them(tmp_path: Path) -> None:
+    file, fields = StateFile(tmp_path, "shop"), {"image": "shop:2", "env": {"KEY": "secret"}}
+    change = Change(action="update", app="shop", fields=fields)
+    file.save(Rollout(change=change, bounds=ONE_BY_ONE, hosts=[HostProgress(host="web-1")]))
+
+    assert file.summary() == "update shop, image, env; 0 of 1 hosts are done"
+
+    file.path.write_text("broken")
+    assert file.summary() == "its file cannot be read"
 
 
 def test_two_rollouts_of_an_app_do_not_run_at_once(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ def test_the_hosts_that_have_the_app_are_changed_and_checked(
     assert rollcall.run("rebuild", name, "--label", "service:none").returncode == 1
     plan = rollcall.json("rebuild", name, "web-1", "--dry-run")
     assert [(each["host"], each["replaces_container"]) for each in plan] == [("web-1", True)]
+    _, row = rollcall.ok("rebuild", name, "web-1", "--dry-run").splitlines()
+    assert row.split()[:3] == ["web-1", busybox_image, "yes"]
     assert rollcall.json("app", "show", app)["container_id"] == before
 
     done = rollcall.json("rebuild", name, "--label", "service:web", "--check-http", "/")

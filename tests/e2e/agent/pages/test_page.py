@@ -69,6 +69,7 @@ def test_an_app_is_seen_followed_and_stopped_by_keyboard_alone(
     page.keyboard.press("Enter")
     expect(confirm).to_be_focused()
     expect(page.get_by_text("It would not run afterwards.")).to_be_visible()
+    expect(page.get_by_text("The app would be stopped, with the image")).to_be_visible()
     assert_readable(page)
     tab_to(page, "Cancel")
     page.keyboard.press("Enter")
