@@ -40,12 +40,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _isolated_workers() -> list[str]:
-    """Return pytest's options for three workers more than processors: many tests wait.
+    """Return pytest's options for four workers more than processors: many tests wait.
 
     More of them would find the processors busy, and tests that wait would look in vain more often.
     ``ROLLCALL_WORKERS`` is another number of workers.
     """
-    default = min(len(os.sched_getaffinity(0)) + 3, MOST_WORKERS)
+    default = min(len(os.sched_getaffinity(0)) + 4, MOST_WORKERS)
     count = int(os.environ.get("ROLLCALL_WORKERS", default))
     python = shlex.join([*ISOLATED, sys.executable])
     return [f"--tx={count}*popen//python={python}", "--dist=loadfile", "--no-loadscope-reorder"]
