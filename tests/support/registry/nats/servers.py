@@ -127,7 +127,7 @@ class NatsServer:
 
     def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None
-        os.kill(self._process.pid, number)
+        self._process.send_signal(number)
 
     def _is_ready(self) -> bool:
         assert self._process is not None
