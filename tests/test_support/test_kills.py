@@ -52,6 +52,14 @@ def test_a_test_run_takes_one_fault_at_each_call_in_turns_and_a_kill_after_the_l
     assert faults == [(5, "after"), *turns]
 
 
+def test_a_sample_takes_a_third_of_them() -> None:
+    calls = [Call("POST /containers/ID/start", number) for number in range(1, 8)]
+
+    faults = [(fault.call.number, fault.moment) for fault in faults_at(calls, "third")]
+
+    assert faults == [(7, "lost"), (4, "after"), (1, "late")]
+
+
 def test_a_pull_which_may_take_long_is_never_answered_late() -> None:
     calls = [Call(PULL, number) for number in range(1, 5)]
 

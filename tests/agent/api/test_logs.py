@@ -57,6 +57,7 @@ async def log(agent: InProcessAgent, name: str, query: str) -> list[str]:
         return (await response.text()).splitlines()
 
 
+@pytest.mark.engines
 async def test_a_log_holds_output_and_errors_and_tail_takes_the_end(
     agent: InProcessAgent, talking_image: str
 ) -> None:

@@ -78,7 +78,7 @@ def host(daemons: Daemons, engine_url: str, docker_client: docker.APIClient) -> 
     host.clean()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def images(docker_client: docker.APIClient, busybox_image: str) -> Iterator[dict[str, str]]:
     """Yield images by what they declare."""
     lines = {
@@ -95,7 +95,6 @@ def images(docker_client: docker.APIClient, busybox_image: str) -> Iterator[dict
         }
 
 
-@pytest.mark.engines
 @pytest.mark.parametrize(
     "change",
     [{"env": {"A": "1"}}, {"http_port": 20_999}, {"image": "both"}, {"data": ["/srv"]}, None],

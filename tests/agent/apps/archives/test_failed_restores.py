@@ -60,15 +60,14 @@ BAD_TARS: dict[str, bytes] = {
     "is empty": b"",
     "has no file": packed({}),
 }
-# To an engine they differ only in whether the refusal comes before or after content that it has.
-SAMPLED = ("is absolute", "is cut off")
 
 
 @pytest.mark.parametrize(
     "what",
+    # Of these, an engine has got the most of one that is cut off.
     [
-        *(pytest.param(each, marks=pytest.mark.engines) for each in SAMPLED),
-        *(each for each in BAD_TARS if each not in SAMPLED),
+        pytest.param(each, marks=[pytest.mark.engines] if each == "is cut off" else [])
+        for each in BAD_TARS
     ],
 )
 async def test_a_bad_tar_changes_nothing(

@@ -41,6 +41,7 @@ def shape(tar: bytes) -> dict[str, Any]:
     }
 
 
+@pytest.mark.engines
 async def test_data_comes_back_exactly_as_it_was(
     agent: InProcessAgent, docker_client: docker.APIClient, busybox_image: str
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.agent.in_process import READER, InProcessAgent
 
-pytestmark = [pytest.mark.real, pytest.mark.engines]
+pytestmark = pytest.mark.real
 
 
 def engine_state(client: docker.APIClient) -> Any:
@@ -30,6 +30,7 @@ def database(folder: Path) -> list[str]:
         return list(opened.iterdump())
 
 
+@pytest.mark.engines
 async def test_no_dry_run_changes_anything_in_the_engine_or_the_database(
     agent: InProcessAgent, tmp_path: Path, busybox_image: str, docker_client: docker.APIClient
 ) -> None:

@@ -66,6 +66,7 @@ async def test_a_check_works_on_a_running_app_from_the_moment_that_it_is_given(
     assert (gone.json["health"], gone.json["healthy"]) == (None, None)
 
 
+@pytest.mark.engines
 async def test_a_command_is_run_as_the_user_of_the_container(
     agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
 ) -> None:

@@ -6,7 +6,7 @@ import pytest
 from tests.support.agent.containers import derived_image, run_in_container
 from tests.support.agent.in_process import InProcessAgent
 
-pytestmark = [pytest.mark.real, pytest.mark.engines]
+pytestmark = pytest.mark.real
 
 # A `chpasswd` that writes its input to /given instead of setting a password.
 CHPASSWD = """\
@@ -16,6 +16,7 @@ LABEL rollcall.user=root
 """
 
 
+@pytest.mark.engines
 async def test_an_image_says_where_its_data_lies(
     agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
 ) -> None:

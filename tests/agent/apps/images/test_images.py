@@ -19,7 +19,7 @@ from tests.support.agent.image_registry import (
 from tests.support.agent.in_process import AgentResponse, InProcessAgent, in_process_agent
 from tests.support.daemons import FreePort
 
-pytestmark = [pytest.mark.real("docker-registry", "perl"), pytest.mark.engines]
+pytestmark = pytest.mark.real("docker-registry", "perl")
 
 
 @pytest.fixture
@@ -55,6 +55,7 @@ async def agent(
         yield agent
 
 
+@pytest.mark.engines
 async def test_a_dry_run_asks_the_server_for_the_image_and_pulls_nothing(
     agent: InProcessAgent,
     image_server: ImageRegistry,
@@ -85,6 +86,7 @@ def tags(client: docker.APIClient) -> set[str]:
     return {tag for image in client.images() for tag in image["RepoTags"] or ()}
 
 
+@pytest.mark.engines
 async def test_an_image_is_pulled_with_the_login_of_the_longest_match(
     agent: InProcessAgent,
     image_server: ImageRegistry,
@@ -121,6 +123,7 @@ async def test_a_password_that_cannot_be_read_is_named_by_its_file(
     assert str(password_file) in answer.json["message"]
 
 
+@pytest.mark.engines
 async def test_a_rebuild_pulls_what_is_new_and_an_image_without_it_stays_as_it_is(
     agent: InProcessAgent,
     image_server: ImageRegistry,
@@ -142,6 +145,7 @@ async def test_a_rebuild_pulls_what_is_new_and_an_image_without_it_stays_as_it_i
         docker_client.remove_image(f"{image}:latest", force=True)
 
 
+@pytest.mark.engines
 async def test_a_rebuild_whose_server_is_down_is_502_and_the_app_stays_as_it_was(
     tmp_path: Path,
     engine_url: str,

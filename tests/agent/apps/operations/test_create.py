@@ -28,6 +28,7 @@ async def test_a_created_app_runs_and_answers_on_its_http_port(
     assert "roll call" in await agent.page(record)
 
 
+@pytest.mark.engines
 async def test_a_container_gets_the_limits_and_the_protection_of_the_host(
     agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
 ) -> None:

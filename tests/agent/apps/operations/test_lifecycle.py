@@ -8,9 +8,10 @@ import pytest
 from tests.support.agent.containers import containers_of, derived_image, read_file, write_file
 from tests.support.agent.in_process import InProcessAgent
 
-pytestmark = [pytest.mark.real, pytest.mark.engines]
+pytestmark = pytest.mark.real
 
 
+@pytest.mark.engines
 async def test_stop_and_start_are_each_the_record_and_do_nothing_twice(
     agent: InProcessAgent, busybox_image: str
 ) -> None:
@@ -32,6 +33,7 @@ async def test_stop_and_start_are_each_the_record_and_do_nothing_twice(
     assert twice.json == started.json
 
 
+@pytest.mark.engines
 async def test_a_rebuild_replaces_the_container_and_keeps_data_labels_ports_and_desired(
     agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
@@ -64,6 +66,7 @@ async def test_a_stopped_app_stays_stopped_through_a_rebuild(
     assert answer.json["container_id"] != record["container_id"]
 
 
+@pytest.mark.engines
 async def test_a_deleted_app_is_gone_with_its_data(
     agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
@@ -106,6 +109,7 @@ async def test_a_foreign_volume_of_that_name_is_a_conflict_and_left_alone(
         docker_client.remove_volume(f"rollcall-{name}")
 
 
+@pytest.mark.engines
 async def test_a_rebuild_takes_an_image_that_exists_only_here_as_it_now_is(
     agent: InProcessAgent, docker_client: docker.APIClient, busybox_image: str
 ) -> None:
@@ -127,6 +131,7 @@ async def test_a_rebuild_takes_an_image_that_exists_only_here_as_it_now_is(
         docker_client.remove_image(tag, force=True)
 
 
+@pytest.mark.engines
 async def test_a_start_whose_port_was_taken_meanwhile_names_the_holder_and_starts_once_it_is_free(
     agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
@@ -150,6 +155,7 @@ async def test_a_start_whose_port_was_taken_meanwhile_names_the_holder_and_start
     assert (await agent.ask("PUT", path + "/start")).json["state"] == "running"
 
 
+@pytest.mark.engines
 async def test_an_app_whose_tag_is_gone_is_changed_with_the_image_that_it_runs_and_not_rebuilt(
     agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
 ) -> None:

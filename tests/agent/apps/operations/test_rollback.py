@@ -75,6 +75,7 @@ async def update(agent: InProcessAgent, name: str, image: str) -> str:
     return str(answer.json["image_id"])
 
 
+@pytest.mark.engines
 async def test_an_app_goes_back_with_its_data_and_its_images_go_with_it(
     tmp_path: Path,
     engine_url: str,

@@ -33,7 +33,6 @@ async def test_limits_change_in_the_running_container(
     assert limits(docker_client, record) == (100_000, 75_000, 48 << 20, 48 << 20)
 
 
-@pytest.mark.engines
 async def test_limits_of_a_stopped_app_count_from_its_next_start(
     agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
@@ -66,7 +65,6 @@ async def test_less_memory_than_the_app_uses_is_a_conflict(
     assert limits(docker_client, record)[2] == 64 << 20
 
 
-@pytest.mark.engines
 async def test_memory_that_somebody_has_raised_and_the_app_uses_is_not_taken_away(
     agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
 ) -> None:

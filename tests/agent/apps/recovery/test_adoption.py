@@ -67,7 +67,6 @@ async def test_the_password_is_read_back_from_the_container(
 
 
 @pytest.mark.real
-@pytest.mark.engines
 async def test_a_restarted_agent_knows_all_it_knew(
     tmp_path: Path, engine_url: str, busybox_image: str
 ) -> None:
@@ -82,7 +81,6 @@ async def test_a_restarted_agent_knows_all_it_knew(
 
 
 @pytest.mark.real
-@pytest.mark.engines
 async def test_a_running_copy_of_a_stopped_app_is_not_taken_for_it(
     tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
 ) -> None:

@@ -74,7 +74,6 @@ async def test_a_container_that_is_killed_by_hand_runs_again(
     assert STARTING in [each["event"] for each in agent.log.entries]
 
 
-@pytest.mark.engines
 async def test_a_stop_by_hand_is_heeded_by_each_agent_until_the_engine_restarts(
     dockerd: Dockerd, tmp_path: Path, client: docker.APIClient
 ) -> None:
@@ -117,8 +116,7 @@ async def test_an_engine_that_shuts_down_slowly_leaves_nothing_down_afterwards(
             await agent.ask("DELETE", f"/{record['name']}")
 
 
-@pytest.mark.engines
-@pytest.mark.parametrize("first", ["agent", "engine"])
+@pytest.mark.parametrize("first", ["agent", pytest.param("engine", marks=pytest.mark.engines)])
 def test_apps_run_after_a_reboot_whoever_comes_back_first(
     dockerd: Dockerd, daemons: Daemons, first: str
 ) -> None:

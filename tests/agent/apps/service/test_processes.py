@@ -10,13 +10,10 @@ from tests.support.agent.engines.dockerd import IMAGE, Dockerd
 from tests.support.agent.in_process import InProcessAgent, in_process_agent
 from tests.support.waiting import async_until
 
-pytestmark = [
-    pytest.mark.real("dockerd", "unshare", "ip"),
-    pytest.mark.timeout(300),
-    pytest.mark.engines,
-]
+pytestmark = [pytest.mark.real("dockerd", "unshare", "ip"), pytest.mark.timeout(300)]
 
 
+@pytest.mark.engines
 async def test_a_ps_that_fails_is_named_and_all_else_is_told(tmp_path: Path) -> None:
     programs = tmp_path / "programs"
     programs.mkdir()

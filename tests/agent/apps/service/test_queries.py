@@ -117,6 +117,7 @@ async def test_processes_are_those_of_the_container(
     assert (await agent.ask("GET", f"/{record['name']}/processes")).json == []
 
 
+@pytest.mark.engines
 async def test_stats_need_two_readings_for_the_cpu_and_a_running_app(
     agent: InProcessAgent, busybox_image: str
 ) -> None:

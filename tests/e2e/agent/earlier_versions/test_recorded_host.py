@@ -22,6 +22,8 @@ pytestmark = [pytest.mark.real("dockerd", "unshare", "ip"), pytest.mark.long(1)]
 
 SETTINGS = {"bind": "127.0.0.1", "stop_seconds": 1}
 FIRST_SCHEMA = 8  # test_upgrade.py has those before
+SCHEMAS = [f"schema_{version}" for version in range(FIRST_SCHEMA, SCHEMA_VERSION + 1)]
+NOW = "recorded now"
 RUNNING, DOWN = ("shop", "web"), ("by-hand", "stopped")
 SOON_SECONDS = 60.0
 
@@ -42,18 +44,10 @@ def client(dockerd: Dockerd) -> Iterator[docker.APIClient]:
         yield client
 
 
-@pytest.fixture(
-    params=[
-        *(
-            pytest.param(f"schema_{version}", marks=pytest.mark.engines)
-            for version in range(FIRST_SCHEMA, SCHEMA_VERSION + 1)
-        ),
-        "recorded now",
-    ]
-)
+@pytest.fixture(params=[*SCHEMAS, NOW])
 def recorded(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """Return the folder of a recorded host, of each schema from the first that was recorded."""
-    if request.param != "recorded now":
+    if request.param != NOW:
         return RECORDED / str(request.param)
     asyncio.run(record_host(tmp_path / "recorded"))
     return tmp_path / "recorded"
@@ -137,6 +131,11 @@ def check_that_nothing_has_changed(
     assert ask(agent, "GET", "/shop")["labels"] == ["service:shop"]
 
 
+@pytest.mark.parametrize(
+    "recorded",
+    [*(pytest.param(each, marks=pytest.mark.engines) for each in SCHEMAS), NOW],
+    indirect=True,
+)
 def test_its_apps_run_on_and_keep_their_files_through_all_that_is_done_to_them(
     host: EarlierHost, agent: Daemon, client: docker.APIClient
 ) -> None:

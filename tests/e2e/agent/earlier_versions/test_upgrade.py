@@ -15,7 +15,6 @@ from tests.support.daemons import Daemon, Daemons
 
 pytestmark = [
     pytest.mark.real("dockerd", "unshare", "ip"),
-    pytest.mark.engines,
     pytest.mark.long(1),
 ]
 

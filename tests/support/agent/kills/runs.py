@@ -2,9 +2,10 @@
 
 Each operation is run twice without a fault, then once for each fault at a call that both runs made.
 A test run takes one of the four faults at each call, in turns, and a kill after the last call.
-``ROLLCALL_FAULTS=all`` takes all four at each call. ``ROLLCALL_OPERATION=rebuild`` takes only the
-operations with that in their names; if no test has any, each of them fails. ``ROLLCALL_HOSTS=2``
-runs those of a file on two agents at the same time, and not on three.
+``ROLLCALL_FAULTS=all`` takes all four at each call, ``ROLLCALL_FAULTS=third`` every third of those
+of a test run. ``ROLLCALL_OPERATION=rebuild`` takes only the operations with that in their names; if
+no test has any, each of them fails. ``ROLLCALL_HOSTS=2`` runs those of a file on two agents at the
+same time, and not on three.
 """
 
 import logging
@@ -23,7 +24,7 @@ from tests.support.agent.kills.operations import EVERY_OPERATION
 
 LOG = logging.getLogger(__name__)
 Check = Callable[[Sequence[Operation]], None]
-ALL = os.environ.get("ROLLCALL_FAULTS") == "all"
+FAULTS = os.environ.get("ROLLCALL_FAULTS", "")
 ONLY = os.environ.get("ROLLCALL_OPERATION", "")
 IN_TURNS: tuple[Moment, ...] = ("lost", "before", "late", "after")
 # They have limits of their own, and may take long.
@@ -99,16 +100,17 @@ def named(operations: Sequence[Operation], part: str) -> list[Operation]:
     return [each for each in operations if part in each.name]
 
 
-def faults_at(calls: list[Call]) -> list[Fault]:
-    """Return the faults of a test run."""
-    if ALL:
+def faults_at(calls: list[Call], wanted: str = FAULTS) -> list[Fault]:
+    """Return the faults of a test run; ``wanted`` is "all", "third", or "" for one at each call."""
+    if wanted == "all":
         possible = [Fault(call, moment) for call in calls for moment in (*KILLS, *ANSWERS)]
         return [each for each in possible if not _is_patient(each)]
     # From the last call on, so that an operation of one call loses its answer.
     turns = zip(reversed(calls), cycle(IN_TURNS), strict=False)
     taken = [Fault(call, moment) for call, moment in turns]
     taken = [replace(each, moment="lost") if _is_patient(each) else each for each in taken]
-    return [*(Fault(call, "after") for call in calls[-1:]), *taken]
+    taken = [*(Fault(call, "after") for call in calls[-1:]), *taken]
+    return taken[1::3] if wanted == "third" else taken
 
 
 def _is_patient(fault: Fault) -> bool:

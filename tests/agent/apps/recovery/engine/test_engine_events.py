@@ -19,6 +19,7 @@ async def events(agent: InProcessAgent, name: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.engines
 async def test_what_is_done_by_hand_and_what_the_agent_does_are_told_once(
     agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
