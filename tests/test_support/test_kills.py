@@ -14,7 +14,7 @@ from structlog.testing import LogCapture
 
 from agent.apps.containers.network import NETWORK
 from agent.apps.service.apps import Apps
-from dev.engines import SAMPLED_OPERATION
+from dev.engines import KILLS_OF_A_SAMPLE
 from tests.support.agent.consistency import DEFAULT_NETWORK, NEW, Expected, check
 from tests.support.agent.engines.fake_engine import FakeEngine
 from tests.support.agent.kills.engine_proxy import PULL, Call, Watch
@@ -29,9 +29,14 @@ from tests.support.daemons import Daemons
 
 
 def test_a_part_of_a_name_takes_the_operations_with_it_and_none_takes_all() -> None:
-    assert named(UPDATES, UPDATES[0].name) == [UPDATES[0]]
+    assert named(UPDATES, "update, ") == [each for each in UPDATES if "update, " in each.name]
     assert named(REBUILDS, UPDATES[0].name) == []
     assert named(UPDATES, "") == list(UPDATES)
+
+
+def test_a_whole_name_takes_that_operation_alone() -> None:
+    assert REBUILDS[0].name in REBUILDS[1].name
+    assert named(REBUILDS, REBUILDS[0].name) == [REBUILDS[0]]
 
 
 def test_a_part_of_no_name_is_an_error_that_shows_the_names() -> None:
@@ -40,7 +45,7 @@ def test_a_part_of_no_name_is_an_error_that_shows_the_names() -> None:
 
 
 def test_the_sample_has_an_operation() -> None:
-    assert named(EVERY_OPERATION, SAMPLED_OPERATION)
+    assert len(named(EVERY_OPERATION, KILLS_OF_A_SAMPLE["ROLLCALL_OPERATION"])) == 1
 
 
 def test_a_test_run_takes_one_fault_at_each_call_in_turns_and_a_kill_after_the_last() -> None:

@@ -20,7 +20,6 @@ async def records(agent: InProcessAgent, *names: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.real
-@pytest.mark.engines
 async def test_apps_come_back_with_all_that_was_asked_for(
     tmp_path: Path, engine_url: str, busybox_image: str, docker_client: docker.APIClient
 ) -> None:

@@ -167,7 +167,7 @@ REBUILDS = (
     ),
 )
 
-# Newer engines are tried with the rebuilds alone (the mark `engines`), so more is not among them.
+# A rebuild that pulls is here, so that the files take as long as one another.
 ROLLBACKS = (
     Operation(
         name="rebuild, image pulled",

@@ -3,9 +3,9 @@
 Each operation is run twice without a fault, then once for each fault at a call that both runs made.
 A test run takes one of the four faults at each call, in turns, and a kill after the last call.
 ``ROLLCALL_FAULTS=all`` takes all four at each call, ``ROLLCALL_FAULTS=third`` every third of those
-of a test run. ``ROLLCALL_OPERATION=rebuild`` takes only the operations with that in their names; if
-no test has any, each of them fails. ``ROLLCALL_HOSTS=2`` runs those of a file on two agents at the
-same time, and not on three.
+of a test run. ``ROLLCALL_OPERATION=rebuild`` takes only the operation of that name, or if there is
+none, those with that in their names; if no test has any, each of them fails. ``ROLLCALL_HOSTS=2``
+runs those of a file on two agents at the same time, and not on three.
 """
 
 import logging
@@ -93,11 +93,13 @@ def failures_of(hosts: KilledHosts, operations: Sequence[Operation]) -> list[str
 
 
 def named(operations: Sequence[Operation], part: str) -> list[Operation]:
-    """Return the operations with this part in their names; ValueError if no test has any."""
-    if not any(part in each.name for each in EVERY_OPERATION):
-        names = ", ".join(each.name for each in EVERY_OPERATION)
-        raise ValueError(f"ROLLCALL_OPERATION={part} is in the name of no operation: {names}")
-    return [each for each in operations if part in each.name]
+    """Return the operation of this name, else those with it in theirs; ValueError without any."""
+    names = [each.name for each in EVERY_OPERATION]
+    wanted = {name for name in names if name == part} or {name for name in names if part in name}
+    if not wanted:
+        shown = ", ".join(names)
+        raise ValueError(f"ROLLCALL_OPERATION={part} is in the name of no operation: {shown}")
+    return [each for each in operations if each.name in wanted]
 
 
 def faults_at(calls: list[Call], wanted: str = FAULTS) -> list[Fault]:
