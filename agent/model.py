@@ -92,8 +92,8 @@ class AppSpec(msgspec.Struct, frozen=True, kw_only=True):
     command: Annotated[tuple[str, ...], FieldKind.REPLACING, msgspec.Meta(max_length=1024)] = ()
     ssh_target: Annotated[int | None, FieldKind.REPLACING] = None
     http_target: Annotated[int | None, FieldKind.REPLACING] = None
-    stop_seconds: Annotated[StopSeconds | None, FieldKind.METADATA] = None
-    pull: Annotated[PullPolicy, FieldKind.METADATA] = "always"
+    stop_seconds: Annotated[StopSeconds | None, FieldKind.REPLACING] = None
+    pull: Annotated[PullPolicy, FieldKind.REPLACING] = "always"
     data: Annotated[tuple[str, ...], FieldKind.REPLACING, msgspec.Meta(max_length=16)] = ()
     health: Annotated[HealthCheck | None, FieldKind.METADATA] = None
 

@@ -193,10 +193,13 @@ class ContainerManager:
         except EngineConflict as error:
             self._log.warning("old volume not removed: it is in use", app=app, reason=str(error))
 
-    async def stop(self, container: Container) -> None:
-        """Stop a container, paused or not, if it is there; kill it after ``stop_seconds``."""
+    async def stop(self, container: Container, target: App | None = None) -> None:
+        """Stop a container, paused or not, if it is there; kill it after ``stop_seconds``.
+
+        They are those of its app as it is, or as it will be: ``target``.
+        """
         with suppress(ObjectNotFound):
-            await self._commands.stop(container.id, self._planner.stop_seconds(container))
+            await self._commands.stop(container.id, self._planner.stop_seconds(container, target))
 
     async def pause(self, container: Container) -> None:
         """Pause a container; EngineConflict."""

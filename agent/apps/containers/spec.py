@@ -171,7 +171,10 @@ class ContainerPlanner:
             defaults=self._defaults,
         )
 
-    def stop_seconds(self, container: Container) -> int:
-        """Return the seconds that a container has to end before it is killed."""
-        app = self._ownership.app_of(container)
+    def stop_seconds(self, container: Container, target: App | None = None) -> int:
+        """Return the seconds that a container has to end before it is killed.
+
+        They are those of its app as it is, or as it will be: ``target``.
+        """
+        app = target or self._ownership.app_of(container)
         return stop_seconds(app, self._defaults) if app else self._defaults.stop_seconds

@@ -92,7 +92,8 @@ class RebuildOperation:
         )
         old = await self._containers.current(before)
         if old is not None and old.state in UP_STATES:  # a stopped app may have been started by now
-            await self._containers.stop(old)
+            # Who gives an app more time to end means the end of this container, too.
+            await self._containers.stop(old, target)
         if target.desired == "running" and (entry.was_running or not is_left_down(target)):
             requirement = _requirement(entry, old)
             app = await self._starter.start(

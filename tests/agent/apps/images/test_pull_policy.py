@@ -93,15 +93,22 @@ async def test_an_image_that_is_not_here_is_pulled_unless_never(
 
 
 @pytest.mark.slow
-async def test_another_policy_changes_the_record_alone(tmp_path: Path) -> None:
+async def test_another_policy_pulls_nothing_and_is_written_on_a_new_container(
+    tmp_path: Path,
+) -> None:
     engine = PullCounter()
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
         before = await apps.create(NewApp(name="web", image=IMAGE), ASKER)
 
         changed = await apps.update("web", AppChanges(pull="never"), ASKER)
 
-    assert (before.pull, changed.pull) == ("always", "never")
-    assert changed.container_id == before.container_id
+        pulls = len(engine.pulls)
+        again = await apps.update("web", AppChanges(pull="never"), ASKER)
+
+    assert (before.pull, changed.pull, changed.image_id) == ("always", "never", before.image_id)
+    assert (pulls, len(engine.pulls)) == (1, 1)
+    assert changed.container_id not in (None, before.container_id)
+    assert again.container_id == changed.container_id
 
 
 @pytest.mark.slow

@@ -109,7 +109,7 @@ async def test_what_changes_without_another_container_comes_back_as_when_it_was_
     tmp_path: Path,
 ) -> None:
     engine, check = FakeEngine(), HealthCheck(command=("true",))
-    late = AppChanges(description="late", health=check, pull="never", stop_seconds=60)
+    late = AppChanges(description="late", health=check)
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
         await apps.create(NewApp(name="web", image=IMAGE, description="early"), ASKER)
         await apps.add_label("web", "service:web", ASKER)
@@ -126,5 +126,5 @@ async def test_what_changes_without_another_container_comes_back_as_when_it_was_
 
     async with running_apps(tmp_path, engine, LogCapture(), adopt=True, defaults=AT_ONCE) as apps:
         again = await apps.get("web")
-    assert (again.description, again.pull, again.desired) == ("early", "always", "stopped")
-    assert (again.health, again.stop_seconds, again.labels) == (None, None, ())
+    assert (again.description, again.health, again.labels) == ("early", None, ())
+    assert again.desired == "stopped"
