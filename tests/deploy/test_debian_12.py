@@ -27,6 +27,7 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 KEYS = ("hosts.key", "node.key", "node.secret", "ops.key", "scraper.key")
+OTHER_UNIT = "/etc/systemd/system/rollcall-report.service"
 APPS = "http://127.0.0.1:7656/v1/apps"
 
 
@@ -131,48 +132,39 @@ def test_an_upgrade_restarts_the_daemons_and_keeps_settings_state_and_apps(
     assert (record["name"], record["state"]) == ("untouched", "running")
 
 
-def test_an_upgrade_leaves_a_daemon_that_was_stopped_or_never_enabled(
-    host: PackageHost, packages: Packages
-) -> None:
-    host.run(f"systemctl stop {AGENT}")
-
-    host.install(packages.following)
-
-    assert host.states() == ("inactive", "active")
-    host.run(f"systemctl start {AGENT}")
-
-
-def test_an_upgrade_finds_a_key_that_is_a_credential_of_a_running_unit_alone(
-    host: PackageHost, packages: Packages
-) -> None:
+def use_credential(host: PackageHost) -> str:
+    """Let the registry have a key that is a credential of its unit alone; return the drop-in."""
     folder, settings = f"/run/systemd/system/{REGISTRY}.service.d", f"{SETTINGS}/registry.yml"
     key = "{name: other, file: other.key, allow: [read]}"
     host.run(f"cp -p {settings} /kept.yml && sed -i 's/^keys: \\[/keys: [{key}, /' {settings}")
     drop_in = f"[Service]\\nSetCredential=other.key:{'k' * 32}\\n"
     host.run(f"mkdir {folder} && printf '{drop_in}' >{folder}/key.conf")
     host.run(f"systemctl daemon-reload && systemctl restart {REGISTRY}")
-    pid = host.host.pid(REGISTRY)
-
-    host.install(packages.following)
-
-    assert host.state(REGISTRY) == "active"
-    assert host.host.pid(REGISTRY) != pid
-    host.run(f"rm -r {folder} && mv /kept.yml {settings} && systemctl daemon-reload")
-    host.run(f"systemctl restart {REGISTRY}")
+    return folder
 
 
-def test_a_unit_that_is_not_of_the_package_is_left_alone(
+def start_other_unit(host: PackageHost) -> None:
+    """Start a unit whose name begins like those of the package."""
+    text = "[Service]\\nExecStart=/bin/sleep infinity\\n[Install]\\nWantedBy=multi-user.target\\n"
+    host.run(f"printf '{text}' >{OTHER_UNIT} && systemctl enable --now rollcall-report")
+
+
+def test_an_upgrade_leaves_a_stopped_daemon_and_other_units_and_finds_a_key_that_is_no_file(
     host: PackageHost, packages: Packages
 ) -> None:
-    unit = "/etc/systemd/system/rollcall-report.service"
-    text = "[Service]\\nExecStart=/bin/sleep infinity\\n[Install]\\nWantedBy=multi-user.target\\n"
-    host.run(f"printf '{text}' >{unit} && systemctl enable --now rollcall-report")
-    pid = host.host.pid("rollcall-report")
+    host.run(f"systemctl stop {AGENT}")
+    start_other_unit(host)
+    drop_in = use_credential(host)
+    registry, other = host.host.pid(REGISTRY), host.host.pid("rollcall-report")
 
     host.install(packages.following)
 
-    assert host.host.pid("rollcall-report") == pid
-    host.run(f"systemctl disable --now rollcall-report && rm {unit} && systemctl daemon-reload")
+    assert host.states() == ("inactive", "active")
+    assert host.host.pid(REGISTRY) != registry
+    assert host.host.pid("rollcall-report") == other
+    host.run(f"systemctl disable --now rollcall-report && rm -r {OTHER_UNIT} {drop_in}")
+    host.run(f"mv /kept.yml {SETTINGS}/registry.yml && systemctl daemon-reload")
+    host.run(f"systemctl restart {REGISTRY} && systemctl start {AGENT}")
 
 
 def test_another_python_restarts_the_daemons(host: PackageHost) -> None:

@@ -99,26 +99,18 @@ def test_an_upgrade_that_refuses_the_settings_leaves_the_version_before_as_it_is
     assert upgraded.states() == ("active", "active")
 
 
-def test_the_upgrade_succeeds_once_the_settings_are_mended(
+def test_the_upgrade_succeeds_once_the_daemon_of_the_settings_is_not_used(
     upgraded: PackageHost, packages: Packages
 ) -> None:
-    upgraded.run(MEND)
+    upgraded.run(f"systemctl disable --now {AGENT}")
 
     upgraded.install(packages.following)
 
     assert upgraded.installed() == f"installed {NEXT_VERSION}"
-    assert upgraded.states() == ("active", "active")
-    upgraded.until_listed()
-
-
-def test_settings_of_a_daemon_that_is_not_used_are_not_looked_at(
-    upgraded: PackageHost, packages: Packages
-) -> None:
-    upgraded.run(f"systemctl disable --now {AGENT} && echo 'nonsense: 1' >>{SETTINGS}/agent.yml")
-
-    upgraded.install(packages.following)
-
     assert upgraded.states() == ("inactive", "active")
+    upgraded.run(MEND)
+    upgraded.run(f"systemctl enable --now {AGENT}")
+    upgraded.until_listed()
 
 
 def test_make_install_refuses_a_host_that_has_the_package(upgraded: PackageHost) -> None:
@@ -179,22 +171,8 @@ def test_a_package_that_refuses_the_settings_leaves_make_install_as_it_is(
     assert f"{SETTINGS}/agent.yml is refused by version {NEXT_VERSION}" in said
     assert "the daemons that 'make install' installed run on" in said
     assert (taken_over.pids(), taken_over.settings()) == before
-    taken_over.run(f"systemctl restart {AGENT} {REGISTRY}")
-    assert taken_over.states() == ("active", "active")
     version = taken_over.run("/opt/rollcall/venv/bin/rollcall-agent --version")
     assert version == f"rollcall-agent {VERSION}\n"
-
-
-def test_a_purge_after_that_leaves_make_install_as_it_is(
-    taken_over: PackageHost, packages: Packages
-) -> None:
-    before = taken_over.pids(), taken_over.settings()
-
-    said = taken_over.run("dpkg --purge rollcall")
-
-    assert "'make install' installed the daemons on this host" in said
-    assert_untouched(taken_over, before)
-    assert taken_over.try_to_install(packages.following)[0] != 0
 
 
 def test_a_removal_and_a_later_purge_leave_make_install_as_it_is(taken_over: PackageHost) -> None:
@@ -203,9 +181,12 @@ def test_a_removal_and_a_later_purge_leave_make_install_as_it_is(taken_over: Pac
     taken_over.run("rm -r /opt/rollcall/environment")  # a damaged package can be removed, too
     taken_over.run("dpkg --remove rollcall")
     assert taken_over.installed() == f"config-files {NEXT_VERSION}"
-    taken_over.run("dpkg --purge rollcall")
+    said = taken_over.run("dpkg --purge rollcall")
 
+    assert "'make install' installed the daemons on this host" in said
     assert_untouched(taken_over, before)
+    taken_over.run(f"systemctl restart {AGENT} {REGISTRY}")
+    assert taken_over.states() == ("active", "active")
 
 
 # After the purge, dpkg knows as little of the package as before.
@@ -226,14 +207,14 @@ def test_a_package_that_was_never_configured_leaves_make_install_as_it_is(
 def test_settings_that_are_changed_after_a_removal_are_taken_over(
     taken_over: PackageHost, packages: Packages
 ) -> None:
-    taken_over.run(f"dpkg --unpack /packages/{packages.following.name}")
-    taken_over.run("dpkg --remove rollcall")
     taken_over.run(f"echo '# changed' >>{SETTINGS}/agent.yml")
 
     assert taken_over.try_to_install(packages.following)[0] != 0
 
     assert taken_over.run(f"tail -n 1 {SETTINGS}/agent.yml") == "# changed\n"
     assert taken_over.try_to(f"ls {SETTINGS}/*.kept")[0] != 0
+    taken_over.run(f"systemctl restart {AGENT} {REGISTRY}")
+    assert taken_over.states() == ("active", "active")
 
 
 def assert_untouched(host: PackageHost, before: tuple[tuple[int, int], str]) -> None:
@@ -244,8 +225,6 @@ def assert_untouched(host: PackageHost, before: tuple[tuple[int, int], str]) -> 
     host.run(f"ls {STATE}")
     enabled = host.run(f"systemctl is-enabled {AGENT} {REGISTRY}")
     assert enabled.split() == ["enabled"] * 2
-    host.run(f"systemctl restart {AGENT} {REGISTRY}")
-    assert host.states() == ("active", "active")
 
 
 def test_a_package_takes_over_what_make_install_installed(taken_over: PackageHost) -> None:

@@ -43,7 +43,6 @@ link_credentials() { # UNIT FOLDER
 # Let this version, whose files are in place, check the settings of each unit that is in use.
 check_settings() {
     refused=0
-    # dpkg may be about to put the other version's files back, so what is compiled is beside them.
     work=$(mktemp -d)
     for unit in $( (enabled_units; running_units) | sort -u); do
         instance=${unit#*@} && instance=${instance%.service}
@@ -55,8 +54,8 @@ check_settings() {
         settings=$etc/$program$instance.yml
         link_credentials "$unit" "$work/credentials"
         CREDENTIALS_DIRECTORY=$work/credentials \
-            "$environment/bin/python" -I -X pycache_prefix="$work/compiled" -m "$program.main" \
-            --config "$settings" --check >&2 || {
+            "$environment/bin/python" -I -m "$program.main" --config "$settings" \
+            --check >&2 || {
             say "$settings is refused by version $1, see above"
             refused=1
         }
@@ -75,6 +74,19 @@ each_unit() { # ACTION, units on standard input
 compile() {
     "$environment/bin/python" -I -m compileall -q -x /pygments/ "$environment/lib/modules/" ||
         say "not all modules could be compiled, so the daemons start more slowly"
+}
+
+# An upgrade compiles while files of the version before are there: dpkg removes them afterwards, but
+# not what was compiled of them, nor the folders that hold it.
+remove_compiled_alone() {
+    find "$environment/lib/modules" -name __pycache__ -type d | while read -r compiled; do
+        folder=${compiled%/*}
+        set -- "$folder"/*.py
+        if [ ! -e "$1" ]; then
+            rm -rf "$compiled"
+            rmdir --ignore-fail-on-non-empty --parents "$folder" 2>/dev/null || true
+        fi
+    done
 }
 
 remove_compiled() {
