@@ -105,3 +105,18 @@ def fill_disk(folder: Path) -> Path:
             except OSError:
                 continue
     return file
+
+
+def free_disk(filler: Path) -> None:
+    """Remove the file that takes all space; it does not come back after a power cut."""
+    filler.unlink()
+    sync_folder(filler.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Let what was removed from a folder, and from those in it, stay removed after a power cut."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -11,7 +11,7 @@ from nats.aio.client import Client
 from dev.waiting import until
 from tests.support.daemons import Daemon
 from tests.support.machine.clocks import SetClock
-from tests.support.machine.disks import fill_disk
+from tests.support.machine.disks import fill_disk, free_disk
 from tests.support.registry.cut_off import Cable, ServerCables
 from tests.support.registry.nats.disks import Power
 from tests.support.registry.nats.servers import NatsCluster, NatsServer
@@ -146,7 +146,7 @@ class Faults:
         ballast = fill_disk(server.store)
 
         def restart() -> None:
-            ballast.unlink()
+            free_disk(ballast)
             _killed([server])()
 
         return restart

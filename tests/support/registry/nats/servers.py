@@ -1,6 +1,5 @@
 """NATS servers on loopback ports: one, or a cluster of three."""
 
-import os
 import re
 import shutil
 import signal
@@ -15,6 +14,7 @@ import requests
 
 from dev.waiting import until
 from registry.store.options import NatsOptions
+from tests.support.machine.disks import sync_folder
 
 START_SECONDS = 180.0
 # The oldest version that a registry accepts, which `make test` installs.
@@ -110,6 +110,7 @@ class NatsServer:
         assert self._process is None
         for folder in self.store.iterdir():
             shutil.rmtree(folder)
+        sync_folder(self.store)
 
     @property
     def is_running(self) -> bool:
