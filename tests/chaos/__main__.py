@@ -17,6 +17,7 @@ import pytest
 from registry.errors import StoreOpenError
 from tests.support.daemons import Daemon, Daemons
 from tests.support.machine.clocks import WallClock
+from tests.support.machine.mounts import run_with_own_mounts
 from tests.support.machine.ports import FreePorts
 from tests.support.registry.cut_off import BAD_GATEWAY, Cable, ServerCables
 from tests.support.registry.load.histories import faults_of
@@ -69,6 +70,8 @@ def main() -> int:
         "--fault", action="append", metavar="NAME", help="let only this one happen; repeatable"
     )
     options = parser.parse_args()
+    if can_mount():
+        run_with_own_mounts("tests.chaos", sys.argv[1:])
     least = options.operations
     if least is None:
         least = int(OPERATIONS * options.seconds / TEN_MINUTES)
@@ -103,13 +106,18 @@ def started(folder: Path, free_port: FreePorts) -> Iterator[tuple[NatsCluster, P
     Only root can give them disks of their own.
     """
     servers = NatsCluster(folder=folder / "nats", free_port=free_port, size=3)
-    if os.geteuid() == 0 and shutil.which("mkfs.ext4") is not None:
+    if can_mount():
         with powered(servers, folder / "disks") as power:
             yield servers, power
     else:
         say("no cut_power, no fill_disk: they need root and mkfs.ext4")
         with servers:
             yield servers, None
+
+
+def can_mount() -> bool:
+    """Return whether the servers can have disks of their own."""
+    return os.geteuid() == 0 and shutil.which("mkfs.ext4") is not None
 
 
 def jumping_clock(folder: Path, stack: ExitStack) -> WallClock | None:

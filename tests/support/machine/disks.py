@@ -39,7 +39,9 @@ class Disk:
     def restore_power(self) -> None:
         """Mount it again, with what was synced; nothing has a file open on it."""
         self._unmount()
+        is_in_use = self._is_in_use()
         self._mount()
+        assert not is_in_use, f"a copy of these mounts has {self.image} still"
 
     @contextmanager
     def hanging(self) -> Iterator[None]:
@@ -62,6 +64,10 @@ class Disk:
 
     def _unmount(self) -> None:
         subprocess.run(["umount", self.mount_point], check=True)
+
+    def _is_in_use(self) -> bool:
+        command = ["losetup", "--associated", str(self.image)]
+        return bool(subprocess.run(command, check=True, capture_output=True).stdout)
 
     def after_power_cut(self) -> "Disk":
         """Return the disk as it would be found, had the power failed now.
