@@ -1,11 +1,10 @@
-"""Small Debian systems, debootstrapped once and kept."""
+"""Small Debian systems, made once by mmdebstrap and kept."""
 
 import fcntl
 import os
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -13,14 +12,18 @@ from pathlib import Path
 from dev.processes import with_network
 
 RELEASE = "bookworm"
-UNNEEDED = ("var/cache/apt/archives", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale")
+# Else the package usrmerge is installed to merge /usr, with Perl.
+HOOKS = ("--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr",)
+# A mirror may lag behind, or this machine's clock may be ahead.
+UPDATES = ("--aptopt=Acquire::Check-Valid-Until false",)
+REMOVALS = ('--customize-hook=rm -r "$1/usr/share/doc" "$1/usr/share/locale"',)
 APT_FOLDER = Path("/etc/apt")
 # The archive itself, in both formats of apt's sources; that of security updates has another name.
 MIRROR = re.compile(r"^(?:URIs:|deb)\s(?:.*\s)?(https?://\S+/debian/?)(?:\s|$)", re.MULTILINE)
 
 
 class DebianError(Exception):
-    """The system could not be made; the text holds the end of what debootstrap said."""
+    """The system could not be made; the text holds the end of what mmdebstrap said."""
 
 
 def cache_folder() -> Path:
@@ -33,20 +36,14 @@ def cache_folder() -> Path:
 
 def debian_tree(*packages: str) -> Path:
     """Return a tar file of a system with these packages."""
-
-    def make(tree: Path) -> None:
-        with tempfile.TemporaryDirectory(prefix="rollcall-debootstrap-") as folder:
-            root = Path(folder, "root")
-            _debootstrap(root, RELEASE, packages)
-            command = ["tar", "-C", str(root), "--numeric-owner", "-cf", str(tree), "."]
-            subprocess.run(command, check=True)
-
-    return _made_once(f"{_name(RELEASE, packages)}.tar", make)
+    name = f"{_name(RELEASE, packages)}.tar"
+    return _made_once(name, lambda tree: _make(tree, RELEASE, packages, form="tar"))
 
 
 def debian_root(release: str, *packages: str) -> Path:
     """Return the folder of a system with these packages, which may be made the root of others."""
-    return _made_once(_name(release, packages), lambda root: _debootstrap(root, release, packages))
+    name = _name(release, packages)
+    return _made_once(name, lambda root: _make(root, release, packages, form="directory"))
 
 
 def _name(release: str, packages: Iterable[str]) -> str:
@@ -65,14 +62,13 @@ def _made_once(name: str, make: Callable[[Path], None]) -> Path:
     return made
 
 
-def _debootstrap(root: Path, release: str, packages: Iterable[str]) -> None:
-    command = ["debootstrap", "--variant=minbase", f"--include={','.join(packages)}"]
-    command += [release, str(root), *([found] if (found := mirror(APT_FOLDER)) else [])]
+def _make(target: Path, release: str, packages: Iterable[str], *, form: str) -> None:
+    command = ["mmdebstrap", "--mode=root", "--variant=minbase", f"--format={form}"]
+    command += [f"--include={','.join(packages)}", *HOOKS, *UPDATES, *REMOVALS]
+    command += [release, str(target), *([found] if (found := mirror(APT_FOLDER)) else [])]
     done = subprocess.run(with_network(command), capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise DebianError(f"debootstrap failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    for name in UNNEEDED:
-        shutil.rmtree(root / name, ignore_errors=True)
+        raise DebianError(f"mmdebstrap failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
 
 def mirror(apt_folder: Path) -> str | None:

@@ -1,6 +1,6 @@
 """`make engines`: runs the tests of the agent on this machine's Docker Engine and on newer ones.
 
-The newer engines are of a later Debian, in a tree that debootstrap makes once. Nothing of it is
+The newer engines are of a later Debian, in a tree that mmdebstrap makes once. Nothing of it is
 installed: a program `dockerd`, found before this machine's, starts the one in the tree.
 """
 

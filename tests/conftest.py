@@ -152,7 +152,7 @@ def ssh_image(docker_client: docker.APIClient) -> Iterator[str]:
     """Yield an image with user `app`, chpasswd, an SSH server on 22 and a page on port 8000."""
     if find_static_busybox() is None:
         pytest.skip("needs a static busybox (Debian: busybox-static), which is not installed")
-    need("debootstrap")
+    need("mmdebstrap")
     need_root()
     with ExitStack() as stack:
         base = f"rollcall-test-debian:{secrets.token_hex(4)}"

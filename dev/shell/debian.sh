@@ -42,7 +42,7 @@ if [ "$1" = test ] || [ "$1" = bench ]; then
     have wrk || need wrk
     have etcd || need etcd-server
     have prometheus || need prometheus
-    have debootstrap || need debootstrap
+    have mmdebstrap || need mmdebstrap
     have docker-registry || need docker-registry
     have systemd-analyze || need systemd
     have ip || need iproute2

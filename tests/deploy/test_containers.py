@@ -24,7 +24,7 @@ from tests.support.pages import TOP, Page, run
 from tests.support.requirements import need_root
 
 pytestmark = [
-    pytest.mark.real("docker", "dpkg-deb", "debootstrap", "openssl"),
+    pytest.mark.real("docker", "dpkg-deb", "mmdebstrap", "openssl"),
     pytest.mark.long(2),
     pytest.mark.timeout(900),
 ]

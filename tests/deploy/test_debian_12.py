@@ -23,7 +23,7 @@ from tests.support.requirements import need_root
 
 pytestmark = [
     pytest.mark.long(3),
-    pytest.mark.real("dpkg-deb", "debootstrap"),
+    pytest.mark.real("dpkg-deb", "mmdebstrap"),
     pytest.mark.timeout(900),
 ]
 KEYS = ("hosts.key", "node.key", "node.secret", "ops.key", "scraper.key")

@@ -49,7 +49,7 @@ ls -d /opt/rollcall /etc/rollcall /var/lib/rollcall-agent 2>&1 || true
 
 @pytest.mark.long(1)
 @pytest.mark.timeout(900)
-@pytest.mark.real("dpkg-deb", "debootstrap", "unshare", "ip")
+@pytest.mark.real("dpkg-deb", "mmdebstrap", "unshare", "ip")
 def test_both_daemons_are_installed_and_run(packages: Packages, tmp_path: Path) -> None:
     need_root()
     tree = tmp_path / "tree"

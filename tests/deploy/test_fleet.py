@@ -41,7 +41,7 @@ from tests.support.requirements import need_root
 
 pytestmark = [
     pytest.mark.long(7),
-    pytest.mark.real("dpkg-deb", "debootstrap", "ssh", "curl", "openssl", "unshare", "prometheus"),
+    pytest.mark.real("dpkg-deb", "mmdebstrap", "ssh", "curl", "openssl", "unshare", "prometheus"),
     pytest.mark.timeout(900),
 ]
 AGENTS = UPGRADED, STOPPED, PURGED = tuple(f"web-{number}.example.com" for number in (1, 2, 3))

@@ -52,7 +52,7 @@ NODE_KEY = "rollcall-registry node-key web-1.example.com"
 
 @pytest.mark.long(2)
 @pytest.mark.timeout(900)
-@pytest.mark.real("dpkg-deb", "debootstrap")
+@pytest.mark.real("dpkg-deb", "mmdebstrap")
 @pytest.mark.page("docs/packages.md")
 def test_each_command_works_in_its_order(
     docker_client: docker.APIClient, engine_url: str, packages: Packages, tmp_path: Path

@@ -24,7 +24,7 @@ from tests.support.requirements import need_root
 
 pytestmark = [
     pytest.mark.long(3),
-    pytest.mark.real("make", "dpkg-deb", "debootstrap"),
+    pytest.mark.real("make", "dpkg-deb", "mmdebstrap"),
     pytest.mark.timeout(900),
 ]
 UNITS = "/etc/systemd/system"

@@ -19,7 +19,7 @@ from tests.support.requirements import need_root
 pytestmark = [
     pytest.mark.long(2),
     pytest.mark.real(
-        "dpkg-deb", "debootstrap", "ssh", "openssl", "curl", "unshare", "prometheus", "promtool"
+        "dpkg-deb", "mmdebstrap", "ssh", "openssl", "curl", "unshare", "prometheus", "promtool"
     ),
     pytest.mark.timeout(900),
     pytest.mark.page("docs/rollout.md"),

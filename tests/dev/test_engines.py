@@ -9,7 +9,7 @@ from tests.support.agent.engines.dockerd import IMAGE, Dockerd
 from tests.support.requirements import need_root
 
 pytestmark = [
-    pytest.mark.real("debootstrap", "dockerd", "unshare", "ip"),
+    pytest.mark.real("mmdebstrap", "dockerd", "unshare", "ip"),
     pytest.mark.long(1),  # the tree is made
     pytest.mark.timeout(900),
 ]

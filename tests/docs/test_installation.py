@@ -40,7 +40,7 @@ def host(docker_client: docker.APIClient, destdir: Path) -> Iterator[SystemdHost
         yield booted
 
 
-@pytest.mark.real("make", "debootstrap")
+@pytest.mark.real("make", "mmdebstrap")
 @pytest.mark.page("systemd/README.md")
 def test_each_command_works_in_its_order(page: Page, host: SystemdHost, tmp_path: Path) -> None:
     script = page.script(checks=CHECKS, before=FUNCTIONS)

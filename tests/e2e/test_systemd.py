@@ -15,7 +15,7 @@ from tests.support.e2e.systemd_host import SystemdHost, booted_host, systemd_ima
 from tests.support.pages import FENCED, Page
 from tests.support.requirements import need_root
 
-pytestmark = pytest.mark.real("make", "debootstrap")
+pytestmark = pytest.mark.real("make", "mmdebstrap")
 SOON_SECONDS = 30.0
 BIN = "/opt/rollcall/venv/bin"
 UNITS = ("rollcall-registry", "rollcall-agent")

@@ -53,7 +53,7 @@ def host(docker_client: docker.APIClient, destdir: Path, tmp_path: Path) -> Iter
         yield booted
 
 
-@pytest.mark.real("make", "debootstrap")
+@pytest.mark.real("make", "mmdebstrap")
 @pytest.mark.page("docs/scaling.md")
 def test_each_command_works_and_one_of_two_registries_can_be_stopped(
     page: Page, host: SystemdHost, tmp_path: Path

@@ -16,7 +16,7 @@ from tests.support.agent.service_images import SERVICES, Service, service_images
 from tests.support.requirements import need_root
 from tests.support.waiting import async_until
 
-pytestmark = [pytest.mark.real("debootstrap"), pytest.mark.long(1), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.real("mmdebstrap"), pytest.mark.long(1), pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
