@@ -309,6 +309,8 @@ def _adoption_outcome(result: AdoptionResult) -> str:
     apps = ", ".join(result.apps)
     if result.done:
         return f"adopted: {apps}"
+    if result.rival is not None:
+        return f"NOT adopted: agent {result.rival} adopts it at the same time; see its `status`"
     return f"NOT adopted: its agent lives, with {apps}; end it for good, and do this again"
 
 

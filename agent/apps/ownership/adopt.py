@@ -8,6 +8,7 @@ from agent.apps.ownership.claims import (
     CLAIM_SECONDS,
     LOOK_SECONDS,
     adopted_by_others,
+    claimant,
     grant_claim,
     make_claim,
 )
@@ -18,11 +19,15 @@ from agent.state.identity import Identities
 
 @dataclass(frozen=True, kw_only=True)
 class AdoptionResult:
-    """The result for one identity; if ``done``, its apps are this agent's now."""
+    """The result for one identity; if ``done``, its apps are this agent's now.
+
+    Else its agent lives, or ``rival`` is another one that adopts it at the same time.
+    """
 
     identity: str
     apps: tuple[str, ...]
     done: bool
+    rival: str | None = None
 
 
 class Adopter:
@@ -65,23 +70,31 @@ class Adopter:
 
         """
         apps = await self.foreign()
-        granted = await asyncio.gather(*map(self._claim, wanted))
+        holders = dict(zip(wanted, await asyncio.gather(*map(self._claim, wanted)), strict=True))
+        agent = self._identities.current
+        granted = [each for each, holder in holders.items() if holder == agent]
         self._identities.adopt(
-            [each for each, done in zip(wanted, granted, strict=True) if done],
-            unlabelled_volumes=all(granted) and apps.keys() <= set(wanted),
+            granted,
+            unlabelled_volumes=len(granted) == len(holders) and apps.keys() <= set(wanted),
         )
         return [
-            AdoptionResult(identity=each, apps=apps.get(each, ()), done=done)
-            for each, done in zip(wanted, granted, strict=True)
+            AdoptionResult(
+                identity=each,
+                apps=apps.get(each, ()),
+                done=holder == agent,
+                rival=holder if holder != agent else None,
+            )
+            for each, holder in holders.items()
         ]
 
-    async def _claim(self, identity: str) -> bool:
+    async def _claim(self, identity: str) -> str | None:
+        """Return who has an identity then, None if its own agent lives."""
         agent = self._identities.current
         claim = await make_claim(self._engine, identity, agent=agent)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._claim_seconds
         while loop.time() < deadline:
-            if await self._engine.volume_labels(claim) is None:
-                return False
+            if (holder := await claimant(self._engine, claim)) != agent:
+                return holder
             await asyncio.sleep(min(LOOK_SECONDS, self._claim_seconds) / 10)
         return await grant_claim(self._engine, claim, identity, agent=agent)

@@ -6,6 +6,8 @@ write beside it. So what would be a lock file is a labelled volume:
 
 - Who wants to take over an identity makes a volume with the label `rollcall.claim=IDENTITY`.
 - A living agent looks for claims every few seconds, and removes those on its own identities.
+- Of several who want the same identity, the last one has the claim: the engine makes one volume of
+  a name, which says whose it is.
 - A claim that stands for long enough is granted: a volume with `rollcall.adopted=IDENTITY` takes
   its place, and stays. An agent that comes back finds there that its apps are another's.
 
@@ -64,17 +66,23 @@ async def make_claim(engine: Engine, identity: str, *, agent: str) -> str:
     return name
 
 
-async def grant_claim(engine: Engine, claim: str, identity: str, *, agent: str) -> bool:
-    """Put the lasting mark in the place of a claim; return False if the claim was withdrawn.
+async def claimant(engine: Engine, claim: str) -> str | None:
+    """Return who has a claim, None if it was withdrawn. Raises EngineError."""
+    labels = await engine.volume_labels(claim)
+    return None if labels is None else labels.get(AGENT_LABEL, "")
 
-    Raises EngineError.
+
+async def grant_claim(engine: Engine, claim: str, identity: str, *, agent: str) -> str | None:
+    """Put the lasting mark in the place of a claim, if that is still the agent's.
+
+    Return who has the claim, None if it was withdrawn. Raises EngineError.
     """
     mark = _name("adopted", identity)
     await engine.remove_volume(mark)
     await engine.create_volume(mark, {ADOPTED_LABEL: identity, AGENT_LABEL: agent})
-    granted = await engine.volume_labels(claim) is not None
-    await engine.remove_volume(claim if granted else mark)
-    return granted
+    holder = await claimant(engine, claim)
+    await engine.remove_volume(claim if holder == agent else mark)
+    return holder
 
 
 def _name(kind: str, identity: str) -> str:

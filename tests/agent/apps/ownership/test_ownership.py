@@ -10,7 +10,8 @@ import pytest
 from structlog.testing import LogCapture
 
 from agent.apps.errors import AppOfAnother, NameTaken
-from agent.apps.ownership.adopt import Adopter
+from agent.apps.ownership.adopt import Adopter, AdoptionResult
+from agent.apps.ownership.claims import ADOPTED_LABEL, CLAIM_LABEL
 from agent.apps.service.apps import Apps
 from agent.model import NewApp
 from agent.state.identity import Identities
@@ -309,3 +310,33 @@ async def test_a_claim_that_broke_off_does_not_count_for_the_next_one(tmp_path: 
         assert await adopt(tmp_path / "second", engine, SECOND, seconds=60) == {FIRST: False}
 
     assert set(engine.state.volumes) == {VOLUME}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds_later", [0, 0.1])
+async def test_of_two_agents_that_adopt_the_same_at_the_same_time_one_has_it(
+    tmp_path: Path, seconds_later: float
+) -> None:
+    engine, heirs = FakeEngine(), (SECOND, "third-identity")
+    async with agent(tmp_path / "first", engine) as apps:
+        await create(apps)
+
+    async def adopting(heir: str, after: float) -> AdoptionResult:
+        (tmp_path / heir).mkdir()
+        identities = identities_of(tmp_path / heir, heir)
+        await asyncio.sleep(after)
+        (result,) = await Adopter(engine=engine, identities=identities, claim_seconds=0.4).adopt(
+            [FIRST]
+        )
+        return result
+
+    results = await asyncio.gather(*map(adopting, heirs, (0, seconds_later)))
+
+    (winner,) = [heir for heir, result in zip(heirs, results, strict=True) if result.done]
+    assert [result.rival for result in results if not result.done] == [winner]
+    assert [FIRST in identities_of(tmp_path / heir, heir).all for heir in heirs] == [
+        heir == winner for heir in heirs
+    ]
+    marks = [labels for labels in engine.state.volumes.values() if ADOPTED_LABEL in labels]
+    assert [labels["rollcall.agent"] for labels in marks] == [winner]
+    assert not any(CLAIM_LABEL in labels for labels in engine.state.volumes.values())
