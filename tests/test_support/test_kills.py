@@ -17,7 +17,7 @@ from agent.apps.service.apps import Apps
 from dev.engines import KILLS_OF_A_SAMPLE
 from tests.support.agent.consistency import DEFAULT_NETWORK, NEW, Expected, check
 from tests.support.agent.engines.fake_engine import FakeEngine
-from tests.support.agent.kills.engine_proxy import PULL, Call, Watch
+from tests.support.agent.kills.engine_proxy import PULL, Call, Fault, Watch
 from tests.support.agent.kills.host import Attempt, repeated
 from tests.support.agent.kills.observed_app import ObservedApp
 from tests.support.agent.kills.operations import EVERY_OPERATION, REBUILDS, UPDATES
@@ -63,6 +63,13 @@ def test_a_sample_takes_a_third_of_them() -> None:
     faults = [(fault.call.number, fault.moment) for fault in faults_at(calls, "third")]
 
     assert faults == [(7, "lost"), (4, "after"), (1, "late")]
+
+
+def test_of_an_operation_like_another_it_takes_the_calls_that_differ() -> None:
+    calls = [Call(PULL, 1), Call("POST /containers/create", 1)]
+
+    assert faults_at(calls, only=PULL) == [Fault(calls[0], "after"), Fault(calls[0], "lost")]
+    assert {each.call for each in faults_at(calls, "all", only=PULL)} == set(calls)
 
 
 def test_a_pull_which_may_take_long_is_never_answered_late() -> None:

@@ -73,3 +73,17 @@ async def test_an_answer_is_never_of_before_the_change_that_the_reader_made(
             await change("web", ASKER)
             assert await state() == then
         await asyncio.gather(*reading)
+
+
+@pytest.mark.slow
+async def test_a_list_asks_the_engine_once_however_many_apps_there_are(tmp_path: Path) -> None:
+    engine, log = CountingEngine(FakeEngine(), seconds=0), LogCapture()
+    async with running_apps(tmp_path, engine, log, defaults=AT_ONCE) as apps:
+        for name in ("web", "shop", "blog"):
+            await apps.create(NewApp(name=name, image=IMAGE), ASKER)
+        await apps.stop("shop", ASKER)
+        before = engine.calls.copy()
+
+        assert len(await apps.all()) == 3
+
+        assert engine.calls - before == {"containers": 1}

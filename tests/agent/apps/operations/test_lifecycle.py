@@ -10,6 +10,8 @@ from tests.support.agent.in_process import InProcessAgent
 
 pytestmark = pytest.mark.real
 
+NOT_PULLED = "image not pulled, the one on this host is used"
+
 
 @pytest.mark.engines
 async def test_stop_and_start_are_each_the_record_and_do_nothing_twice(
@@ -126,6 +128,11 @@ async def test_a_rebuild_takes_an_image_that_exists_only_here_as_it_now_is(
             assert rebuilt.status == 200, rebuilt.json
             container = docker_client.inspect_container(rebuilt.json["container_id"])
             assert "RELEASE=2" in container["Config"]["Env"]
+            # The image store of containerd gives it a digest. So Docker Hub is asked, in vain.
+            (listed,) = docker_client.images(name=tag)
+            has_digest = any("<none>" not in each for each in listed["RepoDigests"] or ())
+            asked = [each for each in agent.log.entries if each["event"] == NOT_PULLED]
+            assert [each["image"] for each in asked] == ([tag, tag] if has_digest else [])
         await agent.ask("DELETE", f"/{record['name']}")
     finally:
         docker_client.remove_image(tag, force=True)

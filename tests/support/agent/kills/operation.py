@@ -1,6 +1,6 @@
 """What the tests of kills know of an operation: its precondition, its request, its outcome."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import requests
@@ -21,6 +21,9 @@ class Operation:
             fails is undone.
         succeeds: whether the answer is a success.
         settle: waits until the agent has done all that it will.
+        undone: returns the app as it may be once the operation was undone.
+        only: in a test run, only calls of this name get a fault, since the others are those of
+            another operation; "" for all.
 
     """
 
@@ -30,3 +33,5 @@ class Operation:
     expected: Callable[[Subject, Snapshot], Snapshot]
     succeeds: bool = True
     settle: Callable[[Subject], object] = Subject.settled
+    undone: Callable[[Snapshot], Sequence[Snapshot]] = lambda before: (before,)
+    only: str = ""

@@ -5,9 +5,12 @@ from typing import Any
 
 import requests
 
+from tests.support.agent.kills import by_hand
+from tests.support.agent.kills.engine_proxy import PULL
 from tests.support.agent.kills.operation import Operation
 from tests.support.agent.kills.snapshot import Snapshot
-from tests.support.agent.kills.subject import ASYNC, DATA, ISOLATED, LIMITS, OPEN, Subject
+from tests.support.agent.kills.starts_and_ends import ENDS, STARTS, with_last_password
+from tests.support.agent.kills.subject import ASYNC, DATA, ISOLATED, LIMITS, Subject
 
 MORE_DATA = [*DATA, "/more"]
 
@@ -32,15 +35,6 @@ def _other_ports(before: Snapshot) -> dict[str, Any]:
 def _rebuild(subject: Subject, image: str) -> requests.Response | None:
     subject.retag(image)
     return subject.ask("PUT", "/rebuild")
-
-
-def _end_creation(subject: Subject, method: str, path: str) -> requests.Response | None:
-    return subject.ask_while_pulling(method, path, lambda: subject.post(subject.images.pulled))
-
-
-def _with_last_password(subject: Subject, before: Snapshot, word: str) -> Snapshot:
-    login = subject.last_password if word == "set" else before.login
-    return replace(before, password=word, login=login)
 
 
 CREATIONS = (
@@ -129,6 +123,16 @@ UPDATES = (
         ),
     ),
     Operation(
+        name="update, image pulled",
+        prepare=by_hand.running_without_the_other_image,
+        request=lambda subject, _: subject.ask("PUT", "", {"image": subject.images.removable}),
+        expected=lambda subject, before: replace(
+            before, image=subject.images.removable, image_id=by_hand.other_image(subject)
+        ),
+        settle=by_hand.until_no_image_is_left,
+        only=PULL,
+    ),
+    Operation(
         name="update that fails",
         prepare=Subject.running,
         request=lambda subject, _: subject.ask(
@@ -164,6 +168,23 @@ REBUILDS = (
         request=lambda subject, _: _rebuild(subject, subject.images.crashing_later),
         expected=lambda _, before: before,
         succeeds=False,
+    ),
+    Operation(
+        name="rebuild of a paused app",
+        prepare=by_hand.paused,
+        request=lambda subject, before: _rebuild(subject, subject.other_image(before)),
+        expected=lambda subject, before: replace(
+            before, state="running", image_id=subject.other_image(before)
+        ),
+        undone=lambda before: (before, replace(before, state="running")),
+        only="POST /containers/ID/stop",
+    ),
+    Operation(
+        name="rebuild without a container",
+        prepare=Subject.without_container,
+        request=lambda subject, _: subject.ask("PUT", "/rebuild"),
+        expected=by_hand.with_another_container,
+        only="POST /containers/create",
     ),
 )
 
@@ -203,120 +224,19 @@ ROLLBACKS = (
         succeeds=False,
     ),
 )
-STARTS = (
-    Operation(
-        name="start",
-        prepare=Subject.stopped,
-        request=lambda subject, _: subject.ask("PUT", "/start"),
-        expected=lambda _, before: replace(before, state="running", desired="running"),
-    ),
-    Operation(
-        name="start with a pending password",
-        prepare=Subject.stopped_with_pending_password,
-        request=lambda subject, _: subject.ask("PUT", "/start"),
-        expected=lambda subject, before: _with_last_password(
-            subject, replace(before, state="running", desired="running"), "set"
-        ),
-    ),
-    Operation(
-        name="start without a container",
-        prepare=Subject.without_container,
-        request=lambda subject, _: subject.ask("PUT", "/start"),
-        expected=lambda subject, before: replace(
-            before,
-            state="running",
-            image_id=subject.tagged_image(),
-            network=OPEN,
-            login=subject.last_password,
-        ),
-    ),
-    Operation(
-        name="pending password after a start by hand, by the agent",
-        prepare=Subject.stopped_with_pending_password,
-        request=lambda subject, _: subject.start_by_hand(),
-        expected=lambda subject, before: _with_last_password(
-            subject, replace(before, state="running"), "set"
-        ),
-        settle=Subject.until_password_set,
-    ),
-    Operation(
-        name="start of an app that is down, by the agent",
-        prepare=Subject.running,
-        request=lambda subject, _: subject.kill(),
-        expected=lambda _, before: before,
-        settle=Subject.until_up,
-    ),
-    Operation(
-        name="restart of an unhealthy app, by the agent",
-        prepare=Subject.checked,
-        request=lambda subject, _: subject.take_page_away(),
-        expected=lambda _, before: before,
-        settle=Subject.until_up,
-    ),
-)
-ENDS = (
-    Operation(
-        name="stop",
-        prepare=Subject.running,
-        request=lambda subject, _: subject.ask("PUT", "/stop"),
-        expected=lambda _, before: replace(before, state="exited", desired="stopped"),
-    ),
-    Operation(
-        name="stop that ends a pull",
-        prepare=Subject.running_as_pulled,
-        request=lambda subject, _: subject.ask_while_pulling("PUT", "/stop"),
-        expected=lambda _, before: replace(before, state="exited", desired="stopped"),
-    ),
-    Operation(
-        name="delete that ends a pull",
-        prepare=Subject.running_as_pulled,
-        request=lambda subject, _: subject.ask_while_pulling("DELETE", ""),
-        expected=lambda _, __: Snapshot(),
-    ),
-    Operation(
-        name="stop that ends a creation's pull",
-        prepare=Subject.absent_and_not_pulled,
-        request=lambda subject, _: _end_creation(subject, "PUT", "/stop"),
-        expected=lambda _, before: before,
-        succeeds=False,  # there is no app that is stopped
-    ),
-    Operation(
-        name="delete that ends a creation's pull",
-        prepare=Subject.absent_and_not_pulled,
-        request=lambda subject, _: _end_creation(subject, "DELETE", ""),
-        expected=lambda _, before: before,
-    ),
-    Operation(
-        name="delete",
-        prepare=Subject.running,
-        request=lambda subject, _: subject.ask("DELETE", ""),
-        expected=lambda _, __: Snapshot(),
-    ),
-    Operation(
-        name="delete, keeping the data",
-        prepare=Subject.running,
-        request=lambda subject, _: subject.ask("DELETE", "?keep_data=true"),
-        expected=lambda _, before: Snapshot(volumes=before.volumes),
-    ),
-    Operation(
-        name="delete of a failed app, data kept from before",
-        prepare=Subject.failed_with_data,
-        request=lambda subject, _: subject.ask("DELETE", ""),
-        expected=lambda _, before: Snapshot(volumes=before.volumes),
-    ),
-)
+
 DATA_AND_PASSWORDS = (
     Operation(
         name="password of a running app",
         prepare=Subject.running,
         request=lambda subject, _: subject.ask("PUT", "/keys", subject.new_password()),
-        expected=lambda subject, before: _with_last_password(subject, before, "set"),
+        expected=lambda subject, before: with_last_password(subject, before, "set"),
     ),
     Operation(
         name="password of a stopped app",
         prepare=Subject.stopped,
         request=lambda subject, _: subject.ask("PUT", "/keys", subject.new_password()),
-        expected=lambda subject, before: _with_last_password(subject, before, "pending"),
+        expected=lambda subject, before: with_last_password(subject, before, "pending"),
     ),
     Operation(
         name="restore",
@@ -341,6 +261,12 @@ DATA_AND_PASSWORDS = (
         name="export, paused",
         prepare=Subject.running,
         request=lambda subject, _: subject.ask("GET", "/data?pause=true"),
+        expected=lambda _, before: before,
+    ),
+    Operation(
+        name="export",
+        prepare=Subject.running,
+        request=lambda subject, _: subject.ask("GET", "/data"),
         expected=lambda _, before: before,
     ),
     Operation(

@@ -1,7 +1,8 @@
 """Runs of operations with a fault at each of their calls that change something at the engine.
 
 Each operation is run twice without a fault, then once for each fault at a call that both runs made.
-A test run takes one of the four faults at each call, in turns, and a kill after the last call.
+A test run takes one of the four faults at each call, in turns, and a kill after the last call. Of
+an operation whose calls are mostly those of another one, it takes only the calls that differ.
 ``ROLLCALL_FAULTS=all`` takes all four at each call, ``ROLLCALL_FAULTS=third`` every third of those
 of a test run. ``ROLLCALL_OPERATION=rebuild`` takes only the operation of that name, or if there is
 none, those with that in their names; if no test has any, each of them fails. ``ROLLCALL_HOSTS=2``
@@ -82,7 +83,7 @@ def failures_of(hosts: KilledHosts, operations: Sequence[Operation]) -> list[str
                 fault: hosts.submit(
                     partial(KilledHost.run_with_fault, operation=operation, fault=fault)
                 )
-                for fault in faults_at(calls)
+                for fault in faults_at(calls, only=operation.only)
             },
         )
         for operation, (first, second) in zip(wanted, whole, strict=True)
@@ -102,11 +103,16 @@ def named(operations: Sequence[Operation], part: str) -> list[Operation]:
     return [each for each in operations if each.name in wanted]
 
 
-def faults_at(calls: list[Call], wanted: str = FAULTS) -> list[Fault]:
-    """Return the faults of a test run; ``wanted`` is "all", "third", or "" for one at each call."""
+def faults_at(calls: list[Call], wanted: str = FAULTS, *, only: str = "") -> list[Fault]:
+    """Return the faults of a test run.
+
+    ``wanted`` is "all", "third", or "" for one at each call, of those that have the name ``only``
+    if that is given.
+    """
     if wanted == "all":
         possible = [Fault(call, moment) for call in calls for moment in (*KILLS, *ANSWERS)]
         return [each for each in possible if not _is_patient(each)]
+    calls = [call for call in calls if only in ("", call.name)]
     # From the last call on, so that an operation of one call loses its answer.
     turns = zip(reversed(calls), cycle(IN_TURNS), strict=False)
     taken = [Fault(call, moment) for call, moment in turns]
