@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from nats.aio.msg import Msg
 
-from dev.waiting import until
 from registry.errors import StoreOpenError
 from registry.store.jetstream.backend import JetStreamBackend
 from registry.store.jetstream.connection.api import JetStreamApi
@@ -20,9 +19,9 @@ from registry.store.jetstream.connection.link import Link, connected
 from registry.store.jetstream.format.messages import HeardNodes, encode
 from registry.store.jetstream.offline import write_backup
 from registry.store.options import NatsLogin
-from registry.store.protocol import Heard, Restored, Row
+from registry.store.protocol import Heard, Row
 from registry.store.sqlite.backend import SqliteBackend
-from tests.support.registry.nats.buckets import backend_at, open_bucket
+from tests.support.registry.nats.buckets import backend_at, open_bucket, restored
 from tests.support.registry.nats.servers import NatsCluster
 from tests.support.registry.stores.copies import Copy
 from tests.support.registry.stores.sqlite_store import hostnames_of, ignore, row
@@ -67,20 +66,6 @@ def rows_in(server: NatsCluster, url: str) -> list[Row]:
             return list(rows)
 
     return asyncio.run(load())
-
-
-def restore(backend: JetStreamBackend, file: Path) -> Restored:
-    """Restore a backup once the servers know that nobody uses the bucket any more."""
-
-    def restored() -> Restored | None:
-        try:
-            return backend.restore(file)
-        except StoreOpenError as error:
-            if "was some seconds ago" not in str(error):
-                raise
-            return None
-
-    return until(restored, "restored", within=60)
 
 
 def test_a_bucket_that_does_not_exist_is_not_made_by_looking(
@@ -140,14 +125,14 @@ def test_a_backup_brings_back_what_was_there(server: NatsCluster, url: str, tmp_
     other = f"{url}-other"
     fill(server, other, "b", "c")
 
-    restored = restore(backend_at(other, server.options()), tmp_path / "backup")
+    done = restored(backend_at(other, server.options()), tmp_path / "backup")
 
-    assert restored.nodes == 2
-    assert restored.kept == str(tmp_path / "backup.before-restore")
+    assert done.nodes == 2
+    assert done.kept == str(tmp_path / "backup.before-restore")
     after = rows_in(server, other)
     assert [one._replace(age=0) for one in after] == [one._replace(age=0) for one in before]
     third = backend_at(f"{url}-third", server.options())
-    assert restore(third, Path(restored.kept)).nodes == 2
+    assert restored(third, Path(done.kept)).nodes == 2
     assert hostnames_of(rows_in(server, f"{url}-third")) == ["b", "c"]
 
 
@@ -156,7 +141,7 @@ def test_a_node_of_a_backup_is_as_old_as_it_was(
 ) -> None:
     write_backup([row("a")._replace(age=80_000.0), row("b")], tmp_path / "backup")
 
-    restore(backend, tmp_path / "backup")
+    restored(backend, tmp_path / "backup")
 
     assert [one.age for one in rows_in(server, url)] == pytest.approx([80_000, 0], abs=60)
 
@@ -247,11 +232,11 @@ def test_a_bucket_that_was_moved_stays_refused_if_what_it_holds_cannot_be_kept(
     in_the_way.touch()
 
     with pytest.raises(StoreOpenError, match=r"before-restore cannot be written"):
-        restore(backend, tmp_path / "backup")
+        restored(backend, tmp_path / "backup")
 
     with pytest.raises(StoreOpenError, match="was moved"):
         backend.check()
-    assert restore(backend, tmp_path / "backup").nodes == 1
+    assert restored(backend, tmp_path / "backup").nodes == 1
     assert backend.check() == 1
 
 

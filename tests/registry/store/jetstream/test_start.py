@@ -3,11 +3,13 @@
 import asyncio
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import requests
 
+from dev.waiting import until
 from registry.errors import StoreOpenError
 from registry.store.jetstream.connection.servers import require_version
 from registry.store.options import NatsLogin, NatsOptions
@@ -15,6 +17,7 @@ from tests.support.daemons import FreePort
 from tests.support.machine.clocks import in_virtual_time
 from tests.support.registry.nats.buckets import edit_bucket, open_bucket
 from tests.support.registry.nats.servers import NatsCluster, NatsServer
+from tests.support.registry.nats.silence import frozen, hidden
 from tests.support.registry.stores.sqlite_store import ignore, row
 from tests.support.waiting import async_until
 
@@ -138,6 +141,30 @@ async def test_a_server_that_comes_later_and_does_not_sync_is_noticed(
             late.set_sync("always")
             late.begin()
             await async_until(is_safe, SOON_SECONDS)
+
+
+async def test_a_start_does_not_wait_for_a_silent_minority(
+    tmp_path: Path, free_port: FreePort
+) -> None:
+    with NatsCluster(folder=tmp_path, free_port=free_port, size=3) as servers:
+        assert await refusal(servers, servers.options()) == ""
+        for silence in (hidden, frozen):
+            silent = await asyncio.to_thread(until, servers.leader, "a leader", within=SOON_SECONDS)
+            with silence(silent):
+                async with asyncio.timeout(2 * SOON_SECONDS):
+                    # An election may take longer than an attempt.
+                    await async_until(partial(starts_without, servers, silent), SOON_SECONDS)
+
+
+async def starts_without(servers: NatsCluster, silent: NatsServer) -> bool:
+    """Return whether a store can be opened and used; it names the server that is silent then."""
+    try:
+        async with open_bucket(servers.url(), servers.options()) as (store, _):
+            await store.put(row("a"), ignore)
+            assert f"no answer from {silent.name}; {silent.monitoring}" in store.unchecked
+    except StoreOpenError:
+        return False
+    return True
 
 
 async def test_a_first_start_waits_for_servers_and_refuses_one_whose_monitoring_is_not_named(

@@ -5,7 +5,10 @@ import json
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
+from dev.waiting import until
+from registry.errors import StoreOpenError
 from registry.store.clock import AgeClock
 from registry.store.conformance import Followed
 from registry.store.jetstream.backend import JetStreamBackend
@@ -17,10 +20,12 @@ from registry.store.jetstream.operations import NodeOperations, Revisions
 from registry.store.jetstream.publisher import Publisher
 from registry.store.jetstream.receiver import Receiver
 from registry.store.options import NatsLogin, NatsOptions
-from registry.store.protocol import NodeStore, Row
+from registry.store.protocol import NodeStore, Restored, Row
 from tests.support.registry.load.load import value_of
 from tests.support.registry.nats.servers import NatsCluster
 from tests.support.registry.stores.used_stores import used
+
+UNUSED_SECONDS = 60.0
 
 
 def backend_at(url: str, options: NatsOptions) -> JetStreamBackend:
@@ -79,3 +84,17 @@ async def open_bucket(
     """Open a store, and yield it with its nodes."""
     async with used(backend_at(url, options)) as opened:
         yield opened
+
+
+def restored(backend: JetStreamBackend, file: Path) -> Restored:
+    """Restore a backup once the servers know that nobody uses the bucket any more."""
+
+    def try_to_restore() -> Restored | None:
+        try:
+            return backend.restore(file)
+        except StoreOpenError as error:
+            if "was some seconds ago" not in str(error):
+                raise
+            return None
+
+    return until(try_to_restore, "restored", within=UNUSED_SECONDS)
