@@ -39,7 +39,7 @@ CONNECTIONS = 128
 SIZE = 3
 FLEET = 100_000
 HOSTS = 1000  # of each registry
-FILL_SECONDS = 60
+FILLED_A_SECOND = 1600
 SOON_SECONDS = 60.0
 KINDS = {"unchanged": 1, "changed": 2}
 
@@ -79,12 +79,14 @@ class Measured(NamedTuple):
 
 
 class Bench:
-    """A run: its folder, load generator and number of rounds."""
+    """A run: its folder, load generator, rounds, kinds of heartbeats and nodes of the start."""
 
-    def __init__(self, *, folder: Path, seconds: int, rounds: int) -> None:
+    def __init__(self, folder: Path, options: argparse.Namespace) -> None:
         self.folder = folder
-        self._rounds = rounds
-        self.wrk = Wrk(folder, seconds=seconds)
+        self._rounds: int = options.rounds
+        self._kinds: Sequence[str] = [options.kind] if options.kind else [*KINDS]
+        self.fleet: int = options.nodes
+        self.wrk = Wrk(folder, seconds=options.seconds)
 
     @contextmanager
     def servers(self, size: int = 1, sync: str = "always") -> Iterator[NatsCluster]:
@@ -119,9 +121,9 @@ class Bench:
 
     def compare(self, what: str, ours: Side, peer: Side) -> None:
         """Measure both alternately for each kind of heartbeats, and print the medians."""
-        for kind, bodies in KINDS.items():
+        for kind in self._kinds:
             rounds = [
-                (self._measure(ours, bodies), self._measure(peer, bodies))
+                (self._measure(ours, KINDS[kind]), self._measure(peer, KINDS[kind]))
                 for _ in range(self._rounds)
             ]
             rates = [mine.rate / theirs.rate for mine, theirs in rounds]
@@ -228,22 +230,23 @@ def three(bench: Bench) -> None:
 
 def load(bench: Bench) -> None:
     """Measure the start of a registry on a bucket with many nodes."""
+    fleet, filling = bench.fleet, max(1, bench.fleet // FILLED_A_SECOND)
     with bench.servers(sync="2m") as cluster:  # only while the bucket is filled that matters
         nats = {**cluster.settings(), "accept_loss": True}
         store = {"store": cluster.url("load"), "nats": nats}
         port = next_port()
         with bench.registry(port, store):
-            while nodes(port) < FLEET:  # those that are there are soon passed
-                bench.wrk.posts(port, connections=CONNECTIONS, hosts=FLEET, seconds=FILL_SECONDS)
+            while nodes(port) < fleet:  # those that are there are soon passed
+                bench.wrk.posts(port, connections=CONNECTIONS, hosts=fleet, seconds=filling)
         port = next_port()
         began = time.monotonic()
         url = f"http://127.0.0.1:{port}"
         with started([PROGRAM, "--config", bench.settings(port, store)], url) as server:
             wait_for(server, f"{url}/nodes/host-000001.example.com")
             seconds, spent = time.monotonic() - began, cpu_seconds(server.pid)
-            until(lambda: nodes(port) == FLEET, "all nodes", within=SOON_SECONDS)
+            until(lambda: nodes(port) == fleet, "all nodes", within=SOON_SECONDS)
             print(
-                f"| start with {FLEET:,} nodes | {seconds:.1f} s, {spent:.1f} s of CPU time,"
+                f"| start with {fleet:,} nodes | {seconds:.1f} s, {spent:.1f} s of CPU time,"
                 f" {resident_mib(server.pid)} MiB; {_stored(cluster)} | | | |"
                 f" {os.getloadavg()[0]:.0f} | 0 |",
                 flush=True,
@@ -282,11 +285,13 @@ def main() -> None:
         "load": load,
     }
     parser.add_argument("--only", choices=parts)
+    parser.add_argument("--kind", choices=KINDS, help="only one kind of heartbeats")
+    parser.add_argument("--nodes", type=int, default=FLEET, help="in the bucket, for the start")
     parser.add_argument("--seconds", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="jetstream-bench-") as folder:
-        bench = Bench(folder=Path(folder), seconds=options.seconds, rounds=options.rounds)
+        bench = Bench(Path(folder), options)
         print("| what | rate, CPU: registries + servers | peer | of rate | of CPU | load | bad |")
         print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
         for name, part in parts.items():

@@ -59,6 +59,14 @@ class Consumers:
             await Delivery(link, self._place.bucket, self._take).begin(1)
             self.count += 1
 
+    async def until_delivered(self, count: int) -> None:
+        """Wait until so many messages were delivered."""
+
+        async def reached() -> bool:
+            return self.delivered >= count
+
+        await async_until(reached, START_SECONDS)
+
     async def close(self) -> None:
         """Disconnect them all."""
         await self._stack.aclose()
@@ -101,6 +109,7 @@ async def measure(servers: NatsCluster, options: argparse.Namespace) -> None:
             await asyncio.sleep(options.seconds)
             idle, delivered = spent(pids) - before, consumers.delivered
             published = await publish(servers, place.bucket, options)
+            await consumers.until_delivered(delivered + count * published)
             busy = spent(pids) - before - 2 * idle
             print(
                 f"{count} consumers: {published} messages, {consumers.delivered - delivered}"

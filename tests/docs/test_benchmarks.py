@@ -18,7 +18,9 @@ python() {
     bench/tls_handshakes.py) set -- "$@" --rate 20 --seconds 2 ;;
     bench/backoff_simulation.py) set -- "$@" --hosts 100 ;;
     bench/registry_stalls_bench.py) set -- "$@" --nodes 500 --watchers 5 --seconds 1 ;;
-    bench/jetstream_bench.py) set -- "$@" --only sqlite --seconds 1 --rounds 1 ;;
+    bench/jetstream_bench.py)
+      set -- "$@" --kind changed --nodes 500 --seconds 1 --rounds 1 ;;
+    bench/nats_consumers.py) set -- "$@" --consumers 1 4 --rate 40 --seconds 0.5 ;;
     bench/registry_bench.py) set -- "$@" --only nodes --seconds 1 --rounds 1 ;;
     bench/agent_bench.py) set -- "$@" --apps 2 --rounds 3 --rebuilds 1 --idle 1 ;;
   esac
@@ -27,6 +29,13 @@ python() {
 pytest() { command pytest --collect-only --quiet "$@"; }
 """
 
+JETSTREAM_ROWS = (
+    "one registry on one server; on SQLite, changed",
+    "two registries at one address; one registry, changed",
+    "three registries on three servers; one of each, changed",
+    "three registries on three servers; three of etcd, changed",
+    "start with 500 nodes",
+)
 # Of an operation's row in the table of kills: its name, and the numbers.
 ROW = re.compile(
     r"^\| (.+?) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \| (?:\*\*)?(\d+)(?:\*\*)? \|$"
@@ -52,7 +61,14 @@ def test_each_command_about_the_registry_works(page: Page, tmp_path: Path) -> No
     assert "| watch=true beside 300 changes/s | 5 |" in output
     # Heartbeats before the registry listens are refused, and are counted.
     assert re.search(r"^\| the load at the start \| 0 \|.* [1-9][0-9]* \|$", output, re.MULTILINE)
-    assert "| one registry on one server; on SQLite, changed |" in output
+    for row in JETSTREAM_ROWS:
+        assert f"| {row} | " in output
+    # Each message comes to each registry.
+    assert re.search(r"^1 consumers: (\d+) messages, \1 delivered;", output, re.MULTILINE)
+    written, delivered = re.findall(r"^4 consumers: (\d+) messages, (\d+) ", output, re.MULTILINE)[
+        0
+    ]
+    assert int(delivered) == 4 * int(written) > 0
     assert "test_daemon.py::" in output
     assert "test_disk_faults.py::" in output
 
