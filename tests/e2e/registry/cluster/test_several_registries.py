@@ -20,12 +20,37 @@ CHANGES = 50
 # Of the changes, 5 % may be later than a second, but not by so many times.
 MAX_LATE = CHANGES // 20
 MAX_TIMES_LATE = 10
+LARGE = 16_000
+MIB_OF_LARGE = 20  # no more of them than this take a MiB
+RACES = 5
 CLONES = re.compile(r'heartbeats_refused_total\{reason="clone"\} (.*)')
 
 
 def post(registry: Daemon, hostname: str, agent: str = "a", label: str = "x") -> int:
     body = {"labels": [label, "prometheus:web"], "kv": {"agent.id": agent}}
     return registry.ask("POST", f"/nodes/{hostname}", json=body).status_code
+
+
+def post_instance(registry: Daemon, instance: str) -> int:
+    """Send a heartbeat of a host as that start of its agent."""
+    body = {"labels": [], "kv": {"agent.id": "a", "agent.instance": instance}}
+    return registry.ask("POST", "/nodes/one", json=body).status_code
+
+
+def has_taken(registry: Daemon, instance: str) -> bool:
+    return post_instance(registry, instance) == 200
+
+
+def post_large(registry: Daemon, hostname: str, text: str) -> int:
+    """Send a heartbeat of a host of which some dozen take a MiB."""
+    body = {"labels": [], "kv": {"1": text * LARGE, "2": text * LARGE}}
+    return registry.ask("POST", f"/nodes/{hostname}", json=body).status_code
+
+
+def has_forgotten(registry: Daemon, names: list[str]) -> bool:
+    """Delete nodes; return whether they are gone."""
+    statuses = {registry.ask("DELETE", f"/nodes/{name}").status_code for name in names}
+    return statuses <= {200, 404}
 
 
 def post_as(hostname: str, registry: Daemon, agent: str) -> int:
@@ -147,6 +172,55 @@ def test_a_clone_is_refused_whichever_registry_it_reports_to(registries: list[Da
     before = clones(registries[2])
     assert post(registries[2], "one", agent="b") == 409
     assert clones(registries[2]) == before + 1
+
+
+def test_an_instance_that_was_replaced_is_refused_whichever_registry_it_reports_to(
+    registries: list[Daemon],
+) -> None:
+    for registry, instance in zip(registries, ("i1", "i2"), strict=False):
+        until(partial(has_taken, registry, instance), instance, within=SOON_SECONDS)
+        for other in registries:
+            until(partial(has_label, other, instance), instance, within=SOON_SECONDS)
+
+    assert [post_instance(registry, "i1") for registry in registries] == [409, 409, 409]
+    assert [post_instance(registry, "i2") for registry in registries] == [200, 200, 200]
+
+
+def test_the_bound_holds_for_all_but_what_two_registries_accept_at_once(
+    start_registry: Callable[..., Daemon],
+) -> None:
+    here, elsewhere = both = [start_registry(nodes={"max_mib": 1}) for _ in range(2)]
+
+    def is_full(text: str) -> bool:
+        """Post nodes until one is refused."""
+        names = (f"{text}{number}" for number in range(MIB_OF_LARGE))
+        return any(post_large(here, name, "a") == 507 for name in names)
+
+    until(partial(is_full, "n"), "507", within=SOON_SECONDS)
+    known = hostnames(here)
+    until(partial(shows, elsewhere, known), "all nodes", within=SOON_SECONDS)
+    assert post_large(elsewhere, "new", "a") == 507
+    for registry in both:  # those that are known go on
+        assert [post_large(registry, "n0", text) for text in "ab"] == [200, 200]
+
+    decided, gone = 0, [known.pop()]
+    for _ in range(RACES):
+        until(partial(has_forgotten, here, gone), "a deletion", within=SOON_SECONDS)
+        for registry in both:
+            until(partial(shows, registry, known), "room for one", within=SOON_SECONDS)
+        gone = ["r1", "r2"]
+        with ThreadPoolExecutor(2) as threads:
+            statuses = list(threads.map(post_large, both, gone, "aa"))
+        if 503 in statuses:  # the servers were too slow for one of them
+            continue
+        taken = [name for name, status in zip(gone, statuses, strict=True) if status == 200]
+        assert len(taken) + statuses.count(507) == 2
+        assert taken
+        for registry in both:
+            until(partial(shows, registry, [*known, *taken]), "what is taken", within=SOON_SECONDS)
+            assert post_large(registry, "new", "a") == 507
+        decided += 1
+    assert decided > RACES / 2
 
 
 def test_of_two_hosts_that_take_a_name_at_once_one_is_refused(registries: list[Daemon]) -> None:
