@@ -12,73 +12,28 @@ from tests.support.agent.fleet import SimulatedFleet
 from tests.support.daemons import Daemon, Daemons
 from tests.support.e2e.commands import (
     SOON_SECONDS,
-    change_settings,
     metric_value,
     nodes,
-    registry_statuses,
     run_command,
 )
+from tests.support.e2e.group_agent import GROUP_KEY, GROUP_KEYS, GroupAgent
 from tests.support.e2e.reporting import log_lines
 from tests.support.registry.load.spread import is_even
 
 pytestmark = pytest.mark.real
 
-KEY = "the-key-of-the-group-of-registries"
-KEYS = [
-    {"name": "ops", "file": "ops.key", "allow": ["read", "write"]},
-    {"name": "hosts", "value": KEY, "allow": ["register"]},
-]
 HOSTS = 300
-MOVED = "moved to another registry"
 
 
 def three_registries(daemons: Daemons) -> list[Daemon]:
     """Start three registries that accept one key, each with a store of its own."""
-    return [daemons.registry(keys=KEYS) for _ in range(3)]
-
-
-class OneAgent:
-    """An agent with three registries. ``label`` is what it was last told to report."""
-
-    def __init__(self, daemons: Daemons) -> None:
-        self.registries = {each.base_url: each for each in three_registries(daemons)}
-        self.agent = daemons.agent(node={"hostname": "web-1"}, heartbeat_seconds=3)
-        self.agent.terminate()
-        self.folder = self.agent.config_path.parent
-        (self.folder / "group.key").write_text(KEY)
-        group = {"urls": list(self.registries), "key_file": "group.key"}
-        change_settings(self.agent, registries=[group])
-        self.agent.start()
-        self.until_told("site:first", *self.registries.values())
-
-    @property
-    def used(self) -> Daemon:
-        """The registry that the agent uses."""
-        (url,) = [url for url, each in registry_statuses(self.agent).items() if each["current"]]
-        return self.registries[url]
-
-    def until_told(self, label: str, *registries: Daemon) -> Daemon:
-        """Change the host's label; return which of the registries knows it, once one does."""
-        (self.folder / "labels.d").mkdir(exist_ok=True)
-        (self.folder / "labels.d" / "site").write_text(f"{label}\n")
-
-        def look() -> Daemon | None:
-            for registry in registries:
-                if label in nodes(registry).get("web-1", {"labels": []})["labels"]:
-                    return registry
-            return None
-
-        return until(look, f"a registry knows {label}", within=SOON_SECONDS)
-
-    def moves(self) -> list[str]:
-        """Return the lines of the log about moves."""
-        return log_lines(self.agent, MOVED)
+    return [daemons.registry(keys=GROUP_KEYS) for _ in range(3)]
 
 
 def test_an_agent_moves_when_its_registry_is_killed_and_when_the_next_one_is_frozen(
     daemons: Daemons,
 ) -> None:
-    host = OneAgent(daemons)
+    host = GroupAgent(daemons, three_registries(daemons))
     first = host.used
     others = [each for each in host.registries.values() if each is not first]
 
@@ -115,7 +70,7 @@ def test_an_agent_moves_when_its_registry_is_killed_and_when_the_next_one_is_fro
 def test_while_no_registry_is_there_the_agent_stays_and_it_goes_on_where_it_was(
     daemons: Daemons,
 ) -> None:
-    host = OneAgent(daemons)
+    host = GroupAgent(daemons, three_registries(daemons))
     first = host.used
 
     for registry in host.registries.values():
@@ -135,7 +90,7 @@ def test_while_no_registry_is_there_the_agent_stays_and_it_goes_on_where_it_was(
 
 
 def test_a_host_is_taken_out_by_those_of_the_group_that_answer(daemons: Daemons) -> None:
-    host = OneAgent(daemons)
+    host = GroupAgent(daemons, three_registries(daemons))
     used = host.used
     dead = next(each for each in host.registries.values() if each is not used)
     dead.kill()
@@ -156,7 +111,7 @@ async def test_a_fleet_leaves_a_registry_evenly_and_does_not_return_in_a_herd(
     registries = three_registries(daemons)
     urls = [registry.base_url for registry in registries]
     lost, *others = registries
-    fleet = SimulatedFleet(tmp_path / "fleet", urls, count=HOSTS, key=KEY, seconds=3)
+    fleet = SimulatedFleet(tmp_path / "fleet", urls, count=HOSTS, key=GROUP_KEY, seconds=3)
     async with fleet.running():
         await fleet.until_taken(1)
         assert is_even(fleet.spread(), among=3)

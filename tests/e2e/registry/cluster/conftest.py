@@ -9,6 +9,7 @@ import pytest
 
 from dev.waiting import until
 from tests.support.daemons import Daemon, Daemons, FreePort, merged
+from tests.support.e2e.group_agent import GROUP_KEYS
 from tests.support.registry.cut_off import ServerCables
 from tests.support.registry.nats.servers import NatsCluster
 
@@ -65,7 +66,7 @@ def fleet(
     """Yield three registries on one bucket, in the state in which a test has left them."""
     folder, nats = tmp_path_factory.mktemp("fleet"), cluster.settings()
     with Daemons(folder=folder, free_port=free_port) as daemons:
-        yield [daemons.registry(store=one.url(), nats=nats) for one in cables]
+        yield [daemons.registry(store=one.url(), nats=nats, keys=GROUP_KEYS) for one in cables]
 
 
 @pytest.fixture

@@ -2,14 +2,19 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import pytest
 from nats.aio.client import Client
 
 from dev.waiting import until
-from tests.support.daemons import Daemon
+from tests.support.daemons import Daemon, Daemons
+from tests.support.e2e.commands import registry_statuses
+from tests.support.e2e.group_agent import GroupAgent
+from tests.support.e2e.reporting import log_lines
+from tests.support.registry.cut_off import ServerCables
 from tests.support.registry.nats.servers import NatsCluster
 
 pytestmark = pytest.mark.real
@@ -74,6 +79,29 @@ def is_current(registry: Daemon) -> bool:
     return store_age(registry) == 0 and "Rollcall-Store-Age" not in headers
 
 
+def is_unavailable(registry: Daemon) -> bool:
+    """Return whether a heartbeat is refused, as one is that the store cannot keep."""
+    answer = registry.ask("POST", "/nodes/new", json={"labels": [], "kv": {}})
+    return answer.status_code == 503
+
+
+def was_told_503(agent: Daemon, registries: Sequence[Daemon]) -> bool:
+    """Return whether each registry answered the agent's last heartbeat to it with 503."""
+    statuses = registry_statuses(agent)
+    reasons = [statuses[registry.base_url]["reason"] or "" for registry in registries]
+    return all(reason.startswith("503: ") for reason in reasons)
+
+
+@contextmanager
+def frozen(daemon: Daemon) -> Iterator[None]:
+    """Freeze a daemon while the context is open."""
+    daemon.freeze()
+    try:
+        yield
+    finally:
+        daemon.resume()
+
+
 async def ask_api(servers: NatsCluster, subject: str) -> None:
     """Send a request to the API of JetStream, as an operator does by hand."""
     client = Client()
@@ -136,6 +164,41 @@ def test_a_registry_that_was_frozen_knows_who_reported_elsewhere(
         return post_all(elsewhere, HOSTS[1:]) and recovered([here]) and states(here) == expected
 
     until(same_here, "the same here", within=SOON_SECONDS)
+
+
+def test_an_agent_leaves_a_registry_that_is_cut_off_and_stays_while_all_answer_503(
+    servers: NatsCluster,
+    registries: list[Daemon],
+    cables: list[ServerCables],
+    daemons: Daemons,
+) -> None:
+    host = GroupAgent(daemons, registries)
+    first = host.used
+
+    with frozen(host.agent):
+        cables[registries.index(first)].cut()
+        until(partial(is_unavailable, first), "503", within=SOON_SECONDS)
+    others = [each for each in registries if each is not first]
+    until(lambda: host.used is not first, "the move", within=SOON_SECONDS)
+    second = host.used
+    (line,) = host.moves()
+    assert f"from={first.base_url}" in line
+    assert "kind=busy" in line
+    assert "503: " in line
+
+    with frozen(host.agent):
+        for server in servers.servers[:2]:
+            server.kill()
+        for registry in others:
+            until(partial(is_unavailable, registry), "503", within=SOON_SECONDS)
+    until(partial(was_told_503, host.agent, registries), "503 of all", within=SOON_SECONDS)
+    assert host.used is second
+    cables[registries.index(first)].mend()
+    servers.mend()
+    host.until_told("site:third", *registries, within=SOON_SECONDS)
+    until(lambda: log_lines(host.agent, "registry back"), "the end", within=SOON_SECONDS)
+    assert host.used is second
+    assert len(host.moves()) == 1
 
 
 def test_a_cluster_that_is_lost_and_starts_empty_heals_from_memory(
