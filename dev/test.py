@@ -17,7 +17,7 @@ MOST_WORKERS = 8
 MEMORY = "/dev/shm"  # a file system in memory, on every Linux
 # The engine starts programs of its own for a moment, again and again. By default, each of them
 # spends a third of its processor time on garbage.
-GO_GARBAGE_PERCENT = "400"
+GO_GARBAGE_PERCENT = "1600"
 
 
 def main(arguments: Sequence[str]) -> int:

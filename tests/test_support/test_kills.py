@@ -22,7 +22,7 @@ from tests.support.agent.kills.host import Attempt, repeated
 from tests.support.agent.kills.observed_app import ObservedApp
 from tests.support.agent.kills.operations import EVERY_OPERATION, REBUILDS, UPDATES
 from tests.support.agent.kills.runs import faults_at, named
-from tests.support.agent.kills.snapshot import Snapshot, take_snapshot
+from tests.support.agent.kills.snapshot import Passwords, Snapshot, take_snapshot
 from tests.support.agent.kills.subject import ATTEMPTS
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
 from tests.support.daemons import Daemons
@@ -166,11 +166,11 @@ def test_a_snapshot_has_the_network_of_the_container(
             created = app.agent.ask("POST", "/v1/apps", json=body)
             assert created.status_code == 201, created.text
             container = created.json()["container_id"]
-            before = take_snapshot(app, (), busybox_image)
+            before = take_snapshot(app, Passwords(), busybox_image)
 
             docker_client.connect_container_to_network(container, network)
             docker_client.disconnect_container_from_network(container, "bridge")
-            after = take_snapshot(app, (), busybox_image)
+            after = take_snapshot(app, Passwords(), busybox_image)
         finally:
             app.delete()
 

@@ -60,5 +60,5 @@ def with_another_container(subject: Subject, before: Snapshot) -> Snapshot:
         state="running",
         image_id=subject.tagged_image(),
         network=OPEN,
-        login=subject.last_password,
+        login=subject.passwords.last,
     )

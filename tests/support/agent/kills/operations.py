@@ -229,13 +229,13 @@ DATA_AND_PASSWORDS = (
     Operation(
         name="password of a running app",
         prepare=Subject.running,
-        request=lambda subject, _: subject.ask("PUT", "/keys", subject.new_password()),
+        request=lambda subject, _: subject.ask("PUT", "/keys", subject.passwords.new()),
         expected=lambda subject, before: with_last_password(subject, before, "set"),
     ),
     Operation(
         name="password of a stopped app",
         prepare=Subject.stopped,
-        request=lambda subject, _: subject.ask("PUT", "/keys", subject.new_password()),
+        request=lambda subject, _: subject.ask("PUT", "/keys", subject.passwords.new()),
         expected=lambda subject, before: with_last_password(subject, before, "pending"),
     ),
     Operation(

@@ -1,9 +1,8 @@
 """The complete state of an app as one value that can be compared."""
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cache
 from typing import Any, Literal, TypeAlias
 
 from passlib.hash import sha512_crypt
@@ -13,6 +12,32 @@ from tests.support.agent.kills.observed_app import ObservedApp
 VolumeContent: TypeAlias = Literal["empty", "kept"]
 Volumes: TypeAlias = Mapping[str, VolumeContent]
 Files: TypeAlias = Mapping[str, bytes]
+
+
+class Passwords:
+    """The passwords that an app was given, and those of the hashes that were seen."""
+
+    def __init__(self) -> None:
+        self._given: list[str] = []
+        # A verification takes a tenth of a second, and most snapshots see the same hash again.
+        self._seen: dict[str, str | None] = {}
+
+    @property
+    def last(self) -> str:
+        """The newest password."""
+        return self._given[-1]
+
+    def new(self) -> str:
+        """Return a new password."""
+        self._given.append(secrets.token_hex(8))
+        return self.last
+
+    def of(self, hashed: str) -> str | None:
+        """Return the password of a hash, None if it is of none that was given."""
+        if hashed not in self._seen:
+            fitting = (each for each in reversed(self._given) if sha512_crypt.verify(each, hashed))
+            self._seen[hashed] = next(fitting, None)
+        return self._seen[hashed]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +77,12 @@ class Snapshot:
         return ", ".join(f"{name}: {mine[name]} and not {others[name]}" for name in differing)
 
 
-def take_snapshot(app: ObservedApp, passwords: Iterable[str], image: str) -> Snapshot:
+def take_snapshot(app: ObservedApp, passwords: Passwords, image: str) -> Snapshot:
     """Return a snapshot of an app that no operation changes; all that there is of it must agree.
 
     Args:
         app: the app.
-        passwords: those that its container may hold, the most likely first.
+        passwords: those that its container may hold.
         image: an image for a container that reads volumes.
 
     """
@@ -86,20 +111,15 @@ def _fields(record: Mapping[str, Any] | None) -> dict[str, Any]:
     return fields | {"labels": tuple(record["labels"]), "password": record["password"]}
 
 
-def _login(files: Files, passwords: Iterable[str]) -> str | None:
+def _login(files: Files, passwords: Passwords) -> str | None:
     shadow = files.get("/etc/shadow")
     if shadow is None:
         return None
     user, hashed = shadow.decode().strip().split(":")[:2]
     assert user == "app"
-    login = next((each for each in passwords if _fits(each, hashed)), None)
+    login = passwords.of(hashed)
     assert login is not None, "the container has a password that nobody set"
     return login
-
-
-@cache  # a verification takes a tenth of a second, and most snapshots see the same hash again
-def _fits(password: str, hashed: str) -> bool:
-    return bool(sha512_crypt.verify(password, hashed))
 
 
 def _volumes(

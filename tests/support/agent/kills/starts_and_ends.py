@@ -17,7 +17,7 @@ def _end_creation(subject: Subject, method: str, path: str) -> requests.Response
 
 def with_last_password(subject: Subject, before: Snapshot, word: str) -> Snapshot:
     """Return the app with its newest password, which is ``set`` or ``pending``."""
-    login = subject.last_password if word == "set" else before.login
+    login = subject.passwords.last if word == "set" else before.login
     return replace(before, password=word, login=login)
 
 

@@ -14,7 +14,7 @@ import requests
 from tests.support.agent.kills.changed_app import ChangedApp
 from tests.support.agent.kills.engine_proxy import EngineProxy
 from tests.support.agent.kills.observed_app import ObservedApp
-from tests.support.agent.kills.snapshot import Snapshot, take_snapshot
+from tests.support.agent.kills.snapshot import Passwords, Snapshot, take_snapshot
 from tests.support.daemons import Daemon
 from tests.support.e2e.commands import change_settings
 
@@ -77,7 +77,8 @@ class Subject(ChangedApp):
         self.tar = b""
         self.removed_image = ""
         self._ports: tuple[int, ...] = ()
-        self._passwords = [secrets.token_hex(8)]
+        self.passwords = Passwords()
+        self.passwords.new()
 
     def post(
         self, image: str | None = None, headers: dict[str, str] | None = None
@@ -99,21 +100,11 @@ class Subject(ChangedApp):
 
     def snapshot(self) -> Snapshot:
         """Return a snapshot of the app, which no operation may change meanwhile."""
-        return take_snapshot(self.app, reversed(self._passwords), self.images.good[0])
-
-    @property
-    def last_password(self) -> str:
-        """The newest password."""
-        return self._passwords[-1]
+        return take_snapshot(self.app, self.passwords, self.images.good[0])
 
     def tagged_image(self) -> str:
         """Return the id of the image that the app's tag names."""
         return image_id(self.app.client, self.tag)
-
-    def new_password(self) -> str:
-        """Make a password and remember it."""
-        self._passwords.append(secrets.token_hex(8))
-        return self.last_password
 
     def retag(self, image: str) -> None:
         """Give the app's tag to this image."""
@@ -141,7 +132,7 @@ class Subject(ChangedApp):
             self._ports = record["ssh_port"], record["http_port"]
         self._must("PUT", "/start")
         if record["password"] is None:
-            self._must("PUT", "/keys", self.last_password)
+            self._must("PUT", "/keys", self.passwords.last)
         self.retag(self.app.client.inspect_container(record["container_id"])["Image"])
         self.app.write()
 
@@ -183,12 +174,12 @@ class Subject(ChangedApp):
     def stopped_with_pending_password(self) -> None:
         """Stop the app and set a password, which is pending until the start."""
         self.stopped()
-        self._must("PUT", "/keys", self.new_password())
+        self._must("PUT", "/keys", self.passwords.new())
 
     def without_container(self) -> None:
         """Remove the app's container through the engine, without the agent."""
         self.running()
-        self._must("PUT", "/keys", self.new_password())
+        self._must("PUT", "/keys", self.passwords.new())
         (container,) = self.app.containers()
         self.app.client.remove_container(container["Id"], force=True)
 
