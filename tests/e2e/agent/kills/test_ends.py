@@ -1,7 +1,7 @@
 import pytest
 
-from tests.support.agent.kills.operations import ENDS
 from tests.support.agent.kills.runs import Check
+from tests.support.agent.kills.starts_and_ends import ENDS
 
 pytestmark = [pytest.mark.real("docker-registry"), pytest.mark.long(2), pytest.mark.timeout(1800)]
 
