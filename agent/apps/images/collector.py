@@ -56,6 +56,8 @@ class ImageCollector:
         while True:
             await self._operation_ended.wait()
             self._operation_ended.clear()
+            # A busy engine soon forgets what it pulled.
+            await self._logged(self._pulled.finish_broken_off())
             await self._logged(self._unneeded.remove())
 
     async def _look_each_minute(self) -> None:

@@ -10,16 +10,18 @@ from pathlib import Path
 import pytest
 
 from agent.apps.errors import OperationCancelled
-from agent.engine.errors import ImageNotFound
+from agent.engine.errors import EngineUnavailable, ImageNotFound
 from agent.engine.models import ImageEvent
 from agent.state.history import Pull
 from agent.state.store import Store
 from tests.support.agent.apps.pulled_apps import (
     ONE,
+    TWO,
     apps_of,
     create,
     settled,
     until_here,
+    update,
 )
 from tests.support.agent.engines.pulling_engine import PullingEngine
 from tests.support.agent.running_apps import ASKER
@@ -144,7 +146,22 @@ async def test_an_image_whose_pull_was_cancelled_too_late_goes(
         await apps.delete("web", ASKER)
         with pytest.raises(OperationCancelled):
             await creation
-        assert engine.here() == {"p1"}
-    engine.at_step = lambda _: asyncio.sleep(0)
-    async with apps_of(tmp_path, engine):
         await until_here(engine)
+
+
+async def test_an_image_whose_pull_lost_its_answer_goes_as_soon_as_the_change_is_undone(
+    tmp_path: Path, engine: PullingEngine
+) -> None:
+    async def cut(step: str) -> None:
+        if step == "after pull":
+            engine.at_step = lambda _: asyncio.sleep(0)
+            raise EngineUnavailable("the connection is cut")
+
+    async with apps_of(tmp_path, engine) as apps:
+        await create(apps)
+        engine.at_step = cut
+        with pytest.raises(EngineUnavailable):
+            await update(apps, TWO)
+        # That is long before the next look of each minute.
+        await settled(apps, engine)
+        assert engine.here() == {"p1"}
