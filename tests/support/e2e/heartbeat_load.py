@@ -2,7 +2,8 @@
 
 It runs by itself, with nothing but Python: ``heartbeat_load.py HOST PORT KEY FOLDER``. When FOLDER
 has a file ``stop``, it sends what is due until then, and writes ``result.json`` there: for how many
-seconds heartbeats were due, how many were sent, and how often each outcome was seen.
+seconds heartbeats were due, how many were sent, and how often each outcome was seen. While there is
+a file ``pause``, it sends none, and removes the file once each that was sent is answered.
 """
 
 import asyncio
@@ -17,8 +18,6 @@ HOSTS = 1000
 TICK_SECONDS = 0.01
 # A busy machine may take long for a restart. More would not find room in the backlog of the socket.
 MAX_WAITING = 3000
-# The test restarts the registry so often. A heartbeat may be cut, and then is repeated, by each.
-RESTARTS = 2
 # Of ten heartbeats, so many have a connection of their own; the others share kept ones.
 FRESH_OF_TEN = 2
 Connection: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -39,20 +38,17 @@ class Load:
         self.sent = 0
 
     async def beat(self) -> None:
-        """Send a heartbeat; repeat it if a restart cut it before its first byte was answered."""
+        """Send a heartbeat; repeat it once if it was cut before the first byte of an answer."""
         number, self.sent = self.sent, self.sent + 1
         fresh = number % 10 < FRESH_OF_TEN
-        outcome = ""
-        for restarts_left in reversed(range(RESTARTS + 1)):
+        try:
             try:
                 outcome = await self._ask(number, fresh=fresh)
-            except (OSError, CutBeforeAnswerError, asyncio.IncompleteReadError) as error:
-                outcome = type(error).__name__
-                if isinstance(error, CutBeforeAnswerError) and restarts_left:
-                    self.outcomes["repeated"] += 1
-                    fresh = True
-                    continue
-            break
+            except CutBeforeAnswerError:
+                self.outcomes["repeated"] += 1
+                outcome = await self._ask(number, fresh=True)
+        except (OSError, CutBeforeAnswerError, asyncio.IncompleteReadError) as error:
+            outcome = type(error).__name__
         self.outcomes[outcome] += 1
 
     async def _ask(self, number: int, *, fresh: bool) -> str:
@@ -101,11 +97,14 @@ async def send_until_stopped(load: Load, folder: Path) -> float:
         if not stopped:
             stopped, seconds = (folder / "stop").exists(), loop.time() - began
         due = int(seconds * PER_SECOND) - load.sent
-        for _ in range(min(due, MAX_WAITING - len(tasks))):
+        pause = folder / "pause"
+        for _ in range(0 if pause.exists() else min(due, MAX_WAITING - len(tasks))):
             task = asyncio.create_task(load.beat())
             tasks.add(task)
             task.add_done_callback(tasks.discard)
             await asyncio.sleep(0)
+        if not tasks:
+            pause.unlink(missing_ok=True)
         (folder / "begun").touch()
         await asyncio.sleep(TICK_SECONDS)
     if tasks:
