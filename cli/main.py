@@ -13,7 +13,7 @@ from cli.groups.command_table import COMMANDS
 from cli.groups.global_options import GlobalOptions, ProcessIO
 from cli.groups.lazy_group import LazyGroup, called_late
 from cli.output.form import Format
-from cli.output.text import visible
+from cli.output.text import block, visible
 
 
 def main() -> int:
@@ -91,7 +91,7 @@ def exit_status(run_command: Callable[[], int | None], err: TextIO) -> int:
     try:
         return run_command() or DONE
     except CommandError as error:
-        err.write(f"rollcall: {visible(error)}\n")
+        err.write(f"rollcall: {block(error)}\n")
         if error.hint is not None:
             err.write(f"  next: {visible(error.hint)}\n")
         return error.status

@@ -16,6 +16,9 @@ Host = Annotated[
 App = Annotated[
     str, typer.Argument(metavar="HOST/NAME", help="The app.", autocompletion=complete_apps)
 ]
+NoWait = Annotated[
+    bool, typer.Option("--no-wait", help="Do not wait until the app has stayed up, and is healthy.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what it would do.")]
 Labels = Annotated[
     list[str] | None,

@@ -88,7 +88,7 @@ class StartFailed(AppError):
     """
 
     def __init__(self, reason: str, *, output: str = "") -> None:
-        super().__init__(f"{reason}; it wrote: {output}" if output else reason)
+        super().__init__(f"{reason}; it wrote:\n{output}" if output else reason)
         self.reason = reason
 
 

@@ -7,10 +7,12 @@ from typing import Any, Literal
 
 from agent.client.client import AgentClient
 from agent.client.errors import AgentError, AgentRefused
+from cli.app_names import AppName
 from cli.apply.file import WantedApp
 from cli.connections.session import Session
 from cli.errors import CommandError, WrongUsage
 from cli.selection import ask_all, selected
+from cli.settling import wait_until_settled
 from registry.message import Node
 
 StepKind = Literal["create", "update", "none", "error"]
@@ -137,7 +139,7 @@ def _has(now: Any, wanted: Any) -> bool:
 
 
 async def carry_out(session: Session, step: Step) -> None:
-    """Do what a step says; AgentError, CommandError."""
+    """Do what a step says, and see the app stay up; AgentError, CommandError."""
     async with session.agent(step.node) as agent:
         name = step.app.name
         if step.kind == "create":
@@ -148,6 +150,8 @@ async def carry_out(session: Session, step: Step) -> None:
             await agent.label(name, label)
         for label in step.removed:
             await agent.label(name, label, remove=True)
+        if step.kind == "create" or step.fields:
+            await wait_until_settled(agent, AppName(step.node.hostname, name))
 
 
 FAILURES = (AgentError, CommandError)

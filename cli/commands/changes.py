@@ -15,9 +15,10 @@ from cli.confirmation import Yes, confirm
 from cli.connections.session import Session
 from cli.errors import WrongUsage
 from cli.fields import Fields
-from cli.options import App, DryRun
+from cli.options import App, DryRun, NoWait
 from cli.output.progress import following
 from cli.run import FormCommand, session_of
+from cli.settling import wait_until_settled
 
 Change = Callable[[AgentClient], Awaitable[dict[str, Any]]]
 
@@ -38,15 +39,21 @@ def add_to(app: typer.Typer) -> None:
         app.command(name, cls=FormCommand)(command)
 
 
-def carry_out(session: Session, app: AppName, change: Change, *, dry_run: bool) -> None:
-    """Change an app, show how far it is, and print the record, or what a dry run tells."""
+def carry_out(
+    session: Session, app: AppName, change: Change, *, dry_run: bool, wait: bool = False
+) -> None:
+    """Change an app, show how far it is, and print the record, or what a dry run tells.
+
+    With ``wait``, CommandError if the app does not stay up afterwards, or does not get healthy.
+    """
 
     async def run() -> dict[str, Any]:
         async with agent_of(session, app) as agent:
             if dry_run:
                 return await change(agent)
             async with following(session.output, agent, app.name):
-                return await change(agent)
+                answer = await change(agent)
+                return await wait_until_settled(agent, app) if wait else answer
 
     try:
         answer = asyncio.run(run())
@@ -128,6 +135,7 @@ def create(
             "--set", metavar="FIELD=YAML", help="Any other field, such as --set 'health={path: /}'."
         ),
     ] = None,
+    no_wait: NoWait = False,
     dry_run: DryRun = False,
 ) -> None:
     """Create an app, and wait until it runs.
@@ -152,7 +160,11 @@ def create(
         raise WrongUsage("an app needs an image", hint="add --image IMAGE, or `image:` to the file")
     body = {**_without_name(fields, named), "name": named.name}
     carry_out(
-        session_of(ctx), named, lambda agent: agent.create(body, dry_run=dry_run), dry_run=dry_run
+        session_of(ctx),
+        named,
+        lambda agent: agent.create(body, dry_run=dry_run),
+        dry_run=dry_run,
+        wait=not no_wait,
     )
 
 
@@ -190,6 +202,7 @@ def update(
             "--set", metavar="FIELD=YAML", help="Any other field, such as --set 'stop_seconds=30'."
         ),
     ] = None,
+    no_wait: NoWait = False,
     dry_run: DryRun = False,
 ) -> None:
     """Change fields of an app; if its new container does not stay up, the old one runs again.
@@ -216,6 +229,7 @@ def update(
         named,
         lambda agent: agent.update(named.name, fields, dry_run=dry_run),
         dry_run=dry_run,
+        wait=not no_wait,
     )
 
 
@@ -226,9 +240,9 @@ def _without_name(fields: Mapping[str, Any], app: AppName) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if key != "name"}
 
 
-def start(ctx: typer.Context, app: App, dry_run: DryRun = False) -> None:
+def start(ctx: typer.Context, app: App, no_wait: NoWait = False, dry_run: DryRun = False) -> None:
     """Start an app; one that runs is left alone."""
-    _act(ctx, app, "start", dry_run=dry_run)
+    _act(ctx, app, "start", dry_run=dry_run, wait=not no_wait)
 
 
 def stop(ctx: typer.Context, app: App, dry_run: DryRun = False) -> None:
@@ -236,9 +250,9 @@ def stop(ctx: typer.Context, app: App, dry_run: DryRun = False) -> None:
     _act(ctx, app, "stop", dry_run=dry_run)
 
 
-def rebuild(ctx: typer.Context, app: App, dry_run: DryRun = False) -> None:
+def rebuild(ctx: typer.Context, app: App, no_wait: NoWait = False, dry_run: DryRun = False) -> None:
     """Pull the image of an app, and replace the container; data, labels and ports stay."""
-    _act(ctx, app, "rebuild", dry_run=dry_run)
+    _act(ctx, app, "rebuild", dry_run=dry_run, wait=not no_wait)
 
 
 def rollback(
@@ -247,6 +261,7 @@ def rollback(
     revision: Annotated[
         int | None, typer.Option("--revision", help="By default, the one before.")
     ] = None,
+    no_wait: NoWait = False,
     dry_run: DryRun = False,
 ) -> None:
     """Bring an app back to an earlier revision, with the image that it ran.
@@ -255,9 +270,8 @@ def rollback(
         rollcall app rollback web-1/shop --dry-run
 
     """
-    _act(
-        ctx, app, "rollback", None if revision is None else {"revision": revision}, dry_run=dry_run
-    )
+    fields = None if revision is None else {"revision": revision}
+    _act(ctx, app, "rollback", fields, dry_run=dry_run, wait=not no_wait)
 
 
 def _act(
@@ -267,6 +281,7 @@ def _act(
     fields: Mapping[str, Any] | None = None,
     *,
     dry_run: bool,
+    wait: bool = False,
 ) -> None:
     named = app_name(app)
     carry_out(
@@ -274,6 +289,7 @@ def _act(
         named,
         lambda agent: agent.change(named.name, action, fields, dry_run=dry_run),
         dry_run=dry_run,
+        wait=wait,
     )
 
 

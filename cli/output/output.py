@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.output.form import Format
-from cli.output.text import visible
+from cli.output.text import block, visible
 
 WIDE_COLUMNS = 100_000
 # On a terminal, longer cells of a table are cut off; the other forms have all of them.
@@ -107,7 +107,7 @@ class Output:
 
     def note(self, text: str) -> None:
         """Tell people something that is not part of the result."""
-        self.err.print(Text(visible(text)), soft_wrap=True)
+        self.err.print(Text(block(text)), soft_wrap=True)
 
     def _print(self, what: Text | Table) -> None:
         self.out.print(what, soft_wrap=isinstance(what, Text))

@@ -20,6 +20,17 @@ def visible(text: object) -> str:
     )
 
 
+def block(text: object) -> str:
+    """Return a text for a terminal; its further lines, such as those of a log, are marked."""
+    first, *others = str(text).split("\n")
+    return "\n".join([visible(first), *(f"  | {visible(line)}" for line in others)])
+
+
+def first_line(text: str | None) -> str | None:
+    """Return a message without the lines that an app wrote."""
+    return None if text is None else text.partition("\n")[0].removesuffix("; it wrote:")
+
+
 def is_harmless(text: str) -> bool:
     """Return whether a text means nothing but itself to a shell."""
     return HARMLESS.fullmatch(text) is not None

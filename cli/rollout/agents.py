@@ -3,21 +3,23 @@
 import asyncio
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import aiohttp
 
+from agent.client.client import AgentClient
 from agent.client.errors import AgentError, AgentRefused, AgentUnreachable
 from cli.connections.session import Session
 from cli.connections.trust import agent_address
 from cli.errors import CommandError
 from cli.rollout.model import Bounds, Change, HostProgress
 from cli.rollout.runner import HostFailed
+from cli.settling import LOOK_SECONDS, Crashed, Settling, crash, is_settled, last_lines
 from registry.message import Node
 
-LOOK_SECONDS = 0.5
 HTTP_SECONDS = 5
 STOPPED = ("created", "exited", "dead")
 # An agent that starts, or whose engine does, answers so for a moment.
@@ -27,6 +29,13 @@ PASSING = (
     HTTPStatus.SERVICE_UNAVAILABLE,
     HTTPStatus.GATEWAY_TIMEOUT,
 )
+
+
+class Look(NamedTuple):
+    """What a look at an app has found: what is wrong, and whether it has been up for long."""
+
+    problem: str | None
+    is_settled: bool
 
 
 class AgentHosts:
@@ -62,11 +71,17 @@ class AgentHosts:
             return await agent.change(change.app, change.action, fields, dry_run=dry_run)
 
     async def check(self, host: str) -> None:
-        """Wait until the app of a host is as it should be; HostFailed."""
+        """Wait until the app of a host is as it should be, and stays so; HostFailed."""
+        settling = Settling()
         until = time.monotonic() + self._bounds.check_seconds
-        while (problem := await self._problem(host)) is not None:
-            if time.monotonic() > until:
-                raise HostFailed(f"{problem} after {self._bounds.check_seconds:g} s")
+        while True:
+            look = await self._look(host, settling)
+            is_over = time.monotonic() > until
+            if look.problem is None and (is_over or look.is_settled):
+                return
+            if look.problem is not None and is_over:
+                reason = f"{look.problem} after {self._bounds.check_seconds:g} s"
+                raise HostFailed(reason + await self._last_lines(host))
             await asyncio.sleep(LOOK_SECONDS)
 
     def _node(self, host: str) -> Node:
@@ -74,32 +89,48 @@ class AgentHosts:
             raise HostFailed("the registry does not know this host any more")
         return self._nodes[host]
 
-    async def _problem(self, host: str) -> str | None:
+    async def _look(self, host: str, settling: Settling) -> Look:
         """Return what is not yet as it should be; HostFailed for what does not pass by waiting."""
         try:
             async with self._session.agent(self._node(host)) as agent:
                 record = await agent.app(self._change.app)
+                problem = await self._problem(agent, record, settling)
+                is_done = self._is_left(record) or is_settled(record, agent)
         except AgentUnreachable as error:
-            return str(error)
+            return Look(str(error), is_settled=False)
         except (AgentError, CommandError) as error:
             if isinstance(error, AgentRefused) and error.status in PASSING:
-                return str(error)
+                return Look(str(error), is_settled=False)
             raise HostFailed(str(error)) from error
-        problem = self._problem_of(record)
         if problem is None and record["desired"] == "running" and self._bounds.http_path:
-            return await self._http_problem(host, record["http_port"], self._bounds.http_path)
-        return problem
+            problem = await self._http_problem(host, record["http_port"], self._bounds.http_path)
+        return Look(problem, is_settled=is_done)
 
-    def _problem_of(self, record: Mapping[str, Any]) -> str | None:
+    def _is_left(self, record: Mapping[str, Any]) -> bool:
+        """Return whether an app is not to run: it was stopped before, or is now."""
+        action = self._change.action
+        return action == "stop" or (record["desired"] == "stopped" and action != "start")
+
+    async def _problem(
+        self, agent: AgentClient, record: Mapping[str, Any], settling: Settling
+    ) -> str | None:
         if self._change.action == "stop":
             return None if record["state"] in STOPPED else f"it is {record['state']}"
-        if record["desired"] == "stopped" and self._change.action != "start":
-            return None  # it was before, and a change of it starts nothing
-        if record["state"] != "running":
-            return f"it is {record['state']}: {record['message']}"
-        if record.get("health") is not None and record["healthy"] is not True:
-            return "it is not healthy"
-        return "it is unhealthy" if record["healthy"] is False else None
+        if self._is_left(record):
+            return None
+        try:
+            return settling.problem(record)
+        except Crashed:
+            raise HostFailed(await crash(agent, record)) from None
+
+    async def _last_lines(self, host: str) -> str:
+        """Return what the app wrote last, as the end of a message."""
+        if self._change.action == "stop":
+            return ""
+        with suppress(AgentError, CommandError):
+            async with self._session.agent(self._node(host)) as agent:
+                return await last_lines(agent, self._change.app)
+        return ""
 
     async def _http_problem(self, host: str, port: int, path: str) -> str | None:
         """Ask the app itself, without a key, at the address of its agent."""

@@ -9,6 +9,7 @@ from rich.live import Live
 from rich.text import Text
 
 from cli.output.output import Output, make_table
+from cli.output.text import first_line
 from cli.rollout.model import HostProgress, HostState, Rollout
 
 TITLES = ("HOST", "STATE", "MESSAGE")
@@ -37,17 +38,23 @@ class Display:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End; what was shown live is removed."""
+        """End; what was shown live is removed, and why hosts failed is told."""
         if self._live is not None:
             self._live.stop()
+            for host in self._rollout.hosts:
+                if host.state == "failed":
+                    self._tell(host)
 
     def show(self, host: HostProgress) -> None:
         """Show that the state of a host has changed."""
         if self._live is not None:
             self._live.update(overview(self._rollout, height=self._output.err.height))
         elif self._output.is_for_people:
-            reason = f": {host.message}" if host.message else ""
-            self._output.note(f"{host.host}: {host.state}{reason}")
+            self._tell(host)
+
+    def _tell(self, host: HostProgress) -> None:
+        reason = f": {host.message}" if host.message else ""
+        self._output.note(f"{host.host}: {host.state}{reason}")
 
 
 def overview(rollout: Rollout, *, height: int) -> Group:
@@ -60,5 +67,7 @@ def overview(rollout: Rollout, *, height: int) -> Group:
     told = [
         host for states in (ACTIVE, ("failed",)) for host in rollout.hosts if host.state in states
     ]
-    rows = [(host.host, host.state, host.message) for host in told[: max(height - 2, 0)]]
+    rows = [
+        (host.host, host.state, first_line(host.message)) for host in told[: max(height - 2, 0)]
+    ]
     return Group(Text(numbers), make_table(TITLES, rows)) if rows else Group(Text(numbers))

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from cli.confirmation import confirm
 from cli.connections.session import Session
 from cli.errors import DONE, FAILED, INTERRUPTED, WrongUsage
+from cli.output.text import first_line
 from cli.rollout.agents import AgentHosts
 from cli.rollout.candidates import hosts_with, revisions_before
 from cli.rollout.display import Display
@@ -141,9 +142,15 @@ async def _run(
         file.save(rollout)
         runner = Runner(rollout, hosts=agents, changed=changed)
         interrupted = await _until_interrupted(session, runner)
+    # People have read already what the apps wrote.
+    shown = first_line if session.output.is_for_people else str
     session.output.items(
         [
-            {"host": each.host, "state": each.state, "message": each.message}
+            {
+                "host": each.host,
+                "state": each.state,
+                "message": None if each.message is None else shown(each.message),
+            }
             for each in rollout.hosts
         ],
         columns={"host": "HOST", "state": "STATE", "message": "MESSAGE"},
@@ -154,6 +161,10 @@ async def _run(
         raise unsaved[-1]
     if rollout.is_done:
         return DONE
+    failed = [each.host for each in rollout.hosts if each.state == "failed"]
+    if failed:
+        name = f"{failed[0]}/{rollout.change.app}"
+        session.output.note(f"why: rollcall{session.context_option} app logs {name}")
     session.output.note(f"next: {_resuming(session, rollout.change)}")
     return INTERRUPTED if interrupted else FAILED
 

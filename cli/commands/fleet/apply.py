@@ -11,7 +11,7 @@ from cli.apply.file import read_apps
 from cli.apply.plan import FAILURES, Step, carry_out, changes_of, make_plan
 from cli.confirmation import Yes, confirm
 from cli.connections.session import Session
-from cli.errors import DONE, FAILED
+from cli.errors import DONE, FAILED, CommandError
 from cli.run import FormCommand, session_of
 
 AppsFile = Annotated[
@@ -76,6 +76,8 @@ async def _carry_out(session: Session, steps: Sequence[Step]) -> int:
             await carry_out(session, step)
         except FAILURES as error:
             session.output.note(f"{where}: {error}")
+            if isinstance(error, CommandError) and error.hint is not None:
+                session.output.note(f"next: {error.hint}")
             session.output.note(
                 f"{number - 1} of {len(steps)} steps are done; apply again to go on"
             )

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from aiohttp import web
 
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, fake_agent
@@ -20,6 +21,7 @@ RECORD: dict[str, Any] = {
     "memory": 64,
     "env": {"MODE": "live", "path": "/"},
     "health": {"path": "/", "retries": 3},
+    "healthy": True,
     "labels": ["a:b"],
 }
 PLAN = {"app": RECORD, "replaces_container": True, "seconds_without_service": 1, "message": None}
@@ -119,9 +121,13 @@ async def test_an_app_that_is_missing_is_created(
 ) -> None:
     del agent.answers["GET", SHOP]
     agent.answers["POST", "/v1/apps?dry_run=true"] = PLAN
-    agent.answers["POST", "/v1/apps"] = RECORD
     agent.answers["POST", f"{SHOP}/labels"] = RECORD
 
+    async def created(_: web.Request) -> web.Response:
+        agent.answers["GET", SHOP] = RECORD
+        return web.json_response(RECORD)
+
+    agent.answers["POST", "/v1/apps"] = created
     done = await rollcall("apply", "-f", str(file), "--yes")
 
     assert done.status == 0, done.err

@@ -134,7 +134,8 @@ async def test_a_dry_run_tells_what_would_become_of_the_container(
 async def test_the_fields_of_another_app_are_refused(
     rollcall: Rollcall, agent: FakeAgent, tmp_path: Path
 ) -> None:
-    agent.answers["POST", "/v1/apps"] = agent.answers["PUT", SHOP] = APP_RECORD
+    for method, path in (("POST", "/v1/apps"), ("PUT", SHOP), ("GET", SHOP)):
+        agent.answers[method, path] = APP_RECORD
     file = tmp_path / "shop.yml"
     file.write_text("name: other\nimage: shop:1\n")
 

@@ -74,6 +74,24 @@ def test_an_update_whose_container_does_not_stay_up_fails_and_the_old_one_runs(
     assert rollcall.json("app", "events", app)[-1]["outcome"] == "failed"
 
 
+def test_an_app_that_ends_again_and_again_is_told_with_its_exit_code_and_last_lines(
+    app: str, rollcall: CommandLine, busybox_image: str
+) -> None:
+    # It runs for longer than the agent watches a start.
+    command = 'command=[sh, -c, "echo no configuration; sleep 1.5; exit 3"]'
+
+    failed = rollcall.run("app", "create", app, "--image", busybox_image, "--set", command)
+
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert "it does not stay up: it ended with exit code 3" in failed.stderr
+    assert "\n  | no configuration\n" in failed.stderr
+    assert failed.stderr.endswith(
+        f"  next: rollcall app logs {app}; to end it: rollcall app stop {app}\n"
+    )
+    waiting = rollcall.run("app", "update", app, "--set", "description=a test", "--no-wait")
+    assert waiting.returncode == 0, waiting.stderr
+
+
 def test_a_label_that_is_only_tried_is_not_there(
     app: str, rollcall: CommandLine, busybox_image: str
 ) -> None:

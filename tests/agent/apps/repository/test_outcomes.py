@@ -134,7 +134,7 @@ async def test_the_output_of_an_app_that_does_not_stay_up_is_in_no_event(tmp_pat
 
     engine.at_step = end
     async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
-        with pytest.raises(AppError, match="it wrote: a line of web"):
+        with pytest.raises(AppError, match="it wrote:\na line of web"):
             await apps.create(NewApp(name="web", image=IMAGE), ASKER)
         (event,) = await apps.events("web")
 

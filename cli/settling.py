@@ -1,0 +1,134 @@
+"""Whether an app stays up, and gets healthy, after a change of it."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+from agent.client.client import AgentClient
+from agent.client.errors import AgentError
+from cli.app_names import AppName
+from cli.errors import CommandError
+
+LOOK_SECONDS = 0.5
+# As long as agents watch a new container, if nothing else is configured.
+SETTLE_SECONDS = 5.0
+# An app that the engine starts again and again is found out before.
+UP_SECONDS = 2 * SETTLE_SECONDS
+HEALTHY_SECONDS = 60.0
+LAST_LINES = 10
+MAX_LOG_BYTES = 2048
+
+
+class Crashed(Exception):
+    """The app has ended by itself, and the engine has started it again."""
+
+
+class Settling:
+    """Judges the records of an app after a change of it, one after the other."""
+
+    def __init__(self) -> None:
+        self._restarts: int | None = None
+
+    def problem(self, record: Mapping[str, Any]) -> str | None:
+        """Return what is not yet as it should be, None if nothing; Crashed."""
+        restarts = record.get("restarts") or 0
+        if self._restarts is None:
+            self._restarts = restarts
+        if restarts > self._restarts:
+            raise Crashed
+        if record["state"] != "running":
+            message = record["message"]
+            return f"it is {record['state']}" + (f": {message}" if message else "")
+        if record.get("health") is not None and record["healthy"] is not True:
+            return "it is not healthy"
+        return "it is unhealthy" if record["healthy"] is False else None
+
+
+def is_settled(record: Mapping[str, Any], agent: AgentClient) -> bool:
+    """Return whether an app has been up for long enough, by the clock of its agent."""
+    now = time.time() + (agent.clock_offset_seconds or 0)
+    try:
+        began = datetime.fromisoformat(record["started_at"]).timestamp()
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return True  # nobody knows since when
+    return now - began >= SETTLE_SECONDS
+
+
+async def wait_until_settled(agent: AgentClient, app: AppName) -> dict[str, Any]:
+    """Return the record of an app; of one that should run, once it has stayed up and is healthy.
+
+    Raises:
+        CommandError: it does not stay up, or does not get healthy; with its last lines.
+        AgentError: the agent cannot be asked.
+
+    """
+    settling, began = Settling(), time.monotonic()
+    while True:
+        record = await agent.app(app.name)
+        if record["desired"] != "running":
+            return record
+        elapsed = time.monotonic() - began
+        is_over = elapsed >= _longest(record)
+        try:
+            problem = settling.problem(record)
+        except Crashed:
+            raise _not_well(app, await crash(agent, record)) from None
+        if problem is None and (is_over or is_settled(record, agent)):
+            return record
+        if is_over:
+            reason = f"{problem} after {elapsed:.0f} s"
+            raise _not_well(app, reason + await last_lines(agent, app.name))
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+def _not_well(app: AppName, reason: str) -> CommandError:
+    hint = f"rollcall app logs {app}; to end it: rollcall app stop {app}"
+    return CommandError(reason, hint=hint)
+
+
+def _longest(record: Mapping[str, Any]) -> float:
+    """Return how long an app may take, in seconds; as long as its check needs, if it has one."""
+    check = record.get("health")
+    if not isinstance(check, Mapping):
+        return UP_SECONDS if record["healthy"] is None else HEALTHY_SECONDS
+    with suppress(KeyError, TypeError):
+        each = check["interval_seconds"] + check["timeout_seconds"]
+        return max(HEALTHY_SECONDS, float(check["start_seconds"] + check["retries"] * each))
+    return HEALTHY_SECONDS
+
+
+async def crash(agent: AgentClient, record: Mapping[str, Any]) -> str:
+    """Return how an app ended that does not stay up, and its last lines."""
+    code = await _exit_code(agent, record)
+    ended = "it ended by itself" if code is None else f"it ended with exit code {code}"
+    if record.get("oom_killed"):
+        ended += ", for want of memory"
+    reason = f"it does not stay up: {ended}, and is started again and again"
+    return reason + await last_lines(agent, record["name"])
+
+
+async def _exit_code(agent: AgentClient, record: Mapping[str, Any]) -> int | None:
+    """Return with what an app ended last. A record has none once the app was started again."""
+    if record["state"] != "running" and record.get("exit_code") is not None:
+        return int(record["exit_code"])
+    with suppress(AgentError):
+        for event in reversed(await agent.events(record["name"])):
+            if event.get("exit_code") is not None:
+                return int(event["exit_code"])
+    return None
+
+
+async def last_lines(agent: AgentClient, name: str) -> str:
+    """Return what an app wrote last, as the end of a message; empty if that is nothing."""
+    kept = b""
+    with suppress(AgentError):
+        async with agent.logs(name, tail=str(LAST_LINES), since=None, follow=False) as pieces:
+            async for piece in pieces:
+                kept = (kept + piece)[-MAX_LOG_BYTES - 1 :]
+    if len(kept) > MAX_LOG_BYTES:
+        kept = kept.partition(b"\n")[2] or kept[1:]  # a line that is cut off tells nothing
+    text = kept.decode("utf-8", "replace").strip()
+    return f"; it wrote:\n{text}" if text else ""

@@ -1,0 +1,191 @@
+"""An app that does not stay up, or get healthy, after a change: what is told, and when."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.support.cli.command import Rollcall
+from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, fake_agent
+from tests.support.cli.process import CommandLine
+from tests.support.registry.in_process import InProcessRegistry
+
+pytestmark = pytest.mark.slow
+
+SHOP = "/v1/apps/shop"
+RUNNING = {**APP_RECORD, "started_at": "2026-01-01T00:00:00Z", "restarts": 2}
+REASON = "it does not stay up: it ended with exit code 4, and is started again and again"
+LOG = "reading the settings\nno \x1b[2Jconfiguration\n"
+
+
+@pytest.fixture
+async def agent(registry: InProcessRegistry) -> AsyncIterator[FakeAgent]:
+    """Yield the agent of web-1, which has an app that has told why it ends."""
+    async with fake_agent() as running:
+        await registry.post("web-1", kv={"agent.url": running.url})
+        running.answers["GET", f"{SHOP}/logs"] = log
+        running.answers["GET", f"{SHOP}/events"] = [
+            {"id": "1", "exit_code": 1},
+            {"id": "2", "exit_code": 3},
+            {"id": "3", "exit_code": None},
+        ]
+        for action in ("start", "rebuild", "rollback"):
+            running.answers["PUT", f"{SHOP}/{action}"] = RUNNING
+        running.answers["PUT", SHOP] = running.answers["POST", "/v1/apps"] = RUNNING
+        yield running
+
+
+async def log(request: web.Request) -> web.Response:
+    assert request.query["follow"] == "false"
+    return web.Response(text=LOG)
+
+
+def records(
+    *changes: dict[str, Any], is_young: bool = False
+) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """Return an answer of these records, one after the other; the last one stays."""
+    left = [{**RUNNING, **change} for change in changes]
+
+    async def answer(_: web.Request) -> web.Response:
+        record = left.pop(0) if len(left) > 1 else left[0]
+        if is_young:
+            record["started_at"] = datetime.now(UTC).isoformat()
+        return web.json_response(record)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["create", "web-1/shop", "--image", "shop:1"],
+        ["update", "web-1/shop", "--memory", "64"],
+        ["start", "web-1/shop"],
+        ["rebuild", "web-1/shop"],
+        ["rollback", "web-1/shop"],
+    ],
+)
+async def test_a_change_fails_if_the_app_is_started_again_and_again_after_it(
+    rollcall: Rollcall, agent: FakeAgent, command: list[str]
+) -> None:
+    restarting = {"state": "restarting", "restarts": 3, "exit_code": 4}
+    agent.answers["GET", SHOP] = records({}, restarting, is_young=True)
+
+    ran = await rollcall("app", *command)
+
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err.splitlines() == [
+        f"rollcall: {REASON}; it wrote:",
+        "  | reading the settings",
+        "  | no \\x1b[2Jconfiguration",
+        "  next: rollcall app logs web-1/shop; to end it: rollcall app stop web-1/shop",
+    ]
+
+
+async def test_the_exit_code_of_an_app_that_runs_again_is_that_of_its_last_end(
+    rollcall: Rollcall, agent: FakeAgent
+) -> None:
+    again = {"restarts": 3, "exit_code": 0, "oom_killed": True}
+    agent.answers["GET", SHOP] = records({}, again, is_young=True)
+
+    ran = await rollcall("app", "start", "web-1/shop")
+
+    assert "it ended with exit code 3, for want of memory, and is started again" in ran.err
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {},
+        {"started_at": "of another agent"},
+        {"desired": "stopped", "state": "exited"},
+        {"health": {"path": "/"}, "healthy": True},
+    ],
+)
+async def test_an_app_that_is_as_it_should_be_is_looked_at_once(
+    rollcall: Rollcall, agent: FakeAgent, record: dict[str, Any]
+) -> None:
+    agent.answers["GET", SHOP] = records(record)
+
+    ran = await rollcall("app", "rebuild", "web-1/shop")
+
+    assert ran.status == 0, ran.err
+    assert [each.method for each in agent.asked] == ["PUT", "GET"]
+
+
+async def test_an_app_is_waited_for_until_it_is_healthy(
+    rollcall: Rollcall, agent: FakeAgent
+) -> None:
+    check = {"path": "/"}
+    agent.answers["GET", SHOP] = records(
+        *[{"health": check, "healthy": each} for each in (None, False, True)]
+    )
+
+    ran = await rollcall("app", "start", "web-1/shop", "-o", "json")
+
+    assert ran.json()["healthy"] is True
+    assert [each.method for each in agent.asked] == ["PUT", "GET", "GET", "GET"]
+
+
+async def test_nobody_has_to_wait(rollcall: Rollcall, agent: FakeAgent) -> None:
+    agent.answers["GET", SHOP] = records({"state": "restarting"})
+
+    ran = await rollcall("app", "start", "web-1/shop", "--no-wait")
+
+    assert (ran.status, ran.out.split(", ")[0]) == (0, "web-1/shop: running")
+    assert [each.method for each in agent.asked] == ["PUT"]
+
+
+async def test_a_rollout_fails_where_the_app_does_not_stay_up(
+    rollcall: Rollcall, agent: FakeAgent
+) -> None:
+    looks: tuple[dict[str, Any], ...] = (
+        {},
+        {},
+        {"state": "restarting", "restarts": 3, "exit_code": 4},
+    )
+    agent.answers["GET", SHOP] = records(*looks, is_young=True)
+
+    command = CommandLine(rollcall.contexts.parent)
+
+    ran = await asyncio.to_thread(command.run, "start", "shop", "web-1")
+
+    assert ran.returncode == 1
+    assert ran.stdout.splitlines()[1].split() == ["web-1", "failed", *REASON.split()]
+    assert ran.stderr.splitlines()[-5:] == [
+        f"web-1: failed: {REASON}; it wrote:",
+        "  | reading the settings",
+        "  | no \\x1b[2Jconfiguration",
+        "why: rollcall app logs web-1/shop",
+        "next: rollcall start shop --resume",
+    ]
+
+
+async def test_a_file_is_not_brought_about_if_its_app_does_not_stay_up(
+    rollcall: Rollcall, agent: FakeAgent, tmp_path: Path
+) -> None:
+    looks: tuple[dict[str, Any], ...] = (
+        {},
+        {},
+        {"state": "restarting", "restarts": 3, "exit_code": 4},
+    )
+    agent.answers["GET", SHOP] = records(*looks, is_young=True)
+    agent.answers["PUT", f"{SHOP}?dry_run=true"] = {
+        "app": RUNNING,
+        "replaces_container": True,
+        "seconds_without_service": 1,
+        "message": None,
+    }
+    file = tmp_path / "apps.yml"
+    file.write_text("apps: [{name: shop, where: {hosts: [web-1]}, image: 'shop:2'}]")
+
+    ran = await rollcall("apply", "-f", str(file), "--yes")
+
+    assert ran.status == 1
+    assert "web-1/shop: it does not stay up: it ended with exit code 4" in ran.err
+    assert "  | reading the settings\n" in ran.err
+    assert ran.err.endswith("0 of 1 steps are done; apply again to go on\n")
