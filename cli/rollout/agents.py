@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -48,6 +49,12 @@ class AgentHosts:
         self._nodes = nodes
         self._change = change
         self._bounds = bounds
+        self._invalid: set[str] = set()
+
+    @property
+    def invalid(self) -> AbstractSet[str]:
+        """The hosts whose agents have refused what the change says; nothing has changed there."""
+        return self._invalid
 
     async def change(self, host: HostProgress) -> None:
         """Change the app of a host; HostFailed."""
@@ -55,6 +62,8 @@ class AgentHosts:
         try:
             await self._ask(host.host, fields)
         except (AgentError, CommandError) as error:
+            if isinstance(error, AgentRefused) and error.status == HTTPStatus.BAD_REQUEST:
+                self._invalid.add(host.host)
             raise HostFailed(str(error)) from error
 
     async def plan(self, host: str) -> dict[str, Any]:

@@ -162,6 +162,11 @@ async def _run(
     if rollout.is_done:
         return DONE
     failed = [each.host for each in rollout.hosts if each.state == "failed"]
+    begun = {each.host for each in rollout.hosts if each.state != "waiting"}
+    if begun and begun <= agents.invalid:
+        file.forget()  # with the same fields, it would be refused again
+        session.output.note("nothing was changed; next: give the command again, with other fields")
+        return FAILED
     if failed:
         name = f"{failed[0]}/{rollout.change.app}"
         session.output.note(f"why: rollcall{session.context_option} app logs {name}")

@@ -61,10 +61,14 @@ class StateFile:
         count = f"{done} of {len(rollout.hosts)} hosts are done"
         return f"{rollout.change.action} {rollout.change.app}{fields}; {count}"
 
+    def forget(self) -> None:
+        """Keep no rollout."""
+        self.path.unlink(missing_ok=True)
+
     def save(self, rollout: Rollout) -> None:
         """Keep a rollout; one that is done is removed. WrongUsage if it cannot be written."""
         if rollout.is_done:
-            self.path.unlink(missing_ok=True)
+            self.forget()
             return
         part = self.path.with_name(f"{self.path.name}.{os.getpid()}")
         try:

@@ -224,6 +224,29 @@ async def test_a_named_host_without_the_app_is_told_before_anything_changes(
     assert (everywhere.returncode, everywhere.stdout.split()) == (0, ["web-0", "web-2"])
 
 
+async def test_what_the_first_host_refuses_as_invalid_is_not_kept_for_a_resume(
+    rollcall: Rollcall, agents: list[FakeAgent]
+) -> None:
+    async def refuse(_request: web.Request) -> web.Response:
+        return web.json_response({"message": "cpu: -1 is less than 1"}, status=400)
+
+    agents[0].answers["PUT", "/v1/apps/shop"] = refuse
+    agents[1].answers["PUT", "/v1/apps/shop"] = RECORD
+    command = CommandLine(rollcall.contexts.parent)
+    update = ("update", "shop", "--all", "--set", "cpu=-1")
+
+    refused = await asyncio.to_thread(command.run, *update)
+    resumed = await asyncio.to_thread(command.run, "update", "shop", "--resume")
+    kept = await asyncio.to_thread(command.run, *update, "--batch", "2")
+
+    assert (refused.returncode, resumed.returncode, kept.returncode) == (1, 2, 1)
+    assert "nothing was changed; next: give the command again" in refused.stderr
+    assert "--resume" not in refused.stderr
+    assert "no rollout of this app to resume" in resumed.stderr
+    # A second host of the batch was changed.
+    assert kept.stderr.endswith("next: rollcall update shop --resume\n")
+
+
 async def test_an_app_that_is_stopped_again_was_not_started(
     rollcall: Rollcall, agents: list[FakeAgent]
 ) -> None:
