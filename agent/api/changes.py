@@ -76,6 +76,7 @@ class ChangesApi:
             web.delete(requests.APP_PATH, self.delete),
             web.put(requests.APP_PATH + "/start", self.start),
             web.put(requests.APP_PATH + "/stop", self.stop),
+            web.put(requests.APP_PATH + "/restart", self.restart),
             web.put(requests.APP_PATH + "/rebuild", self.rebuild),
             web.put(requests.APP_PATH + "/rollback", self.rollback),
             web.post(requests.APP_PATH + "/labels", self.add_label),
@@ -121,6 +122,15 @@ class ChangesApi:
             return await apps.stop(name, requester)
 
         return await self._changed(request, Change(name, stop, ends_pulls=True))
+
+    async def restart(self, request: web.Request) -> web.Response:
+        """Answer PUT /v1/apps/NAME/restart with 200 and the app, which runs again by then."""
+        name = requests.app_name(request)
+
+        async def restart(apps: Apps, requester: Requester) -> AppView:
+            return await apps.restart(name, requester)
+
+        return await self._changed(request, Change(name, restart))
 
     async def rebuild(self, request: web.Request) -> web.Response:
         """Answer PUT /v1/apps/NAME/rebuild with 200 and the app in its new container."""

@@ -138,7 +138,7 @@ class AgentClient:
         *,
         dry_run: bool = False,
     ) -> Record:
-        """Start, stop, rebuild or roll back an app; return its record, or what a dry run tells."""
+        """Start, stop, restart, rebuild or roll back an app; return its record, or the plan."""
         body = None if fields is None else _json(fields)
         return await self._change("PUT", f"{_path(name)}/{action}", body, dry_run=dry_run)
 

@@ -30,6 +30,7 @@ def add_to(app: typer.Typer) -> None:
         ("update", update),
         ("start", start),
         ("stop", stop),
+        ("restart", restart),
         ("rebuild", rebuild),
         ("rollback", rollback),
         ("delete", delete),
@@ -248,6 +249,11 @@ def start(ctx: typer.Context, app: App, no_wait: NoWait = False, dry_run: DryRun
 def stop(ctx: typer.Context, app: App, dry_run: DryRun = False) -> None:
     """Stop an app; one that is stopped is left alone."""
     _act(ctx, app, "stop", dry_run=dry_run)
+
+
+def restart(ctx: typer.Context, app: App, no_wait: NoWait = False, dry_run: DryRun = False) -> None:
+    """Stop an app and start it again, in its container; one that is stopped is started."""
+    _act(ctx, app, "restart", dry_run=dry_run, wait=not no_wait)
 
 
 def rebuild(ctx: typer.Context, app: App, no_wait: NoWait = False, dry_run: DryRun = False) -> None:

@@ -35,6 +35,7 @@ CHANGES = {
     ),
     "start": "Start an app; one that runs is left alone.",
     "stop": "Stop an app; one that is stopped is left alone.",
+    "restart": "Stop an app and start it again, in its container; one that is stopped is started.",
     "rebuild": "Pull the image of an app, and replace the container; data, labels and ports stay.",
     "rollback": "Bring an app back to an earlier revision, with the image that it ran.",
     "delete": "Delete an app and its data.",
@@ -85,6 +86,7 @@ OF_HOSTS = {
         "update": "Change fields of an app, such as its image, on many hosts.",
         "start": "Start an app on many hosts.",
         "stop": "Stop an app on many hosts.",
+        "restart": "Stop an app and start it again, in its container, on many hosts.",
         "rollback": "Bring an app back to the revision before, on many hosts.",
     },
     "fleet.apply": {

@@ -118,7 +118,9 @@ class AgentHosts:
     def _is_left(self, record: Mapping[str, Any]) -> bool:
         """Return whether an app is not to run: it was stopped before, or is now."""
         action = self._change.action
-        return action == "stop" or (record["desired"] == "stopped" and action != "start")
+        return action == "stop" or (
+            record["desired"] == "stopped" and action not in {"start", "restart"}
+        )
 
     async def _problem(
         self, agent: AgentClient, record: Mapping[str, Any], settling: Settling

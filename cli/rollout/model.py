@@ -5,7 +5,7 @@ from typing import Any, Literal
 import msgspec
 
 HostState = Literal["waiting", "changing", "checking", "done", "failed"]
-Action = Literal["rebuild", "update", "start", "stop", "rollback"]
+Action = Literal["rebuild", "update", "start", "stop", "restart", "rollback"]
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -6,7 +6,7 @@ import { appState, problem, usageCharts } from "./apps.js";
 import { Log } from "./log.js";
 
 const ROWS = 100;
-const CHANGES = [["start", "PUT", "/start"], ["stop", "PUT", "/stop"], ["rebuild", "PUT", "/rebuild"], ["rollback", "PUT", "/rollback"], ["delete", "DELETE", ""]];
+const CHANGES = [["start", "PUT", "/start"], ["stop", "PUT", "/stop"], ["restart", "PUT", "/restart"], ["rebuild", "PUT", "/rebuild"], ["rollback", "PUT", "/rollback"], ["delete", "DELETE", ""]];
 
 export class AppView {
   #path;

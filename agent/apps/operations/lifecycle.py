@@ -1,6 +1,7 @@
 """Starting, stopping and deleting an app."""
 
 from collections.abc import Collection
+from datetime import datetime
 
 import msgspec
 
@@ -14,13 +15,13 @@ from agent.apps.operations.rebuild import RebuildOperation
 from agent.apps.repository.repository import AppRepository
 from agent.apps.runner.job import Job
 from agent.engine.errors import EngineConflict, EngineRefused, EngineUnavailable
-from agent.engine.models import Container
+from agent.engine.models import Container, InspectedContainer
 from agent.journal import DeleteEntry, StartEntry, StopEntry
 from agent.model import App, not_started
 
 
 class StartOperation:
-    """Starts an app; one whose container is gone gets another."""
+    """Starts an app, or starts it again; one whose container is gone gets another."""
 
     def __init__(
         self,
@@ -59,6 +60,25 @@ class StartOperation:
             if app != target or container.state == "paused":
                 await self._repository.put(target, outcome_of=job.header)
 
+    async def restart(self, job: Job) -> None:
+        """Stop an app that is up, and start its container; one that is down is only started.
+
+        Raises:
+            StartFailed, PortInUse: it is down; one that should run is tried again.
+
+        """
+        app = self._repository.get(job.app)
+        target = msgspec.structs.replace(app, desired="running", down=None)
+        container = await self._containers.current(app)
+        if container is None:
+            await self._rebuild.recreate(job, target)
+            return
+        entry = StartEntry(header=job.header, before=app, target=target)
+        await job.commit(entry)
+        if container.state in UP_STATES:
+            await self._containers.stop(container)
+        await self._carry_out(entry, container)
+
     async def _carry_out(self, entry: StartEntry, container: Container) -> None:
         try:
             app = await self._start(entry.target, container)
@@ -81,9 +101,11 @@ class StartOperation:
             return await self._passwords.drop(pending, container, error)
 
     async def recover(self, _job: Job, entry: StartEntry) -> None:
-        """Start the container; give up if it is gone."""
+        """Start the container, after it was stopped for a restart; give up if it is gone."""
         container = await self._containers.current(entry.target)
         if container is not None:
+            if entry.header.operation == "restart" and _ran_before(container, entry.header.since):
+                await self._containers.stop(container)
             await self._carry_out(entry, container)
             return
         # The start of an app that has lost its container had this type of entry in older databases.
@@ -91,6 +113,13 @@ class StartOperation:
         error = EngineUnavailable("the start broke off")
         before = msgspec.structs.replace(entry.before, message=str(error))
         await self._repository.finish(entry, before, undone=entry.id, error=error)
+
+
+def _ran_before(container: InspectedContainer, moment: float) -> bool:
+    """Return whether a container is up, and has been since before a moment in Unix seconds."""
+    if container.state not in UP_STATES or container.started_at is None:
+        return False
+    return datetime.fromisoformat(container.started_at).timestamp() < moment
 
 
 class StopOperation:

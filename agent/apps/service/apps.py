@@ -104,6 +104,10 @@ class Apps:
         """Start an app."""
         return await self._change(name, "start", requester, self._operations.start.run)
 
+    async def restart(self, name: str, requester: Requester) -> AppView:
+        """Stop an app and start it again, in its container."""
+        return await self._change(name, "restart", requester, self._operations.start.restart)
+
     async def stop(self, name: str, requester: Requester) -> AppView:
         """Stop an app; an operation that pulls its image is undone.
 

@@ -1,4 +1,4 @@
-"""`rebuild`, `update`, `start`, `stop` and `rollback`: one app on many hosts, in batches."""
+"""Changes of one app on many hosts, in batches: `rebuild`, `update`, `start`, `stop` and others."""
 
 import re
 from pathlib import Path
@@ -53,6 +53,7 @@ def add_to(app: typer.Typer) -> None:
         ("update", update),
         ("start", start),
         ("stop", stop),
+        ("restart", restart),
         ("rollback", rollback),
     ):
         app.command(name, cls=FormCommand)(command)
@@ -185,6 +186,36 @@ def stop(
     change = Change(action="stop", app=_checked(name))
     given = _given(batch, pause, max_failures)
     selection = Selection(hosts or (), labels or ())
+    how = How(resume=resume, everywhere=everywhere, yes=yes, dry_run=dry_run)
+    return carry_out(session_of(ctx), change, given, selection, how)
+
+
+def restart(
+    ctx: typer.Context,
+    name: Name,
+    hosts: Hosts = None,
+    labels: Labels = None,
+    prefixes: Prefixes = None,
+    kv: Kv = None,
+    batch: Batch = 1,
+    pause: Pause = "0s",
+    max_failures: MaxFailures = 0,
+    check_http: CheckHttp = None,
+    check_time: CheckTime = "60s",
+    resume: Resume = False,
+    everywhere: Everywhere = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> int:
+    """Stop an app and start it again, in its container, on many hosts.
+
+    Examples:
+        rollcall restart shop --label service:web --batch 2 --pause 10s --check-http /healthz
+
+    """
+    change = Change(action="restart", app=_checked(name))
+    given = _given(batch, pause, max_failures, check_http, check_time)
+    selection = Selection(hosts or (), labels or (), prefixes or (), kv or ())
     how = How(resume=resume, everywhere=everywhere, yes=yes, dry_run=dry_run)
     return carry_out(session_of(ctx), change, given, selection, how)
 

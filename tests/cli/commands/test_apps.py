@@ -83,6 +83,7 @@ async def test_an_agent_that_does_not_permit_it_is_told_with_how_to_give_its_key
         (["update", "--memory", "64"], "PUT", SHOP, {"memory": 64}),
         (["start"], "PUT", f"{SHOP}/start", None),
         (["stop"], "PUT", f"{SHOP}/stop", None),
+        (["restart"], "PUT", f"{SHOP}/restart", None),
         (["rebuild"], "PUT", f"{SHOP}/rebuild", None),
         (["rollback"], "PUT", f"{SHOP}/rollback", None),
         (["rollback", "--revision", "3"], "PUT", f"{SHOP}/rollback", {"revision": 3}),

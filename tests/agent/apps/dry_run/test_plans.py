@@ -39,7 +39,7 @@ OTHERS = {
 }
 # With a second to end and a second to start; None: it is down then.
 SECONDS: dict[str, int | None] = {
-    **dict.fromkeys(("change env", "change the image", "rebuild", "roll back"), 2),
+    **dict.fromkeys(("change env", "change the image", "rebuild", "roll back", "restart"), 2),
     **dict.fromkeys(("stop", "delete"), None),
 }
 

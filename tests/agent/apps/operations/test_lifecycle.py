@@ -35,6 +35,24 @@ async def test_stop_and_start_are_each_the_record_and_do_nothing_twice(
     assert twice.json == started.json
 
 
+async def test_a_restart_ends_the_app_and_starts_its_container_again(
+    agent: InProcessAgent, busybox_image: str
+) -> None:
+    record = await agent.create(busybox_image)
+    name = record["name"]
+
+    again = await agent.ask("PUT", f"/{name}/restart")
+    await agent.ask("PUT", f"/{name}/stop")
+    started = await agent.ask("PUT", f"/{name}/restart")
+
+    for answer in (again, started):
+        assert (answer.status, answer.json["state"]) == (200, "running")
+        assert answer.json["desired"] == "running"
+        assert answer.json["container_id"] == record["container_id"]
+    assert record["started_at"] < again.json["started_at"] < started.json["started_at"]
+    assert again.json["revision"] == record["revision"]
+
+
 @pytest.mark.engines
 async def test_a_rebuild_replaces_the_container_and_keeps_data_labels_ports_and_desired(
     agent: InProcessAgent, busybox_image: str, docker_client: docker.APIClient

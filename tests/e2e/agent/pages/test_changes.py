@@ -98,7 +98,7 @@ def test_a_log_that_cannot_be_read_again_stays_with_the_reason_once(
     assert shown.count("[Failed to fetch]") == 1
 
 
-def test_a_rollback_and_a_rebuild_are_carried_out(app: AppOnAgent, tabs: Tabs) -> None:
+def test_a_rollback_a_restart_and_a_rebuild_are_carried_out(app: AppOnAgent, tabs: Tabs) -> None:
     change = {"description": "another"}
     answer = app.agent.ask("PUT", f"/v1/apps/{app.name}", json=change)
     assert answer.status_code == 200, answer.text
@@ -107,6 +107,8 @@ def test_a_rollback_and_a_rebuild_are_carried_out(app: AppOnAgent, tabs: Tabs) -
     carry_out(page, "Rollback")
     expect(page.locator("main dl")).not_to_contain_text("another", timeout=SOON)
     expect(page.get_by_role("table", name="History")).to_contain_text("rollback")
+    carry_out(page, "Restart")
+    expect(page.get_by_role("table", name="Events")).to_contain_text("restart", timeout=SOON)
     carry_out(page, "Rebuild")
     expect(page.get_by_role("table", name="Events")).to_contain_text("rebuild", timeout=SOON)
     expect_starts(page, 1)  # the log of the new container

@@ -88,6 +88,7 @@ CHANGES: dict[str, Ask] = {
     "change a stopped app": lambda apps, asker: apps.update(
         "off", AppChanges(env={"A": "c"}), asker
     ),
+    "restart": lambda apps, asker: apps.restart("web", asker),
     "start": lambda apps, asker: apps.start("off", asker),
     "start what runs": lambda apps, asker: apps.start("web", asker),
     "start what has lost its container": lambda apps, asker: apps.start("lost", asker),

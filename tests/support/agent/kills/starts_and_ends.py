@@ -37,6 +37,12 @@ STARTS = (
         ),
     ),
     Operation(
+        name="restart",
+        prepare=Subject.running,
+        request=lambda subject, _: subject.ask("PUT", "/restart"),
+        expected=lambda _, before: before,
+    ),
+    Operation(
         name="start without a container",
         prepare=Subject.without_container,
         request=lambda subject, _: subject.ask("PUT", "/start"),
