@@ -9,7 +9,7 @@ from typing import TextIO
 import click
 
 from cli.errors import DONE, INTERRUPTED, WRONG_USAGE, CommandError
-from cli.groups.command_table import COMMANDS
+from cli.groups.command_table import COMMANDS, ELSEWHERE
 from cli.groups.global_options import GlobalOptions, ProcessIO
 from cli.groups.lazy_group import LazyGroup, called_late
 from cli.output.form import Format
@@ -42,6 +42,7 @@ def command_line() -> click.Group:
     group = LazyGroup(
         "rollcall",
         COMMANDS,
+        elsewhere=ELSEWHERE,
         callback=prepare,
         params=list(OPTIONS),
         help="Look at all hosts and their apps, and change them.",

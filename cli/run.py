@@ -10,6 +10,7 @@ from typer.core import TyperCommand
 
 from agent.client.errors import AgentError, AgentRefused
 from cli.connections.contexts import ContextFile, context_path
+from cli.connections.keys import VARIABLE
 from cli.connections.session import Session
 from cli.errors import CommandError, NotReached
 from cli.groups.global_options import GlobalOptions
@@ -27,7 +28,6 @@ from registry.client.errors import (
 )
 
 NEXT_STEPS: dict[type[Exception], str] = {
-    WrongKey: "rollcall login URL --key-file FILE",
     NotPermitted: "use a key that may do this: rollcall context set --key-file FILE",
     BadCertificate: "give --ca FILE to login or to context set",
     CertificateRefused: "give --certificate and --certificate-key to login or to context set",
@@ -54,7 +54,7 @@ class HelpfulCommand(TyperCommand):
         try:
             return super().invoke(ctx)
         except (RegistryError, AgentError) as error:
-            raise _failure(error) from error
+            raise _failure(error, ctx) from error
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the help text without its options."""
@@ -105,7 +105,7 @@ def session_of(ctx: typer.Context) -> Session:
     )
 
 
-def _failure(error: RegistryError | AgentError) -> CommandError:
+def _failure(error: RegistryError | AgentError, ctx: click.Context) -> CommandError:
     """Return an error of a client as one of a command: with what to do next, and a status."""
     if isinstance(error, AgentRefused):
         if error.status in NOT_PERMITTED:
@@ -116,5 +116,19 @@ def _failure(error: RegistryError | AgentError) -> CommandError:
         return NotReached(f"the agent: {error}", hint="rollcall doctor")
     if isinstance(error, Rejected):
         return CommandError(f"the registry: {error}")
+    if isinstance(error, WrongKey):
+        return NotReached(f"the registry: {error}", hint=_other_key(ctx))
     steps = (step for kind, step in NEXT_STEPS.items() if isinstance(error, kind))
     return NotReached(f"the registry: {error}", hint=next(steps, "rollcall login --help"))
+
+
+def _other_key(ctx: click.Context) -> str:
+    """Return the command that gives the registry of this command another key."""
+    options = ctx.find_object(GlobalOptions)
+    assert options is not None, "main makes them before any command runs"
+    if "url" in ctx.params:
+        return f"rollcall login {ctx.params['url']} --key-file FILE"
+    if options.process.environment.get(VARIABLE):
+        return f"unset {VARIABLE}, or set it to a key of this registry"
+    chosen = "" if options.context is None else f" {options.context}"
+    return f"rollcall context set{chosen} --key-file FILE"

@@ -20,7 +20,8 @@ from registry.client.tls import ClientTls
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 MAX_ERROR_BYTES = 64 * 1024
-MAX_MESSAGE_CHARS = 2000
+# A message ends with the last lines of an app, which the agent has cut already.
+MAX_MESSAGE_CHARS = 8000
 SUCCESS = (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.ACCEPTED)
 Query = Iterable[tuple[str, str]]
 Record = dict[str, Any]

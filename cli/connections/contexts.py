@@ -11,7 +11,7 @@ import yaml
 
 from cli.errors import WrongUsage
 
-LOGIN_HINT = "rollcall login URL"
+LOGIN_HINT = "rollcall login https://registry.example.com:7655 --ca FILE --key-file FILE"
 MAY_BE_CHANGED = stat.S_IWGRP | stat.S_IWOTH
 
 

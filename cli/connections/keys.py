@@ -17,7 +17,7 @@ COMMAND_SECONDS = 60
 MAX_KEY_CHARS = 65_536
 HOSTNAME = "{hostname}"
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
-LOGIN_HINT = "rollcall login URL --key-file FILE"
+KEY_HINT = "rollcall context set --key-file FILE"
 
 
 def read_key(context: Context, environment: Mapping[str, str]) -> str:
@@ -32,8 +32,8 @@ def read_key(context: Context, environment: Mapping[str, str]) -> str:
     if context.key_command is not None:
         return key_printed_by(context.key_command)
     if context.key_file is not None:
-        return _key_in(Path(context.key_file), hint=LOGIN_HINT)
-    raise WrongUsage(f"the context has no key, and {VARIABLE} is not set", hint=LOGIN_HINT)
+        return _key_in(Path(context.key_file), hint=KEY_HINT)
+    raise WrongUsage(f"the context has no key, and {VARIABLE} is not set", hint=KEY_HINT)
 
 
 def read_agent_key(pattern: str, hostname: str) -> str:

@@ -53,6 +53,7 @@ APP = LazyGroup(
         for module, summaries in (("apps", LOOKING), ("changes", CHANGES), ("data", DATA))
         for name, summary in summaries.items()
     },
+    elsewhere={"list": "rollcall apps", "ls": "rollcall apps", "apply": "rollcall apply -f FILE"},
     help="Look at one app, and change it.",
 )
 OF_HOSTS = {
@@ -110,4 +111,16 @@ COMMANDS: dict[str, Entry | click.Command] = {
     "complete-words": COMPLETE_WORDS,
     "context": CONTEXT,
     "app": APP,
+}
+ELSEWHERE = {
+    **{
+        name: f"rollcall app {name} HOST/NAME"
+        for name in (*LOOKING, *CHANGES, *DATA)
+        if name not in COMMANDS
+    },
+    **dict.fromkeys(("hosts", "list", "ls"), "rollcall nodes"),
+    "host": "rollcall node HOST",
+    "status": "rollcall doctor",
+    "explain": "rollcall node HOST",
+    "logout": "rollcall context remove NAME",
 }

@@ -24,10 +24,17 @@ class LazyGroup(click.Group):
     """
 
     def __init__(
-        self, name: str, entries: Mapping[str, Entry | click.Command], **settings: Any
+        self,
+        name: str,
+        entries: Mapping[str, Entry | click.Command],
+        *,
+        elsewhere: Mapping[str, str] | None = None,
+        **settings: Any,
     ) -> None:
+        """Make a group; ``elsewhere`` has commands of other groups that may be looked for here."""
         super().__init__(name, no_args_is_help=True, **settings)
         self._entries = entries
+        self._elsewhere = elsewhere or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, in the order of the help."""
@@ -50,10 +57,16 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            alike = " or ".join(map(repr, get_close_matches(args[0], self._entries)))
+            alike = self._alike(args[0])
             if not alike:
                 raise
             raise click.UsageError(f"{error.message} Did you mean {alike}?", ctx) from error
+
+    def _alike(self, name: str) -> str:
+        """Return the commands that may have been meant, as they are typed; empty if none."""
+        if name in self._elsewhere:
+            return f"`{self._elsewhere[name]}`"
+        return " or ".join(map(repr, get_close_matches(name, self._entries)))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands into the help."""

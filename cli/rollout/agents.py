@@ -79,12 +79,14 @@ class AgentHosts:
                 return await agent.update(change.app, change.fields, dry_run=dry_run)
             return await agent.change(change.app, change.action, fields, dry_run=dry_run)
 
-    async def check(self, host: str) -> None:
+    async def check(self, progress: HostProgress) -> None:
         """Wait until the app of a host is as it should be, and stays so; HostFailed."""
+        host = progress.host
         settling = Settling()
         until = time.monotonic() + self._bounds.check_seconds
         while True:
             look = await self._look(host, settling)
+            progress.health = look.problem or ("well" if look.is_settled else "up")
             is_over = time.monotonic() > until
             if look.problem is None and (is_over or look.is_settled):
                 return

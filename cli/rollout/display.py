@@ -12,7 +12,7 @@ from cli.output.output import Output, make_table
 from cli.output.text import first_line
 from cli.rollout.model import HostProgress, HostState, Rollout
 
-TITLES = ("HOST", "STATE", "MESSAGE")
+TITLES = ("HOST", "STATE", "HEALTH", "MESSAGE")
 STATES: tuple[HostState, ...] = get_args(HostState)
 ACTIVE: tuple[HostState, ...] = ("changing", "checking")
 
@@ -24,7 +24,16 @@ class Display:
         self._output = output
         self._rollout = rollout
         is_live = output.err.is_terminal and output.is_for_people
-        self._live = Live(console=output.err, transient=True) if is_live else None
+        self._live = self._shown() if is_live else None
+
+    def _shown(self) -> Live:
+        """Return the overview, which is drawn anew some times a second."""
+        console = self._output.err
+        return Live(
+            get_renderable=lambda: overview(self._rollout, height=console.height),
+            console=console,
+            transient=True,
+        )
 
     def __enter__(self) -> Self:
         """Begin."""
@@ -48,7 +57,7 @@ class Display:
     def show(self, host: HostProgress) -> None:
         """Show that the state of a host has changed."""
         if self._live is not None:
-            self._live.update(overview(self._rollout, height=self._output.err.height))
+            self._live.refresh()
         elif self._output.is_for_people:
             self._tell(host)
 
@@ -68,6 +77,7 @@ def overview(rollout: Rollout, *, height: int) -> Group:
         host for states in (ACTIVE, ("failed",)) for host in rollout.hosts if host.state in states
     ]
     rows = [
-        (host.host, host.state, first_line(host.message)) for host in told[: max(height - 2, 0)]
+        (host.host, host.state, host.health, first_line(host.message))
+        for host in told[: max(height - 2, 0)]
     ]
     return Group(Text(numbers), make_table(TITLES, rows)) if rows else Group(Text(numbers))

@@ -187,7 +187,10 @@ async def _until_interrupted(session: Session, runner: Runner) -> bool:
         nonlocal presses
         presses += 1
         if presses == 1:
-            session.output.note("ending after the present batch; Ctrl-C again ends at once")
+            session.output.note(
+                "ending after the present batch, which may take as long as its checks; Ctrl-C again"
+                " ends at once, and the agents go on with what they have begun"
+            )
             runner.stop()
         else:
             running.cancel()

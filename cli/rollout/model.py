@@ -39,12 +39,14 @@ class HostProgress(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """How far a host is.
 
     ``revision`` is the one that a rollback goes to, chosen before the first batch: after a rollback
-    the revision before is another one. ``message`` says why the host failed.
+    the revision before is another one. ``health`` is what the last look
+    at the app has found, and ``message`` says why the host failed.
     """
 
     host: str
     revision: int | None = None
     state: HostState = "waiting"
+    health: str | None = None
     message: str | None = None
 
 

@@ -17,7 +17,7 @@ class Hosts(Protocol):
     async def change(self, host: HostProgress) -> None:
         """Change the app of a host; wait until the agent has answered."""
 
-    async def check(self, host: str) -> None:
+    async def check(self, host: HostProgress) -> None:
         """Wait until the app of a host is well."""
 
 
@@ -78,7 +78,7 @@ class Runner:
             self._set(host, "changing")
             await self._hosts.change(host)
             self._set(host, "checking")
-            await self._hosts.check(host.host)
+            await self._hosts.check(host)
         except HostFailed as error:
             host.message = str(error)
             self._set(host, "failed")

@@ -20,6 +20,8 @@ from registry.responses.readers import Expected
 
 # Prometheus, and all that embed it, send this header when they ask for targets.
 SCRAPER = "X-Prometheus-Refresh-Interval-Seconds"
+# The command of operators, who only look.
+OPERATOR = "rollcall"
 # Of a service in the answer to GET /services.
 SERVICE_BYTES = 200
 FORMATS: Mapping[str, TargetFormat] = {"http_sd": "flat", "nested": "nested"}
@@ -98,9 +100,9 @@ class TargetsApi:
         self, request: web.Request, service: str, target_format: TargetFormat
     ) -> None:
         """Record who asks; those who take the form of http_sd scrape the service."""
-        source = request_source(request)
-        self._scrapers.record_fetch(source.caller, request.headers.get("User-Agent", ""))
-        if target_format == "flat":
+        source, user_agent = request_source(request), request.headers.get("User-Agent", "")
+        self._scrapers.record_fetch(source.caller, user_agent)
+        if target_format == "flat" and user_agent != OPERATOR:
             self._scrapers.record_service(service, source.caller, source.address)
 
 

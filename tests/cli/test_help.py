@@ -14,6 +14,7 @@ import typer
 import cli.commands
 from cli.main import command_line
 from cli.manual import manual
+from tests.support.cli.command import Rollcall
 from tests.support.cli.examples import commands
 
 pytestmark = pytest.mark.slow
@@ -107,3 +108,19 @@ def started(*arguments: str) -> tuple[str, set[str]]:
     )
     modules = [line.rpartition("|")[2].strip() for line in done.stderr.splitlines()]
     return done.stdout, {module.partition(".")[0] for module in modules}
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("logs", "rollcall app logs HOST/NAME"),
+        ("history", "rollcall app history HOST/NAME"),
+        ("hosts", "rollcall nodes"),
+        ("app list", "rollcall apps"),
+    ],
+)
+def test_a_command_that_is_looked_for_in_another_place_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], typed: str, meant: str
+) -> None:
+    assert Rollcall(tmp_path).run(*typed.split()).status == 2
+    assert f"Did you mean `{meant}`?" in capsys.readouterr().err

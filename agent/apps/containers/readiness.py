@@ -134,7 +134,11 @@ class Readiness:
         with suppress(EngineError):
             async with aclosing(logs):
                 async for chunk in logs:
-                    kept = (kept + chunk)[-LOG_TAIL_BYTES:]
+                    kept = (kept + chunk)[-LOG_TAIL_BYTES - 1 :]
+        if len(kept) > LOG_TAIL_BYTES:
+            kept = (
+                kept.partition(b"\n")[2] or kept[1:]
+            )  # no line that is cut off, if others are left
         return kept.decode("utf-8", "replace").strip()
 
 

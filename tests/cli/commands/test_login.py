@@ -184,11 +184,20 @@ async def test_a_file_of_contexts_that_others_may_change_is_refused(
 
 
 async def test_a_key_that_the_registry_does_not_know_is_told_with_the_next_step(
-    rollcall: Rollcall,
+    rollcall: Rollcall, registry: InProcessRegistry, key_file: Path
 ) -> None:
     rollcall.environment["ROLLCALL_KEY"] = "a-key-that-nobody-knows-0123456789"
 
     ran = await rollcall("nodes")
 
     assert ran.status == 3
-    assert "  next: rollcall login URL --key-file FILE" in ran.err
+    assert "  next: unset ROLLCALL_KEY, or set it to a key of this registry" in ran.err
+
+    del rollcall.environment["ROLLCALL_KEY"]
+    await asyncio.to_thread(key_file.write_text, "a-key-that-nobody-knows-0123456789\n")
+    asked = await rollcall("--context", "test", "nodes")
+    url = f"http://{':'.join(map(str, registry.address))}"
+    login = await rollcall("login", url, "--key-file", str(key_file), "--allow-plain", "127.0.0.1")
+
+    assert "  next: rollcall context set test --key-file FILE" in asked.err
+    assert f"  next: rollcall login {url} --key-file FILE" in login.err

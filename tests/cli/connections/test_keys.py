@@ -71,7 +71,7 @@ def test_without_a_key_the_next_step_is_a_login(tmp_path: Path) -> None:
     for context in (Context(registry=URL), Context(registry=URL, key_file=str(tmp_path / "none"))):
         with pytest.raises(WrongUsage) as raised:
             read_key(context, {})
-        assert raised.value.hint == "rollcall login URL --key-file FILE"
+        assert raised.value.hint == "rollcall context set --key-file FILE"
 
 
 def test_the_key_of_an_agent_is_in_the_file_of_its_host(tmp_path: Path) -> None:

@@ -29,9 +29,9 @@ def test_hosts_that_wait_and_that_are_done_are_counted() -> None:
 
     assert lines == [
         "300 waiting, 1 changing, 300 done, 1 failed",
-        "HOST     STATE     MESSAGE",
-        "web-301  changing  -",
-        "web-300  failed    no such image",
+        "HOST     STATE     HEALTH  MESSAGE",
+        "web-301  changing  -       -",
+        "web-300  failed    -       no such image",
     ]
 
 
@@ -39,7 +39,7 @@ def test_it_is_no_higher_than_the_terminal() -> None:
     lines = printed(*["failed"] * 100, "checking")
 
     assert len(lines) == HEIGHT
-    assert lines[2].split() == ["web-100", "checking", "-"]
+    assert lines[2].split() == ["web-100", "checking", "-", "-"]
 
 
 def test_before_the_first_change_there_are_numbers_alone() -> None:

@@ -35,9 +35,9 @@ class PlayedHosts:
         if host in self._refuse:
             raise HostFailed("no such image")
 
-    async def check(self, host: str) -> None:
-        self.asked.append(f"check {host}")
-        if host in self._unwell:
+    async def check(self, host: HostProgress) -> None:
+        self.asked.append(f"check {host.host}")
+        if host.host in self._unwell:
             raise HostFailed("it is not healthy")
 
 

@@ -220,15 +220,20 @@ async def test_an_image_whose_server_cannot_be_reached_is_502_and_leaves_nothing
 
 
 async def test_an_app_that_does_not_stay_up_tells_its_exit_code_and_last_lines(
-    agent: InProcessAgent, failing_image: str, docker_client: docker.APIClient
+    agent: InProcessAgent, failing_image: str, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
     name = agent.name()
+    long = 'printf "%03000d\\n" 1; echo no configuration; exit 3'
+    wordy = {"name": name, "image": busybox_image, "command": ["sh", "-c", long]}
 
     answer = await agent.ask("POST", "", {"name": name, "image": failing_image})
+    cut = await agent.ask("POST", "", wordy)
 
     assert answer.status == 409
     assert "exit code 3" in answer.json["message"]
     assert "no configuration" in answer.json["message"]
+    # Of a line that is cut off, nothing is left.
+    assert cut.json["message"].endswith("; it wrote:\nno configuration")
     assert not containers_of(docker_client, name)
     assert not docker_client.volumes(filters={"name": f"rollcall-{name}"})["Volumes"]
 

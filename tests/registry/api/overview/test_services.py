@@ -30,6 +30,7 @@ async def test_scrapers_are_those_who_take_the_form_of_http_sd(registry: InProce
     await registry.post("web-1", ["prometheus:web"])
     prometheus = {"X-Prometheus-Refresh-Interval-Seconds": "30"}
     await registry.get("/prometheus/web")  # a look, which scrapes nothing
+    await registry.get(f"/prometheus/web{FLAT}", headers={"User-Agent": "rollcall"})  # another one
     await registry.get("/prometheus/web", key=SCRAPER, headers=prometheus)
     registry.clock.pass_seconds(30)
     await registry.get(f"/prometheus/web{FLAT}")
