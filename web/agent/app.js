@@ -2,6 +2,7 @@
 
 import { h, show } from "../common/dom.js";
 import { AnswerError, send } from "../common/http.js";
+import { moment } from "../common/times.js";
 import { appState, problem, usageCharts } from "./apps.js";
 import { Log } from "./log.js";
 
@@ -43,8 +44,8 @@ export class AppView {
       const wrong = problem(app.body);
       show(this.#state, wrong && h("p", { class: "notice bad" }, wrong), facts(app.body, wrong), usageCharts(usage.body, this.#name));
       show(this.#records,
-        section("Events", table("Events", ["Time", "What", "By", "Outcome"], events.body.slice(-ROWS).reverse().map((one) => [one.time, one.action, one.by, [one.outcome, one.message].filter(Boolean).join(": ")]))),
-        section("History", table("History", ["Revision", "When", "What", "By", "Image"], history.body.slice(0, ROWS).map((one) => [one.revision, one.created_at, [one.operation, one.changed.join(", ")].filter(Boolean).join(": "), one.by ?? "", one.image]))));
+        section("Events", table("Events", ["Time", "What", "By", "Outcome"], events.body.slice(-ROWS).reverse().map((one) => [moment(one.time), one.action, one.by, [one.outcome, one.message].filter(Boolean).join(": ")]))),
+        section("History", table("History", ["Revision", "When", "What", "By", "Image"], history.body.slice(0, ROWS).map((one) => [one.revision, moment(one.created_at), [one.operation, one.changed.join(", ")].filter(Boolean).join(": "), one.by ?? "", one.image]))));
     } catch (error) {
       if (!(error instanceof AnswerError) || error.status !== 404) throw error;
       show(this.#state, h("p", { class: "notice" }, error.message));
@@ -125,7 +126,7 @@ function wouldBe(app) {
 }
 
 function facts(app, wrong) {
-  const rows = [["State", appState(app)], ["Description", app.description], ["Wanted", app.desired], ["Image", h("code", {}, app.image)], ["Ports", `http ${app.http_port}, ssh ${app.ssh_port}`], ["Limits", `${app.cpu} % of a core, ${app.memory} MiB`], ["Started", app.started_at], ["Exit code", app.exit_code], ["Restarts", app.restarts], ["Message", wrong === null ? app.message : null], ["Labels", app.labels.map((label) => h("span", { class: "chip" }, label))]];
+  const rows = [["State", appState(app)], ["Description", app.description], ["Wanted", app.desired], ["Image", h("code", {}, app.image)], ["Ports", `http ${app.http_port}, ssh ${app.ssh_port}`], ["Limits", `${app.cpu} % of a core, ${app.memory} MiB`], ["Started", moment(app.started_at)], ["Exit code", app.exit_code], ["Restarts", app.restarts], ["Message", wrong === null ? app.message : null], ["Labels", app.labels.map((label) => h("span", { class: "chip" }, label))]];
   return h("section", { class: "card" }, h("dl", {}, rows.filter(([, value]) => value !== null && value !== undefined && value.length !== 0).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
 }
 

@@ -14,9 +14,17 @@ export function timeOfDay(milliseconds) {
   return new Date(milliseconds).toLocaleTimeString([], { hour12: false });
 }
 
-/** Return the date and the time of a Unix time in seconds. */
+/** Return the date and the time of a Unix time in seconds, such as "2026-01-31 12:00:01". */
 export function dateAndTime(seconds) {
-  return new Date(seconds * 1000).toLocaleString([], { hour12: false });
+  const date = new Date(seconds * 1000);
+  const [month, day, ...time] = [date.getMonth() + 1, date.getDate(), date.getHours(), date.getMinutes(), date.getSeconds()].map((part) => String(part).padStart(2, "0"));
+  return `${date.getFullYear()}-${month}-${day} ${time.join(":")}`;
+}
+
+/** Return a time in RFC 3339 in the same way; null for none. */
+export function moment(text) {
+  const milliseconds = Date.parse(text ?? "");
+  return Number.isNaN(milliseconds) ? null : dateAndTime(milliseconds / 1000);
 }
 
 /** Return a number with separators of thousands. */

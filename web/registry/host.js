@@ -42,12 +42,12 @@ export class HostView {
   #show(node, { stale, age_seconds: seconds, services }, refusal) {
     const agent = webAddress(node.kv["agent.url"]);
     show(this.#state, state(stale), h("span", {}, `last heard ${duration(seconds)} ago`), agent && agentLink(agent, node.hostname));
-    const last = JSON.stringify([node.labels, node.kv, services, refusal]);
+    const last = JSON.stringify([node.labels, node.kv, services, refusal, stale]);
     if (last === this.#last) return;
     this.#last = last;
     show(this.#content,
       refusal && h("p", { class: "notice bad" }, `Refused from ${refusal.address} with status ${refusal.status}: ${refusal.message}`),
-      appsCard(node, agent),
+      appsCard(node, agent, stale),
       card("Targets", services.length ? services.map(serviceTargets) : h("p", { class: "hint" }, "No label of this host names a service for Prometheus.")),
       card("Labels", labels(node.labels)),
       card("Keys and values", pairs(Object.entries(node.kv))));
@@ -64,12 +64,12 @@ function agentLink(address, hostname) {
     !own && h("span", { class: "badge bad" }, "not this host's name"));
 }
 
-function appsCard({ labels: all, kv }, agent) {
+function appsCard({ labels: all, kv }, agent, isStale) {
   const names = all.filter((label) => label.startsWith("app:")).map((label) => label.slice(4));
   if (!names.length && kv["apps.total"] === undefined) return null;
   return card("Apps",
     kv["docker.state"] === "unreachable" && h("p", { class: "notice bad" }, "The agent does not reach its Docker Engine."),
-    h("p", { class: "hint" }, runningApps(kv, kv["apps.total"] ?? String(names.length)), agent ? ". Its agent shows them." : "."),
+    h("p", { class: "hint" }, runningApps(kv, kv["apps.total"] ?? String(names.length)), isStale && ", as it said last", agent ? ". Its agent shows them." : "."),
     appsDown(kv) > 0 && h("p", { class: "hint" }, `${DOWN}.`),
     bounded(names, ROWS, (name) => h("span", { class: "chip" }, clipped(name, LONG))));
 }

@@ -7,7 +7,11 @@ import { age, hostLink, runningApps, state } from "./parts.js";
 
 const PAGE = 50;
 const LABELS = 4;
-const STATES = [["", "All"], ["false", "Fresh"], ["true", "Stale"]];
+// Each with the parameter of its filter.
+const STATES = [["All"], ["Fresh", "stale", "false"], ["Stale", "stale", "true"], ["Apps down", "apps_down", "true"]];
+const FILTERS = ["search", "label", "kv", "stale", "apps_down"];
+// How often hosts are counted whose apps are down, of which the registry keeps no number.
+const COUNT_MILLISECONDS = 30_000;
 const FIELDS = [
   ["search", "Search", "part of a hostname, label or key:value"],
   ["label", "Label", "service:web"],
@@ -26,13 +30,15 @@ export class HostsView {
   #last = "";
   #status = null;
   #stale = new Set();
+  #down = null;
+  #downAt = -Infinity;
 
   constructor(_rest, query, refresh) {
     this.#query = query;
     this.#refresh = refresh;
     this.element = h(
       "div",
-      {},
+      { class: "list" },
       h("h1", { class: "hidden" }, "Hosts"),
       this.#summary,
       h("form", { class: "filters", role: "search", onsubmit: (event) => event.preventDefault() }, FIELDS.map((field) => this.#field(field)), this.#states),
@@ -63,9 +69,17 @@ export class HostsView {
     const page = await this.#page(get);
     this.#showPage(page);
     this.#status = (await get("/status")).body;
-    show(this.#summary, summary(this.#status));
+    await this.#countDown(get);
+    show(this.#summary, summary(this.#status, this.#down));
     this.#stale = await this.#staleNames(get, page.body);
     this.#showPage(page);
+  }
+
+  async #countDown(get) {
+    if (performance.now() - this.#downAt < COUNT_MILLISECONDS) return;
+    const { body, headers } = await get(`/nodes?apps_down=true&limit=${PAGE}`);
+    this.#down = { number: body.length, isMore: headers.get("Link") !== null };
+    this.#downAt = performance.now();
   }
 
   // Which nodes are stale is asked after the list is shown, and only if one of them was not heard of
@@ -81,7 +95,7 @@ export class HostsView {
 
   #page(get, more = {}) {
     const query = new URLSearchParams({ limit: PAGE });
-    for (const name of ["search", "label", "kv", "stale", "after"]) {
+    for (const name of [...FILTERS, "after"]) {
       const value = this.#query.get(name);
       if (value) query.set(name, value);
     }
@@ -101,7 +115,7 @@ export class HostsView {
 
   #replaceRows(page) {
     const nodes = page.body;
-    const filtered = ["search", "label", "kv", "stale"].some((name) => this.#query.get(name));
+    const filtered = FILTERS.some((name) => this.#query.get(name));
     const next = /[?&]after=([^>&]+)/.exec(page.headers.get("Link") ?? "");
     const more = next ? " on this page" : "";
     this.#found.textContent = nodes.length ? `${count(nodes.length)} ${nodes.length === 1 ? "host" : "hosts"}${filtered ? " found" : ""}${more}` : emptyText(filtered, this.#status);
@@ -119,8 +133,13 @@ export class HostsView {
   }
 
   #showStates() {
-    const chosen = this.#query.get("stale") ?? "";
-    show(this.#states, STATES.map(([value, text]) => h("button", { type: "button", "aria-pressed": String(value === chosen), "data-key": `state-${text}`, onclick: () => this.#set("stale", value) }, text)));
+    const [chosen] = STATES.find(([, name, value]) => name && this.#query.get(name) === value) ?? STATES[0];
+    show(this.#states, STATES.map(([text, name, value]) => h("button", { type: "button", "aria-pressed": String(text === chosen), "data-key": `state-${text}`, onclick: () => this.#choose(name, value) }, text)));
+  }
+
+  #choose(name, value) {
+    for (const other of ["stale", "apps_down"]) this.#query.delete(other);
+    this.#set(name ?? "stale", value ?? "");
   }
 
   #set(name, value) {
@@ -153,14 +172,19 @@ function row(node, isStale) {
     h("th", { scope: "row" }, hostLink(hostname)),
     h("td", { "data-title": "Last heard", class: "number", "data-heard": node.last_update }),
     h("td", { "data-title": "Labels" },
-      shown.slice(0, LABELS).map((label) => h("span", { class: "chip", title: clipped(label, 300) }, clipped(label, 40))),
+      shown.slice(0, LABELS).map((label) => labelLink(hostname, label)),
       labels.length > LABELS && h("span", { class: "more" }, `+${labels.length - LABELS}`)),
-    h("td", { "data-title": "Apps" }, apps(kv)),
+    h("td", { "data-title": "Apps" }, apps(kv, isStale)),
     h("td", { "data-title": "Agent" }, clipped(kv["agent.version"] ?? "none", 20)),
   );
 }
 
-function apps(kv) {
+function labelLink(hostname, label) {
+  const query = new URLSearchParams({ label });
+  return h("a", { class: "chip", href: `#/hosts?${query}`, title: `All hosts with ${clipped(label, 300)}`, "data-key": `label ${hostname} ${label}` }, clipped(label, 40));
+}
+
+function apps(kv, isStale) {
   if (kv["apps.total"] === undefined) return "–";
-  return [runningApps(kv, kv["apps.total"]), kv["docker.state"] === "unreachable" && h("span", { class: "badge bad" }, "engine away")];
+  return [runningApps(kv, kv["apps.total"]), isStale && h("span", { class: "more" }, " last known"), kv["docker.state"] === "unreachable" && h("span", { class: "badge bad" }, "engine away")];
 }

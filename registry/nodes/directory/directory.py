@@ -19,6 +19,8 @@ MAX_BLOCK_NODES = 128
 HEAD_BYTES = len(b'{"hostname":"",')
 LABELS_OFFSET = HEAD_BYTES + len(b'"labels":')
 TAIL_BYTES = len(b',"last_update":')
+# Longer numbers of apps are none.
+MAX_DIGITS = 9
 # No string can hold it. It is searched for from the end, since to pass over many labels takes
 # longer than over large kv.
 END_OF_LABELS = b'],"kv":{'
@@ -99,6 +101,18 @@ class Entry(BlockItem):
     def agent_instance(self) -> str | None:
         """Return the instance of the host's agent, or None if it sent none."""
         return self._value(b'"agent.instance":"')
+
+    def has_apps_down(self) -> bool:
+        """Return whether the host's kv tells of apps that do not run, or are unhealthy."""
+        if self._number(b'"apps.unhealthy":"') > 0:
+            return True
+        running = self._number(b'"apps.running":"')
+        return 0 <= running < self._number(b'"apps.total":"')
+
+    def _number(self, mark: bytes) -> int:
+        """Return the number that a key in kv has, -1 if that is none; `mark` as of ``_value``."""
+        text = self._value(mark) or ""
+        return int(text) if len(text) < MAX_DIGITS and text.isascii() and text.isdigit() else -1
 
     def _value(self, mark: bytes) -> str | None:
         """Return the text of a key in kv. The node itself is never decoded: it may be large.

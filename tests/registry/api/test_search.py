@@ -26,6 +26,28 @@ async def found(registry: InProcessRegistry, text: str, more: str = "") -> list[
     return [node["hostname"] for node in nodes]
 
 
+async def test_hosts_are_listed_that_tell_of_apps_that_are_down(
+    registry: InProcessRegistry,
+) -> None:
+    for name, told in {
+        "dead": ("3", "2", "0"),
+        "ill": ("3", "3", "1"),
+        "well": ("3", "3", "0"),
+        "odd": ("many", "2", "-1"),
+    }.items():
+        kv = dict(zip(("apps.total", "apps.running", "apps.unhealthy"), told, strict=True))
+        await registry.post(name, ["a"], kv)
+    await registry.post("bare", ['"apps.unhealthy":"1"'], {"apps.total": "1"})
+
+    async def listed(query: str) -> list[str]:
+        return [node["hostname"] for node in await registry.get(f"/nodes?{query}")]
+
+    assert await listed("apps_down=true") == ["dead", "ill"]
+    assert await listed("apps_down=false") == ["bare", "odd", "well"]
+    assert await listed("apps_down=true&label=a&limit=1") == ["dead"]
+    assert (await registry.ask("GET", "/nodes?apps_down=1")).status == 400
+
+
 @pytest.mark.parametrize(
     ("text", "hosts"),
     [

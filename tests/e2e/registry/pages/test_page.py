@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import requests
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from tests.support.browser.keyboard import tab_to
 from tests.support.browser.registry_page import hosts, log_in, post
@@ -98,14 +98,16 @@ def test_a_stale_host_is_found_by_keyboard_alone(daemons: Daemons, tabs: Tabs) -
     tab_to(page, "Stale")
     page.keyboard.press("Space")
     expect(rows).to_have_count(1)
-    expect(rows).to_contain_text("1 of 3 run2 down1 unhealthy")
+    expect(rows).to_contain_text("1 of 3 run2 down1 unhealthy last known")
     tab_to(page, "web-1")
     page.keyboard.press("Enter")
     expect(page.locator("main")).to_be_focused()  # the link is gone
     sheet = page.locator("main")
     expect(sheet).to_contain_text("label 'a-b' is sanitized to a_b")
     expect(sheet).to_contain_text("web-1:8080")
-    expect(sheet).to_contain_text("1 of 3 run2 down1 unhealthy. Its agent shows them.")
+    expect(sheet).to_contain_text(
+        "1 of 3 run2 down1 unhealthy, as it said last. Its agent shows them."
+    )
     expect(sheet).to_contain_text(
         "Stopped by somebody, or ended by itself: the agent's page tells."
     )
@@ -144,6 +146,12 @@ def test_each_key_press_in_a_filter_asks_once_and_waits_for_no_timer(
         page.get_by_role("button", name=button).click()
         expect(page.get_by_role("button", pressed=True)).to_have_text(button)
         expect(table.locator("tr")).to_have_count(found)
+    page.locator(".tile.down", has_text="1apps down").click()
+    expect(page.get_by_role("button", pressed=True)).to_have_text("Apps down")
+    expect(table.locator("tr")).to_have_count(1)
+    assert hosts(page) == ["web-1"]
+    table.get_by_role("link", name="service:web", exact=True).click()
+    expect(page.get_by_label("Label")).to_have_value("service:web")
 
 
 def test_the_address_of_an_agent_is_shown_and_marked_if_it_is_not_of_the_host(
@@ -289,3 +297,12 @@ def test_all_views_are_accessible_and_fit_a_telephone(
         )
         assert serious_findings(page) == []
         assert not overflows(page)
+        if view == "#/hosts":
+            assert top(page, "table.hosts") < top(page, ".chart >> nth=0")
+
+
+def top(page: Page, selector: str) -> float:
+    """Return where an element begins, from the top of the page."""
+    box = page.locator(selector).bounding_box()
+    assert box is not None
+    return box["y"]
