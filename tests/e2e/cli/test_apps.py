@@ -55,7 +55,7 @@ def test_an_app_is_changed_and_looked_at(
 def test_a_password_is_read_from_a_pipe_and_never_shown(
     app: str, rollcall: CommandLine, busybox_image: str
 ) -> None:
-    rollcall.ok("app", "create", app, "--image", busybox_image)
+    rollcall.ok("app", "create", app, "--image", busybox_image, "--no-wait")
 
     # The image has no user whose password could be set.
     refused = rollcall.run("app", "password", app, stdin="correct horse\n")
@@ -66,7 +66,7 @@ def test_a_password_is_read_from_a_pipe_and_never_shown(
 def test_data_goes_out_and_in_and_a_deletion_is_confirmed(
     app: str, rollcall: CommandLine, busybox_image: str, tmp_path: Path
 ) -> None:
-    rollcall.ok("app", "create", app, "--image", busybox_image)
+    rollcall.ok("app", "create", app, "--image", busybox_image, "--no-wait")
     tar = tmp_path / "data.tar"
     rollcall.ok("app", "stop", app)
 
@@ -92,7 +92,7 @@ def test_data_goes_out_and_in_and_a_deletion_is_confirmed(
 def test_all_hosts_are_asked_and_one_that_does_not_answer_is_a_row(
     app: str, rollcall: CommandLine, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
-    rollcall.ok("app", "create", app, "--image", busybox_image)
+    rollcall.ok("app", "create", app, "--image", busybox_image, "--no-wait")
 
     everywhere = rollcall.run("apps", "-o", "json")
     table = rollcall.run("apps")

@@ -36,7 +36,7 @@ def test_a_log_is_followed_until_ctrl_c(
     app: str, rollcall: CommandLine, busybox_image: str, tmp_path: Path
 ) -> None:
     settings = ("--set", TELLING, "--set", "stop_seconds=0")
-    rollcall.ok("app", "create", app, "--image", busybox_image, *settings)
+    rollcall.ok("app", "create", app, "--image", busybox_image, "--no-wait", *settings)
     command = [*WITH_SIGINT, str(rollcall.program), "app", "logs", app, "--tail", "0", "-f"]
 
     with terminal(command, folder=tmp_path, environment=rollcall.environment) as screen:
@@ -49,7 +49,7 @@ def test_a_log_that_is_followed_ends_with_its_app(
     app: str, rollcall: CommandLine, busybox_image: str, tmp_path: Path
 ) -> None:
     settings = ("--set", TELLING, "--set", "stop_seconds=0")
-    rollcall.ok("app", "create", app, "--image", busybox_image, *settings)
+    rollcall.ok("app", "create", app, "--image", busybox_image, "--no-wait", *settings)
     command = ["sh", "-c", '"$@"; echo ended with $?', "-"]
     command += [str(rollcall.program), "app", "logs", app, "-f"]
 
@@ -62,7 +62,7 @@ def test_a_log_that_is_followed_ends_with_its_app(
 def test_an_update_whose_container_does_not_stay_up_fails_and_the_old_one_runs(
     app: str, rollcall: CommandLine, busybox_image: str
 ) -> None:
-    rollcall.ok("app", "create", app, "--image", busybox_image)
+    rollcall.ok("app", "create", app, "--image", busybox_image, "--no-wait")
     before = rollcall.json("app", "show", app)
 
     failed = rollcall.run("app", "update", app, "--set", 'command=[sh, -c, "exit 3"]')
@@ -95,7 +95,7 @@ def test_an_app_that_ends_again_and_again_is_told_with_its_exit_code_and_last_li
 def test_a_label_that_is_only_tried_is_not_there(
     app: str, rollcall: CommandLine, busybox_image: str
 ) -> None:
-    rollcall.ok("app", "create", app, "--image", busybox_image)
+    rollcall.ok("app", "create", app, "--image", busybox_image, "--no-wait")
 
     told = rollcall.ok("app", "label", app, "prometheus:cli", "--dry-run")
 
@@ -110,7 +110,7 @@ def test_a_label_that_is_only_tried_is_not_there(
 def test_no_app_is_changed_by_a_key_that_is_not_known(
     app: str, rollcall: CommandLine, busybox_image: str
 ) -> None:
-    rollcall.ok("app", "create", app, "--image", busybox_image)
+    rollcall.ok("app", "create", app, "--image", busybox_image, "--no-wait")
 
     refused = rollcall.run("app", "stop", app, ROLLCALL_KEY="unknown-key-0123456789")
 

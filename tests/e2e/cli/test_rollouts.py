@@ -14,7 +14,7 @@ def test_the_hosts_that_have_the_app_are_changed_and_checked(
     app: str, rollcall: CommandLine, busybox_image: str
 ) -> None:
     name = app.partition("/")[2]
-    rollcall.ok("app", "create", app, "--image", busybox_image)
+    rollcall.ok("app", "create", app, "--image", busybox_image, "--no-wait")
     before = rollcall.json("app", "show", app)["container_id"]
 
     # web-0 does not answer, so nobody knows whether it has the app.
@@ -50,7 +50,7 @@ def test_a_rollout_that_failed_leaves_the_app_as_it_was_and_is_resumed(
     app: str, rollcall: CommandLine, busybox_image: str, docker_client: docker.APIClient
 ) -> None:
     name = app.partition("/")[2]
-    rollcall.ok("app", "create", app, "--image", busybox_image)
+    rollcall.ok("app", "create", app, "--image", busybox_image, "--no-wait")
     before = rollcall.json("app", "show", app)["container_id"]
     image = f"rollcall-test-rollout:{name}"
 
