@@ -9,9 +9,9 @@ from registry.message import normalise_hostname
 from registry.nodes.directory.filters import Filters
 from registry.nodes.directory.listing import Selection
 
-FILTERS = ("label", "prefix", "kv", "max_age", "stale", "apps_down")
-SELECTION = ("search", "limit", "after")
-LISTS_ONLY = ("max_age", "stale", "apps_down", *SELECTION)  # a watch has none of them
+FILTERS = ("label", "prefix", "kv", "max_age", "stale")
+SELECTION = ("search", "apps_down", "limit", "after")
+LISTS_ONLY = ("max_age", "stale", *SELECTION)  # a watch has none of them
 WATCH = "watch"
 MAX_FILTERS = 16
 MAX_SEARCH = 256
@@ -48,6 +48,7 @@ def selection(parameters: MultiMapping[str]) -> Selection:
         after="" if after is None else normalise_hostname(after),
         limit=_limit(single(parameters, "limit")),
         search=_search(single(parameters, "search")),
+        apps_down=_boolean(parameters, "apps_down"),
     )
 
 
@@ -60,7 +61,6 @@ def filters(parameters: MultiMapping[str]) -> Filters:
         kv=tuple(dict.fromkeys([_kv_pair(text) for text in parameters.getall("kv", ())])),
         max_age=None if max_age is None else _seconds(max_age),
         stale=_boolean(parameters, "stale"),
-        apps_down=_boolean(parameters, "apps_down"),
     )
     if len(found) > MAX_FILTERS:
         raise BadInput(f"a request has at most {MAX_FILTERS} filters, this one has {len(found)}")

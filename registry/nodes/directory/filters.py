@@ -17,8 +17,7 @@ _encode = msgspec.json.encode
 class Filters:
     """Whole labels, prefixes of labels, and pairs of kv; `max_age` is in seconds.
 
-    With `stale`, only nodes that are stale pass, or only those that are not; with `apps_down`, only
-    those that tell of apps that do not run or are unhealthy, or only the others.
+    With `stale`, only nodes that are stale pass, or only those that are not.
     """
 
     labels: tuple[str, ...] = ()
@@ -26,14 +25,13 @@ class Filters:
     kv: tuple[tuple[str, str], ...] = ()
     max_age: float | None = None
     stale: bool | None = None
-    apps_down: bool | None = None
 
     def __bool__(self) -> bool:
         return len(self) > 0
 
     def __len__(self) -> int:
         own = len(self.labels) + len(self.prefixes) + len(self.kv)
-        return own + sum(each is not None for each in (self.max_age, self.stale, self.apps_down))
+        return own + sum(each is not None for each in (self.max_age, self.stale))
 
     def predicate(self, now: float) -> Callable[[Entry], bool]:
         """Return a function that tells whether a node passes at the monotonic time `now`.
@@ -41,11 +39,9 @@ class Filters:
         Of the nodes that are `in_state`: among a hundred thousand, a call for each takes long.
         """
         max_age = math.inf if self.max_age is None else self.max_age
-        matches, apps_down = self.matcher(), self.apps_down
+        matches = self.matcher()
         return lambda entry: (
-            now - entry.heard <= max_age
-            and matches(entry.head, entry.labels_start())
-            and (apps_down is None or entry.has_apps_down() is apps_down)
+            now - entry.heard <= max_age and matches(entry.head, entry.labels_start())
         )
 
     def in_state(self, entries: Sequence[Entry]) -> Sequence[Entry]:

@@ -21,12 +21,14 @@ class Selection(NamedTuple):
     """Which nodes are asked for: those behind `after` that pass the filters, at most `limit`.
 
     `search` is part of any text of theirs, as TextSearch has it; empty if nothing is searched for.
+    With `apps_down`, only those that tell of apps that do not run or are unhealthy, or only others.
     """
 
     filters: Filters
     after: str = ""
     limit: int | None = None
     search: str = ""
+    apps_down: bool | None = None
 
 
 class Listing:
@@ -136,7 +138,7 @@ def _passing(
 ) -> Generator[Entry | None, None, None]:
     """Yield the nodes that pass, and None now and then where none does for a while."""
     filters = selection.filters
-    passes = filters.predicate(now)
+    passes, apps_down = filters.predicate(now), selection.apps_down
     search = TextSearch(selection.search) if selection.search else None
     after = selection.after
     scanned = 0
@@ -144,10 +146,10 @@ def _passing(
         after = entries[-1].hostname
         found = entries if search is None else (yield from search.found(entries))
         for entry in filters.in_state(found):
-            if passes(entry):
+            if passes(entry) and (apps_down is None or entry.has_apps_down() is apps_down):
                 yield entry
                 continue
-            scanned += len(entry.head) * len(filters)
+            scanned += len(entry.head) * (len(filters) + (apps_down is not None))
             if scanned > MAX_SCANNED_BYTES:
                 scanned = 0
                 yield None
