@@ -17,7 +17,7 @@ from tests.support.e2e.package_host import (
     PackageHost,
     package_host,
 )
-from tests.support.e2e.packages import NEXT_VERSION, VERSION, Packages
+from tests.support.e2e.packages import DROPPED, NEXT_VERSION, VERSION, Packages
 from tests.support.e2e.systemd_host import systemd_image
 from tests.support.requirements import need_root
 
@@ -27,6 +27,8 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 KEYS = ("hosts.key", "node.key", "node.secret", "ops.key", "scraper.key")
+MODULES = "/opt/rollcall/environment/lib/modules/site-packages"
+INSTANCE = "rollcall-registry@2"
 OTHER_UNIT = "/etc/systemd/system/rollcall-report.service"
 APPS = "http://127.0.0.1:7656/v1/apps"
 
@@ -117,7 +119,11 @@ def test_an_upgrade_restarts_the_daemons_and_keeps_settings_state_and_apps(
     before = host.pids(), host.settings(), started_at(docker_client, app)
     identity = host.identity()
 
-    said = host.install(packages.following)
+    # Nobody is there to say whether the settings of the next release replace those of the host.
+    status, asked = host.try_to(f"dpkg --install /packages/{packages.following.name} </dev/null")
+    assert (status, "agent.yml (Y/I/N/O/D/Z)" in asked) == (1, True), asked
+    assert (host.pids(), host.settings(), started_at(docker_client, app)) == before
+    said = host.run("yes '' | dpkg --configure rollcall")
 
     assert host.states() == ("active", "active")
     pids, settings, started = before
@@ -125,6 +131,7 @@ def test_an_upgrade_restarts_the_daemons_and_keeps_settings_state_and_apps(
     assert host.settings() == settings
     assert host.run(f"{AGENT} --version") == f"{AGENT} {NEXT_VERSION}\n"
     assert "nothing was started" not in said
+    assert host.try_to(f"ls -d {MODULES}/{DROPPED}")[0] != 0
     host.until_listed()
     assert host.identity() == identity
     assert started_at(docker_client, app) == started
@@ -149,19 +156,32 @@ def start_other_unit(host: PackageHost) -> None:
     host.run(f"printf '{text}' >{OTHER_UNIT} && systemctl enable --now rollcall-report")
 
 
-def test_an_upgrade_leaves_a_stopped_daemon_and_other_units_and_finds_a_key_that_is_no_file(
+def start_instance(host: PackageHost) -> None:
+    """Enable and start a second registry on the host."""
+    settings = "s/:7655/:7662/; s/registry.db/registry2.db/"
+    host.run(
+        f"cd {SETTINGS} && cp -p registry.yml registry2.yml && sed -i '{settings}' registry2.yml"
+    )
+    host.run(f"systemctl enable --now {INSTANCE}")
+
+
+def test_an_upgrade_restarts_instances_leaves_what_is_stopped_and_finds_keys_that_are_no_files(
     host: PackageHost, packages: Packages
 ) -> None:
     host.run(f"systemctl stop {AGENT}")
     start_other_unit(host)
+    start_instance(host)
     drop_in = use_credential(host)
     registry, other = host.host.pid(REGISTRY), host.host.pid("rollcall-report")
+    instance = host.host.pid(INSTANCE)
 
     host.install(packages.following)
 
     assert host.states() == ("inactive", "active")
     assert host.host.pid(REGISTRY) != registry
     assert host.host.pid("rollcall-report") == other
+    assert host.state(INSTANCE) == "active"
+    assert host.host.pid(INSTANCE) != instance
     host.run(f"systemctl disable --now rollcall-report && rm -r {OTHER_UNIT} {drop_in}")
     host.run(f"mv /kept.yml {SETTINGS}/registry.yml && systemctl daemon-reload")
     host.run(f"systemctl restart {REGISTRY} && systemctl start {AGENT}")
@@ -197,6 +217,7 @@ def test_a_removal_stops_both_and_keeps_settings_and_state(
     host.run("dpkg --remove rollcall")
 
     assert host.states() == ("inactive", "inactive")
+    assert host.state(INSTANCE) == "inactive"
     assert host.try_to("pgrep -f '[/]opt/rollcall'")[0] != 0
     assert host.settings() == settings
     assert host.try_to("ls /opt/rollcall")[0] != 0
@@ -204,15 +225,17 @@ def test_a_removal_stops_both_and_keeps_settings_and_state(
     assert started_at(docker_client, app) == started
 
 
-def test_what_was_removed_and_is_installed_again_goes_on(
+def test_an_older_version_that_is_installed_after_a_removal_goes_on(
     host: PackageHost, packages: Packages
 ) -> None:
     settings = host.settings()
 
-    host.install(packages.following)
+    host.install(packages.present)
 
     host.until_listed()
+    assert host.installed() == f"installed {debian_version(VERSION)}"
     assert host.states() == ("active", "active")
+    assert host.state(INSTANCE) == "active"
     assert host.settings() == settings
     assert [record["name"] for record in host.ask("GET", APPS)] == ["untouched"]
 
@@ -224,7 +247,9 @@ def test_a_purge_takes_state_keys_and_settings_away_but_no_app(
 
     said = host.run("dpkg --purge rollcall")
 
-    for path in (SETTINGS, *STATE.split(), "/opt/rollcall"):
+    assert host.run(f"ls {SETTINGS}") == "registry2.yml\n"
+    host.run(f"rm -r {SETTINGS}")
+    for path in (*STATE.split(), "/opt/rollcall"):
         assert host.try_to(f"ls -d {path}")[0] != 0, path
     assert host.run("find /etc/systemd -name 'rollcall*'") == ""
     assert "docker volume ls --filter label=rollcall.agent" in said

@@ -28,6 +28,7 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 UNITS = "/etc/systemd/system"
+INSTANCE = "rollcall-registry@2"
 WANTED = f"{UNITS}/multi-user.target.wants"
 MEND = f"sed -i 's/^heartbeat_seconds: .*/heartbeat_seconds: 5/' {SETTINGS}/agent.yml"
 FILES = (
@@ -65,6 +66,8 @@ def upgraded(hosts: list[PackageHost], packages: Packages) -> PackageHost:
     """Return a host that runs both daemons from the package, by settings the next one refuses."""
     hosts[0].install(packages.present)
     hosts[0].use_both()
+    # Settings of an instance that this version refuses, too.
+    hosts[0].run(f"echo 'nonsense: 1' >{SETTINGS}/registry2.yml && systemctl enable {INSTANCE}")
     return hosts[0]
 
 
@@ -91,7 +94,8 @@ def test_an_upgrade_that_refuses_the_settings_leaves_the_version_before_as_it_is
 
     assert status != 0
     assert "heartbeat_seconds: " in said
-    assert f"{SETTINGS}/agent.yml is refused by version {NEXT_VERSION}" in said
+    for refused in ("agent.yml", "registry2.yml"):
+        assert f"{SETTINGS}/{refused} is refused by version {NEXT_VERSION}" in said
     assert (upgraded.pids(), upgraded.settings(), upgraded.run(FILES)) == before
     assert upgraded.installed() == f"installed {debian_version(VERSION)}"
     assert upgraded.damage() == ""
@@ -102,7 +106,7 @@ def test_an_upgrade_that_refuses_the_settings_leaves_the_version_before_as_it_is
 def test_the_upgrade_succeeds_once_the_daemon_of_the_settings_is_not_used(
     upgraded: PackageHost, packages: Packages
 ) -> None:
-    upgraded.run(f"systemctl disable --now {AGENT}")
+    upgraded.run(f"systemctl disable {INSTANCE} && systemctl disable --now {AGENT}")
 
     upgraded.install(packages.following)
 

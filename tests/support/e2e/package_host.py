@@ -115,7 +115,7 @@ class PackageHost:
 
     def settings(self) -> str:
         """Return sums, modes and owners of settings and keys, but not of what dpkg puts beside."""
-        files = "find . -type f ! -name '*.dpkg-dist' | sort"
+        files = "find . -type f ! -name '*.dpkg-*' | sort"
         return self.run(
             f"cd {SETTINGS}; {files} | xargs sha256sum; {files} | xargs stat -c '%n %a %U:%G'"
         )

@@ -18,6 +18,8 @@ NEXT_VERSION = "99.1.0"
 ACCEPTED = "heartbeat_seconds: Seconds = 30"
 REFUSED = "heartbeat_seconds: Annotated[int, msgspec.Meta(ge=5)] = 30"
 EPOCH = "1600000000"
+# A folder of modules that the next release does not have.
+DROPPED = "certifi/tests"
 PROJECT = ("agent", "cli", "config", "httpd", "registry", "web")
 SOURCES = (*PROJECT, "docs", "systemd", "deploy/monitoring")
 # Tests run from an environment that is there; `make` might make it anew.
@@ -80,10 +82,11 @@ def follow(present: Path, folder: Path) -> Path:
 
 
 def _replace_project(modules: Path, source: Path) -> None:
-    """Put the modules of a tree in the place of those of the present release."""
+    """Put the modules of a tree in the place of those of the present release, and drop some."""
     for name in PROJECT:
         shutil.rmtree(modules / name)
         shutil.copytree(source / name, modules / name)
+    shutil.rmtree(modules / DROPPED)
     (present,) = modules.glob("rollcalld-*.dist-info")
     following = present.rename(modules / f"rollcalld-{NEXT_VERSION}.dist-info")
     _replace(following / "METADATA", f"\nVersion: {VERSION}\n", f"\nVersion: {NEXT_VERSION}\n")
