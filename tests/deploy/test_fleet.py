@@ -81,7 +81,7 @@ def fleet(
         hosts = stack.enter_context(machines.booted((REGISTRY, *AGENTS), with_engine=AGENTS))
         share_engine_socket(socket, [hosts[name] for name in AGENTS])
         access = stack.enter_context(ssh_access(hosts, machines.addresses))
-        ansible = Ansible(folder, access, AGENTS, REGISTRY_SETTINGS)
+        ansible = Ansible(folder, access, REGISTRY_SETTINGS)
         first = ansible.play(packages.present, ONE_REFUSED, *ALL_AT_ONCE, "-v", "--diff")
         assert first.status == 0, first.output
         prometheus = running_prometheus(
@@ -235,23 +235,26 @@ def test_an_upgrade_goes_host_by_host_restarts_no_app_and_loses_no_target(
     assert [len(each["values"]) for each in series] == [seconds + 1] * len(AGENTS)
 
 
-def test_a_key_of_a_secret_that_is_no_longer_named_is_refused_and_no_agent_was_restarted(
+def test_a_key_of_a_secret_that_is_no_longer_named_is_refused_and_the_registry_gets_an_agent(
     fleet: Fleet, packages: Packages
 ) -> None:
     old_key, begin = fleet.shown(PURGED)[0], int(time.time())
     pids = {name: fleet.hosts[name].pid(UNIT) for name in (UPGRADED, STOPPED)}
     assert fleet.operator.report(PURGED, old_key) == HTTPStatus.OK
 
-    # It was left out before.
+    # The one was left out before, and the other was no agent's machine.
     play = fleet.ansible.play(
         packages.following,
-        ACCEPTED,
+        {**ACCEPTED, REGISTRY: {"heartbeat_seconds": 5}},
         f"--limit={REGISTRY},{PURGED}",
         variables={"rollcall_node_secrets": [NEW_SECRET]},
     )
 
     assert play.status == 0, play.output
     assert fleet.operator.report(PURGED, old_key) == HTTPStatus.UNAUTHORIZED
+    assert fleet.accepted(REGISTRY)
+    assert fleet.operator.nodes().keys() == {REGISTRY, *AGENTS}
+    fleet.hosts[REGISTRY].run(f"{UNIT} deregister && systemctl disable --now {UNIT}")
     until(lambda: fleet.heard_since(begin), "new heartbeats", within=SOON_SECONDS)
     assert all(fleet.accepted(host) for host in AGENTS)
     assert {name: fleet.hosts[name].pid(UNIT) for name in pids} == pids

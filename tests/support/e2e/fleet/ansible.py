@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,14 +57,12 @@ class Ansible:
         self,
         folder: Path,
         access: SshAccess,
-        agents: Sequence[str],
         registry_settings: Mapping[str, Any],
     ) -> None:
         self._folder = folder
         self._access = access
         self._registry_settings = registry_settings
         self._inventory = folder / "inventory.yml"
-        self._agents = agents
         self.work = folder / "work"
 
     def secrets(self) -> list[str]:
@@ -79,7 +77,7 @@ class Ansible:
         *options: str,
         variables: Mapping[str, Any] | None = None,
     ) -> Play:
-        """Bring the fleet to a package, with further settings of each agent, by their names."""
+        """Bring the fleet to a package, with further settings of each agent, by its name."""
         self._write_inventory(agent_settings)
         given = self._folder / "variables.yml"
         common = {
@@ -110,7 +108,7 @@ class Ansible:
     def _write_inventory(self, agent_settings: Mapping[str, Mapping[str, Any]]) -> None:
         example = yaml.safe_load(EXAMPLE.read_text("utf-8"))
         example["all"]["children"]["rollcall_agents"]["hosts"] = {
-            name: {"rollcall_agent_settings": dict(agent_settings[name])} for name in self._agents
+            name: {"rollcall_agent_settings": dict(each)} for name, each in agent_settings.items()
         }
         self._inventory.write_text(yaml.safe_dump(example))
 
