@@ -1,7 +1,7 @@
 """Finds where requests end in the bytes of a client: first a head, then its body.
 
-Only lengths are read here. Whether a head is well-formed, aiohttp decides: what cannot become one
-is passed on to it as it is, to be refused.
+Only lengths are read here, and the ends of lines. Whether a head is well-formed otherwise, aiohttp
+decides.
 """
 
 import re
@@ -16,6 +16,9 @@ CONTENT_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*0*([0-9]{1,18})[ \t]*\r\
 UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*(?=\r\n)", re.IGNORECASE)
 TUNNEL = b"CONNECT "
 NO_METHOD = b"NO-"  # to be refused
+# In place of what cannot become a head: aiohttp refuses this at once. Of other malformed heads it may
+# wait for more.
+NO_HEAD = b"\0" + END_OF_HEAD
 CHUNKED = re.compile(rb"\r\ntransfer-encoding:", re.IGNORECASE)
 # No more than llhttp takes, or aiohttp would wait for the end of a body that it has given up.
 CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[\w.-]+(?:=(?:[\w.-]+|\"[\w. -]*\"))?)*\r\n")
@@ -35,7 +38,7 @@ class HeadTooLarge(Exception):
 def take_head(data: bytearray) -> bytes | None:
     """Remove a head, with the empty line at its end, from the beginning of the data.
 
-    Returns None if it is not complete. What cannot become a head is returned at once.
+    Returns None if it is not complete, NO_HEAD at once for what cannot become one.
 
     Raises:
         HeadTooLarge: it is larger than allowed.
@@ -44,18 +47,20 @@ def take_head(data: bytearray) -> bytes | None:
     if data.startswith((b"\r", b"\n")):  # allowed before a request
         data[:] = data.lstrip(LINE_BREAKS)
     end = data.find(END_OF_HEAD, 0, MAX_HEAD_BYTES) + len(END_OF_HEAD)
-    if end < len(END_OF_HEAD):
-        if _may_become_head(data):
-            if len(data) >= MAX_HEAD_BYTES:
-                raise HeadTooLarge
-            return None
-        end = len(data)
-    head = bytes(data[:end])
+    is_complete = end >= len(END_OF_HEAD)
+    head = bytes(data[:end]) if is_complete else data
+    if not _may_become_head(head):
+        data.clear()
+        return NO_HEAD
+    if not is_complete:
+        if len(data) >= MAX_HEAD_BYTES:
+            raise HeadTooLarge
+        return None
     del data[:end]
-    return head
+    return bytes(head)
 
 
-def _may_become_head(data: bytearray) -> bool:
+def _may_become_head(data: bytes | bytearray) -> bool:
     """Return whether data begins with a capital letter, if at all, and each line ends in CRLF.
 
     Each piece of a head is looked at, so a stranger decides how often. To count costs a twentieth

@@ -62,6 +62,7 @@ OUTCOMES = {
     "apps web-1 web-2 -o json": '"memory": 256',
     "rebuild shop": "done",
     "update shop": "done",
+    "restart shop": "done",
     "rollback shop": "done",
     "app update": "web-1/shop",
     "app rollback": "nothing was changed",

@@ -27,6 +27,7 @@ def message(answer: bytes) -> str:
     "request_",
     [
         b"GARBAGE\r\n\r\n",
+        b"PUT /things\nH",
         b"GET / HTTP/9.9\r\n\r\n",
         b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab",
         b"GET / HTTP/1.1\r\nHost: a\r\nBad Header: x\r\n\r\n",

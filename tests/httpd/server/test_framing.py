@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from httpd.server.framing import (
     MAX_HEAD_BYTES,
+    NO_HEAD,
     Body,
     HeadTooLarge,
     body_after,
@@ -130,9 +131,14 @@ def test_a_head_is_taken_once_it_is_complete(cuts: list[int]) -> None:
     assert data == b""
 
 
-@pytest.mark.parametrize("data", [b"\x16\x03\x01", b"get / HTTP/1.1", b"GET / HTTP/1.1\nHost: a"])
-def test_what_cannot_become_a_head_is_passed_on_at_once(data: bytes) -> None:
-    assert take_head(bytearray(data)) == data
+@pytest.mark.parametrize("rest", [b"", b"\r\n\r\n", b" HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n"])
+@pytest.mark.parametrize(
+    "data", [b"\x16\x03\x01", b"get / HTTP/1.1", b"GET / HTTP/1.1\nHost: a", b"PUT /a\nH"]
+)
+def test_in_place_of_what_cannot_become_a_head_comes_what_is_refused_at_once(
+    data: bytes, rest: bytes
+) -> None:
+    assert take_head(bytearray(data + rest)) == NO_HEAD
 
 
 def test_a_head_has_a_largest_size() -> None:
