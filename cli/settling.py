@@ -5,10 +5,11 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
+from http import HTTPStatus
 from typing import Any
 
 from agent.client.client import AgentClient
-from agent.client.errors import AgentError
+from agent.client.errors import AgentError, AgentRefused, AgentUnreachable
 from cli.app_names import AppName
 from cli.errors import CommandError
 
@@ -20,6 +21,13 @@ UP_SECONDS = 2 * SETTLE_SECONDS
 HEALTHY_SECONDS = 60.0
 LAST_LINES = 10
 MAX_LOG_BYTES = 2048
+# An agent that starts, or whose engine does, answers so for a moment.
+PASSING = (
+    HTTPStatus.TOO_MANY_REQUESTS,
+    HTTPStatus.BAD_GATEWAY,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    HTTPStatus.GATEWAY_TIMEOUT,
+)
 
 
 class Crashed(Exception):
@@ -47,6 +55,13 @@ class Settling:
         return "it is unhealthy" if record["healthy"] is False else None
 
 
+def is_passing(error: Exception) -> bool:
+    """Return whether an agent may answer in a moment: it is not reached, or its engine is not."""
+    if isinstance(error, AgentRefused):
+        return error.status in PASSING
+    return isinstance(error, AgentUnreachable)
+
+
 def is_settled(record: Mapping[str, Any], agent: AgentClient) -> bool:
     """Return whether an app has been up for long enough, by the clock of its agent."""
     now = time.time() + (agent.clock_offset_seconds or 0)
@@ -61,13 +76,20 @@ async def wait_until_settled(agent: AgentClient, app: AppName) -> dict[str, Any]
     """Return the record of an app; of one that should run, once it has stayed up and is healthy.
 
     Raises:
-        CommandError: it does not stay up, or does not get healthy; with its last lines.
-        AgentError: the agent cannot be asked.
+        CommandError: it does not stay up, or does not get healthy, with its last lines; or its
+            agent cannot be asked.
 
     """
     settling, began = Settling(), time.monotonic()
     while True:
-        record = await agent.app(app.name)
+        try:
+            record = await agent.app(app.name)
+        except AgentError as error:
+            if not is_passing(error) or time.monotonic() - began >= UP_SECONDS:
+                reason = f"the change is done, but its agent cannot be asked about it: {error}"
+                raise CommandError(reason, hint=f"rollcall app show {app}") from error
+            await asyncio.sleep(LOOK_SECONDS)
+            continue
         if record["desired"] != "running":
             return record
         elapsed = time.monotonic() - began

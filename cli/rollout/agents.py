@@ -12,24 +12,17 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from agent.client.client import AgentClient
-from agent.client.errors import AgentError, AgentRefused, AgentUnreachable
+from agent.client.errors import AgentError, AgentRefused
 from cli.connections.session import Session
 from cli.connections.trust import agent_address
 from cli.errors import CommandError
 from cli.rollout.model import Bounds, Change, HostProgress
 from cli.rollout.runner import HostFailed
-from cli.settling import LOOK_SECONDS, Crashed, Settling, crash, is_settled, last_lines
+from cli.settling import LOOK_SECONDS, Crashed, Settling, crash, is_passing, is_settled, last_lines
 from registry.message import Node
 
 HTTP_SECONDS = 5
 STOPPED = ("created", "exited", "dead")
-# An agent that starts, or whose engine does, answers so for a moment.
-PASSING = (
-    HTTPStatus.TOO_MANY_REQUESTS,
-    HTTPStatus.BAD_GATEWAY,
-    HTTPStatus.SERVICE_UNAVAILABLE,
-    HTTPStatus.GATEWAY_TIMEOUT,
-)
 
 
 class Look(NamedTuple):
@@ -62,7 +55,7 @@ class AgentHosts:
         try:
             await self._ask(host.host, fields)
         except (AgentError, CommandError) as error:
-            if isinstance(error, AgentRefused) and error.status == HTTPStatus.BAD_REQUEST:
+            if self._change.action == "update" and _is_invalid(error):
                 self._invalid.add(host.host)
             raise HostFailed(str(error)) from error
 
@@ -107,10 +100,8 @@ class AgentHosts:
                 record = await agent.app(self._change.app)
                 problem = await self._problem(agent, record, settling)
                 is_done = self._is_left(record) or is_settled(record, agent)
-        except AgentUnreachable as error:
-            return Look(str(error), is_settled=False)
         except (AgentError, CommandError) as error:
-            if isinstance(error, AgentRefused) and error.status in PASSING:
+            if is_passing(error):
                 return Look(str(error), is_settled=False)
             raise HostFailed(str(error)) from error
         if problem is None and record["desired"] == "running" and self._bounds.http_path:
@@ -160,3 +151,7 @@ class AgentHosts:
         except (aiohttp.ClientError, TimeoutError) as error:
             return f"{url} does not answer: {str(error) or 'too slow'}"
         return f"{url} answers {status}" if status >= HTTPStatus.BAD_REQUEST else None
+
+
+def _is_invalid(error: Exception) -> bool:
+    return isinstance(error, AgentRefused) and error.status == HTTPStatus.BAD_REQUEST

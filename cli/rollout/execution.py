@@ -166,7 +166,7 @@ async def _run(
     if begun and begun <= agents.invalid:
         file.forget()  # with the same fields, it would be refused again
         session.output.note("nothing was changed; next: give the command again, with other fields")
-        return FAILED
+        return INTERRUPTED if interrupted else FAILED
     if failed:
         name = f"{failed[0]}/{rollout.change.app}"
         session.output.note(f"why: rollcall{session.context_option} app logs {name}")

@@ -16,8 +16,8 @@ CONTENT_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*0*([0-9]{1,18})[ \t]*\r\
 UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*(?=\r\n)", re.IGNORECASE)
 TUNNEL = b"CONNECT "
 NO_METHOD = b"NO-"  # to be refused
-# In place of what cannot become a head: aiohttp refuses this at once. Of other malformed heads it may
-# wait for more.
+# In place of what cannot become a head: aiohttp refuses this at once. Behind other malformed heads
+# it may wait for more.
 NO_HEAD = b"\0" + END_OF_HEAD
 CHUNKED = re.compile(rb"\r\ntransfer-encoding:", re.IGNORECASE)
 # No more than llhttp takes, or aiohttp would wait for the end of a body that it has given up.

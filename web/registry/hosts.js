@@ -69,8 +69,8 @@ export class HostsView {
     const page = await this.#page(get);
     this.#showPage(page);
     this.#status = (await get("/status")).body;
-    await this.#countDown(get);
     show(this.#summary, summary(this.#status, this.#down));
+    await this.#countDown(get);
     this.#stale = await this.#staleNames(get, page.body);
     this.#showPage(page);
   }
@@ -80,6 +80,7 @@ export class HostsView {
     const { body, headers } = await get(`/nodes?apps_down=true&limit=${PAGE}`);
     this.#down = { number: body.length, isMore: headers.get("Link") !== null };
     this.#downAt = performance.now();
+    show(this.#summary, summary(this.#status, this.#down));
   }
 
   // Which nodes are stale is asked after the list is shown, and only if one of them was not heard of

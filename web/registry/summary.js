@@ -6,13 +6,13 @@ import { count } from "../common/times.js";
 
 const LATER = "the first value comes a minute after the start";
 
-/** Return the tiles and charts of a status; `down` is how many hosts tell of apps that are down. */
+/** Return the tiles and charts of a status; `down` is how many hosts tell of apps that are down, null if not known yet. */
 export function summary({ nodes, refused, history }, down) {
   return [
     h("div", { class: "tiles" },
       tile("fresh", nodes.fresh, "fresh", "#/hosts?stale=false"),
       tile("stale", nodes.stale, "stale", "#/hosts?stale=true"),
-      tile("down", down.number, "apps down", "#/hosts?apps_down=true", down.isMore),
+      tile("down", down?.number ?? 0, "apps down", "#/hosts?apps_down=true", down ? `${count(down.number)}${down.isMore ? "+" : ""}` : "?"),
       tile("refused", refused.length, "refused", "#/registry")),
     ...charts(history),
   ];
@@ -27,6 +27,6 @@ export function charts({ step_seconds: step, heartbeats, fresh, stale }) {
   ];
 }
 
-function tile(kind, number, text, href, isMore = false) {
-  return h("a", { class: `tile ${kind}${number ? "" : " none"}`, href, "data-key": `tile ${kind}` }, h("strong", {}, `${count(number)}${isMore ? "+" : ""}`), h("span", {}, text));
+function tile(kind, number, text, href, shown = count(number)) {
+  return h("a", { class: `tile ${kind}${number ? "" : " none"}`, href, "data-key": `tile ${kind}` }, h("strong", {}, shown), h("span", {}, text));
 }

@@ -1,4 +1,4 @@
-"""Starting, stopping and deleting an app."""
+"""Starting, restarting, stopping and deleting an app."""
 
 from collections.abc import Collection
 from datetime import datetime

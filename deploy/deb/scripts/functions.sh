@@ -79,7 +79,7 @@ compile() {
 # An upgrade compiles while files of the version before are there: dpkg removes them afterwards, but
 # not what was compiled of them, nor the folders that hold it.
 remove_compiled_alone() {
-    find "$environment/lib/modules" -name __pycache__ -type d | while read -r compiled; do
+    find "$environment/lib/modules" -name __pycache__ -type d -prune | while read -r compiled; do
         folder=${compiled%/*}
         set -- "$folder"/*.py
         if [ ! -e "$1" ]; then

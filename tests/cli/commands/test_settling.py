@@ -131,6 +131,40 @@ async def test_an_app_is_waited_for_until_it_is_healthy(
     assert [each.method for each in agent.asked] == ["PUT", "GET", "GET", "GET"]
 
 
+async def test_an_agent_that_does_not_answer_for_a_moment_is_asked_again(
+    rollcall: Rollcall, agent: FakeAgent
+) -> None:
+    settled, asked = records({}), 0
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            return web.json_response({"message": "the engine is away"}, status=503)
+        return await settled(request)
+
+    agent.answers["GET", SHOP] = answer
+
+    ran = await rollcall("app", "start", "web-1/shop")
+
+    assert (ran.status, asked) == (0, 2)
+
+
+async def test_a_change_that_cannot_be_looked_at_is_told_to_be_done(
+    rollcall: Rollcall, agent: FakeAgent
+) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response({"message": "this key may not read"}, status=403)
+
+    agent.answers["GET", SHOP] = answer
+
+    ran = await rollcall("app", "start", "web-1/shop")
+
+    assert ran.status == 1
+    assert "the change is done, but its agent cannot be asked about it" in ran.err
+    assert "next: rollcall app show web-1/shop" in ran.err
+
+
 async def test_nobody_has_to_wait(rollcall: Rollcall, agent: FakeAgent) -> None:
     agent.answers["GET", SHOP] = records({"state": "restarting"})
 
