@@ -67,7 +67,7 @@ async def make_claim(engine: Engine, identity: str, *, agent: str) -> str:
 
 
 async def claimant(engine: Engine, claim: str) -> str | None:
-    """Return who has a claim, None if it was withdrawn. Raises EngineError."""
+    """Return whose a claim or a mark is, None if there is none. Raises EngineError."""
     labels = await engine.volume_labels(claim)
     return None if labels is None else labels.get(AGENT_LABEL, "")
 
@@ -81,7 +81,10 @@ async def grant_claim(engine: Engine, claim: str, identity: str, *, agent: str) 
     await engine.remove_volume(mark)
     await engine.create_volume(mark, {ADOPTED_LABEL: identity, AGENT_LABEL: agent})
     holder = await claimant(engine, claim)
-    await engine.remove_volume(claim if holder == agent else mark)
+    if holder == agent:
+        await engine.remove_volume(claim)
+    elif await claimant(engine, mark) == agent:  # not that of one who has adopted it meanwhile
+        await engine.remove_volume(mark)
     return holder
 
 
