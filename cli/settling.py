@@ -80,20 +80,20 @@ async def wait_until_settled(agent: AgentClient, app: AppName) -> dict[str, Any]
             agent cannot be asked.
 
     """
-    settling, began = Settling(), time.monotonic()
+    settling, began, longest = Settling(), time.monotonic(), UP_SECONDS
     while True:
         try:
             record = await agent.app(app.name)
         except AgentError as error:
-            if not is_passing(error) or time.monotonic() - began >= UP_SECONDS:
+            if not is_passing(error) or time.monotonic() - began >= longest:
                 reason = f"the change is done, but its agent cannot be asked about it: {error}"
                 raise CommandError(reason, hint=f"rollcall app show {app}") from error
             await asyncio.sleep(LOOK_SECONDS)
             continue
         if record["desired"] != "running":
             return record
-        elapsed = time.monotonic() - began
-        is_over = elapsed >= _longest(record)
+        elapsed, longest = time.monotonic() - began, _longest(record)
+        is_over = elapsed >= longest
         try:
             problem = settling.problem(record)
         except Crashed:
