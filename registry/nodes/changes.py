@@ -1,7 +1,7 @@
 """Changes that the store has taken, own ones and those of others, applied to what is in memory."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from registry.nodes.acceptance.capacity import Reservation
@@ -136,7 +136,26 @@ class AppliedChanges:
     def ages(self, after: str) -> list[HeardBefore]:
         """Return the ages of the next nodes after a hostname, a few at a time; none at the end."""
         now = self._monotonic()
-        return [
-            HeardBefore(entry.hostname, entry.last_update, entry.address, now - entry.heard)
-            for entry in self._directory.following(after)
-        ]
+        return [_age(entry, now) for entry in self._directory.following(after)]
+
+    def silent(self, seconds: float) -> Iterator[HeardBefore]:
+        """Yield the ages of the nodes that were not heard of for so long, while nodes may change.
+
+        Only one such iterator may be in use.
+        """
+        for entry in self._directory.heard_until(self._monotonic() - seconds):
+            yield _age(entry, self._monotonic())
+
+    @property
+    def count(self) -> int:
+        """How many nodes there are."""
+        return len(self._directory)
+
+    @property
+    def unwritten(self) -> int:
+        """How many nodes were heard of, and not handed to the store since."""
+        return self._deferred.touched
+
+
+def _age(entry: Entry, now: float) -> HeardBefore:
+    return HeardBefore(entry.hostname, entry.last_update, entry.address, now - entry.heard)

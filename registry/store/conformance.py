@@ -5,7 +5,7 @@ loaded yet; a later call opens the same place again, after the store was closed.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -63,6 +63,20 @@ class Followed:
     def ages(self, after: str) -> list[HeardBefore]:
         """Return the ages of all nodes after a hostname."""
         return [age_of(self.nodes[name]) for name in sorted(self.nodes) if name > after]
+
+    def silent(self, seconds: float) -> Iterator[HeardBefore]:
+        """Yield the ages of the nodes that are so old."""
+        return (age_of(row) for row in [*self.nodes.values()] if row.age >= seconds)
+
+    @property
+    def count(self) -> int:
+        """How many nodes there are."""
+        return len(self.nodes)
+
+    @property
+    def unwritten(self) -> int:
+        """None: each is written as it is heard of."""
+        return 0
 
 
 def age_of(row: Row) -> HeardBefore:

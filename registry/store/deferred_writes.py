@@ -42,6 +42,11 @@ class DeferredWrites:
         """Return whether it is still to be written that a node was heard of."""
         return hostname in self._touched
 
+    @property
+    def touched(self) -> int:
+        """Of how many nodes it is still to be written that they were heard of."""
+        return len(self._touched)
+
     def expire(self, hostname: str) -> None:
         """Record that a node has expired."""
         self._expired[hostname] = None

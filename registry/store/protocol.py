@@ -1,7 +1,7 @@
 """What every store promises: the store itself, and how the daemon and the commands reach it."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -75,7 +75,7 @@ class SharedNodes(Protocol):
 
     A store that several registries share calls it in the order in which it took the changes, the
     same for each registry, in between the `done` of this registry's own operations. Other stores
-    read ages alone.
+    only read.
     """
 
     def stored(self, row: Row) -> None:
@@ -99,6 +99,23 @@ class SharedNodes(Protocol):
 
     def ages(self, after: str) -> list[HeardBefore]:
         """Return the ages of the next nodes after a hostname, a few at a time; none at the end."""
+
+    def silent(self, seconds: float) -> Iterator[HeardBefore]:
+        """Yield the ages of the nodes that were not heard of for so long, while nodes may change.
+
+        Nodes that are heard of meanwhile may be left out. Only one such iterator may be in use.
+        """
+
+    @property
+    def count(self) -> int:
+        """How many nodes there are."""
+
+    @property
+    def unwritten(self) -> int:
+        """How many nodes were heard of that `touch` was not called for since.
+
+        It is called for those first that were heard of first.
+        """
 
 
 class NodeStore(Protocol):

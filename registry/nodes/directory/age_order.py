@@ -35,6 +35,7 @@ class AgeOrder(Generic[T]):
         self._oldest: T | None = None
         self._newest: T | None = None
         self._count = 0
+        self._walk: T | None = None  # the next one of heard_until
 
     def __len__(self) -> int:
         return self._count
@@ -58,6 +59,18 @@ class AgeOrder(Generic[T]):
             if verdict:
                 chosen.append(node)
         return chosen
+
+    def heard_until(self, time: float) -> Iterator[T]:
+        """Yield the nodes that were not heard of after a time, the oldest first.
+
+        Nodes may move in between; those that are heard of meanwhile may be left out. Only one such
+        iterator may be in use.
+        """
+        self._walk = self._oldest
+        while (node := self._walk) is not None and node.heard <= time:
+            self._walk = node.newer
+            yield node
+        self._walk = None
 
     def add(self, node: T) -> None:
         """Add a node that was heard of later than all others; it is in no other AgeOrder."""
@@ -94,6 +107,8 @@ class AgeOrder(Generic[T]):
     def remove(self, node: T) -> None:
         """Remove a node that is here."""
         older, newer = node.older, node.newer
+        if node is self._walk:
+            self._walk = newer
         if older is None:
             self._oldest = newer
         else:

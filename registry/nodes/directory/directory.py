@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from operator import attrgetter
 
@@ -234,6 +234,14 @@ class Directory:
         self._fresh.insert(entry for entry, _ in times if not entry.is_stale)
         self._stale.insert(entry for entry, _ in times if entry.is_stale)
         return revived
+
+    def heard_until(self, time: float) -> Iterator[Entry]:
+        """Yield the nodes that were not heard of after a monotonic time, while nodes may change.
+
+        Only one such iterator may be in use.
+        """
+        yield from self._fresh.heard_until(time)  # first, since they may become stale meanwhile
+        yield from self._stale.heard_until(time)
 
     def mark_stale(self, entry: Entry) -> None:
         """Mark a host as stale; of all fresh hosts, it is the one that was last heard of first."""

@@ -76,6 +76,18 @@ class _Unfollowed:
         del after
         return []
 
+    def silent(self, seconds: float) -> Iterator[HeardBefore]:
+        del seconds
+        return iter(())
+
+    @property
+    def count(self) -> int:
+        return 0
+
+    @property
+    def unwritten(self) -> int:
+        return 0
+
 
 class _Check:
     """What there is to say of a bucket, once all of its messages were taken."""

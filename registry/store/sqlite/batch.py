@@ -69,9 +69,9 @@ class Batch:
             self._heard[hostname] = heard
 
     @property
-    def repeats_ages(self) -> bool:
-        """Whether ages are repeated in the log."""
-        return bool(self._repeated)
+    def writes_log(self) -> bool:
+        """Whether it adds to the log of what was heard."""
+        return bool(self._heard or self._repeated)
 
     def apply(self, connection: sqlite3.Connection, log: HeardLog) -> None:
         """Write everything in the transaction that is open. Raises sqlite3.Error, ValueError."""

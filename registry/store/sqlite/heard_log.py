@@ -1,22 +1,28 @@
-"""When nodes were last heard of: a log in the store. Repeating all ages bounds its size.
+"""When nodes were last heard of: a log in the store, which stays short.
 
 A heartbeat that changes nothing is an entry of the log, so that many of them are one row. A row for
 each node would be a page to read and to write for each heartbeat of a large fleet. From time to
-time the ages of all nodes in memory are repeated in the log, some with each write; what is before
-them is then needed no more.
+time a boundary is set in the log. Later, the ages of those nodes are repeated that were not heard
+of since: mostly few. What is before the boundary is then needed no more.
 """
 
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
 
 from registry.store.protocol import Heard, HeardBefore, Row, SharedNodes
 
-# Ages are repeated once the log has grown by an entry for each node, and by this many.
+# A boundary is set once the log has grown by an entry for each node, and by this many.
 MIN_ENTRIES = 1000
+# With each write, ages are repeated for as many nodes as it has new entries, and for some more.
+MIN_REPEATED = 10
+# The touch of a node that was heard of right before a boundary may be before it, too. So nodes that
+# were heard of in this time after it are repeated as well.
+MARGIN_SECONDS = 1.0
 # Rows are removed a few at a time, so that no commit takes long; a flush adds two.
 ROWS_REMOVED_AT_ONCE = 8
 HOSTS_IN_ROW = 1000
@@ -30,56 +36,84 @@ _decode = msgspec.json.Decoder(list[HeardBefore]).decode
 
 
 class Repeated(NamedTuple):
-    """Ages that are repeated, as they are at an uptime; the first ones, or the last ones of all."""
+    """Ages that are repeated, as they are at an uptime.
+
+    With `sets_boundary`, a boundary is set before them. With `is_last`, what is before the previous
+    boundary is needed no more.
+    """
 
     hosts: Sequence[HeardBefore]
     uptime: float
-    is_first: bool
+    sets_boundary: bool
     is_last: bool
 
 
 class Repetition:
     """Chooses which ages are repeated next. Used on the event loop."""
 
-    def __init__(self, nodes: SharedNodes, uptime: Callable[[], float]) -> None:
+    def __init__(
+        self, nodes: SharedNodes, uptime: Callable[[], float], *, min_entries: int = MIN_ENTRIES
+    ) -> None:
         self._nodes = nodes
         self._uptime = uptime
-        self._entries = 0  # since the last repetition
-        self._repeated = 0
-        self._last: str | None = None
+        self._min_entries = min_entries
+        self._boundary: float | None = None  # the uptime when the last one was set
+        self._entries = 0  # since then
+        self._silent: Iterator[HeardBefore] | None = None  # those whose ages are to be repeated
+        self._unwritten: int | None = None
 
     def next(self, entries: int) -> Repeated | None:
         """Return the ages to write again beside the new entries; None if there are none."""
         self._entries += entries
-        is_first = self._last is None
-        if is_first:
-            if self._entries < max(MIN_ENTRIES, self._repeated):
-                return None
-            self._last, self._repeated = "", 0
-        hosts, is_last = self._take(entries)
-        return Repeated(hosts, self._uptime(), is_first=is_first, is_last=is_last)
+        sets_boundary = self._is_boundary_due()
+        if sets_boundary:
+            self._set_boundary()
+        elif self._unwritten is not None:
+            self._unwritten -= entries
+        hosts = self._take(max(entries, MIN_REPEATED))
+        is_last = self._unwritten is not None and self._unwritten <= 0
+        if is_last:
+            self._unwritten = None
+        if not (hosts or sets_boundary or is_last):
+            return None
+        return Repeated(hosts, self._uptime(), sets_boundary=sets_boundary, is_last=is_last)
 
-    def _take(self, count: int) -> tuple[list[HeardBefore], bool]:
-        """Return at least `count` of the next ages, or fewer at the end."""
-        hosts: list[HeardBefore] = []
-        while len(hosts) <= count:
-            some = self._nodes.ages(self._last or "")
-            if not some:
-                self._last, self._entries = None, 0
-                break
-            hosts += some
-            self._last = some[-1].hostname
-        self._repeated += len(hosts)
-        return hosts, self._last is None
+    def _is_boundary_due(self) -> bool:
+        if self._boundary is None:
+            return True
+        if self._silent is not None or self._unwritten is not None:
+            return False
+        return self._entries >= max(self._min_entries, self._nodes.count)
+
+    def _set_boundary(self) -> None:
+        now = self._uptime()
+        if self._boundary is not None:
+            self._silent = self._nodes.silent(now - self._boundary - MARGIN_SECONDS)
+        self._boundary, self._entries = now, 0
+
+    def _take(self, count: int) -> list[HeardBefore]:
+        """Return the next ages; at the end, note how many nodes were heard of and not written.
+
+        These were left out, so what the log has of them is needed until they are written: the
+        nodes heard of first are written first.
+        """
+        if self._silent is None:
+            return []
+        hosts = list(islice(self._silent, count))
+        if len(hosts) < count:
+            self._silent = None
+            self._unwritten = self._nodes.unwritten
+        return hosts
 
 
 class HeardLog:
     """Writes the log. Used in the store's thread, in the transaction that is open."""
 
     def __init__(self) -> None:
-        # Ids of rows: the last one before the repetition in progress, and the last one of those
-        # that a complete repetition has made unneeded.
-        self._last_before_repetition: int | None = None
+        # Ids of rows: the last ones before the two latest boundaries, and the last one of those
+        # that are needed no more.
+        self._previous: int | None = None
+        self._latest: int | None = None
         self._last_superseded = 0
 
     def append(
@@ -94,14 +128,14 @@ class HeardLog:
 
     def repeat(self, connection: sqlite3.Connection, repeated: Repeated) -> None:
         """Add ages that are repeated. Raises sqlite3.Error."""
-        if repeated.is_first:
+        if repeated.sets_boundary:
             query = "SELECT ifnull(max(id), 0) FROM heard_log"
-            (self._last_before_repetition,) = connection.execute(query).fetchone()
+            self._previous = self._latest
+            (self._latest,) = connection.execute(query).fetchone()
         if repeated.hosts:
             self.append(connection, repeated.hosts, repeated.uptime)
-        if repeated.is_last and self._last_before_repetition is not None:
-            self._last_superseded = self._last_before_repetition
-            self._last_before_repetition = None
+        if repeated.is_last and self._previous is not None:
+            self._last_superseded = self._previous
 
     def remove_some(self, connection: sqlite3.Connection) -> None:
         """Remove the oldest rows that are needed no more. Raises sqlite3.Error."""
@@ -115,14 +149,14 @@ class HeardLog:
                 self._last_superseded = 0
 
     def fail(self) -> None:
-        """Remove nothing until all ages are repeated again: some were not written."""
-        self._last_before_repetition, self._last_superseded = None, 0
+        """Forget the boundaries: what came after them is not all written."""
+        self._previous, self._latest, self._last_superseded = None, None, 0
 
 
 def fold(connection: sqlite3.Connection, rows: Sequence[Row], uptime: float) -> None:
     """Write a log that is long anew, with one entry for each node: these are all, as at an uptime.
 
-    Otherwise it would grow with each run that ends before all ages are repeated. It is left as it
+    Otherwise it would grow with each run that ends before a boundary is of use. It is left as it
     is if there is no room. Raises sqlite3.Error.
     """
     query = "SELECT ifnull(sum(json_array_length(hosts)), 0) FROM heard_log"

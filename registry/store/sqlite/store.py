@@ -31,7 +31,7 @@ from registry.store.sqlite.database import (
     sibling,
     sqlite_errors,
 )
-from registry.store.sqlite.heard_log import HeardLog, Repetition, fold
+from registry.store.sqlite.heard_log import MIN_ENTRIES, HeardLog, Repetition, fold
 from registry.store.sqlite.schema import (
     SCHEMAS,
     Schema,
@@ -58,11 +58,13 @@ class SqliteStore:
         monotonic: Callable[[], float],
         observe: Observe,
         schemas: Sequence[Schema] = SCHEMAS,
+        min_log_entries: int = MIN_ENTRIES,
     ) -> None:
         self._path = path
         self._monotonic = monotonic
         self._observe = observe
         self._schemas = schemas
+        self._min_log_entries = min_log_entries
         self._commits: GroupCommit[Operation] | None = None
         self._connection: sqlite3.Connection | None = None
         self._repetition: Repetition | None = None
@@ -92,8 +94,8 @@ class SqliteStore:
         return rows
 
     def follow(self, nodes: SharedNodes) -> None:
-        """Repeat the ages of these nodes in the log from time to time, which keeps it short."""
-        self._repetition = Repetition(nodes, self._uptime)
+        """Repeat ages of these nodes in the log from time to time, which keeps it short."""
+        self._repetition = Repetition(nodes, self._uptime, min_entries=self._min_log_entries)
 
     def put(self, row: Row, done: DoneCallback, guard: Guard | None = None) -> asyncio.Future[None]:
         """Keep a node."""
@@ -296,7 +298,7 @@ class SqliteStore:
             self._uptime_stored = uptime
             self._stamp.advance(uptime)
         except BaseException as error:
-            if batch.repeats_ages:
+            if batch.writes_log:
                 self._heard_log.fail()
             with suppress(sqlite3.Error):  # then the next failure tries it again
                 if connection.in_transaction:

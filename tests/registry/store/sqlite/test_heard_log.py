@@ -2,8 +2,9 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -12,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from registry.store.conformance import Followed
+from registry.store.conformance import Followed, age_of
 from registry.store.protocol import Heard, HeardBefore, Row
+from registry.store.sqlite.heard_log import MIN_ENTRIES
 from registry.store.sqlite.store import SqliteStore
 from tests.support.machine.clocks import ManualClock
 from tests.support.registry.stores.sqlite_store import (
@@ -23,8 +25,8 @@ from tests.support.registry.stores.sqlite_store import (
     start_error,
 )
 
-HOSTS = [f"h{number}" for number in range(9)]
-AGES_AT_A_TIME = 2
+HOSTS = [f"h{number:02}" for number in range(25)]
+MIN_LOG_ENTRIES = 5
 NOT_TEXT = "\udc80"
 
 
@@ -54,7 +56,7 @@ class Restart(NamedTuple):
 Step = Put | Delete | Touch | Restart
 names = st.sampled_from(HOSTS)
 touches = st.builds(
-    Touch, st.lists(names, max_size=2, unique=True), st.sampled_from([False, False, False, True])
+    Touch, st.lists(names, max_size=6, unique=True), st.sampled_from([False, False, False, True])
 )
 steps = st.one_of(
     touches, touches, touches, st.builds(Put, names), st.builds(Delete, names), st.builds(Restart)
@@ -80,19 +82,18 @@ class Memory(Followed):
             for name in sorted(self.nodes)
         ]
 
-    def ages(self, after: str) -> list[HeardBefore]:
-        return [
-            HeardBefore(node.hostname, node.last_update, node.address, node.age)
-            for node in self.aged()
-            if node.hostname > after
-        ][:AGES_AT_A_TIME]
+    def silent(self, seconds: float) -> Iterator[HeardBefore]:
+        until = self._clock() - seconds
+        for name in [name for name in self.nodes if self._heard[name] <= until]:
+            if known := self.nodes.get(name):
+                yield age_of(known._replace(age=self._clock() - self._heard[name]))
 
 
 class Model:
     """A registry: what it has in memory is what its next start has to find."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, *, min_log_entries: int = MIN_ENTRIES) -> None:
+        self._open = partial(open_store, path, min_log_entries=min_log_entries)
         self.clock = ManualClock()
         self.memory = Memory(self.clock)
 
@@ -100,13 +101,13 @@ class Model:
         """Carry out these steps, and a restart; check what each start finds."""
         remaining = [*todo, Restart()]
         while remaining:
-            async with open_store(self._path, uptime=self.clock) as (store, rows):
+            async with self._open(uptime=self.clock) as (store, rows):
                 assert rows == self.memory.aged()
                 store.follow(self.memory)
                 while not isinstance(step := remaining.pop(0), Restart):
                     self.clock.now += 1
                     await self.carry_out(store, step)
-        async with open_store(self._path, uptime=self.clock) as (_, rows):
+        async with self._open(uptime=self.clock) as (_, rows):
             assert rows == self.memory.aged()
 
     async def carry_out(self, store: SqliteStore, step: Step) -> None:
@@ -139,7 +140,8 @@ def test_each_start_finds_what_was_known(
     tmp_path_factory: pytest.TempPathFactory, todo: list[Step]
 ) -> None:
     path = tmp_path_factory.mktemp("log") / "r.db"
-    asyncio.run(Model(path).run([*map(Put, HOSTS), *todo]))
+    model = Model(path, min_log_entries=MIN_LOG_ENTRIES)
+    asyncio.run(model.run([*map(Put, HOSTS), *todo]))
 
 
 def entries(path: Path) -> int:

@@ -10,6 +10,7 @@ import pytest
 
 from registry.errors import StoreOpenError
 from registry.store.protocol import Row
+from registry.store.sqlite.heard_log import MIN_ENTRIES
 from registry.store.sqlite.schema import SCHEMAS, Schema
 from registry.store.sqlite.store import SqliteStore
 from tests.support.machine.clocks import ManualClock
@@ -47,12 +48,14 @@ async def open_store(
     uptime: ManualClock | None = None,
     batches: Batches | None = None,
     schemas: Sequence[Schema] = SCHEMAS,
+    min_log_entries: int = MIN_ENTRIES,
 ) -> AsyncIterator[tuple[SqliteStore, Sequence[Row]]]:
     store = SqliteStore(
         path=path,
         monotonic=uptime or ManualClock(),
         observe=(Batches() if batches is None else batches).observe,
         schemas=schemas,
+        min_log_entries=min_log_entries,
     )
     try:
         yield store, await store.load()

@@ -1,0 +1,192 @@
+"""What the store has of each node, wherever its registry is killed, and whatever is not written."""
+
+import asyncio
+import shutil
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from random import Random
+
+import pytest
+import structlog
+
+from httpd.metrics import new_metrics
+from registry.composition import build_components
+from registry.errors import StoreUnavailable
+from registry.message import Heartbeat
+from registry.nodes.directory.events import Source
+from registry.nodes.directory.freshness import Clocks, Freshness
+from registry.prometheus.targets import TargetOptions
+from registry.store.conformance import Followed
+from registry.store.protocol import DoneCallback, Heard, HeardBefore
+from registry.store.sqlite.batch import Batch, Touch
+from registry.store.sqlite.heard_log import HeardLog, Repetition
+from registry.store.sqlite.store import SqliteStore
+from tests.support.machine.clocks import ManualClock
+from tests.support.registry.in_process import NO_LIMITS, ManualClocks
+from tests.support.registry.stores.sqlite_store import ignore, open_store, row
+
+HOSTS = [f"h{number:02}" for number in range(60)]
+LIVELY = HOSTS[10:25]
+STEPS = 200
+OFTEN, RARELY = 0.7, 0.05
+MIN_LOG_ENTRIES = 5
+STALE_AFTER = 40.0
+SOURCE = Source("ops", "192.0.2.1")
+NOT_TEXT = "\udc80"
+
+
+class RefusingStore(SqliteStore):
+    """A store that refuses what was heard of while a test says so."""
+
+    refuses = False
+
+    def touch(self, heard: Sequence[Heard], done: DoneCallback) -> asyncio.Future[None]:
+        if not self.refuses:
+            return super().touch(heard, done)
+        return asyncio.ensure_future(self._refuse(heard, done))
+
+    async def _refuse(self, heard: Sequence[Heard], done: DoneCallback) -> None:
+        error = StoreUnavailable("refused by the test")
+        with suppress(ValueError):
+            await super().touch([*heard, Heard(NOT_TEXT, 0, "")], ignore)
+        done(error)
+        raise error
+
+
+class Model:
+    """A registry, and what its store has to have of each host."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._clock = ManualClocks()
+        self._versions = dict.fromkeys(HOSTS, 0)
+        self._unwritten: dict[str, int] = {}
+        self.written: dict[str, int] = {}
+        self._store = RefusingStore(
+            path=path,
+            monotonic=lambda: self._clock.uptime,
+            observe=lambda _operations, _seconds: None,
+            min_log_entries=MIN_LOG_ENTRIES,
+        )
+        self._components = build_components(
+            store=self._store,
+            target_options=TargetOptions(),
+            freshness=Freshness(stale_after=STALE_AFTER, expire_after=0, started=0.0),
+            limits=NO_LIMITS,
+            clocks=Clocks(wall=lambda: self._clock.wall, monotonic=lambda: self._clock.uptime),
+            metrics=new_metrics(),
+            log=structlog.get_logger(),
+            store_url="sqlite:///test",
+        )
+
+    async def run(self, random: Random) -> None:
+        """Let hosts report, of which most are silent for long, and kill the registry at times."""
+        await self._components.load()
+        await self.beat(HOSTS, is_changed=True)
+        for _ in range(STEPS):
+            self._clock.pass_seconds(3)
+            self._components.nodes.state_counts()  # some become stale
+            hosts = random.choice([LIVELY, LIVELY, LIVELY, HOSTS])
+            await self.beat(random.sample(hosts, 4), is_changed=random.random() < RARELY)
+            if random.random() < OFTEN:
+                await self._flush(is_refused=random.random() < RARELY)
+            if random.random() < RARELY:
+                await self._delete(random.choice(sorted(self.written)))
+            assert await self._found_after_kill() == self.written
+        await self._store.close()
+
+    async def _flush(self, *, is_refused: bool) -> None:
+        self._store.refuses = is_refused
+        await self._components.nodes.flush()
+        if not is_refused:
+            self.written |= self._unwritten
+            self._unwritten.clear()
+
+    async def _delete(self, host: str) -> None:
+        with suppress(StoreUnavailable):
+            await self._components.nodes.delete(host, SOURCE)
+            self._unwritten.pop(host, None)
+            del self.written[host]
+
+    async def beat(self, hosts: Sequence[str], *, is_changed: bool) -> None:
+        """Let hosts report, which may have changed."""
+        for host in hosts:
+            await self._beat(host, is_changed=is_changed)
+
+    async def _beat(self, host: str, *, is_changed: bool) -> None:
+        self._versions[host] += is_changed
+        body = b"%d" % self._versions[host]
+        heartbeat = Heartbeat(labels=[body.decode()], kv={})
+        heard = int(self._clock.wall)
+        accepted = self._components.nodes.heartbeats.accept
+        with suppress(StoreUnavailable):  # it refused what was flushed last; the host is alive
+            result = accepted(host, heartbeat, body, SOURCE, operator=True)
+            if result.durable is not None:
+                await result.durable
+                self.written[host] = heard
+                self._unwritten.pop(host, None)
+                return
+        self._unwritten[host] = heard
+
+    async def _found_after_kill(self) -> dict[str, int]:
+        """Return when each host was heard of, as a start would find it now."""
+        copy = self._path.with_name("copy.db")
+        for suffix in ("", "-wal"):
+            shutil.copy(f"{self._path}{suffix}", f"{copy}{suffix}")
+        async with open_store(copy) as (_, rows):
+            return {each.hostname: each.last_update for each in rows}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+async def test_whatever_was_written_of_a_node_is_found_after_a_kill(
+    seed: int, tmp_path: Path
+) -> None:
+    await Model(tmp_path / "r.db").run(Random(seed))
+
+
+class Unwritten(Followed):
+    """Nodes of which some were heard of, and not written yet."""
+
+    unwritten = 0
+
+
+def test_a_boundary_is_of_use_once_all_is_written_that_was_heard_of_before() -> None:
+    clock, nodes = ManualClock(), Unwritten()
+    repetition = Repetition(nodes, clock, min_entries=1)
+    nodes.nodes = {"old": row("old")._replace(age=100)}
+    first = repetition.next(1)
+    clock.now += 50
+    nodes.unwritten = 3
+    second = repetition.next(1)
+
+    later = [repetition.next(1) for _ in range(3)]
+
+    assert first == ([], 100.0, True, False)
+    assert second == ([HeardBefore("old", 1_700_000_000, "192.0.2.1", 100)], 150.0, True, False)
+    assert later == [None, None, ([], 150.0, False, True)]
+
+
+def test_nothing_is_removed_by_a_boundary_from_before_a_failure() -> None:
+    hosts = [Heard("h1", 1, "192.0.2.1")]
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute(
+            "CREATE TABLE heard_log (id INTEGER PRIMARY KEY, uptime, hosts, checksum)"
+        )
+        log, nodes = HeardLog(), Followed()
+        repetition = Repetition(nodes, ManualClock(), min_entries=1)
+
+        def write(*, fails: bool = False) -> int:
+            repeated = repetition.next(1)
+            assert repeated is not None
+            log.append(connection, hosts, 1.0)
+            log.repeat(connection, repeated)
+            if fails:
+                log.fail()
+            log.remove_some(connection)
+            return int(connection.execute("SELECT count(*) FROM heard_log").fetchone()[0])
+
+        assert Batch([Touch(hosts, None)], 1.0).writes_log  # so that its failure is told
+        assert [write(), write(fails=True), write(), write(), write()] == [1, 2, 3, 1, 1]
