@@ -1,6 +1,7 @@
 """Changes of nodes on their way to the store, and whether it accepts them."""
 
 import asyncio
+from collections.abc import Iterable
 from functools import partial
 
 from registry.errors import NotLoaded, StoreFull, StoreUnavailable, StoreUnreachable
@@ -102,6 +103,10 @@ class NodeWrites:
         elif isinstance(error, StoreUnavailable):
             self.unavailable_error = error
 
-    def _heard(self, hostname: str) -> Heard | None:
-        entry = self._directory.get(hostname)
-        return None if entry is None else Heard(hostname, entry.last_update, entry.address)
+    def _heard(self, hostnames: Iterable[str]) -> list[Heard]:
+        get = self._directory.get
+        return [
+            Heard(hostname, entry.last_update, entry.address)
+            for hostname in hostnames
+            if (entry := get(hostname)) is not None
+        ]

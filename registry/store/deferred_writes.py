@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from registry.errors import StoreUnavailable
 from registry.store.protocol import DoneCallback, Heard, NodeStore
@@ -14,15 +14,15 @@ MAX_TOUCHED_AT_ONCE = 1000
 class DeferredWrites:
     """Nodes whose last heartbeat or expiry is not written to the store yet.
 
-    `heard` returns what is known of a host, or None if it is unknown; `done` is called with the
-    outcome of each write.
+    `heard` returns what is known of hosts, without those that are unknown; `done` is called with
+    the outcome of each write.
     """
 
     def __init__(
         self,
         store: NodeStore,
         *,
-        heard: Callable[[str], Heard | None],
+        heard: Callable[[Iterable[str]], list[Heard]],
         done: DoneCallback,
         monotonic: Callable[[], float],
     ) -> None:
@@ -94,9 +94,8 @@ class DeferredWrites:
         hostnames = list(itertools.islice(self._touched, MAX_TOUCHED_AT_ONCE))
         for hostname in hostnames:
             del self._touched[hostname]
-        rows = [row for hostname in hostnames if (row := self._heard(hostname)) is not None]
         try:
-            await self._store.touch(rows, self._done)
+            await self._store.touch(self._heard(hostnames), self._done)
         except StoreUnavailable:
             self._touched |= dict.fromkeys(hostnames)
             return False

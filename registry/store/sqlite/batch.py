@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain
+from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
 from registry.store.protocol import Heard, Row
@@ -14,6 +15,7 @@ from registry.store.sqlite.schema import checksum
 # busy event loop, so that one statement for each row would wait at each row.
 ROWS_PER_STATEMENT = (128, 16, 1)
 
+HOSTNAME = itemgetter(0)
 T = TypeVar("T")
 
 
@@ -55,18 +57,18 @@ class Batch:
             self._nodes.pop(operation, None)
             self._heard.pop(operation, None)
         else:
-            for heard in operation.heard:
-                self._add_heard(heard)
+            self._add_heard(operation.heard)
             if operation.repeated is not None:
                 self._repeated.append(operation.repeated)
 
-    def _add_heard(self, heard: Heard) -> None:
-        hostname, last_update, address = heard
-        row = self._nodes.get(hostname)
-        if row is not None:
+    def _add_heard(self, hosts: Sequence[Heard]) -> None:
+        self._heard.update(zip(map(HOSTNAME, hosts), hosts, strict=True))
+        for hostname in self._heard.keys() & self._deleted.keys():
+            del self._heard[hostname]
+        for hostname in self._heard.keys() & self._nodes.keys():
+            _, last_update, address = self._heard.pop(hostname)
+            row = self._nodes[hostname]
             self._nodes[hostname] = row._replace(last_update=last_update, address=address)
-        elif hostname not in self._deleted:
-            self._heard[hostname] = heard
 
     @property
     def writes_log(self) -> bool:

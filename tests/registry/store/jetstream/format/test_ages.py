@@ -142,7 +142,10 @@ async def test_heartbeats_of_a_thousand_nodes_are_one_message(server: NatsCluste
             memory.note(name)
         await asyncio.gather(*[store.put(row(name), ignore) for name in hosts])
         writes = DeferredWrites(
-            store, heard=lambda name: Heard(name, 7, "192.0.2.1"), done=ignore, monotonic=clock
+            store,
+            heard=lambda names: [Heard(name, 7, "192.0.2.1") for name in names],
+            done=ignore,
+            monotonic=clock,
         )
         for name in hosts:
             writes.touch(name)
