@@ -29,6 +29,9 @@ class App(msgspec.Struct):
     ssh_port: int
     healthy: bool | None
     message: str | None
+    image: str = ""
+    revision: int | None = None
+    restarts: int | None = None
     labels: list[str] = []
     progress: Progress | None = None
 

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Sequence
 
 # Control characters, and those that change the direction or hide text.
 UNSAFE = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
@@ -29,6 +30,12 @@ def block(text: object) -> str:
 def first_line(text: str | None) -> str | None:
     """Return a message without the lines that an app wrote."""
     return None if text is None else text.partition("\n")[0].removesuffix("; it wrote:")
+
+
+def some(texts: Sequence[str], separator: str = ", ", *, shown: int = 5) -> str:
+    """Return the first of some texts, and how many more there are."""
+    more = f"{separator}and {len(texts) - shown} more" if len(texts) > shown else ""
+    return f"{separator.join(texts[:shown])}{more}"
 
 
 def is_harmless(text: str) -> bool:

@@ -16,13 +16,12 @@ from agent.client.errors import AgentError, AgentRefused
 from cli.connections.session import Session
 from cli.connections.trust import agent_address
 from cli.errors import CommandError
-from cli.rollout.model import Bounds, Change, HostProgress
+from cli.rollout.model import DOWN, AppNow, Bounds, Change, HostProgress, app_now
 from cli.rollout.runner import HostFailed
 from cli.settling import LOOK_SECONDS, Crashed, Settling, crash, is_passing, is_settled, last_lines
 from registry.message import Node
 
 HTTP_SECONDS = 5
-STOPPED = ("created", "exited", "dead")
 
 
 class Look(NamedTuple):
@@ -53,11 +52,19 @@ class AgentHosts:
         """Change the app of a host; HostFailed."""
         fields = None if host.revision is None else {"revision": host.revision}
         try:
-            await self._ask(host.host, fields)
+            host.now = app_now(await self._ask(host.host, fields))
         except (AgentError, CommandError) as error:
             if self._change.action == "update" and _is_invalid(error):
                 self._invalid.add(host.host)
+            host.now = await self._now(host.host)
             raise HostFailed(str(error)) from error
+
+    async def _now(self, host: str) -> AppNow | None:
+        """Return what an app is, None if its agent cannot be asked."""
+        with suppress(AgentError, CommandError):
+            async with self._session.agent(self._node(host)) as agent:
+                return app_now(await agent.app(self._change.app))
+        return None
 
     async def plan(self, host: str) -> dict[str, Any]:
         """Return what a dry run of the change tells; AgentError, CommandError."""
@@ -78,7 +85,7 @@ class AgentHosts:
         settling = Settling()
         until = time.monotonic() + self._bounds.check_seconds
         while True:
-            look = await self._look(host, settling)
+            look = await self._look(progress, settling)
             progress.health = look.problem or ("well" if look.is_settled else "up")
             is_over = time.monotonic() > until
             if look.problem is None and (is_over or look.is_settled):
@@ -93,11 +100,13 @@ class AgentHosts:
             raise HostFailed("the registry does not know this host any more")
         return self._nodes[host]
 
-    async def _look(self, host: str, settling: Settling) -> Look:
+    async def _look(self, progress: HostProgress, settling: Settling) -> Look:
         """Return what is not yet as it should be; HostFailed for what does not pass by waiting."""
+        host = progress.host
         try:
             async with self._session.agent(self._node(host)) as agent:
                 record = await agent.app(self._change.app)
+                progress.now = app_now(record)
                 problem = await self._problem(agent, record, settling)
                 is_done = self._is_left(record) or is_settled(record, agent)
         except (AgentError, CommandError) as error:
@@ -119,7 +128,7 @@ class AgentHosts:
         self, agent: AgentClient, record: Mapping[str, Any], settling: Settling
     ) -> str | None:
         if self._change.action == "stop":
-            return None if record["state"] in STOPPED else f"it is {record['state']}"
+            return None if record["state"] in DOWN else f"it is {record['state']}"
         if self._is_left(record):
             return None
         try:

@@ -2,20 +2,28 @@
 
 from collections.abc import Iterable, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent.client.errors import AgentRefused
 from cli.connections.session import Session
 from cli.connections.trust import AGENT_URL
 from cli.errors import CommandError, NotReached
+from cli.output.text import some
+from cli.rollout.model import AppNow, app_now
 from cli.selection import Outcome, Selection, ask_all, selected
 from registry.message import Node
 
-SHOWN = 5
 LEAVE_OUT = "leave them out by naming the hosts, or by --label"
 
 
-async def hosts_with(session: Session, app: str, selection: Selection) -> list[Node]:
+class Candidate(NamedTuple):
+    """A node that has the app, and what the app is there."""
+
+    node: Node
+    app: AppNow
+
+
+async def hosts_with(session: Session, app: str, selection: Selection) -> list[Candidate]:
     """Return the selected nodes that have an app.
 
     Raises:
@@ -26,23 +34,23 @@ async def hosts_with(session: Session, app: str, selection: Selection) -> list[N
     chosen = await selected(session, selection)
     nodes = [node for node in chosen if AGENT_URL in node.kv]
 
-    async def ask(node: Node) -> bool:
+    async def ask(node: Node) -> AppNow | None:
         async with session.agent(node) as agent:
             try:
-                await agent.app(app)
+                return app_now(await agent.app(app))
             except AgentRefused as error:
                 if error.status == HTTPStatus.NOT_FOUND:
-                    return False
+                    return None
                 raise
-        return True
 
     outcomes = await ask_all(nodes, ask)
     _require_answers(outcomes)
-    found = [each.node for each in outcomes if each.value]
-    without = [node.hostname for node in chosen if node not in found]
+    found = [Candidate(each.node, each.value) for each in outcomes if each.value is not None]
+    having = {each.node.hostname for each in found}
+    without = [node.hostname for node in chosen if node.hostname not in having]
     if selection.hosts and without:
         raise CommandError(
-            f"nothing was changed: no app {app!a} on {_some(without, ', ')}", hint="rollcall apps"
+            f"nothing was changed: no app {app!a} on {some(without)}", hint="rollcall apps"
         )
     if not found:
         raise CommandError(f"none of these hosts has an app {app!a}", hint="rollcall apps")
@@ -68,8 +76,7 @@ async def revisions_before(session: Session, app: str, nodes: Sequence[Node]) ->
     without = [each.node.hostname for each in outcomes if each.value == 0]
     if without:
         raise CommandError(
-            f"nothing was changed: no revision of {app} before the present one on"
-            f" {_some(without, ', ')}",
+            f"nothing was changed: no revision of {app} before the present one on {some(without)}",
             hint=LEAVE_OUT,
         )
     return {each.node.hostname: each.value for each in outcomes if each.value is not None}
@@ -79,11 +86,5 @@ def _require_answers(outcomes: Iterable[Outcome[Any]]) -> None:
     silent = [f"{each.node.hostname}: {each.error}" for each in outcomes if each.error is not None]
     if silent:
         raise NotReached(
-            f"nothing was changed: hosts do not answer: {_some(silent, '; ')}", hint=LEAVE_OUT
+            f"nothing was changed: hosts do not answer: {some(silent, '; ')}", hint=LEAVE_OUT
         )
-
-
-def _some(texts: Sequence[str], separator: str) -> str:
-    """Return the first of some texts, and how many more there are."""
-    more = f"{separator}and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
-    return f"{separator.join(texts[:SHOWN])}{more}"

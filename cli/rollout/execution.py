@@ -5,14 +5,16 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from cli.confirmation import confirm
 from cli.connections.session import Session
 from cli.errors import DONE, FAILED, INTERRUPTED, WrongUsage
-from cli.output.text import first_line
 from cli.rollout.agents import AgentHosts
-from cli.rollout.candidates import hosts_with, revisions_before
+from cli.rollout.candidates import Candidate, hosts_with, revisions_before
 from cli.rollout.display import Display
 from cli.rollout.model import Bounds, Change, HostProgress, Rollout
+from cli.rollout.report import next_steps, not_touched, print_rows, resuming
 from cli.rollout.runner import Runner
 from cli.rollout.state_file import StateFile, state_folder
 from cli.selection import Selection, ask_all
@@ -31,11 +33,14 @@ class How(NamedTuple):
 def carry_out(
     session: Session,
     change: Change,
-    bounds: Bounds,
+    given: Mapping[str, Any],
     selection: Selection,
     how: How,
 ) -> int:
-    """Run a rollout, or tell what it would do; return its exit status."""
+    """Run a rollout, or tell what it would do; return its exit status.
+
+    ``given`` are the fields of its bounds that are given; with a resume, they replace the kept.
+    """
     if how.dry_run and how.resume:
         raise WrongUsage("--resume and --dry-run do not go together")
     if how.dry_run:
@@ -43,29 +48,30 @@ def carry_out(
     file = StateFile(state_folder(session.environment, session.context_name), change.app)
     with file.locked():
         if how.resume:
-            if selection != Selection() or bounds != Bounds():
+            if selection != Selection():
                 raise WrongUsage(
-                    "--resume goes on as the rollout began: leave out hosts, --label, --batch,"
-                    " --pause, --max-failures and --check-..."
+                    "--resume goes on with the hosts that are not done: leave out hosts, --label,"
+                    " --prefix and --kv"
                 )
-            return asyncio.run(_resume(session, change, file))
+            return asyncio.run(_resume(session, change, given, file))
         if file.path.exists() and not how.yes:
             confirm(
                 f"Give up the unfinished rollout ({file.summary()}) for this one?",
                 hint="go on with it by --resume, or give it up by --yes",
             )
-        nodes = asyncio.run(hosts_with(session, change.app, selection))
+        found = asyncio.run(hosts_with(session, change.app, selection))
         # --yes does not answer this: a list of hosts that came out empty would mean all of them.
         if selection == Selection() and not how.everywhere:
             confirm(
-                f"{change.action} {change.app} on all hosts that have it, {len(nodes)} of them?",
+                f"{change.action} {change.app} on all hosts that have it, {len(found)} of them?",
                 hint="name hosts, select them by --label, or add --all",
             )
-        return asyncio.run(_begin(session, change, bounds, nodes, file))
+        bounds = msgspec.structs.replace(Bounds(), **given)
+        return asyncio.run(_begin(session, Rollout(change=change, bounds=bounds), found, file))
 
 
 async def _tell(session: Session, change: Change, selection: Selection) -> int:
-    nodes = await hosts_with(session, change.app, selection)
+    nodes = [each.node for each in await hosts_with(session, change.app, selection)]
     hosts = AgentHosts(
         session, {node.hostname: node for node in nodes}, change=change, bounds=Bounds()
     )
@@ -98,24 +104,27 @@ def _planned(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _begin(
-    session: Session, change: Change, bounds: Bounds, nodes: Sequence[Node], file: StateFile
+    session: Session, rollout: Rollout, found: Sequence[Candidate], file: StateFile
 ) -> int:
+    nodes = {each.node.hostname: each.node for each in found}
     revisions: Mapping[str, int] = {}
-    if change.action == "rollback":
-        revisions = await revisions_before(session, change.app, nodes)
-    hosts = [
-        HostProgress(host=node.hostname, revision=revisions.get(node.hostname)) for node in nodes
+    if rollout.change.action == "rollback":
+        revisions = await revisions_before(session, rollout.change.app, list(nodes.values()))
+    rollout.hosts = [
+        HostProgress(host=host, revision=revisions.get(host), before=each.app)
+        for host, each in zip(nodes, found, strict=True)
     ]
-    rollout = Rollout(change=change, bounds=bounds, hosts=hosts)
-    return await _run(session, rollout, {node.hostname: node for node in nodes}, file)
+    return await _run(session, rollout, nodes, file)
 
 
-async def _resume(session: Session, change: Change, file: StateFile) -> int:
-    rollout = file.load().resumed()
+async def _resume(
+    session: Session, change: Change, given: Mapping[str, Any], file: StateFile
+) -> int:
+    rollout = file.load().resumed(given)
     if rollout.change.action != change.action or change.fields not in ({}, rollout.change.fields):
         raise WrongUsage(
             f"the rollout to resume is another change: {rollout.change.action} of {change.app}",
-            hint=_resuming(session, rollout.change),
+            hint=resuming(_rollcall(session), rollout.change),
         )
     async with session.registry() as registry:
         nodes = {node.hostname: node for node in await registry.nodes()}
@@ -142,40 +151,34 @@ async def _run(
         file.save(rollout)
         runner = Runner(rollout, hosts=agents, changed=changed)
         interrupted = await _until_interrupted(session, runner)
-    # People have read already what the apps wrote.
-    shown = first_line if session.output.is_for_people else str
-    session.output.items(
-        [
-            {
-                "host": each.host,
-                "state": each.state,
-                "message": None if each.message is None else shown(each.message),
-            }
-            for each in rollout.hosts
-        ],
-        columns={"host": "HOST", "state": "STATE", "message": "MESSAGE"},
-        name="host",
-        empty="no host",
-    )
+    print_rows(session.output, rollout)
     if unsaved:
         raise unsaved[-1]
     if rollout.is_done:
         return DONE
-    failed = [each.host for each in rollout.hosts if each.state == "failed"]
-    begun = {each.host for each in rollout.hosts if each.state != "waiting"}
+    begun = {each.host for each in rollout.hosts if each.is_touched}
     if begun and begun <= agents.invalid:
         file.forget()  # with the same fields, it would be refused again
         session.output.note("nothing was changed; next: give the command again, with other fields")
-        return INTERRUPTED if interrupted else FAILED
-    if failed:
-        name = f"{failed[0]}/{rollout.change.app}"
-        session.output.note(f"why: rollcall{session.context_option} app logs {name}")
-    session.output.note(f"next: {_resuming(session, rollout.change)}")
+    else:
+        _tell_what_is_left(session, rollout)
     return INTERRUPTED if interrupted else FAILED
 
 
-def _resuming(session: Session, change: Change) -> str:
-    return f"rollcall{session.context_option} {change.action} {change.app} --resume"
+def _tell_what_is_left(session: Session, rollout: Rollout) -> None:
+    """Tell people which hosts were not touched, and what they may do next."""
+    output, rollcall = session.output, _rollcall(session)
+    if left := not_touched(rollout):
+        output.note(f"not touched: {left}")
+    failed = [each.host for each in rollout.hosts if each.state == "failed"]
+    if failed:
+        output.note(f"why: {rollcall} app logs {failed[0]}/{rollout.change.app}")
+    for step in next_steps(rollcall, rollout):
+        output.note(step)
+
+
+def _rollcall(session: Session) -> str:
+    return f"rollcall{session.context_option}"
 
 
 async def _until_interrupted(session: Session, runner: Runner) -> bool:

@@ -1,10 +1,13 @@
 """What a rollout is made of: the change, its bounds, and how far each host is."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
 
 HostState = Literal["waiting", "changing", "checking", "done", "failed"]
+# The states of a container that does not run.
+DOWN = ("created", "exited", "dead")
 Action = Literal["rebuild", "update", "start", "stop", "restart", "rollback"]
 
 
@@ -35,19 +38,56 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     check_seconds: float = 60
 
 
+class AppNow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an app was when it was looked at."""
+
+    image: str
+    revision: int | None
+    state: str
+
+
+def app_now(record: Mapping[str, Any]) -> AppNow:
+    """Return what a record of an app says."""
+    return AppNow(
+        image=record.get("image", ""), revision=record.get("revision"), state=record["state"]
+    )
+
+
 class HostProgress(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """How far a host is.
 
-    ``revision`` is the one that a rollback goes to, chosen before the first batch: after a rollback
-    the revision before is another one. ``health`` is what the last look
-    at the app has found, and ``message`` says why the host failed.
+    Attributes:
+        host: its name.
+        revision: the one that a rollback goes to, chosen before the first batch: after a rollback
+            the revision before is another one.
+        before: the app before the first change of it.
+        now: the app as it was seen last since its change began; None if it could not be seen.
+        is_touched: whether a change of it has begun.
+        state: how far it is.
+        failed_at: what has failed.
+        health: what the last look at the app has found.
+        message: why the host failed.
+
     """
 
     host: str
     revision: int | None = None
+    before: AppNow | None = None
+    now: AppNow | None = None
+    is_touched: bool = False
     state: HostState = "waiting"
+    failed_at: Literal["change", "check"] | None = None
     health: str | None = None
     message: str | None = None
+
+    @property
+    def is_changed(self) -> bool | None:
+        """Return whether the app has another revision than before, None if nobody knows."""
+        if not self.is_touched:
+            return False
+        before = None if self.before is None else self.before.revision
+        now = None if self.now is None else self.now.revision
+        return None if before is None or now is None else before != now
 
 
 class Rollout(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -55,7 +95,7 @@ class Rollout(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     change: Change
     bounds: Bounds
-    hosts: list[HostProgress]
+    hosts: list[HostProgress] = []
 
     @property
     def failures(self) -> int:
@@ -67,10 +107,15 @@ class Rollout(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         """Return whether each host is changed."""
         return all(each.state == "done" for each in self.hosts)
 
-    def resumed(self) -> "Rollout":
-        """Return the rollout of the hosts that are not done, which begin again."""
-        hosts = [
-            each if each.state == "done" else HostProgress(host=each.host, revision=each.revision)
-            for each in self.hosts
-        ]
-        return Rollout(change=self.change, bounds=self.bounds, hosts=hosts)
+    def resumed(self, given: Mapping[str, Any]) -> "Rollout":
+        """Return the rollout of the hosts that are not done, which begin again.
+
+        ``given`` are fields of the bounds that replace those that were kept.
+        """
+        hosts = [each if each.state == "done" else _again(each) for each in self.hosts]
+        bounds = msgspec.structs.replace(self.bounds, **given)
+        return Rollout(change=self.change, bounds=bounds, hosts=hosts)
+
+
+def _again(host: HostProgress) -> HostProgress:
+    return msgspec.structs.replace(host, state="waiting", failed_at=None, health=None, message=None)

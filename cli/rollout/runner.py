@@ -74,12 +74,14 @@ class Runner:
             task.cancel()
 
     async def _one(self, host: HostProgress) -> None:
+        host.is_touched, host.now = True, None
         try:
             self._set(host, "changing")
             await self._hosts.change(host)
             self._set(host, "checking")
             await self._hosts.check(host)
         except HostFailed as error:
+            host.failed_at = "change" if host.state == "changing" else "check"
             host.message = str(error)
             self._set(host, "failed")
         else:

@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,7 +11,7 @@ from cli.errors import WrongUsage
 from cli.fields import Fields
 from cli.options import Hosts, Kv, Labels, Prefixes
 from cli.rollout.execution import How, carry_out
-from cli.rollout.model import Bounds, Change
+from cli.rollout.model import Change
 from cli.run import FormCommand, session_of
 from cli.selection import Selection
 
@@ -20,25 +20,52 @@ SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600}
 APP = re.compile(r"[a-z0-9][a-z0-9_.-]{1,62}")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The app.")]
-Batch = Annotated[int, typer.Option("--batch", min=1, help="Change so many hosts at a time.")]
+Batch = Annotated[
+    int | None,
+    typer.Option("--batch", min=1, show_default="1", help="Change so many hosts at a time."),
+]
 Pause = Annotated[
-    str, typer.Option("--pause", metavar="TIME", help="Wait between batches, such as 10s or 2m.")
+    str | None,
+    typer.Option(
+        "--pause",
+        metavar="TIME",
+        show_default="0s",
+        help="Wait between batches, such as 10s or 2m.",
+    ),
 ]
 MaxFailures = Annotated[
-    int,
+    int | None,
     typer.Option(
-        "--max-failures", min=0, help="Begin no batch once more hosts than these have failed."
+        "--max-failures",
+        min=0,
+        show_default="0",
+        help="Begin no batch once more hosts than these have failed.",
     ),
 ]
 CheckHttp = Annotated[
     str | None,
-    typer.Option("--check-http", metavar="PATH", help="The app also has to answer this path."),
+    typer.Option(
+        "--check-http",
+        metavar="PATH",
+        help="The app also has to answer this path; '' is no path, for a resume without it.",
+    ),
 ]
 CheckTime = Annotated[
-    str, typer.Option("--check-time", metavar="TIME", help="How long it may take to be healthy.")
+    str | None,
+    typer.Option(
+        "--check-time",
+        metavar="TIME",
+        show_default="60s",
+        help="How long it may take to be healthy.",
+    ),
 ]
 Resume = Annotated[
-    bool, typer.Option("--resume", help="Go on with a rollout that was stopped or has failed.")
+    bool,
+    typer.Option(
+        "--resume",
+        help="Go on with a rollout that was stopped or has failed; options that are given replace"
+        " those it began with.",
+    ),
 ]
 Everywhere = Annotated[
     bool, typer.Option("--all", help="Change all hosts that have the app, and do not ask.")
@@ -66,11 +93,11 @@ def rebuild(
     labels: Labels = None,
     prefixes: Prefixes = None,
     kv: Kv = None,
-    batch: Batch = 1,
-    pause: Pause = "0s",
-    max_failures: MaxFailures = 0,
+    batch: Batch = None,
+    pause: Pause = None,
+    max_failures: MaxFailures = None,
     check_http: CheckHttp = None,
-    check_time: CheckTime = "60s",
+    check_time: CheckTime = None,
     resume: Resume = False,
     everywhere: Everywhere = False,
     yes: Yes = False,
@@ -109,11 +136,11 @@ def update(
     labels: Labels = None,
     prefixes: Prefixes = None,
     kv: Kv = None,
-    batch: Batch = 1,
-    pause: Pause = "0s",
-    max_failures: MaxFailures = 0,
+    batch: Batch = None,
+    pause: Pause = None,
+    max_failures: MaxFailures = None,
     check_http: CheckHttp = None,
-    check_time: CheckTime = "60s",
+    check_time: CheckTime = None,
     resume: Resume = False,
     everywhere: Everywhere = False,
     yes: Yes = False,
@@ -143,9 +170,9 @@ def start(
     name: Name,
     hosts: Hosts = None,
     labels: Labels = None,
-    batch: Batch = 1,
-    pause: Pause = "0s",
-    max_failures: MaxFailures = 0,
+    batch: Batch = None,
+    pause: Pause = None,
+    max_failures: MaxFailures = None,
     resume: Resume = False,
     everywhere: Everywhere = False,
     yes: Yes = False,
@@ -169,9 +196,9 @@ def stop(
     name: Name,
     hosts: Hosts = None,
     labels: Labels = None,
-    batch: Batch = 1,
-    pause: Pause = "0s",
-    max_failures: MaxFailures = 0,
+    batch: Batch = None,
+    pause: Pause = None,
+    max_failures: MaxFailures = None,
     resume: Resume = False,
     everywhere: Everywhere = False,
     yes: Yes = False,
@@ -197,11 +224,11 @@ def restart(
     labels: Labels = None,
     prefixes: Prefixes = None,
     kv: Kv = None,
-    batch: Batch = 1,
-    pause: Pause = "0s",
-    max_failures: MaxFailures = 0,
+    batch: Batch = None,
+    pause: Pause = None,
+    max_failures: MaxFailures = None,
     check_http: CheckHttp = None,
-    check_time: CheckTime = "60s",
+    check_time: CheckTime = None,
     resume: Resume = False,
     everywhere: Everywhere = False,
     yes: Yes = False,
@@ -227,11 +254,11 @@ def rollback(
     labels: Labels = None,
     prefixes: Prefixes = None,
     kv: Kv = None,
-    batch: Batch = 1,
-    pause: Pause = "0s",
-    max_failures: MaxFailures = 0,
+    batch: Batch = None,
+    pause: Pause = None,
+    max_failures: MaxFailures = None,
     check_http: CheckHttp = None,
-    check_time: CheckTime = "60s",
+    check_time: CheckTime = None,
     resume: Resume = False,
     everywhere: Everywhere = False,
     yes: Yes = False,
@@ -257,21 +284,23 @@ def _checked(name: str) -> str:
 
 
 def _given(
-    batch: int,
-    pause: str,
-    max_failures: int,
+    batch: int | None,
+    pause: str | None,
+    max_failures: int | None,
     http_path: str | None = None,
-    check_time: str = "60s",
-) -> Bounds:
-    if http_path is not None and not http_path.startswith("/"):
+    check_time: str | None = None,
+) -> dict[str, Any]:
+    """Return the fields of the bounds that are given."""
+    if http_path and not http_path.startswith("/"):
         raise WrongUsage(f"--check-http {http_path!a} is no path, such as /healthz")
-    return Bounds(
-        batch=batch,
-        pause_seconds=_seconds("--pause", pause),
-        max_failures=max_failures,
-        http_path=http_path,
-        check_seconds=_seconds("--check-time", check_time),
-    )
+    fields = {
+        "batch": batch,
+        "pause_seconds": None if pause is None else _seconds("--pause", pause),
+        "max_failures": max_failures,
+        "check_seconds": None if check_time is None else _seconds("--check-time", check_time),
+    }
+    given = {name: value for name, value in fields.items() if value is not None}
+    return given if http_path is None else {**given, "http_path": http_path or None}
 
 
 def _seconds(option: str, text: str) -> float:

@@ -189,7 +189,10 @@ async def test_a_rollout_fails_where_the_app_does_not_stay_up(
     ran = await asyncio.to_thread(command.run, "start", "shop", "web-1")
 
     assert ran.returncode == 1
-    assert ran.stdout.splitlines()[1].split() == ["web-1", "failed", *REASON.split()]
+    assert ran.stdout.splitlines()[1].split() == [
+        *("web-1", "failed", "shop:1,", "restarting"),
+        *REASON.split(),
+    ]
     assert ran.stderr.splitlines()[-5:] == [
         f"web-1: failed: {REASON}; it wrote:",
         "  | reading the settings",

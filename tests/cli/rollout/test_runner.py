@@ -157,7 +157,7 @@ async def test_what_is_not_done_goes_on_from_the_file(tmp_path: Path) -> None:
     assert states(file.load()) == ["done", "failed", "waiting", "waiting"]
     assert file.summary() == "rebuild shop; 1 of 4 hosts are done"
 
-    again, hosts = file.load().resumed(), PlayedHosts()
+    again, hosts = file.load().resumed({}), PlayedHosts()
     await Runner(again, hosts=hosts, changed=lambda _host: file.save(again)).run()
 
     assert again.is_done

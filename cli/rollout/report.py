@@ -1,0 +1,98 @@
+"""What came of a rollout: a row for each host, and what may be done next."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from cli.output.output import Output
+from cli.output.text import first_line, some
+from cli.rollout.model import DOWN, AppNow, Change, HostProgress, Rollout
+
+# They may bring another revision of the app.
+REVISING = ("rebuild", "update", "rollback")
+CHECKED_BY_HTTP = (*REVISING, "restart")
+OPPOSITE = {"start": "stop", "stop": "start"}
+SHOWN = 20
+
+
+def print_rows(output: Output, rollout: Rollout) -> None:
+    """Print what came of each host, and what its app is now."""
+    action = rollout.change.action
+    items = [_row(action, each) if output.is_for_people else _item(each) for each in rollout.hosts]
+    output.items(
+        items,
+        columns={"host": "HOST", "state": "STATE", "now": "NOW", "message": "MESSAGE"},
+        name="host",
+        empty="no host",
+    )
+
+
+def _item(host: HostProgress) -> dict[str, Any]:
+    seen = host.now if host.is_touched else host.before
+    return {
+        "host": host.host,
+        "state": host.state,
+        "touched": host.is_touched,
+        "changed": host.is_changed,
+        "image": None if seen is None else seen.image,
+        "revision": None if seen is None else seen.revision,
+        "revision_before": None if host.before is None else host.before.revision,
+        "message": host.message,
+    }
+
+
+def _row(action: str, host: HostProgress) -> dict[str, Any]:
+    # People have read already what the apps wrote.
+    message = first_line(host.message)
+    return {"host": host.host, "state": host.state, "now": _now(action, host), "message": message}
+
+
+def _now(action: str, host: HostProgress) -> str:
+    """Return in words what the app of a host is now."""
+    if not host.is_touched:
+        return "not touched"
+    if host.now is None:
+        return "not known"
+    words = {True: "new: ", False: "as before: "}
+    word = "" if action not in REVISING or host.is_changed is None else words[host.is_changed]
+    return f"{word}{_app(host.now)}"
+
+
+def _app(app: AppNow) -> str:
+    revision = None if app.revision is None else f"revision {app.revision}"
+    state = None if app.state == "running" else app.state
+    return ", ".join(filter(None, (app.image, revision, state)))
+
+
+def not_touched(rollout: Rollout) -> str:
+    """Return the hosts on which nothing was begun, empty if there is none."""
+    return some([each.host for each in rollout.hosts if not each.is_touched], shown=SHOWN)
+
+
+def next_steps(rollcall: str, rollout: Rollout) -> Iterator[str]:
+    """Yield the ways on from a rollout that is not done; ``rollcall`` begins each command."""
+    change = rollout.change
+    resume = resuming(rollcall, change)
+    yield f"next: {resume}"
+    if change.action in CHECKED_BY_HTTP and any(
+        each.failed_at == "check" for each in rollout.hosts
+    ):
+        option = "--check-time TIME" if rollout.bounds.http_path is None else "--check-http PATH"
+        yield f"with another check: {resume} {option}"
+    changed = [each.host for each in rollout.hosts if _is_to_undo(change.action, each)]
+    if changed:
+        action = OPPOSITE.get(change.action, "rollback")
+        yield f"to undo it: {rollcall} {action} {change.app} {' '.join(changed)} --yes"
+
+
+def resuming(rollcall: str, change: Change) -> str:
+    """Return the command that goes on with a rollout."""
+    return f"{rollcall} {change.action} {change.app} --resume"
+
+
+def _is_to_undo(action: str, host: HostProgress) -> bool:
+    """Return whether the opposite command brings a host back to what it had."""
+    if action in REVISING:
+        return host.is_changed is True
+    if action not in OPPOSITE or not host.is_touched or host.before is None or host.now is None:
+        return False
+    return (host.before.state in DOWN) != (host.now.state in DOWN)

@@ -1,0 +1,188 @@
+"""What a rollout that has failed tells: what each host has now, and the ways on."""
+
+import asyncio
+import json
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from urllib.parse import urlsplit
+
+import pytest
+from aiohttp import web
+
+from tests.support.cli.command import Rollcall
+from tests.support.cli.fake_agent import FakeAgent, fake_agent
+from tests.support.cli.fake_app import FakeApp
+from tests.support.cli.process import CommandLine
+from tests.support.registry.fake_servers import http_server
+from tests.support.registry.in_process import InProcessRegistry
+
+pytestmark = pytest.mark.slow
+CHANGED = {"touched": True, "changed": True, "image": "shop:2", "revision": 4}
+PUT_BACK = {"touched": True, "changed": False, "image": "shop:1", "revision": 3}
+NOT_TOUCHED = {"touched": False, "changed": False, "image": "shop:1", "revision": 3}
+
+
+class Fleet:
+    """web-0 to web-2, which all have the app, and the command."""
+
+    def __init__(self, command: CommandLine, agents: list[FakeAgent], port: int) -> None:
+        self.agents = agents
+        self.apps = [FakeApp(agent, http_port=port) for agent in agents]
+        self._command = command
+
+    @property
+    def changes(self) -> list[int]:
+        """Return how often each host was changed."""
+        return [len(agent.changes()) for agent in self.agents]
+
+    async def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return await asyncio.to_thread(self._command.run, *arguments)
+
+
+async def page(request: web.Request) -> web.Response:
+    """Answer as an app that has one page, and nothing for a check."""
+    return web.Response(status=200 if request.path == "/" else 404)
+
+
+@pytest.fixture
+async def fleet(rollcall: Rollcall, registry: InProcessRegistry) -> AsyncIterator[Fleet]:
+    """Yield three hosts whose apps answer `/` and no other path."""
+    async with AsyncExitStack() as stack:
+        port = urlsplit(await stack.enter_async_context(http_server(page))).port
+        assert port is not None
+        agents = [await stack.enter_async_context(fake_agent()) for _ in range(3)]
+        for number, agent in enumerate(agents):
+            await registry.post(f"web-{number}", kv={"agent.url": agent.url})
+        yield Fleet(CommandLine(rollcall.contexts.parent), agents, port)
+
+
+async def test_a_wrong_check_is_replaced_by_a_resume(fleet: Fleet) -> None:
+    failed = await fleet.run(
+        "rebuild", "shop", "--all", "--check-http", "/healthz", "--check-time", "0s"
+    )
+
+    assert (failed.returncode, fleet.changes) == (1, [1, 0, 0])
+    assert failed.stderr.splitlines()[-5:] == [
+        "not touched: web-1, web-2",
+        "why: rollcall app logs web-0/shop",
+        "next: rollcall rebuild shop --resume",
+        "with another check: rollcall rebuild shop --resume --check-http PATH",
+        "to undo it: rollcall rollback shop web-0 --yes",
+    ]
+    as_it_was = await fleet.run("rebuild", "shop", "--resume")
+    assert (as_it_was.returncode, fleet.changes) == (1, [2, 0, 0])
+
+    done = await fleet.run("rebuild", "shop", "--resume", "--check-http", "/", "--batch", "3")
+
+    assert (done.returncode, fleet.changes) == (0, [3, 1, 1]), done.stderr
+
+
+async def test_a_resume_can_do_without_a_path(fleet: Fleet) -> None:
+    await fleet.run("rebuild", "shop", "--all", "--check-http", "/healthz", "--check-time", "0s")
+
+    done = await fleet.run("rebuild", "shop", "--resume", "--check-http", "")
+
+    assert (done.returncode, fleet.changes) == (0, [2, 1, 1]), done.stderr
+
+
+async def test_the_bounds_that_a_resume_is_given_are_kept(fleet: Fleet) -> None:
+    fleet.apps[0].refusal = fleet.apps[1].refusal = "no such image"
+    await fleet.run("rebuild", "shop", "--all")
+    assert fleet.changes == [1, 0, 0]
+
+    await fleet.run("rebuild", "shop", "--resume", "--batch", "2")
+    assert fleet.changes == [2, 1, 0]
+    fleet.apps[0].refusal = fleet.apps[1].refusal = None
+    fleet.apps[2].refusal = "no such image"
+    last = await fleet.run("rebuild", "shop", "--resume")
+
+    assert (last.returncode, fleet.changes) == (1, [3, 2, 1])
+    assert last.stderr.endswith("to undo it: rollcall rollback shop web-0 web-1 --yes\n")
+
+
+async def test_hosts_cannot_be_given_to_a_resume(fleet: Fleet) -> None:
+    fleet.apps[0].refusal = "no such image"
+    await fleet.run("rebuild", "shop", "--all")
+
+    refused = await fleet.run("rebuild", "shop", "web-1", "--resume")
+
+    assert (refused.returncode, fleet.changes) == (2, [1, 0, 0])
+    assert "leave out hosts, --label, --prefix and --kv" in refused.stderr
+
+
+async def test_each_row_says_what_the_host_has_now(fleet: Fleet) -> None:
+    fleet.apps[1].refusal = "no such image"
+
+    failed = await fleet.run("update", "shop", "--all", "--set", "image=shop:2", "-o", "json")
+
+    rows = json.loads(failed.stdout)
+    assert [each.pop("revision_before") for each in rows] == [3, 3, 3]
+    assert rows == [
+        {"host": "web-0", "state": "done", **CHANGED, "message": None},
+        {"host": "web-1", "state": "failed", **PUT_BACK, "message": "no such image"},
+        {"host": "web-2", "state": "waiting", **NOT_TOUCHED, "message": None},
+    ]
+
+
+async def test_the_table_says_what_each_host_has_now(fleet: Fleet) -> None:
+    fleet.apps[1].refusal = "no such image"
+
+    failed = await fleet.run("update", "shop", "--all", "--set", "image=shop:2")
+
+    assert [" ".join(line.split()) for line in failed.stdout.splitlines()] == [
+        "HOST STATE NOW MESSAGE",
+        "web-0 done new: shop:2, revision 4 -",
+        "web-1 failed as before: shop:1, revision 3 no such image",
+        "web-2 waiting not touched -",
+    ]
+    assert "not touched: web-2\n" in failed.stderr
+
+
+async def test_an_app_that_is_down_after_its_change_was_put_back_is_told(fleet: Fleet) -> None:
+    fleet.apps[0].refusal = "the old container could not be started again"
+    fleet.apps[0].record["state"] = "exited"
+
+    failed = await fleet.run("rebuild", "shop", "web-0")
+
+    assert "as before: shop:1, revision 3, exited" in failed.stdout
+
+
+async def test_what_cannot_be_seen_is_not_known(fleet: Fleet) -> None:
+    async def vanish(_request: web.Request) -> web.Response:
+        fleet.agents[0].answers["GET", "/v1/apps/shop"] = refuse
+        return await refuse(_request)
+
+    async def refuse(_request: web.Request) -> web.Response:
+        return web.json_response({"message": "the engine is away"}, status=503)
+
+    fleet.agents[0].answers["PUT", "/v1/apps/shop/rebuild"] = vanish
+
+    table = await fleet.run("rebuild", "shop", "web-0")
+    again = await fleet.run("rebuild", "shop", "--resume", "-o", "json")
+
+    assert "not known" in table.stdout
+    (row,) = json.loads(again.stdout)
+    assert (row["touched"], row["changed"], row["image"]) == (True, None, None)
+
+
+@pytest.mark.parametrize(("action", "opposite"), [("start", "stop"), ("stop", "start")])
+async def test_a_start_is_undone_by_a_stop_of_the_hosts_that_did_not_run(
+    fleet: Fleet, action: str, opposite: str
+) -> None:
+    was = "running" if action == "stop" else "exited"
+    for number, app in enumerate(fleet.apps):
+        other = "exited" if was == "running" else "running"
+        state = other if number == 0 else was
+        app.record |= {"state": state, "desired": "running" if state == "running" else "stopped"}
+    del fleet.agents[2].answers["PUT", f"/v1/apps/shop/{action}"]
+
+    failed = await fleet.run(action, "shop", "--all")
+
+    assert failed.returncode == 1
+    assert failed.stderr.splitlines()[-2:] == [
+        f"next: rollcall {action} shop --resume",
+        f"to undo it: rollcall {opposite} shop web-1 --yes",
+    ]
+    undone = await fleet.run(opposite, "shop", "web-1", "--yes")
+    assert undone.returncode == 0, undone.stderr
