@@ -65,11 +65,17 @@ def is_passing(error: Exception) -> bool:
 def is_settled(record: Mapping[str, Any], agent: AgentClient) -> bool:
     """Return whether an app has been up for long enough, by the clock of its agent."""
     now = time.time() + (agent.clock_offset_seconds or 0)
+    began = unix_time(record.get("started_at"))
+    # Without it, nobody knows since when.
+    return began is None or now - began >= SETTLE_SECONDS
+
+
+def unix_time(text: Any) -> float | None:
+    """Return a time of an agent's answer as Unix time, None if it is none."""
     try:
-        began = datetime.fromisoformat(record["started_at"]).timestamp()
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return True  # nobody knows since when
-    return now - began >= SETTLE_SECONDS
+        return datetime.fromisoformat(text).timestamp()
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 async def wait_until_settled(agent: AgentClient, app: AppName) -> dict[str, Any]:

@@ -58,9 +58,14 @@ class Revision(msgspec.Struct):
 
 
 class Event(msgspec.Struct):
-    """An event of an app."""
+    """The fields of an event that clients use; it has more."""
 
     id: str
+    time: str = ""
+    action: str = ""
+    outcome: str | None = None
+    message: str | None = None
+    exit_code: int | None = None
 
 
 class Process(msgspec.Struct):

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from http import HTTPStatus
@@ -18,10 +18,21 @@ from cli.connections.trust import agent_address
 from cli.errors import CommandError
 from cli.rollout.model import DOWN, AppNow, Bounds, Change, HostProgress, app_now
 from cli.rollout.runner import HostFailed
-from cli.settling import LOOK_SECONDS, Crashed, Settling, crash, is_passing, is_settled, last_lines
+from cli.settling import (
+    LOOK_SECONDS,
+    Crashed,
+    Settling,
+    crash,
+    is_passing,
+    is_settled,
+    last_lines,
+    unix_time,
+)
 from registry.message import Node
 
 HTTP_SECONDS = 5
+# An agent's clock is known to a second, and so is the time of an answer.
+CLOCK_SECONDS = 2
 
 
 class Look(NamedTuple):
@@ -51,20 +62,28 @@ class AgentHosts:
     async def change(self, host: HostProgress) -> None:
         """Change the app of a host; HostFailed."""
         fields = None if host.revision is None else {"revision": host.revision}
+        began = time.time()
         try:
             host.now = app_now(await self._ask(host.host, fields))
         except (AgentError, CommandError) as error:
             if self._change.action == "update" and _is_invalid(error):
                 self._invalid.add(host.host)
-            host.now = await self._now(host.host)
-            raise HostFailed(str(error)) from error
+            host.now, ended = await self._after(host.host, began)
+            # The agent's own answer has the reason already.
+            raise HostFailed(f"{error}{ended if is_passing(error) else ''}") from error
 
-    async def _now(self, host: str) -> AppNow | None:
-        """Return what an app is, None if its agent cannot be asked."""
+    async def _after(self, host: str, began: float) -> tuple[AppNow | None, str]:
+        """Return what an app is, and by its events how the change ended, as an end of a message.
+
+        None and nothing if its agent cannot be asked.
+        """
+        app, now, ended = self._change.app, None, ""
         with suppress(AgentError, CommandError):
             async with self._session.agent(self._node(host)) as agent:
-                return app_now(await agent.app(self._change.app))
-        return None
+                now = app_now(await agent.app(app))
+                began += (agent.clock_offset_seconds or 0) - CLOCK_SECONDS
+                ended = _ended(await agent.events(app), self._change.action, began)
+        return now, ended
 
     async def plan(self, host: str) -> dict[str, Any]:
         """Return what a dry run of the change tells; AgentError, CommandError."""
@@ -160,6 +179,16 @@ class AgentHosts:
         except (aiohttp.ClientError, TimeoutError) as error:
             return f"{url} does not answer: {str(error) or 'too slow'}"
         return f"{url} answers {status}" if status >= HTTPStatus.BAD_REQUEST else None
+
+
+def _ended(events: Sequence[Mapping[str, Any]], action: str, since: float) -> str:
+    """Return how the last such operation ended, as the end of a message; empty if none has."""
+    for event in reversed(events):
+        moment = unix_time(event.get("time"))
+        if event.get("action") == action and event.get("outcome") and (moment or 0) >= since:
+            why = f": {event['message']}" if event.get("message") else ""
+            return f"; by its events, the {action} is {event['outcome']}{why}"
+    return ""
 
 
 def _is_invalid(error: Exception) -> bool:

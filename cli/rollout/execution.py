@@ -14,7 +14,7 @@ from cli.rollout.agents import AgentHosts
 from cli.rollout.candidates import Candidate, hosts_with, revisions_before
 from cli.rollout.display import Display
 from cli.rollout.model import Bounds, Change, HostProgress, Rollout
-from cli.rollout.report import next_steps, not_touched, print_rows, resuming
+from cli.rollout.report import has_new_container, next_steps, not_touched, print_rows, resuming
 from cli.rollout.runner import Runner
 from cli.rollout.state_file import StateFile, state_folder
 from cli.selection import Selection, ask_all
@@ -170,9 +170,10 @@ def _tell_what_is_left(session: Session, rollout: Rollout) -> None:
     output, rollcall = session.output, _rollcall(session)
     if left := not_touched(rollout):
         output.note(f"not touched: {left}")
-    failed = [each.host for each in rollout.hosts if each.state == "failed"]
-    if failed:
-        output.note(f"why: {rollcall} app logs {failed[0]}/{rollout.change.app}")
+    failed = next((each for each in rollout.hosts if each.state == "failed"), None)
+    if failed is not None:
+        command = "logs" if has_new_container(failed) else "events"
+        output.note(f"why: {rollcall} app {command} {failed.host}/{rollout.change.app}")
     for step in next_steps(rollcall, rollout):
         output.note(step)
 

@@ -11,6 +11,7 @@ from cli.rollout.model import DOWN, AppNow, Change, HostProgress, Rollout
 REVISING = ("rebuild", "update", "rollback")
 CHECKED_BY_HTTP = (*REVISING, "restart")
 OPPOSITE = {"start": "stop", "stop": "start"}
+WITHOUT_CONTAINER = ("missing", "failed")
 SHOWN = 20
 
 
@@ -61,6 +62,12 @@ def _app(app: AppNow) -> str:
     revision = None if app.revision is None else f"revision {app.revision}"
     state = None if app.state == "running" else app.state
     return ", ".join(filter(None, (app.image, revision, state)))
+
+
+def has_new_container(host: HostProgress) -> bool:
+    """Return whether the container that failed is there, so that its log may tell why."""
+    is_gone = host.now is not None and host.now.state in WITHOUT_CONTAINER
+    return host.failed_at == "check" and not is_gone
 
 
 def not_touched(rollout: Rollout) -> str:

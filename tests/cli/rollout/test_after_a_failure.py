@@ -5,6 +5,7 @@ import json
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 import pytest
@@ -186,3 +187,63 @@ async def test_a_start_is_undone_by_a_stop_of_the_hosts_that_did_not_run(
     ]
     undone = await fleet.run(opposite, "shop", "web-1", "--yes")
     assert undone.returncode == 0, undone.stderr
+
+
+async def test_what_was_put_back_is_explained_by_its_events(fleet: Fleet) -> None:
+    fleet.apps[0].refusal = "it ended with exit code 4; it wrote:\nno configuration"
+
+    failed = await fleet.run("--context", "test", "update", "shop", "--all", "--set", "cpu=5")
+
+    assert "web-0: failed: it ended with exit code 4; it wrote:\n  | no config" in failed.stderr
+    assert "why: rollcall --context test app events web-0/shop\n" in failed.stderr
+    assert "app logs" not in failed.stderr
+
+
+async def test_an_app_whose_container_is_gone_is_explained_by_its_events(fleet: Fleet) -> None:
+    async def remove(_request: web.Request) -> web.Response:
+        fleet.apps[0].record["state"] = "missing"
+        return web.json_response(fleet.apps[0].record)
+
+    fleet.agents[0].answers["PUT", "/v1/apps/shop/restart"] = remove
+
+    failed = await fleet.run("restart", "shop", "web-0", "--check-time", "0s")
+
+    assert "it is missing after 0 s" in failed.stdout
+    assert "why: rollcall app events web-0/shop\n" in failed.stderr
+
+
+@pytest.mark.parametrize(
+    ("outcome", "told"),
+    [
+        ({"outcome": "failed", "message": "no space left"}, "is failed: no space left"),
+        ({"outcome": "done", "message": None}, "is done"),
+    ],
+)
+async def test_an_answer_that_was_lost_is_looked_up_in_the_events(
+    fleet: Fleet, outcome: dict[str, str | None], told: str
+) -> None:
+    old = event("2026-01-01T00:00:00.000Z", "rebuild", outcome="failed", message="long ago")
+    new = event(datetime.now(UTC).isoformat(), "rebuild", **outcome)
+    label = event(datetime.now(UTC).isoformat(), "label", outcome="done", message="another")
+    fleet.apps[0].refusal, fleet.apps[0].refused_with = "the engine is away", 503
+    fleet.agents[0].answers["GET", "/v1/apps/shop/events"] = [old, new, label]
+
+    failed = await fleet.run("rebuild", "shop", "web-0")
+
+    message = f"web-0: failed: the engine is away; by its events, the rebuild {told}\n"
+    assert message in failed.stderr
+
+
+async def test_events_before_the_change_do_not_explain_it(fleet: Fleet) -> None:
+    old = event("2026-01-01T00:00:00.000Z", "rebuild", outcome="failed", message="long ago")
+    fleet.apps[0].refusal, fleet.apps[0].refused_with = "the engine is away", 503
+    fleet.agents[0].answers["GET", "/v1/apps/shop/events"] = [old]
+
+    failed = await fleet.run("rebuild", "shop", "web-0")
+
+    assert "web-0: failed: the engine is away\n" in failed.stderr
+
+
+def event(time: str, action: str, **fields: str | None) -> dict[str, str | None]:
+    """Return an event of an app."""
+    return {"id": "1-1", "time": time, "action": action, **fields}
