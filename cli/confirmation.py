@@ -13,6 +13,6 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 def confirm(question: str, *, hint: str = "add --yes") -> None:
     """Ask on the terminal; CommandError for a no, WrongUsage with the hint without a terminal."""
     if not sys.stdin.isatty():
-        raise WrongUsage("there is no terminal to ask at", hint=hint)
+        raise WrongUsage(f"there is no terminal to ask at: {question}", hint=hint)
     if not typer.confirm(question, err=True):
         raise CommandError("nothing was changed")

@@ -2,7 +2,8 @@
 
 import asyncio
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,7 +15,14 @@ from cli.rollout.agents import AgentHosts
 from cli.rollout.candidates import Candidate, hosts_with, revisions_before
 from cli.rollout.display import Display
 from cli.rollout.model import Bounds, Change, HostProgress, Rollout
-from cli.rollout.report import has_new_container, next_steps, not_touched, print_rows, resuming
+from cli.rollout.report import (
+    has_new_container,
+    keeping,
+    next_steps,
+    not_touched,
+    print_rows,
+    resuming,
+)
 from cli.rollout.runner import Runner
 from cli.rollout.state_file import StateFile, state_folder
 from cli.selection import Selection, ask_all
@@ -114,7 +122,22 @@ async def _begin(
         HostProgress(host=host, revision=revisions.get(host), before=each.app)
         for host, each in zip(nodes, found, strict=True)
     ]
+    if file.path.exists():
+        session.output.note(_given_up(file, nodes))
     return await _run(session, rollout, nodes, file)
+
+
+def _given_up(file: StateFile, changed: Collection[str]) -> str:
+    """Return what a new rollout replaces, and what becomes of the hosts that it does not change."""
+    text = f"gives up the unfinished rollout ({file.summary()})"
+    with suppress(WrongUsage):
+        left = keeping(file.load(), changed)
+        return (
+            f"{text}; left as they are: {left}"
+            if left
+            else f"{text}; this one changes all of its hosts"
+        )
+    return text
 
 
 async def _resume(

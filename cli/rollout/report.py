@@ -1,6 +1,6 @@
 """What came of a rollout: a row for each host, and what may be done next."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from cli.output.output import Output
@@ -73,6 +73,13 @@ def has_new_container(host: HostProgress) -> bool:
 def not_touched(rollout: Rollout) -> str:
     """Return the hosts on which nothing was begun, empty if there is none."""
     return some([each.host for each in rollout.hosts if not each.is_touched], shown=SHOWN)
+
+
+def keeping(rollout: Rollout, changed: Collection[str]) -> str:
+    """Return the hosts but those that are changed now, with what they have; empty if none."""
+    action = rollout.change.action
+    left = [each for each in rollout.hosts if each.host not in changed]
+    return some([f"{each.host} ({_now(action, each)})" for each in left], shown=SHOWN)
 
 
 def next_steps(rollcall: str, rollout: Rollout) -> Iterator[str]:

@@ -244,6 +244,51 @@ async def test_events_before_the_change_do_not_explain_it(fleet: Fleet) -> None:
     assert "web-0: failed: the engine is away\n" in failed.stderr
 
 
+async def test_a_new_rollout_tells_which_it_replaces_and_what_its_hosts_keep(fleet: Fleet) -> None:
+    fleet.apps[1].refusal = "no such image"
+    await fleet.run("update", "shop", "--all", "--set", "image=shop:2")
+
+    refused = await fleet.run("restart", "shop", "web-2")
+    none_has_it = await fleet.run("rebuild", "other", "--all", "--yes")
+    begun = await fleet.run("restart", "shop", "web-2", "--yes")
+
+    summary = "unfinished rollout (update shop, image; 1 of 3 hosts are done)"
+    assert refused.returncode == 2
+    assert f"no terminal to ask at: Give up the {summary} for this one?" in refused.stderr
+    assert "gives up" not in none_has_it.stderr
+    assert begun.stderr.splitlines()[0] == (
+        f"gives up the {summary}; left as they are: web-0 (new: shop:2, revision 4),"
+        " web-1 (as before: shop:1, revision 3)"
+    )
+
+
+async def test_a_rollout_of_the_same_hosts_leaves_none_as_it_is(fleet: Fleet) -> None:
+    fleet.apps[0].refusal = "no such image"
+    await fleet.run("rebuild", "shop", "web-0", "web-1")
+
+    begun = await fleet.run("restart", "shop", "--all", "--yes")
+
+    assert begun.stderr.startswith(
+        "gives up the unfinished rollout (rebuild shop; 0 of 2 hosts are done);"
+        " this one changes all of its hosts\n"
+    )
+
+
+async def test_an_unfinished_rollout_is_not_given_up_where_nothing_else_begins(
+    fleet: Fleet,
+) -> None:
+    fleet.apps[0].refusal = "no such image"
+    await fleet.run("rebuild", "shop", "--all")
+    fleet.agents[1].answers["GET", "/v1/apps/shop"] = None
+
+    refused = await fleet.run("restart", "shop", "web-1", "--yes")
+    fleet.agents[0].answers.clear()
+    resumed = await fleet.run("rebuild", "shop", "--resume")
+
+    assert (refused.returncode, "gives up" in refused.stderr) == (1, False)
+    assert "web-0: failed" in resumed.stderr
+
+
 def event(time: str, action: str, **fields: str | None) -> dict[str, str | None]:
     """Return an event of an app."""
     return {"id": "1-1", "time": time, "action": action, **fields}
