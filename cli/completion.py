@@ -16,6 +16,7 @@ from cli.errors import CommandError
 from cli.output.form import Format
 from cli.output.output import Output, consoles
 from cli.output.text import is_harmless
+from cli.rollout.state_file import kept_apps, state_folder
 from registry.client.errors import RegistryError
 from registry.message import Node
 
@@ -46,6 +47,17 @@ def complete_contexts(ctx: typer.Context, incomplete: str) -> list[str]:
     except CommandError:
         return []
     return [name for name in names if name.startswith(incomplete)]
+
+
+def complete_rollouts(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the apps that begin so and have an unfinished rollout, in the context in use."""
+    file = ContextFile(context_path(os.environ))
+    try:
+        context, _ = file.chosen(ctx.find_root().params.get("context"))
+    except CommandError:
+        return []
+    apps = kept_apps(state_folder(os.environ, context))
+    return [app for app in apps if app.startswith(incomplete)]
 
 
 def contexts_of_option(ctx: typer.Context, _option: click.Parameter, incomplete: str) -> list[str]:

@@ -90,6 +90,9 @@ OF_HOSTS = {
         "restart": "Stop an app and start it again, in its container, on many hosts.",
         "rollback": "Bring an app back to the revision before, on many hosts.",
     },
+    "fleet.kept": {
+        "rollouts": "List the unfinished rollouts of the context, and how to go on with each."
+    },
     "fleet.apply": {
         "diff": "Compare a file of apps with what is on the hosts; change nothing.",
         "apply": "Create and change apps until the hosts are as a file says; delete none.",

@@ -3,7 +3,6 @@
 import asyncio
 import signal
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -130,8 +129,9 @@ async def _begin(
 def _given_up(file: StateFile, changed: Collection[str]) -> str:
     """Return what a new rollout replaces, and what becomes of the hosts that it does not change."""
     text = f"gives up the unfinished rollout ({file.summary()})"
-    with suppress(WrongUsage):
-        left = keeping(file.load(), changed)
+    found = file.found()
+    if found is not None:
+        left = keeping(found, changed)
         return (
             f"{text}; left as they are: {left}"
             if left

@@ -96,6 +96,7 @@ def next_steps(rollcall: str, rollout: Rollout) -> Iterator[str]:
     if changed:
         action = OPPOSITE.get(change.action, "rollback")
         yield f"to undo it: {rollcall} {action} {change.app} {' '.join(changed)} --yes"
+    yield f"to leave it so: {rollcall} rollouts --forget {change.app}"
 
 
 def resuming(rollcall: str, change: Change) -> str:

@@ -3,8 +3,9 @@
 import fcntl
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -42,19 +43,35 @@ class StateFile:
         except FileNotFoundError as error:
             raise WrongUsage(
                 "there is no rollout of this app to resume in this context",
-                hint="it is kept where it began; elsewhere, give the whole command again",
+                hint="rollcall rollouts; one that began on another machine is kept there",
             ) from error
         except (OSError, msgspec.DecodeError) as error:
             raise WrongUsage(f"{self.path} cannot be used: {error}") from error
+
+    def found(self) -> Rollout | None:
+        """Return the rollout that is kept, None if there is none, or it cannot be read."""
+        with suppress(WrongUsage):
+            return self.load()
+        return None
+
+    def is_locked(self) -> bool:
+        """Return whether a rollout of the app runs."""
+        try:
+            with self.path.with_suffix(".lock").open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
 
     def summary(self) -> str:
         """Return what the rollout changes, and how far it is; of its fields only the names.
 
         Values, such as those of `env`, may be secrets.
         """
-        try:
-            rollout = self.load()
-        except WrongUsage:
+        rollout = self.found()
+        if rollout is None:
             return "its file cannot be read"
         fields = "".join(f", {name}" for name in rollout.change.fields)
         done = sum(each.state == "done" for each in rollout.hosts)
@@ -79,6 +96,42 @@ class StateFile:
         except OSError as error:
             part.unlink(missing_ok=True)
             raise WrongUsage(f"{self.path} cannot be written: {error.strerror}") from error
+
+
+class Kept(NamedTuple):
+    """A rollout that is not done.
+
+    ``changed_at`` is when a host was changed last, in Unix seconds; ``error`` says why the file
+    cannot be used.
+    """
+
+    app: str
+    rollout: Rollout | None
+    changed_at: float
+    is_running: bool
+    error: str | None
+
+
+def kept_rollouts(folder: Path) -> list[Kept]:
+    """Return the rollouts that are kept in a folder, by the names of their apps."""
+    found = []
+    for app in kept_apps(folder):
+        file, rollout, error = StateFile(folder, app), None, None
+        try:
+            changed_at = file.path.stat().st_mtime
+        except OSError:  # it is done meanwhile
+            continue
+        try:
+            rollout = file.load()
+        except WrongUsage as wrong:
+            error = str(wrong)
+        found.append(Kept(app, rollout, changed_at, file.is_locked(), error))
+    return found
+
+
+def kept_apps(folder: Path) -> list[str]:
+    """Return the apps whose rollouts are kept in a folder, by name."""
+    return sorted(path.name.removesuffix(".json") for path in folder.glob("*.json"))
 
 
 def state_folder(environment: Mapping[str, str], context: str) -> Path:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from cli.rollout.model import Bounds, Change, HostProgress, Rollout
+from cli.rollout.state_file import StateFile, state_folder
 from tests.support.cli.command import Rollcall
 from tests.support.machine.terminal import terminal
 from tests.support.registry.in_process import OPS, InProcessRegistry
@@ -81,6 +83,11 @@ async def test_commands_options_and_names_are_completed(
 ) -> None:
     await registry.post("web-1", ["service:web", "service:worker", "prometheus:node"])
     await registry.post("db-1", ["service:db"])
+    for app in ("shop", "api"):
+        file = StateFile(state_folder(completing.environment, "test"), app)
+        change, hosts = Change(action="rebuild", app=app), [HostProgress(host="web-1")]
+        with file.locked():
+            file.save(Rollout(change=change, bounds=Bounds(), hosts=hosts))
     offered = {
         line: await tab(completing, line, tmp_path)
         for line in (
@@ -93,6 +100,8 @@ async def test_commands_options_and_names_are_completed(
             "rollcall nodes --label service:w",
             "rollcall app show w",
             "rollcall context use t",
+            "rollcall rollouts --forget s",
+            "rollcall --context none rollouts --forget s",
             "rollcall --context none node ",
         )
     }
@@ -108,6 +117,8 @@ async def test_commands_options_and_names_are_completed(
         "rollcall nodes --label service:w": ["web", "worker"],
         "rollcall app show w": ["web-1/"],
         "rollcall context use t": ["test"],
+        "rollcall rollouts --forget s": ["shop"],
+        "rollcall --context none rollouts --forget s": [],
         "rollcall --context none node ": [],
     }
 

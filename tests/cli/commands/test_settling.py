@@ -193,12 +193,13 @@ async def test_a_rollout_fails_where_the_app_does_not_stay_up(
         *("web-1", "failed", "shop:1,", "restarting"),
         *REASON.split(),
     ]
-    assert ran.stderr.splitlines()[-5:] == [
+    assert ran.stderr.splitlines()[-6:] == [
         f"web-1: failed: {REASON}; it wrote:",
         "  | reading the settings",
         "  | no \\x1b[2Jconfiguration",
         "why: rollcall app logs web-1/shop",
         "next: rollcall start shop --resume",
+        "to leave it so: rollcall rollouts --forget shop",
     ]
 
 

@@ -64,12 +64,13 @@ async def test_a_wrong_check_is_replaced_by_a_resume(fleet: Fleet) -> None:
     )
 
     assert (failed.returncode, fleet.changes) == (1, [1, 0, 0])
-    assert failed.stderr.splitlines()[-5:] == [
+    assert failed.stderr.splitlines()[-6:] == [
         "not touched: web-1, web-2",
         "why: rollcall app logs web-0/shop",
         "next: rollcall rebuild shop --resume",
         "with another check: rollcall rebuild shop --resume --check-http PATH",
         "to undo it: rollcall rollback shop web-0 --yes",
+        "to leave it so: rollcall rollouts --forget shop",
     ]
     as_it_was = await fleet.run("rebuild", "shop", "--resume")
     assert (as_it_was.returncode, fleet.changes) == (1, [2, 0, 0])
@@ -99,7 +100,7 @@ async def test_the_bounds_that_a_resume_is_given_are_kept(fleet: Fleet) -> None:
     last = await fleet.run("rebuild", "shop", "--resume")
 
     assert (last.returncode, fleet.changes) == (1, [3, 2, 1])
-    assert last.stderr.endswith("to undo it: rollcall rollback shop web-0 web-1 --yes\n")
+    assert "\nto undo it: rollcall rollback shop web-0 web-1 --yes\n" in last.stderr
 
 
 async def test_hosts_cannot_be_given_to_a_resume(fleet: Fleet) -> None:
@@ -181,7 +182,7 @@ async def test_a_start_is_undone_by_a_stop_of_the_hosts_that_did_not_run(
     failed = await fleet.run(action, "shop", "--all")
 
     assert failed.returncode == 1
-    assert failed.stderr.splitlines()[-2:] == [
+    assert failed.stderr.splitlines()[-3:-1] == [
         f"next: rollcall {action} shop --resume",
         f"to undo it: rollcall {opposite} shop web-1 --yes",
     ]

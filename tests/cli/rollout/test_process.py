@@ -75,7 +75,8 @@ async def test_ctrl_c_ends_it_after_the_batch_and_a_resume_does_the_rest(
         _, told = await process.communicate()
 
     assert process.returncode == 130
-    assert told.endswith(b"next: rollcall rebuild shop --resume\n")
+    assert b"\nnext: rollcall rebuild shop --resume\n" in told
+    assert told.endswith(b"to leave it so: rollcall rollouts --forget shop\n")
     assert [len(agent.changes()) for agent in agents] == [1, 1, 0]
 
     refused = await asyncio.to_thread(command.run, "rebuild", "shop", "web-1", "--resume")
@@ -244,7 +245,7 @@ async def test_what_the_first_host_refuses_as_invalid_is_not_kept_for_a_resume(
     assert "--resume" not in refused.stderr
     assert "no rollout of this app to resume" in resumed.stderr
     # A second host of the batch was changed.
-    assert kept.stderr.endswith("next: rollcall update shop --resume\n")
+    assert "next: rollcall update shop --resume\n" in kept.stderr
 
 
 async def test_an_app_that_is_stopped_again_was_not_started(

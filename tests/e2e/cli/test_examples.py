@@ -4,7 +4,7 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,6 +12,8 @@ import docker
 import docker.errors
 import pytest
 
+from cli.rollout.model import Bounds, Change, HostProgress, Rollout
+from cli.rollout.state_file import StateFile, state_folder
 from dev.waiting import until
 from tests.support.agent.containers import derived_image
 from tests.support.certificates import Authority
@@ -60,6 +62,8 @@ OUTCOMES = {
     "app label web-1/shop prometheus:shop --remove": "web-1/shop",
     "apps --label": "shop:1.4",
     "apps web-1 web-2 -o json": '"memory": 256',
+    "rollouts": "rollcall rebuild shop --resume",
+    "rollouts --forget": "forgotten: rebuild shop",
     "rebuild shop": "done",
     "update shop": "done",
     "restart shop": "done",
@@ -146,6 +150,7 @@ def test_each_does_what_the_help_says(
 ) -> None:
     programs = f"{folder / 'bin'}:{rollcall.program.parent}:{os.environ['PATH']}"
     environment = {**rollcall.environment, "PATH": programs}
+    keep_rollout(environment)
     left = examples()
 
     for beginning, outcome in OUTCOMES.items():
@@ -165,6 +170,14 @@ def test_each_does_what_the_help_says(
     assert (folder / "upstreams.conf").read_text() == "server web-1;\nserver web-2;\n"
     assert (folder / "reloaded").read_text() == "reload nginx\n"
     assert rollcall.json("apps", "web-1") == []
+
+
+def keep_rollout(environment: Mapping[str, str]) -> None:
+    """Keep a rollout of the app that is not done."""
+    file = StateFile(state_folder(environment, "default"), "shop")
+    change, hosts = Change(action="rebuild", app="shop"), [HostProgress(host="web-1")]
+    with file.locked():
+        file.save(Rollout(change=change, bounds=Bounds(), hosts=hosts))
 
 
 def run(
