@@ -1,6 +1,7 @@
 """The hosts of a rollout, by their agents."""
 
 import asyncio
+import os
 import time
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -177,8 +178,19 @@ class AgentHosts:
             ):
                 status = response.status
         except (aiohttp.ClientError, TimeoutError) as error:
-            return f"{url} does not answer: {str(error) or 'too slow'}"
+            return f"{url} does not answer: {_why(error)}"
         return f"{url} answers {status}" if status >= HTTPStatus.BAD_REQUEST else None
+
+
+def _why(error: aiohttp.ClientError | TimeoutError) -> str:
+    """Return why there was no answer, without the address: who reads it has the URL."""
+    if isinstance(error, TimeoutError):
+        return f"it took more than {HTTP_SECONDS} s"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        cause, number = error.os_error, error.os_error.errno or 0
+        # Those of the resolver are negative.
+        return os.strerror(number) if number > 0 else cause.strerror or "no connection"
+    return str(error) or type(error).__name__
 
 
 def _ended(events: Sequence[Mapping[str, Any]], action: str, since: float) -> str:

@@ -213,6 +213,31 @@ async def test_an_app_whose_container_is_gone_is_explained_by_its_events(fleet: 
     assert "why: rollcall app events web-0/shop\n" in failed.stderr
 
 
+async def test_a_port_where_nobody_listens_is_told_in_plain_words(fleet: Fleet) -> None:
+    fleet.apps[0].record["http_port"] = 1
+
+    failed = await fleet.run(
+        "rebuild", "shop", "web-0", "--check-http", "/", "--check-time", "0s", "-o", "json"
+    )
+
+    (row,) = json.loads(failed.stdout)
+    assert row["message"] == ("http://127.0.0.1:1/ does not answer: Connection refused after 0 s")
+
+
+async def test_an_answer_that_is_no_http_is_told(fleet: Fleet) -> None:
+    async def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+        fleet.apps[0].record["http_port"] = server.sockets[0].getsockname()[1]
+        failed = await fleet.run(
+            "rebuild", "shop", "web-0", "--check-http", "/", "--check-time", "0s", "-o", "json"
+        )
+
+    (row,) = json.loads(failed.stdout)
+    assert "/ does not answer: Server disconnected after 0 s" in row["message"]
+
+
 @pytest.mark.parametrize(
     ("outcome", "told"),
     [
