@@ -1,12 +1,13 @@
 """Whether an app stays up, and gets healthy, after a change of it."""
 
 import asyncio
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent.client.client import AgentClient
 from agent.client.errors import AgentError, AgentRefused, AgentUnreachable
@@ -34,11 +35,25 @@ class Crashed(Exception):
     """The app has ended by itself, and the engine has started it again."""
 
 
-class Settling:
-    """Judges the records of an app after a change of it, one after the other."""
+class Clock(NamedTuple):
+    """How time is told, in seconds, and waited for."""
 
-    def __init__(self) -> None:
-        self._restarts: int | None = None
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+
+CLOCK = Clock()
+
+
+class Settling:
+    """Judges the records of an app after a change of it, one after the other.
+
+    ``answer`` is the record that the change was answered with: what is restarted later counts.
+    """
+
+    def __init__(self, answer: Mapping[str, Any]) -> None:
+        self.answer = answer
+        self._restarts: int | None = answer.get("restarts")
 
     def problem(self, record: Mapping[str, Any]) -> str | None:
         """Return what is not yet as it should be, None if nothing; Crashed."""
@@ -78,42 +93,51 @@ def unix_time(text: Any) -> float | None:
         return None
 
 
-async def wait_until_settled(agent: AgentClient, app: AppName) -> dict[str, Any]:
+async def wait_until_settled(
+    agent: AgentClient,
+    app: AppName,
+    answer: Mapping[str, Any],
+    *,
+    rollcall: str,
+    clock: Clock = CLOCK,
+) -> dict[str, Any]:
     """Return the record of an app; of one that should run, once it has stayed up and is healthy.
+
+    ``answer`` is that of the change, and ``rollcall`` begins the commands that an error names.
 
     Raises:
         CommandError: it does not stay up, or does not get healthy, with its last lines; or its
             agent cannot be asked.
 
     """
-    settling, began, longest = Settling(), time.monotonic(), UP_SECONDS
+    settling, began, longest = Settling(answer), clock.now(), UP_SECONDS
     while True:
         try:
             record = await agent.app(app.name)
         except AgentError as error:
-            if not is_passing(error) or time.monotonic() - began >= longest:
+            if not is_passing(error) or clock.now() - began >= longest:
                 reason = f"the change is done, but its agent cannot be asked about it: {error}"
-                raise CommandError(reason, hint=f"rollcall app show {app}") from error
-            await asyncio.sleep(LOOK_SECONDS)
+                raise CommandError(reason, hint=f"{rollcall} app show {app}") from error
+            await clock.sleep(LOOK_SECONDS)
             continue
         if record["desired"] != "running":
             return record
-        elapsed, longest = time.monotonic() - began, _longest(record)
+        elapsed, longest = clock.now() - began, _longest(record)
         is_over = elapsed >= longest
         try:
             problem = settling.problem(record)
         except Crashed:
-            raise _not_well(app, await crash(agent, record)) from None
+            raise _not_well(rollcall, app, await crash(agent, record, answer)) from None
         if problem is None and (is_over or is_settled(record, agent)):
             return record
         if is_over:
             reason = f"{problem} after {elapsed:.0f} s"
-            raise _not_well(app, reason + await last_lines(agent, app.name))
-        await asyncio.sleep(LOOK_SECONDS)
+            raise _not_well(rollcall, app, reason + await last_lines(agent, app.name))
+        await clock.sleep(LOOK_SECONDS)
 
 
-def _not_well(app: AppName, reason: str) -> CommandError:
-    hint = f"rollcall app logs {app}; to end it: rollcall app stop {app}"
+def _not_well(rollcall: str, app: AppName, reason: str) -> CommandError:
+    hint = f"{rollcall} app logs {app}; to end it: {rollcall} app stop {app}"
     return CommandError(reason, hint=hint)
 
 
@@ -128,9 +152,9 @@ def _longest(record: Mapping[str, Any]) -> float:
     return HEALTHY_SECONDS
 
 
-async def crash(agent: AgentClient, record: Mapping[str, Any]) -> str:
-    """Return how an app ended that does not stay up, and its last lines."""
-    code = await _exit_code(agent, record)
+async def crash(agent: AgentClient, record: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
+    """Return how an app ended that does not stay up after a change, and its last lines."""
+    code = await _exit_code(agent, record, answer)
     ended = "it ended by itself" if code is None else f"it ended with exit code {code}"
     if record.get("oom_killed"):
         ended += ", for want of memory"
@@ -138,13 +162,25 @@ async def crash(agent: AgentClient, record: Mapping[str, Any]) -> str:
     return reason + await last_lines(agent, record["name"])
 
 
-async def _exit_code(agent: AgentClient, record: Mapping[str, Any]) -> int | None:
-    """Return with what an app ended last. A record has none once the app was started again."""
+async def _exit_code(
+    agent: AgentClient, record: Mapping[str, Any], answer: Mapping[str, Any]
+) -> int | None:
+    """Return with what an app ended last after a change, None if nobody knows.
+
+    A record has no exit code once the app was started again.
+    """
     if record["state"] != "running" and record.get("exit_code") is not None:
         return int(record["exit_code"])
+    started = unix_time(answer.get("started_at"))
+    if started is None:
+        return None
+    # A record has whole seconds, and no change is answered within a second of the start. So what
+    # ended within the second of the start is the container before.
+    since = math.floor(started) + 1
     with suppress(AgentError):
         for event in reversed(await agent.events(record["name"])):
-            if event.get("exit_code") is not None:
+            moment = unix_time(event.get("time"))
+            if event.get("exit_code") is not None and moment is not None and moment >= since:
                 return int(event["exit_code"])
     return None
 

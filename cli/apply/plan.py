@@ -141,17 +141,18 @@ def _has(now: Any, wanted: Any) -> bool:
 async def carry_out(session: Session, step: Step) -> None:
     """Do what a step says, and see the app stay up; AgentError, CommandError."""
     async with session.agent(step.node) as agent:
-        name = step.app.name
+        name, answer = step.app.name, None
         if step.kind == "create":
-            await agent.create({"name": name, **step.fields})
+            answer = await agent.create({"name": name, **step.fields})
         elif step.fields:
-            await agent.update(name, step.fields)
+            answer = await agent.update(name, step.fields)
         for label in step.added:
             await agent.label(name, label)
         for label in step.removed:
             await agent.label(name, label, remove=True)
-        if step.kind == "create" or step.fields:
-            await wait_until_settled(agent, AppName(step.node.hostname, name))
+        if answer is not None:
+            app = AppName(step.node.hostname, name)
+            await wait_until_settled(agent, app, answer, rollcall=session.rollcall)
 
 
 FAILURES = (AgentError, CommandError)

@@ -54,14 +54,16 @@ def carry_out(
                 return await change(agent)
             async with following(session.output, agent, app.name):
                 answer = await change(agent)
-                return await wait_until_settled(agent, app) if wait else answer
+                if not wait:
+                    return answer
+                return await wait_until_settled(agent, app, answer, rollcall=session.rollcall)
 
     try:
         answer = asyncio.run(run())
     except KeyboardInterrupt:
         if not dry_run:
             session.output.note(
-                f"the agent goes on with what it has begun; next: rollcall app show {app}"
+                f"the agent goes on with what it has begun; next: {session.rollcall} app show {app}"
             )
         raise
     if not session.output.is_for_people:

@@ -293,7 +293,7 @@ def _dead_apps(
             message = f": {app['message'][:MESSAGE_CHARS]}" if app["message"] else ""
             # Without a container, there is no log.
             steps = ("show",) if is_lost else ("show", "logs")
-            program = f"rollcall{session.context_option} app"
+            program = f"{session.rollcall} app"
             following = ", ".join(f"{program} {step} {where}" for step in steps)
             text = f"{where} is {app['state']}{message}; next: {following}"
             yield Finding("error", "apps", text)

@@ -122,7 +122,7 @@ def node(ctx: typer.Context, hostname: Host) -> None:
     if explained.stale:
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(found.last_update))
         reasons = "its agent has ended, or the host is down or cut off"
-        step = f"rollcall{session.context_option} doctor"
+        step = f"{session.rollcall} doctor"
         out.lines([f"no heartbeat since {since}: {reasons}; next: {step}"])
     out.lines(["", *(f"label  {label}" for label in found.labels)])
     out.lines(["", *(f"kv     {key} = {value}" for key, value in sorted(found.kv.items()))])

@@ -45,9 +45,9 @@ class Session:
         return self.file.chosen(self._wanted)[0]
 
     @property
-    def context_option(self) -> str:
-        """Return the option that names the context in a further command, empty if it needs none."""
-        return "" if self._wanted is None else f" --context {self._wanted}"
+    def rollcall(self) -> str:
+        """Return how a further command begins: with the context, if this one was given it."""
+        return "rollcall" if self._wanted is None else f"rollcall --context {self._wanted}"
 
     @property
     def context(self) -> Context:

@@ -54,6 +54,7 @@ class AgentHosts:
         self._change = change
         self._bounds = bounds
         self._invalid: set[str] = set()
+        self._settling: dict[str, Settling] = {}
 
     @property
     def invalid(self) -> AbstractSet[str]:
@@ -65,7 +66,9 @@ class AgentHosts:
         fields = None if host.revision is None else {"revision": host.revision}
         began = time.time()
         try:
-            host.now = app_now(await self._ask(host.host, fields))
+            answer = await self._ask(host.host, fields)
+            host.now = app_now(answer)
+            self._settling[host.host] = Settling(answer)
         except (AgentError, CommandError) as error:
             if self._change.action == "update" and _is_invalid(error):
                 self._invalid.add(host.host)
@@ -102,7 +105,7 @@ class AgentHosts:
     async def check(self, progress: HostProgress) -> None:
         """Wait until the app of a host is as it should be, and stays so; HostFailed."""
         host = progress.host
-        settling = Settling()
+        settling = self._settling[host]
         until = time.monotonic() + self._bounds.check_seconds
         while True:
             look = await self._look(progress, settling)
@@ -154,7 +157,7 @@ class AgentHosts:
         try:
             return settling.problem(record)
         except Crashed:
-            raise HostFailed(await crash(agent, record)) from None
+            raise HostFailed(await crash(agent, record, settling.answer)) from None
 
     async def _last_lines(self, host: str) -> str:
         """Return what the app wrote last, as the end of a message."""
@@ -186,10 +189,10 @@ def _why(error: aiohttp.ClientError | TimeoutError) -> str:
     """Return why there was no answer, without the address: who reads it has the URL."""
     if isinstance(error, TimeoutError):
         return f"it took more than {HTTP_SECONDS} s"
-    if isinstance(error, aiohttp.ClientConnectorError):
-        cause, number = error.os_error, error.os_error.errno or 0
+    if isinstance(error, OSError):
+        number = error.errno or 0
         # Those of the resolver are negative.
-        return os.strerror(number) if number > 0 else cause.strerror or "no connection"
+        return os.strerror(number) if number > 0 else error.strerror or "no connection"
     return str(error) or type(error).__name__
 
 

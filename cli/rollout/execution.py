@@ -147,7 +147,7 @@ async def _resume(
     if rollout.change.action != change.action or change.fields not in ({}, rollout.change.fields):
         raise WrongUsage(
             f"the rollout to resume is another change: {rollout.change.action} of {change.app}",
-            hint=resuming(_rollcall(session), rollout.change),
+            hint=resuming(session.rollcall, rollout.change),
         )
     async with session.registry() as registry:
         nodes = {node.hostname: node for node in await registry.nodes()}
@@ -190,7 +190,7 @@ async def _run(
 
 def _tell_what_is_left(session: Session, rollout: Rollout) -> None:
     """Tell people which hosts were not touched, and what they may do next."""
-    output, rollcall = session.output, _rollcall(session)
+    output, rollcall = session.output, session.rollcall
     if left := not_touched(rollout):
         output.note(f"not touched: {left}")
     failed = next((each for each in rollout.hosts if each.state == "failed"), None)
@@ -199,10 +199,6 @@ def _tell_what_is_left(session: Session, rollout: Rollout) -> None:
         output.note(f"why: {rollcall} app {command} {failed.host}/{rollout.change.app}")
     for step in next_steps(rollcall, rollout):
         output.note(step)
-
-
-def _rollcall(session: Session) -> str:
-    return f"rollcall{session.context_option}"
 
 
 async def _until_interrupted(session: Session, runner: Runner) -> bool:

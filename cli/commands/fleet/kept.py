@@ -66,7 +66,6 @@ def rollouts(
 def _item(session: Session, kept: Kept) -> dict[str, Any]:
     found = kept.rollout
     hosts = [] if found is None else found.hosts
-    rollcall = f"rollcall{session.context_option}"
     return {
         "app": kept.app,
         "action": None if found is None else found.change.action,
@@ -76,7 +75,7 @@ def _item(session: Session, kept: Kept) -> dict[str, Any]:
         "done": [each.host for each in hosts if each.state == "done"],
         "failed": [each.host for each in hosts if each.state == "failed"],
         "left": [each.host for each in hosts if each.state not in {"done", "failed"}],
-        "resume": None if found is None else resuming(rollcall, found.change),
+        "resume": None if found is None else resuming(session.rollcall, found.change),
         "error": kept.error,
     }
 
@@ -101,7 +100,7 @@ def _forget(session: Session, app: str) -> None:
     if app not in kept_apps(file.path.parent):
         raise WrongUsage(
             f"no rollout of {app!a} is unfinished in this context, on this machine",
-            hint=f"rollcall{session.context_option} rollouts",
+            hint=f"{session.rollcall} rollouts",
         )
     with file.locked():
         text = f"forgotten: {file.summary()}"

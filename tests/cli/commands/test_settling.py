@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from agent.client.client import AgentClient
+from cli.app_names import AppName
+from cli.settling import Clock, wait_until_settled
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, fake_agent
 from tests.support.cli.process import CommandLine
@@ -18,6 +21,8 @@ pytestmark = pytest.mark.slow
 
 SHOP = "/v1/apps/shop"
 RUNNING = {**APP_RECORD, "started_at": "2026-01-01T00:00:00Z", "restarts": 2}
+# The container before has ended within the second in which this one was started.
+BEFORE, AFTER = "2026-01-01T00:00:00.900Z", "2026-01-01T00:00:01.500Z"
 REASON = "it does not stay up: it ended with exit code 4, and is started again and again"
 LOG = "reading the settings\nno \x1b[2Jconfiguration\n"
 
@@ -29,9 +34,9 @@ async def agent(registry: InProcessRegistry) -> AsyncIterator[FakeAgent]:
         await registry.post("web-1", kv={"agent.url": running.url})
         running.answers["GET", f"{SHOP}/logs"] = log
         running.answers["GET", f"{SHOP}/events"] = [
-            {"id": "1", "exit_code": 1},
-            {"id": "2", "exit_code": 3},
-            {"id": "3", "exit_code": None},
+            {"id": "1", "time": BEFORE, "exit_code": 1},
+            {"id": "2", "time": AFTER, "exit_code": 3},
+            {"id": "3", "time": AFTER, "exit_code": None},
         ]
         for action in ("start", "rebuild", "rollback"):
             running.answers["PUT", f"{SHOP}/{action}"] = RUNNING
@@ -95,6 +100,86 @@ async def test_the_exit_code_of_an_app_that_runs_again_is_that_of_its_last_end(
     ran = await rollcall("app", "start", "web-1/shop")
 
     assert "it ended with exit code 3, for want of memory, and is started again" in ran.err
+
+
+async def test_what_ended_before_the_change_is_no_exit_code_of_the_app(
+    rollcall: Rollcall, agent: FakeAgent
+) -> None:
+    agent.answers["GET", f"{SHOP}/events"] = [{"id": "1", "time": BEFORE, "exit_code": 1}]
+    agent.answers["GET", SHOP] = records({}, {"restarts": 3}, is_young=True)
+
+    ran = await rollcall("app", "rebuild", "web-1/shop")
+
+    assert "it does not stay up: it ended by itself, and is started again" in ran.err
+
+
+async def test_a_restart_between_the_answer_and_the_first_look_counts(
+    rollcall: Rollcall, agent: FakeAgent
+) -> None:
+    agent.answers["GET", SHOP] = records({"restarts": 3})
+
+    ran = await rollcall("app", "start", "web-1/shop")
+    rolled = await asyncio.to_thread(
+        CommandLine(rollcall.contexts.parent).run, "rebuild", "shop", "web-1"
+    )
+
+    assert "it does not stay up: it ended with exit code 3" in ran.err
+    assert "web-1: failed: it does not stay up: it ended with exit code 3" in rolled.stderr
+
+
+async def test_hints_name_the_context_that_was_given(rollcall: Rollcall, agent: FakeAgent) -> None:
+    agent.answers["GET", SHOP] = records({"restarts": 3})
+    crashed = await rollcall("--context", "test", "app", "start", "web-1/shop")
+    agent.answers["GET", SHOP] = None
+    unseen = await rollcall("--context", "test", "app", "start", "web-1/shop")
+
+    program = "rollcall --context test app"
+    assert f"next: {program} logs web-1/shop; to end it: {program} stop web-1/shop" in crashed.err
+    assert f"next: {program} show web-1/shop" in unseen.err
+
+
+class PlayedTime:
+    """A clock that goes on where it is waited for, and by `step` seconds then."""
+
+    def __init__(self, step: float) -> None:
+        self._now = 0.0
+        self._step = step
+
+    def now(self) -> float:
+        return self._now
+
+    async def sleep(self, _seconds: float) -> None:
+        self._now += self._step
+
+
+async def test_an_error_that_passes_late_in_a_wait_for_health_does_not_end_it(
+    agent: FakeAgent,
+) -> None:
+    # Looks at 0 s, 25 s and 50 s; without a check, a wait of 10 s would be over.
+    check: dict[str, Any] = {"health": {"path": "/"}, "healthy": None}
+    looks: list[tuple[int, dict[str, Any]]] = [
+        (200, check),
+        (503, {}),
+        (200, {**check, "healthy": True}),
+    ]
+
+    async def answer(_: web.Request) -> web.Response:
+        status, record = looks.pop(0)
+        return web.json_response({**RUNNING, **record}, status=status)
+
+    agent.answers["GET", SHOP] = answer
+    time = PlayedTime(25)
+
+    async with AgentClient(url=agent.url, server_hostname="web-1", key=lambda: "key") as client:
+        record = await wait_until_settled(
+            client,
+            AppName("web-1", "shop"),
+            RUNNING,
+            rollcall="rollcall",
+            clock=Clock(time.now, time.sleep),
+        )
+
+    assert (record["healthy"], looks) == (True, [])
 
 
 @pytest.mark.parametrize(

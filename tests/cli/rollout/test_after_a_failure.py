@@ -225,7 +225,8 @@ async def test_a_port_where_nobody_listens_is_told_in_plain_words(fleet: Fleet) 
 
 
 async def test_an_answer_that_is_no_http_is_told(fleet: Fleet) -> None:
-    async def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
         writer.close()
 
     async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
