@@ -5,6 +5,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -83,6 +84,11 @@ def test_a_new_image_goes_host_by_host_until_one_does_not_get_healthy_with_it(
     assert failed.returncode == 1
     assert [each["state"] for each in parsed(failed)] == ["done", "failed", "waiting"]
     assert "healthy" in parsed(failed)[1]["message"]
+    now = [(each["touched"], each["changed"], each["image"]) for each in parsed(failed)]
+    assert now == [(True, True, NEW), (True, False, OLD), (False, False, OLD)]
+    first, second, _ = HOSTS
+    assert f"why: rollcall app events {second}/shop\n" in failed.stderr
+    assert f"to undo it: rollcall rollback shop {first} --yes\n" in failed.stderr
     assert images(fleet) == [NEW, OLD, OLD]
     assert fleet.json("apps")[2]["container_id"] == containers[2]
 
@@ -99,8 +105,8 @@ def test_a_new_image_goes_host_by_host_until_one_does_not_get_healthy_with_it(
     assert images(fleet) == [OLD, OLD, OLD]
 
 
-def parsed(done: subprocess.CompletedProcess[str]) -> list[dict[str, str]]:
-    found: list[dict[str, str]] = json.loads(done.stdout)
+def parsed(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(done.stdout)
     return found
 
 
