@@ -150,6 +150,19 @@ async def test_an_app_that_is_down_after_its_change_was_put_back_is_told(fleet: 
     assert "as before: shop:1, revision 3, exited" in failed.stdout
 
 
+async def test_an_app_that_goes_down_while_it_is_checked_is_told(fleet: Fleet) -> None:
+    async def end(_request: web.Request) -> web.Response:
+        answer = {**fleet.apps[0].record, "image": "shop:2", "revision": 4}
+        fleet.apps[0].record = {**answer, "state": "exited"}
+        return web.json_response(answer)
+
+    fleet.agents[0].answers["PUT", "/v1/apps/shop/rebuild"] = end
+
+    failed = await fleet.run("rebuild", "shop", "web-0", "--check-time", "0s")
+
+    assert "new: shop:2, revision 4, exited" in failed.stdout
+
+
 async def test_what_cannot_be_seen_is_not_known(fleet: Fleet) -> None:
     async def vanish(_request: web.Request) -> web.Response:
         fleet.agents[0].answers["GET", "/v1/apps/shop"] = refuse
@@ -192,12 +205,16 @@ async def test_a_start_is_undone_by_a_stop_of_the_hosts_that_did_not_run(
 
 async def test_what_was_put_back_is_explained_by_its_events(fleet: Fleet) -> None:
     fleet.apps[0].refusal = "it ended with exit code 4; it wrote:\nno configuration"
+    again = event(datetime.now(UTC).isoformat(), "update", outcome="failed", message="exit code 4")
+    fleet.agents[0].answers["GET", "/v1/apps/shop/events"] = [again]
 
     failed = await fleet.run("--context", "test", "update", "shop", "--all", "--set", "cpu=5")
 
     assert "web-0: failed: it ended with exit code 4; it wrote:\n  | no config" in failed.stderr
     assert "why: rollcall --context test app events web-0/shop\n" in failed.stderr
     assert "app logs" not in failed.stderr
+    # The agent's own answer has the reason already.
+    assert "by its events" not in failed.stderr
 
 
 async def test_an_app_whose_container_is_gone_is_explained_by_its_events(fleet: Fleet) -> None:

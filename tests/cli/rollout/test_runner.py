@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.errors import WrongUsage
-from cli.rollout.model import Bounds, Change, HostProgress, Rollout
+from cli.rollout.model import AppNow, Bounds, Change, HostProgress, Rollout
 from cli.rollout.runner import HostFailed, Runner
 from cli.rollout.state_file import StateFile, state_folder
 
@@ -99,6 +99,19 @@ async def test_it_stops_once_too_many_have_failed(kind: str) -> None:
         ["no such image"] * 2 if kind == "refuse" else ["it is not healthy"] * 2
     )
     assert "change web-5" not in hosts.asked
+
+
+async def test_what_a_host_has_is_not_known_once_its_change_begins() -> None:
+    one, seen = rollout(1), []
+    one.hosts[0].now = AppNow(image="shop:1", revision=3, state="running")
+
+    def look_at(host: HostProgress) -> None:
+        if host.state == "changing":
+            seen.append((host.is_touched, host.now))
+
+    await Runner(one, hosts=PlayedHosts(), changed=look_at).run()
+
+    assert seen == [(True, None)]
 
 
 async def test_a_stop_lets_the_batch_end_and_begins_no_other() -> None:
