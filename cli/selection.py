@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 from agent.client.errors import AgentError
 from cli.connections.session import Session
 from cli.errors import CommandError, NotReached, WrongUsage
+from cli.labels import require_labels
 from registry.client.client import RegistryClient
 from registry.client.errors import NotFound
 from registry.message import HostnameInvalid, Node, normalise_hostname
@@ -49,7 +50,13 @@ def pairs(texts: Sequence[str]) -> dict[str, str]:
 
 
 async def selected(session: Session, selection: Selection) -> list[Node]:
-    """Return the nodes that are selected; NotReached if one that is named is not among them."""
+    """Return the nodes that are selected.
+
+    Raises:
+        NotReached: a node that is named is not among them.
+        LabelUnknown: no node has one of the labels.
+
+    """
     if "" in (*selection.labels, *selection.prefixes):
         raise WrongUsage("a label or prefix is empty")
     names = _normalised(selection.hosts)
@@ -62,6 +69,8 @@ async def selected(session: Session, selection: Selection) -> list[Node]:
         if 0 < len(names) <= MAX_AT_ONCE and not any(filters.values()):
             return list(await asyncio.gather(*(_node(registry, name) for name in names)))
         found = await registry.nodes(**filters)
+        if not found:
+            await require_labels(registry, selection.labels)
     if not names:
         return found
     known = {node.hostname: node for node in found}

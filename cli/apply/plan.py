@@ -11,6 +11,7 @@ from cli.app_names import AppName
 from cli.apply.file import WantedApp
 from cli.connections.session import Session
 from cli.errors import CommandError, WrongUsage
+from cli.labels import LabelUnknown
 from cli.selection import ask_all, selected
 from cli.settling import wait_until_settled
 from registry.message import Node
@@ -71,7 +72,10 @@ async def make_plan(session: Session, apps: Sequence[WantedApp]) -> list[Step]:
     steps: list[Step] = []
     seen: dict[tuple[str, str], str] = {}
     for app in apps:
-        nodes = await selected(session, app.hosts)
+        try:
+            nodes = await selected(session, app.hosts)
+        except LabelUnknown as error:
+            raise WrongUsage(f"{app.path}.where: {error}", hint=error.hint) from error
         if not nodes:
             raise WrongUsage(f"{app.path}.where: no such host is known", hint="rollcall nodes")
         for node in nodes:

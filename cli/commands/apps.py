@@ -11,6 +11,7 @@ from cli.app_names import AppName, agent_of, app_name
 from cli.connections.session import Session
 from cli.connections.trust import AGENT_URL
 from cli.errors import FAILED
+from cli.labels import LabelUnknown
 from cli.options import App, Hosts, Kv, Labels, Prefixes
 from cli.output.form import Format
 from cli.output.text import age, size, visible
@@ -57,7 +58,11 @@ def apps(
     """
     session = session_of(ctx)
     selection = Selection(hosts or (), labels or (), prefixes or (), kv or ())
-    items = asyncio.run(_all_apps(session, selection))
+    try:
+        items = asyncio.run(_all_apps(session, selection))
+    except LabelUnknown:
+        session.output.no_items()
+        raise
     failed = [item for item in items if "error" in item]
     if session.output.form is Format.NAME:
         for item in failed:

@@ -9,6 +9,7 @@ import msgspec
 import typer
 
 from cli.connections.session import Session
+from cli.labels import LabelUnknown, require_labels
 from cli.options import Host, Kv, Labels, Prefixes
 from cli.output.text import age
 from cli.run import FormCommand, session_of
@@ -42,7 +43,11 @@ def nodes(
 
     """
     session = session_of(ctx)
-    items = asyncio.run(_listed(session, labels or [], prefixes or [], kv or [], stale=stale))
+    try:
+        items = asyncio.run(_listed(session, labels or [], prefixes or [], kv or [], stale=stale))
+    except LabelUnknown:
+        session.output.no_items()
+        raise
     session.output.items(
         items,
         columns={
@@ -64,6 +69,8 @@ async def _listed(
     async with session.registry() as registry:
         filters: dict[str, Any] = {"labels": labels, "prefixes": prefixes, "kv": pairs(kv)}
         found = await registry.nodes(**filters, stale=stale)
+        if not found:
+            await require_labels(registry, labels)
         of_stale = (
             found
             if stale

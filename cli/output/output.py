@@ -78,6 +78,11 @@ class Output:
             shown = {**columns, **((wide or {}) if self.form is Format.WIDE else {})}
             self.table(list(shown.values()), [[item.get(key) for key in shown] for item in items])
 
+    def no_items(self) -> None:
+        """Print the empty list that programs read, where an error tells people why it is empty."""
+        if not self.is_for_people and self.form is not Format.NAME:
+            self.value([])
+
     def value(self, value: Any) -> None:
         """Print a value as JSON or YAML; tables and names have no form for it, and are YAML too."""
         if self.form is Format.JSON:
