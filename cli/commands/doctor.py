@@ -13,6 +13,7 @@ from cli.connections.certificates import days_left, own_days_left
 from cli.connections.session import Session
 from cli.connections.trust import AGENT_URL, agent_address
 from cli.errors import FAILED, NotReached
+from cli.output.staleness import causes, limit, silence
 from cli.output.text import age
 from cli.run import FormCommand, session_of
 from cli.selection import ask_all
@@ -85,10 +86,11 @@ async def _examined(session: Session) -> list[Finding]:
         nodes = await registry.nodes()
         stale = await registry.nodes(stale=True)
         findings = [Finding("ok", "registry", f"it answers, and knows {len(nodes)} nodes")]
-        findings += _status(await registry.status())
+        status = await registry.status()
+        findings += _status(status)
         offset = registry.clock_offset_seconds or 0
         findings.append(_clock(offset))
-        findings.append(_stale(stale))
+        findings += _stale(session, stale, status)
         gone = {node.hostname for node in stale}
         findings += _reported([node for node in nodes if node.hostname not in gone])
     findings += await _targets(session, nodes)
@@ -105,11 +107,23 @@ def _clock(offset: float) -> Finding:
     )
 
 
-def _stale(stale: Sequence[Node]) -> Finding:
-    if not stale:
-        return Finding("ok", "heartbeats", "no node is stale")
-    names = _named(node.hostname for node in stale)
-    return Finding("error", "heartbeats", f"{len(stale)} stale: {names}")
+def _stale(session: Session, nodes: Sequence[Node], status: Status) -> Iterable[Finding]:
+    """Yield how many nodes are stale; of the first ones, since when, and where to look."""
+    if not nodes:
+        yield Finding("ok", "heartbeats", "no node is stale")
+        return
+    program = session.rollcall
+    left_out = len(nodes) - NAMES_SHOWN
+    more = f"; next: {program} nodes --stale" if left_out > 0 else ""
+    text = f"{len(nodes)} stale: {_named(node.hostname for node in nodes)}"
+    after = limit(status.stale_after_seconds)
+    yield Finding("error", "heartbeats", f"{text}; {after}{more}")
+    for node in nodes[:NAMES_SHOWN]:
+        since = silence(node.last_update, status.now)
+        following = f"next: {program} node {node.hostname}"
+        # A terminal may cut off the end.
+        text = f"{node.hostname}: {since}; {following}; likely: {causes(node.kv)}"
+        yield Finding("error", "heartbeats", text)
 
 
 def _reported(nodes: Sequence[Node]) -> Iterable[Finding]:

@@ -1,9 +1,8 @@
 """`nodes` and `node`: which hosts there are, and what one of them says."""
 
 import asyncio
-import time
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import typer
@@ -11,12 +10,14 @@ import typer
 from cli.connections.session import Session
 from cli.labels import LabelUnknown, require_labels
 from cli.options import Host, Kv, Labels, Prefixes
+from cli.output.staleness import AGENT_CAUSES, causes, limit, moment, silence, steps
 from cli.output.text import age
 from cli.run import FormCommand, session_of
 from cli.selection import pairs
-from registry.client.client import RegistryClient
-from registry.client.models import ExplainedNode, ExplainedService
+from registry.client.models import ExplainedNode, ExplainedService, Status
 from registry.message import Node
+
+NO_NODE = "no such node; a host is listed once its agent, or a script, has reported it"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -43,46 +44,59 @@ def nodes(
 
     """
     session = session_of(ctx)
+    filters = {"labels": labels or [], "prefixes": prefixes or [], "kv": pairs(kv or [])}
     try:
-        items = asyncio.run(_listed(session, labels or [], prefixes or [], kv or [], stale=stale))
+        found = asyncio.run(_listed(session, filters, stale=stale))
     except LabelUnknown:
         session.output.no_items()
         raise
     session.output.items(
-        items,
+        found.items(),
         columns={
             "hostname": "HOST",
             "state": "STATE",
             "age": "HEARD",
+            **({"since": "SINCE"} if stale else {}),
             "apps": "APPS",
             "labels": "LABELS",
         },
         wide={"agent": "AGENT", "version": "VERSION", "docker": "DOCKER", "os": "OS"},
         name="hostname",
-        empty="no such node; a host is listed once its agent, or a script, has reported it",
+        empty="none of these nodes is stale" if stale else NO_NODE,
     )
+    if stale and found.nodes and found.status is not None:
+        step = f"{session.rollcall} node {found.nodes[0].hostname}"
+        after = limit(found.status.stale_after_seconds)
+        session.output.note(f"{after}; likely: {AGENT_CAUSES}; next: {step}")
 
 
-async def _listed(
-    session: Session, labels: list[str], prefixes: list[str], kv: list[str], *, stale: bool | None
-) -> list[dict[str, Any]]:
+class Listed(NamedTuple):
+    """The nodes that were found; for people, the names of those that are stale, and the status."""
+
+    nodes: list[Node]
+    stale: frozenset[str] = frozenset()
+    status: Status | None = None
+
+    def items(self) -> list[dict[str, Any]]:
+        """Return the nodes as rows, or as the API has them."""
+        if self.status is None:
+            return [msgspec.to_builtins(each) for each in self.nodes]
+        now = self.status.now
+        return [_row(each, is_stale=each.hostname in self.stale, now=now) for each in self.nodes]
+
+
+async def _listed(session: Session, filters: dict[str, Any], *, stale: bool | None) -> Listed:
     async with session.registry() as registry:
-        filters: dict[str, Any] = {"labels": labels, "prefixes": prefixes, "kv": pairs(kv)}
         found = await registry.nodes(**filters, stale=stale)
         if not found:
-            await require_labels(registry, labels)
-        of_stale = (
-            found
-            if stale
-            else []
-            if stale is False
-            else await registry.nodes(**filters, stale=True)
-        )
-        now = _registry_time(registry)
-    if not session.output.is_for_people:
-        return [msgspec.to_builtins(each) for each in found]
-    names = {each.hostname for each in of_stale}
-    return [_row(each, is_stale=each.hostname in names, now=now) for each in found]
+            await require_labels(registry, filters["labels"])
+        if not session.output.is_for_people:
+            return Listed(found)
+        of_stale = found if stale else []
+        if stale is None:
+            of_stale = await registry.nodes(**filters, stale=True)
+        status = await registry.status()
+    return Listed(found, frozenset(each.hostname for each in of_stale), status)
 
 
 def _row(node: Node, *, is_stale: bool, now: float) -> dict[str, Any]:
@@ -94,6 +108,7 @@ def _row(node: Node, *, is_stale: bool, now: float) -> dict[str, Any]:
         "hostname": node.hostname,
         "state": "stale" if is_stale else "fresh",
         "age": age(now - node.last_update),
+        "since": moment(node.last_update),
         "apps": apps if unhealthy == "0" or apps is None else f"{apps} ({unhealthy} unhealthy)",
         "labels": node.labels,
         "agent": kv.get("agent.url"),
@@ -101,11 +116,6 @@ def _row(node: Node, *, is_stale: bool, now: float) -> dict[str, Any]:
         "docker": kv.get("docker.version") or kv.get("docker.state"),
         "os": kv.get("host.os"),
     }
-
-
-def _registry_time(registry: RegistryClient) -> float:
-    """Return the registry's time: ages are by its clock, whatever this host's says."""
-    return time.time() + (registry.clock_offset_seconds or 0)
 
 
 def node(ctx: typer.Context, hostname: Host) -> None:
@@ -116,7 +126,7 @@ def node(ctx: typer.Context, hostname: Host) -> None:
 
     """
     session = session_of(ctx)
-    found, explained = asyncio.run(_explained(session, hostname))
+    found, explained, status = asyncio.run(_explained(session, hostname))
     out = session.output
     if not out.is_for_people:
         out.value({"node": msgspec.to_builtins(found), "explained": msgspec.to_builtins(explained)})
@@ -126,11 +136,8 @@ def node(ctx: typer.Context, hostname: Host) -> None:
         ["HOST", "STATE", "HEARD"],
         [[found.hostname, state, f"{age(explained.age_seconds)} ago"]],
     )
-    if explained.stale:
-        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(found.last_update))
-        reasons = "its agent has ended, or the host is down or cut off"
-        step = f"{session.rollcall} doctor"
-        out.lines([f"no heartbeat since {since}: {reasons}; next: {step}"])
+    if status is not None:
+        out.lines(_why_stale(found, status))
     out.lines(["", *(f"label  {label}" for label in found.labels)])
     out.lines(["", *(f"kv     {key} = {value}" for key, value in sorted(found.kv.items()))])
     for each in explained.services:
@@ -147,7 +154,20 @@ def _service(explained: ExplainedService) -> Iterator[str]:
         yield f"  {each.reason:<9} {each.target or each.label}: {each.why}"
 
 
-async def _explained(session: Session, hostname: str) -> tuple[Node, ExplainedNode]:
+def _why_stale(node: Node, status: Status) -> Iterator[str]:
+    """Yield since when a node is stale, why that may be, and what to look at."""
+    yield f"{silence(node.last_update, status.now)}; {limit(status.stale_after_seconds)}"
+    refused = [each for each in status.refused if each.hostname == node.hostname]
+    if refused:
+        yield f"the registry refuses its heartbeats ({refused[0].status}): {refused[0].message}"
+    else:
+        yield f"likely: {causes(node.kv)}"
+    yield f"next: {steps(node.hostname, node.kv)}"
+
+
+async def _explained(session: Session, hostname: str) -> tuple[Node, ExplainedNode, Status | None]:
+    """Return a node, what becomes of its labels, and the registry's status if it is stale."""
     found = await session.node(hostname)
     async with session.registry() as registry:
-        return found, await registry.explain(found.hostname)
+        explained = await registry.explain(found.hostname)
+        return found, explained, await registry.status() if explained.stale else None

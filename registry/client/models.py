@@ -75,6 +75,7 @@ class Status(msgspec.Struct, frozen=True):
 
     version: str
     now: int
+    stale_after_seconds: float
     warming_seconds: int
     store: StoreStatus
     refused: list[Refused]

@@ -23,6 +23,7 @@ def status(warming_seconds: int) -> dict[str, object]:
     return {
         "version": "1",
         "now": 0,
+        "stale_after_seconds": 90,
         "warming_seconds": warming_seconds,
         "store": store,
         "refused": [],

@@ -136,7 +136,7 @@ def test_doctor_names_what_the_registry_refused_and_the_stale(
     done = rollcall.run("doctor")
 
     assert done.returncode == 1
-    assert "1 stale: web-1" in done.stdout
+    assert "1 stale: web-1; stale after 1 s" in done.stdout
     assert "the engines of 0 hosts run" in done.stdout  # what it said before is of the past
     assert "web-1 was refused" in done.stdout
     assert rollcall.ok("nodes", "--stale", "-o", "name") == "web-1\n"

@@ -1,0 +1,118 @@
+"""What is told of a host that fell silent: since when, after which time, why, where to look."""
+
+import pytest
+
+from tests.support.cli.command import Rollcall
+from tests.support.registry.in_process import InProcessRegistry
+
+pytestmark = pytest.mark.slow
+
+SINCE = "no heartbeat since 2023-11-14 22:13:20 UTC (5m ago)"
+LIMIT = "stale after 90 s without a heartbeat"
+CAUSES = "likely: its agent has ended, or the host is down or cut off from the registry"
+OF_SCRIPT = "likely: what posts its heartbeats has ended, or is cut off from the registry"
+
+
+@pytest.fixture
+async def silent(registry: InProcessRegistry) -> None:
+    """Let a host with an agent, and one without, be silent for five minutes; a third reports."""
+    await registry.post("web-1", ["service:web"], {"agent.url": "http://127.0.0.1:1"})
+    await registry.post("switch-1")
+    registry.clock.pass_seconds(301)
+    await registry.post("web-2", ["service:web"])
+
+
+@pytest.mark.usefixtures("silent")
+async def test_the_list_of_stale_nodes_has_since_when_and_why(rollcall: Rollcall) -> None:
+    ran = await rollcall("nodes", "--stale")
+
+    assert ran.out.splitlines()[0].split() == ["HOST", "STATE", "HEARD", "SINCE", "APPS", "LABELS"]
+    assert ran.rows() == [
+        ["switch-1", "stale", "5m", "2023-11-14", "22:13:20", "UTC", "-", "-"],
+        ["web-1", "stale", "5m", "2023-11-14", "22:13:20", "UTC", "-", "service:web"],
+    ]
+    assert ran.err == f"{LIMIT}; {CAUSES}; next: rollcall node switch-1\n"
+
+    named = await rollcall("--context", "test", "nodes", "--stale", "-l", "service:web")
+    assert named.err.endswith("; next: rollcall --context test node web-1\n")
+    for others in (("--stale", "-o", "json"), ("--fresh",), ()):
+        assert (await rollcall("nodes", *others)).err == ""
+
+
+async def test_no_stale_node_is_told_so(rollcall: Rollcall, registry: InProcessRegistry) -> None:
+    await registry.post("web-1")
+
+    ran = await rollcall("nodes", "--stale")
+
+    assert (ran.status, ran.out, ran.err) == (0, "", "none of these nodes is stale\n")
+
+
+@pytest.mark.usefixtures("silent")
+@pytest.mark.parametrize(
+    ("host", "causes", "following"),
+    [
+        (
+            "web-1",
+            CAUSES,
+            "next: on web-1: systemctl status rollcall-agent, then journalctl -u rollcall-agent",
+        ),
+        (
+            "switch-1",
+            OF_SCRIPT,
+            "next: switch-1 reports no agent: look at the script that posts its heartbeats",
+        ),
+    ],
+)
+async def test_a_stale_node_tells_since_when_and_where_to_look(
+    rollcall: Rollcall, host: str, causes: str, following: str
+) -> None:
+    lines = (await rollcall("node", host)).out.splitlines()
+
+    assert lines[1].split() == [host, "stale", "5m", "ago"]
+    assert lines[2:5] == [f"{SINCE}; {LIMIT}", causes, following]
+
+
+@pytest.mark.usefixtures("silent")
+async def test_a_node_that_reports_has_no_such_lines(rollcall: Rollcall) -> None:
+    assert "heartbeat" not in (await rollcall("node", "web-2")).out
+
+
+async def test_a_node_whose_heartbeats_are_refused_tells_the_reason(
+    rollcall: Rollcall, registry: InProcessRegistry
+) -> None:
+    identity = {"agent.id": "a", "agent.instance": "1", "agent.url": "http://127.0.0.1:1"}
+    await registry.post("web-1", kv=identity)
+    assert (await registry.post("web-1", kv=identity | {"agent.id": "b"})).status == 409
+    registry.clock.pass_seconds(301)
+
+    lines = (await rollcall("node", "web-1")).out.splitlines()
+
+    assert lines[3].startswith("the registry refuses its heartbeats (409): ")
+
+
+@pytest.mark.usefixtures("silent")
+async def test_doctor_tells_it_of_each_stale_node(rollcall: Rollcall) -> None:
+    ran = await rollcall("--context", "test", "doctor")
+
+    lines = [" ".join(line.split()) for line in ran.out.splitlines()]
+    found = [line for line in lines if line.startswith("error heartbeats ")]
+    following = "next: rollcall --context test node"
+    assert found == [
+        f"error heartbeats 2 stale: switch-1, web-1; {LIMIT}",
+        f"error heartbeats switch-1: {SINCE}; {following} switch-1; {OF_SCRIPT}",
+        f"error heartbeats web-1: {SINCE}; {following} web-1; {CAUSES}",
+    ]
+
+
+async def test_doctor_tells_it_of_the_first_stale_nodes_alone(
+    rollcall: Rollcall, registry: InProcessRegistry
+) -> None:
+    for number in range(7):
+        await registry.post(f"web-{number}")
+    registry.clock.pass_seconds(91)
+
+    ran = await rollcall("doctor", "-o", "json")
+
+    assert ran.status == 1
+    assert ran.out.count('"heartbeats"') == 6
+    assert f"and 2 more; {LIMIT}; next: rollcall nodes --stale" in ran.out
