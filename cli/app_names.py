@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from agent.client.client import AgentClient
 from cli.connections.session import Session
-from cli.errors import WrongUsage
+from cli.connections.trust import AGENT_URL
+from cli.errors import NotReached, WrongUsage
 
 
 class AppName(NamedTuple):
@@ -31,5 +32,11 @@ def app_name(text: str) -> AppName:
 @asynccontextmanager
 async def agent_of(session: Session, app: AppName) -> AsyncIterator[AgentClient]:
     """Yield a client of the agent that an app is on; NotReached."""
-    async with session.agent(await session.node(app.host)) as agent:
+    node = await session.node(app.host)
+    if AGENT_URL not in node.kv:
+        raise NotReached(
+            f"{node.hostname} has no agent: its kv has no {AGENT_URL}",
+            hint=f"{session.rollcall} node {node.hostname}",
+        )
+    async with session.agent(node) as agent:
         yield agent

@@ -282,7 +282,14 @@ async def _agents(
         if each.value is not None:
             found += _examined_agent(each.node.hostname, each.value, registry_offset)
             found += _dead_apps(session, each.node.hostname, each.value.apps)
-    return [reached, *found]
+    return [reached, *found, *_without_agent(nodes)]
+
+
+def _without_agent(nodes: Sequence[Node]) -> Iterable[Finding]:
+    names = [node.hostname for node in nodes if AGENT_URL not in node.kv]
+    if names:
+        hosts = "1 host reports" if len(names) == 1 else f"{len(names)} hosts report"
+        yield Finding("ok", "agents", f"{hosts} no agent: {_named(names)}")
 
 
 async def _apps(agent: AgentClient) -> list[Record] | AgentError:

@@ -39,12 +39,12 @@ def agent_address(node: Node, context: Context) -> AgentAddress:
     system's CAs do not count: by them, whoever chooses a hostname of their own has a certificate.
 
     Raises:
-        NotReached: the node names no agent, or one that the key must not be sent to.
+        NotReached: the node reports no agent, or one that the key must not be sent to.
 
     """
     url = node.kv.get(AGENT_URL)
     if url is None:
-        raise NotReached(f"it names no agent: its kv has no {AGENT_URL}")
+        raise NotReached(f"it reports no agent: its kv has no {AGENT_URL}")
     origin = _origin(url)
     if origin is None:
         raise NotReached(f"its {AGENT_URL} {url!a} is no URL of a daemon, such as {EXAMPLE}")

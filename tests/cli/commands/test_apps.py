@@ -52,12 +52,30 @@ async def test_hosts_without_an_agent_are_rows_only_where_they_are_named(
     assert (everywhere.status, everywhere.out) == (0, "web-1/shop\n")
     assert named.status == 1
     assert named.rows()[0][:2] == ["switch-1/", "error"]
-    assert "names no agent" in named.out
+    assert "it reports no agent" in named.out
     assert named.rows()[1][:2] == ["web-1/shop", "running"]
 
     names = await rollcall("apps", "switch-1", "web-1", "-o", "name")
     assert (names.status, names.out) == (1, "web-1/shop\n")
     assert names.err.startswith("switch-1: ")
+
+
+@pytest.mark.parametrize(
+    "command", [("logs",), ("show",), ("create", "--image", "shop:1"), ("delete", "--yes")]
+)
+async def test_an_app_on_a_host_without_an_agent_leads_to_the_host(
+    rollcall: Rollcall, registry: InProcessRegistry, command: tuple[str, ...]
+) -> None:
+    await registry.post("switch-1")
+    action, *options = command
+
+    ran = await rollcall("--context", "test", "app", action, "SWITCH-1/shop", *options)
+
+    assert (ran.status, ran.out) == (3, "")
+    assert ran.err == (
+        "rollcall: switch-1 has no agent: its kv has no agent.url\n"
+        "  next: rollcall --context test node switch-1\n"
+    )
 
 
 @pytest.mark.parametrize("status", [401, 403])

@@ -1,5 +1,6 @@
 """What is told of a host that fell silent: since when, after which time, why, where to look."""
 
+import msgspec
 import pytest
 
 from tests.support.cli.command import Rollcall
@@ -102,6 +103,23 @@ async def test_doctor_tells_it_of_each_stale_node(rollcall: Rollcall) -> None:
         f"error heartbeats switch-1: {SINCE}; {following} switch-1; {OF_SCRIPT}",
         f"error heartbeats web-1: {SINCE}; {following} web-1; {CAUSES}",
     ]
+
+
+async def test_doctor_names_hosts_that_report_no_agent_apart_from_those_not_reached(
+    rollcall: Rollcall, registry: InProcessRegistry
+) -> None:
+    async def told() -> list[tuple[str, str]]:
+        ran = await rollcall("doctor", "-o", "json")
+        found = [each for each in msgspec.json.decode(ran.out) if each["check"] == "agents"]
+        return [(each["level"], each["text"].partition(": no")[0]) for each in found]
+
+    await registry.post("web-1", kv={"agent.url": "http://127.0.0.1:1"})
+    reached = [("ok", "0 of 1 agents answer"), ("error", "web-1")]
+    assert await told() == reached
+    await registry.post("switch-1")
+    assert await told() == [*reached, ("ok", "1 host reports no agent: switch-1")]
+    await registry.post("switch-2")
+    assert await told() == [*reached, ("ok", "2 hosts report no agent: switch-1, switch-2")]
 
 
 async def test_doctor_tells_it_of_the_first_stale_nodes_alone(
