@@ -126,8 +126,6 @@ def _other_key(ctx: click.Context) -> str:
     """Return the command that gives the registry of this command another key."""
     options = ctx.find_object(GlobalOptions)
     assert options is not None, "main makes them before any command runs"
-    if "url" in ctx.params:
-        return f"rollcall login {ctx.params['url']} --key-file FILE"
     if options.process.environment.get(VARIABLE):
         return f"unset {VARIABLE}, or set it to a key of this registry"
     chosen = "" if options.context is None else f" {options.context}"

@@ -3,9 +3,11 @@
 import asyncio
 import os
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from getpass import getpass
 from pathlib import Path
 from tempfile import mkstemp
@@ -15,11 +17,14 @@ import msgspec
 import typer
 
 from cli.completion import complete_contexts
+from cli.connections.advice import Attempt, check_url, failed_login, wrong_key_file
 from cli.connections.contexts import Context, Contexts
 from cli.connections.keys import VARIABLE, checked_key
 from cli.connections.session import Session
 from cli.errors import WrongUsage
 from cli.run import FormCommand, HelpfulCommand, session_of
+from registry.client.client import RegistryClient
+from registry.client.errors import RegistryError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 Name = Annotated[
@@ -101,24 +106,27 @@ def login(
         raise WrongUsage(f"{name!a} is no name: letters, digits, '.', '_' and '-'")
     _check_one(key_file, key_command)
     session.file.load()  # a file that cannot be used is told before the key is asked for
+    try:
+        context = Context(
+            registry=url.rstrip("/"),
+            ca=_absolute(ca),
+            certificate=_absolute(certificate),
+            certificate_key=_absolute(certificate_key),
+            key_file=_absolute(key_file),
+            key_command=key_command,
+            agent_key_file=_absolute(agent_key_file),
+            allow_plain=list(allow_plain or ()),
+        )
+    except ValueError as error:
+        raise WrongUsage(f"--allow-plain: {error}") from error
+    attempt = _attempt(ctx, session, context)
+    check_url(attempt)
     with ExitStack() as closing:
         if key_file is None and key_command is None and not session.environment.get(VARIABLE):
             key_file = _typed_key(_key_folder(session), name)
             closing.callback(key_file.unlink, missing_ok=True)
-        try:
-            context = Context(
-                registry=url.rstrip("/"),
-                ca=_absolute(ca),
-                certificate=_absolute(certificate),
-                certificate_key=_absolute(certificate_key),
-                key_file=_absolute(key_file),
-                key_command=key_command,
-                agent_key_file=_absolute(agent_key_file),
-                allow_plain=list(allow_plain or ()),
-            )
-        except ValueError as error:
-            raise WrongUsage(f"--allow-plain: {error}") from error
-        asyncio.run(_ask_once(session, context))
+            context = msgspec.structs.replace(context, key_file=_absolute(key_file))
+        asyncio.run(_ask_once(session, attempt._replace(context=context)))
         _replace(session, name, context, current=name)
         closing.pop_all()
     session.output.note(f"{context.registry} answers; the context {name} is in use")
@@ -166,9 +174,44 @@ def _typed_key(folder: Path, name: str) -> Path:
     return Path(path)
 
 
-async def _ask_once(session: Session, context: Context) -> None:
-    async with session.registry(context) as registry:
+def _typed_again(ctx: typer.Context, **options: object) -> str:
+    """Return the command as it was typed, with other values of some options."""
+    given = {**ctx.params, **options}
+    words = ["rollcall login", shlex.quote(str(given["url"]))]
+    for option in ctx.command.params:
+        value = given.get(option.name or "")
+        if option.name == "url" or value is None or value == option.default:
+            continue
+        for each in value if isinstance(value, (list, tuple)) else [value]:
+            words += [option.opts[0], shlex.quote(str(each))]
+    return " ".join(words)
+
+
+def _attempt(ctx: typer.Context, session: Session, context: Context) -> Attempt:
+    retry = partial(_typed_again, ctx)
+    if session.environment.get(VARIABLE):
+        other_key = f"unset {VARIABLE}, or set it to a key of this registry"
+    else:
+        other_key = retry(key_file="FILE", key_command=None)
+    return Attempt(context, retry, other_key)
+
+
+async def _ask_once(session: Session, attempt: Attempt) -> None:
+    try:
+        async with session.registry(attempt.context) as registry:
+            await _ask(registry, attempt)
+    except WrongUsage as error:
+        raise wrong_key_file(error, attempt) from error
+
+
+async def _ask(registry: RegistryClient, attempt: Attempt) -> None:
+    try:
         await registry.nodes(limit=1)
+    except RegistryError as error:
+        failed = await failed_login(error, registry, attempt)
+        if failed is None:
+            raise
+        raise failed from error
 
 
 def _absolute(path: Path | None) -> str | None:

@@ -45,7 +45,7 @@ def agent_address(node: Node, context: Context) -> AgentAddress:
     url = node.kv.get(AGENT_URL)
     if url is None:
         raise NotReached(f"it reports no agent: its kv has no {AGENT_URL}")
-    origin = _origin(url)
+    origin = origin_of(url)
     if origin is None:
         raise NotReached(f"its {AGENT_URL} {url!a} is no URL of a daemon, such as {EXAMPLE}")
     if origin.scheme == "https" and not is_host(node.hostname):
@@ -65,7 +65,7 @@ def agent_address(node: Node, context: Context) -> AgentAddress:
 
 def checked_registry(url: str, context: Context) -> None:
     """Refuse a URL of a registry that the key must not be sent to; WrongUsage."""
-    origin = _origin(url)
+    origin = origin_of(url)
     if origin is None:
         raise WrongUsage("this is no URL of a registry, such as https://registry:7655")
     if origin.scheme == "http" and not context.allows_plain(origin.host):
@@ -83,7 +83,9 @@ def _plain_hint(host: str) -> str:
     return f"if that is safe: rollcall context set --allow-plain {host}"
 
 
-class _Origin(NamedTuple):
+class Origin(NamedTuple):
+    """The scheme, host and port of a URL."""
+
     scheme: str
     host: str
     port: int | None
@@ -99,7 +101,7 @@ def is_host(name: str) -> bool:
     return len(name) <= MAX_HOST_CHARS and HOST.fullmatch(name) is not None
 
 
-def _origin(url: str) -> _Origin | None:
+def origin_of(url: str) -> Origin | None:
     """Return the parts of a URL; None if it is more or less than scheme, host and port."""
     found = ORIGIN.fullmatch(url)
     if found is None:
@@ -115,4 +117,4 @@ def _origin(url: str) -> _Origin | None:
     port = None if found["port"] is None else int(found["port"])
     if port is not None and not 0 < port <= MAX_PORT:
         return None
-    return _Origin(found["scheme"], host, port)
+    return Origin(found["scheme"], host, port)

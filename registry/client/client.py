@@ -20,7 +20,7 @@ from registry.client.errors import (
     error_for_exception,
     error_for_status,
 )
-from registry.client.models import ExplainedNode, Service, Status
+from registry.client.models import Access, ExplainedNode, Service, Status
 from registry.client.tls import ClientTls
 from registry.message import MAX_BODY_BYTES, Heartbeat, Node, TargetGroup
 
@@ -141,6 +141,10 @@ class RegistryClient:
     async def status(self) -> Status:
         """Return how the registry is."""
         return _decode(await self._send("GET", "/status"), Status)
+
+    async def access(self) -> Access:
+        """Return which daemon answers; agents do, too."""
+        return _decode(await self._send("GET", "/access"), Access)
 
     @asynccontextmanager
     async def stream(

@@ -68,6 +68,10 @@ class BadCertificate(RegistryError, kind="bad_certificate"):
     """The registry could not prove who it is."""
 
 
+class NotTls(BadCertificate, kind="bad_certificate"):
+    """What listens there does not speak TLS."""
+
+
 class CertificateRefused(RegistryError, kind="certificate_refused"):
     """The registry asks for a client certificate, and does not accept ours or its absence."""
 
@@ -213,7 +217,7 @@ def _tls_failure(error: ssl.SSLError) -> RegistryError:
             f"it does not accept this host's certificate ({reason}); {CERTIFICATE_ADVICE}"
         )
     if any(sign in reason for sign in NOT_TLS_REASONS):
-        return BadCertificate(f"what listens there does not speak TLS ({reason})")
+        return NotTls(f"what listens there does not speak TLS ({reason})")
     return BadCertificate(f"no TLS connection: {reason}")
 
 

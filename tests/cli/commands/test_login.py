@@ -85,8 +85,9 @@ async def test_another_login_takes_the_place_of_its_own_key_alone(
 
 
 async def test_what_is_no_key_is_not_kept(rollcall: Rollcall, tmp_path: Path) -> None:
+    arguments = ("login", "http://127.0.0.1:1", "--allow-plain", "127.0.0.1")
     status, shown = await asyncio.to_thread(
-        at_terminal, rollcall, "login", "http://127.0.0.1:1", typed={"Key: ": "two words"}
+        at_terminal, rollcall, *arguments, typed={"Key: ": "two words"}
     )
 
     assert status == 2
