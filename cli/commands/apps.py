@@ -1,7 +1,7 @@
 """`apps` and the commands of `app` that look: all hosts at once, or one app."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -14,7 +14,7 @@ from cli.errors import FAILED
 from cli.labels import LabelUnknown
 from cli.options import App, Hosts, Kv, Labels, Prefixes
 from cli.output.form import Format
-from cli.output.text import age, size, visible
+from cli.output.text import age, counted, size, visible
 from cli.run import FormCommand, session_of
 from cli.selection import Selection, ask_all, selected
 from registry.message import Node
@@ -87,7 +87,17 @@ def apps(
         name="app",
         empty="these hosts run no apps; next: rollcall app create HOST/NAME --image IMAGE",
     )
+    if items:
+        session.output.count(_count(items))
     return FAILED if failed else 0
+
+
+def _count(items: Sequence[Mapping[str, Any]]) -> str:
+    found = [item for item in items if "error" not in item]
+    hosts = counted(len({item["host"] for item in found}), "host")
+    failed = len(items) - len(found)
+    silent = f"; {counted(failed, 'host')} with an error" if failed else ""
+    return f"{counted(len(found), 'app')} on {hosts}{silent}"
 
 
 async def _all_apps(session: Session, selection: Selection) -> list[dict[str, Any]]:

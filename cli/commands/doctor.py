@@ -14,7 +14,7 @@ from cli.connections.session import Session
 from cli.connections.trust import AGENT_URL, agent_address
 from cli.errors import FAILED, NotReached
 from cli.output.staleness import causes, limit, silence
-from cli.output.text import age
+from cli.output.text import age, counted
 from cli.run import FormCommand, session_of
 from cli.selection import ask_all
 from registry.client.errors import (
@@ -288,8 +288,9 @@ async def _agents(
 def _without_agent(nodes: Sequence[Node]) -> Iterable[Finding]:
     names = [node.hostname for node in nodes if AGENT_URL not in node.kv]
     if names:
-        hosts = "1 host reports" if len(names) == 1 else f"{len(names)} hosts report"
-        yield Finding("ok", "agents", f"{hosts} no agent: {_named(names)}")
+        verb = "reports" if len(names) == 1 else "report"
+        text = f"{counted(len(names), 'host')} {verb} no agent: {_named(names)}"
+        yield Finding("ok", "agents", text)
 
 
 async def _apps(agent: AgentClient) -> list[Record] | AgentError:

@@ -11,7 +11,7 @@ from cli.connections.session import Session
 from cli.labels import LabelUnknown, require_labels
 from cli.options import Host, Kv, Labels, Prefixes
 from cli.output.staleness import AGENT_CAUSES, causes, limit, moment, silence, steps
-from cli.output.text import age
+from cli.output.text import age, counted
 from cli.run import FormCommand, session_of
 from cli.selection import pairs
 from registry.client.models import ExplainedNode, ExplainedService, Status
@@ -64,6 +64,9 @@ def nodes(
         name="hostname",
         empty="none of these nodes is stale" if stale else NO_NODE,
     )
+    if found.nodes:
+        silent = f", {len(found.stale)} stale" if found.stale else ""
+        session.output.count(counted(len(found.nodes), "node") + silent)
     if stale and found.nodes and found.status is not None:
         step = f"{session.rollcall} node {found.nodes[0].hostname}"
         after = limit(found.status.stale_after_seconds)
@@ -146,8 +149,7 @@ def node(ctx: typer.Context, hostname: Host) -> None:
 
 def _service(explained: ExplainedService) -> Iterator[str]:
     """Yield what scrapers get for a service, and what they do not, in lines."""
-    count = len(explained.targets)
-    yield f"service {explained.service}: {count} target{'' if count == 1 else 's'}"
+    yield f"service {explained.service}: {counted(len(explained.targets), 'target')}"
     for target in explained.targets:
         yield f"  target    {target.target}"
     for each in explained.left_out:

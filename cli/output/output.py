@@ -83,6 +83,11 @@ class Output:
         if not self.is_for_people and self.form is not Format.NAME:
             self.value([])
 
+    def count(self, text: str) -> None:
+        """Print how many items a table has, behind it; programs that read tables get none."""
+        if self.is_for_people and self.out.is_terminal:
+            self.lines(["", text])
+
     def value(self, value: Any) -> None:
         """Print a value as JSON or YAML; tables and names have no form for it, and are YAML too."""
         if self.form is Format.JSON:

@@ -66,3 +66,8 @@ def size(count: float | None) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= KIB
     raise AssertionError
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number of things, such as `1 node` or `3 nodes`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

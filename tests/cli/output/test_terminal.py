@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from tests.support.cli.command import Rollcall
-from tests.support.cli.fake_agent import fake_agent
+from tests.support.cli.fake_agent import APP_RECORD, fake_agent
 from tests.support.cli.process import CommandLine
 from tests.support.cli.terminal import TOP, at_terminal
 from tests.support.machine.terminal import terminal
@@ -82,3 +82,28 @@ async def test_a_backup_shows_how_much_has_come(
 
     assert (folder / "shop.tar").stat().st_size == 2**21
     assert "MB" not in (await rollcall("app", "backup", "web-1/shop", str(folder / "2.tar"))).err
+
+
+async def test_a_table_on_a_terminal_ends_with_how_many_there_are(
+    rollcall: Rollcall, registry: InProcessRegistry
+) -> None:
+    async def last(*arguments: str) -> str:
+        _, shown = await asyncio.to_thread(at_terminal, rollcall, *arguments)
+        return shown.splitlines()[-1]
+
+    async with fake_agent() as agent:
+        agent.answers["GET", "/v1/apps"] = [APP_RECORD, APP_RECORD | {"name": "blog"}]
+        await registry.post("web-1", kv={"agent.url": agent.url})
+        assert await last("nodes") == "1 node"
+        assert await last("apps") == "2 apps on 1 host"
+
+        await registry.post("web-2", kv={"agent.url": "http://127.0.0.1:1"})
+        assert await last("apps") == "2 apps on 1 host; 1 host with an error"
+        for form in ("json", "yaml", "name"):
+            assert "2 apps" not in (await last("apps", "-o", form))
+        assert "2 apps" not in (await rollcall("apps")).out
+
+        registry.clock.pass_seconds(91)
+        await registry.post("web-1", kv={"agent.url": agent.url})
+        assert await last("nodes") == "2 nodes, 1 stale"
+        assert "2 nodes" not in (await rollcall("nodes")).out
