@@ -9,7 +9,7 @@ from typing import TextIO
 import click
 
 from cli.errors import DONE, INTERRUPTED, WRONG_USAGE, CommandError
-from cli.groups.command_table import COMMANDS, ELSEWHERE
+from cli.groups.command_table import COMMANDS, ELSEWHERE, mistaken
 from cli.groups.global_options import GlobalOptions, ProcessIO
 from cli.groups.lazy_group import LazyGroup, called_late
 from cli.output.form import Format
@@ -43,6 +43,7 @@ def command_line() -> click.Group:
         "rollcall",
         COMMANDS,
         elsewhere=ELSEWHERE,
+        mistaken=mistaken,
         callback=prepare,
         params=list(OPTIONS),
         help="Look at all hosts and their apps, and change them.",

@@ -1,10 +1,14 @@
 """The commands by name: the module of each, and the first line of its help."""
 
+import re
+from collections.abc import Sequence
+
 import click
 
 from cli.groups.completion_words import COMPLETE_WORDS
 from cli.groups.lazy_group import Entry, LazyGroup
 
+HOST_AND_NAME = re.compile(r"([A-Za-z0-9._-]+)/([a-z0-9_.-]+)", re.ASCII)
 CONTEXT = LazyGroup(
     "context",
     {
@@ -15,6 +19,11 @@ CONTEXT = LazyGroup(
             "set": "Change what is given of a context, and keep all else.",
             "remove": "Remove a context; its key file stays where it is.",
         }.items()
+    },
+    elsewhere={
+        **dict.fromkeys(("add", "create", "new"), "rollcall login URL --name NAME"),
+        **dict.fromkeys(("delete", "rm"), "rollcall context remove NAME"),
+        **dict.fromkeys(("ls", "show"), "rollcall context list"),
     },
     help="List, choose, change and remove contexts.",
 )
@@ -53,7 +62,13 @@ APP = LazyGroup(
         for module, summaries in (("apps", LOOKING), ("changes", CHANGES), ("data", DATA))
         for name, summary in summaries.items()
     },
-    elsewhere={"list": "rollcall apps", "ls": "rollcall apps", "apply": "rollcall apply -f FILE"},
+    elsewhere={
+        **dict.fromkeys(("list", "ls"), "rollcall apps"),
+        **dict.fromkeys(("del", "remove", "rm"), "rollcall app delete HOST/NAME"),
+        **dict.fromkeys(("get", "inspect", "status"), "rollcall app show HOST/NAME"),
+        **dict.fromkeys(("add", "deploy", "run"), "rollcall app create HOST/NAME --image IMAGE"),
+        "apply": "rollcall apply -f FILE",
+    },
     help="Look at one app, and change it.",
 )
 OF_HOSTS = {
@@ -126,4 +141,23 @@ ELSEWHERE = {
     "status": "rollcall doctor",
     "explain": "rollcall node HOST",
     "logout": "rollcall context remove NAME",
+    **dict.fromkeys(("remove", "rm"), "rollcall app delete HOST/NAME"),
+    "deploy": "rollcall update NAME --image IMAGE",
+    "help": "rollcall --help",
+    "version": "rollcall --version",
 }
+
+
+def mistaken(command: str, arguments: Sequence[str]) -> str | None:
+    """Return what is wrong where a command of a fleet gets HOST/NAME, with what was meant."""
+    if command not in OF_HOSTS["fleet.rollouts"] or not arguments:
+        return None
+    found = HOST_AND_NAME.fullmatch(arguments[0])
+    if found is None:
+        return None
+    host, name = found.groups()
+    return (
+        f"{arguments[0]!a} is an app on one host, and `rollcall {command}` is for many hosts."
+        f" Did you mean `rollcall {command} {name} {host}`"
+        f" or `rollcall app {command} {host}/{name}`?"
+    )

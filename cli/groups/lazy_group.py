@@ -1,6 +1,6 @@
 """Groups of commands that are imported when they are used: completion and help start quickly."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -29,12 +29,18 @@ class LazyGroup(click.Group):
         entries: Mapping[str, Entry | click.Command],
         *,
         elsewhere: Mapping[str, str] | None = None,
+        mistaken: Callable[[str, Sequence[str]], str | None] = lambda _name, _arguments: None,
         **settings: Any,
     ) -> None:
-        """Make a group; ``elsewhere`` has commands of other groups that may be looked for here."""
+        """Make a group.
+
+        ``elsewhere`` has commands of other groups that may be looked for here. ``mistaken`` is
+        called with a command and its arguments; it returns what is wrong with them, or None.
+        """
         super().__init__(name, no_args_is_help=True, **settings)
         self._entries = entries
         self._elsewhere = elsewhere or {}
+        self._mistaken = mistaken
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, in the order of the help."""
@@ -55,12 +61,16 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that the arguments begin with; an error names those alike."""
         try:
-            return super().resolve_command(ctx, args)
+            found = super().resolve_command(ctx, args)
         except click.UsageError as error:
             alike = self._alike(args[0])
             if not alike:
                 raise
             raise click.UsageError(f"{error.message} Did you mean {alike}?", ctx) from error
+        mistake = self._mistaken(args[0], args[1:])
+        if mistake is not None and not ctx.resilient_parsing:
+            raise click.UsageError(mistake, ctx)
+        return found
 
     def _alike(self, name: str) -> str:
         """Return the commands that may have been meant, as they are typed; empty if none."""

@@ -117,6 +117,10 @@ def started(*arguments: str) -> tuple[str, set[str]]:
         ("history", "rollcall app history HOST/NAME"),
         ("hosts", "rollcall nodes"),
         ("app list", "rollcall apps"),
+        ("app rm", "rollcall app delete HOST/NAME"),
+        ("rm", "rollcall app delete HOST/NAME"),
+        ("context rm", "rollcall context remove NAME"),
+        ("version", "rollcall --version"),
     ],
 )
 def test_a_command_that_is_looked_for_in_another_place_is_named(
@@ -124,3 +128,39 @@ def test_a_command_that_is_looked_for_in_another_place_is_named(
 ) -> None:
     assert Rollcall(tmp_path).run(*typed.split()).status == 2
     assert f"Did you mean `{meant}`?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("ndoes", "'nodes'"), ("app lgos", "'logs'"), ("context lst", "'list'")],
+)
+def test_a_command_that_is_mistyped_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], typed: str, meant: str
+) -> None:
+    assert Rollcall(tmp_path).run(*typed.split()).status == 2
+    assert f"Did you mean {meant}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["rebuild", "update", "start", "stop", "restart", "rollback"])
+def test_an_app_on_a_host_is_none_of_a_fleet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    known = dict(commands(command_line()))
+    assert Rollcall(tmp_path).run(command, "web-1/shop").status == 2
+    said = capsys.readouterr().err
+
+    for meant, arguments in (
+        (f"rollcall {command}", "shop web-1"),
+        (f"rollcall app {command}", "web-1/shop"),
+    ):
+        assert f"`{meant} {arguments}`" in said
+        assert meant in known
+
+
+def test_an_image_with_a_path_is_no_app_on_a_host(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran = Rollcall(tmp_path).run("update", "shop", "--image", "registry/shop")
+
+    assert "no registry is known yet" in ran.err
+    assert capsys.readouterr().err == ""
