@@ -231,7 +231,7 @@ def processes(ctx: typer.Context, app: App) -> None:
 def history(ctx: typer.Context, app: App) -> None:
     """List the revisions of an app, the newest first; `rollback` brings one of them back."""
     session = session_of(ctx)
-    found = _asked(session, app_name(app), AgentClient.history)
+    found = _changes(session, _asked(session, app_name(app), AgentClient.history))
     session.output.items(
         found,
         columns={
@@ -244,11 +244,24 @@ def history(ctx: typer.Context, app: App) -> None:
     )
 
 
+def _changes(session: Session, records: list[Record]) -> list[Record]:
+    """Return records whose changed fields have no `image_id` in a table where `image` says it."""
+    if session.output.form is not Format.TABLE:
+        return records
+    return [each | {"changed": _told(each.get("changed"))} for each in records]
+
+
+def _told(changed: Any) -> Any:
+    if not isinstance(changed, list) or "image" not in changed:
+        return changed
+    return [name for name in changed if name != "image_id"]
+
+
 def events(ctx: typer.Context, app: App) -> None:
     """List what happened to an app, the oldest first."""
     session = session_of(ctx)
     session.output.items(
-        _asked(session, app_name(app), AgentClient.events),
+        _changes(session, _asked(session, app_name(app), AgentClient.events)),
         columns={
             key: key.upper()
             for key in ("time", "action", "by", "outcome", "exit_code", "changed", "message")

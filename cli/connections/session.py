@@ -6,9 +6,11 @@ from functools import partial
 from pathlib import Path
 
 from agent.client.client import AgentClient
+from agent.client.errors import AgentRefused
 from cli.connections.contexts import Context, ContextFile
 from cli.connections.keys import read_agent_key, read_key
 from cli.connections.trust import agent_address, checked_registry
+from cli.connections.wording import in_commands
 from cli.errors import NotReached, WrongUsage
 from cli.output.output import Output
 from registry.client.client import RegistryClient
@@ -73,7 +75,8 @@ class Session:
     async def agent(self, node: Node) -> AsyncIterator[AgentClient]:
         """Yield a client of a node's agent; NotReached if there is no key for it.
 
-        There is none if the key must not be sent there, or the host's own file has none.
+        There is none if the key must not be sent there, or the host's own file has none. What the
+        agent refuses is told in commands of this program.
         """
         context = self.context
         address = agent_address(node, context)
@@ -84,7 +87,11 @@ class Session:
             client_tls=client_tls(context),
             timeout_seconds=self.timeout_seconds,
         ) as client:
-            yield client
+            try:
+                yield client
+            except AgentRefused as error:
+                message = in_commands(str(error), node.hostname)
+                raise AgentRefused(error.status, message) from error
 
     async def node(self, hostname: str) -> Node:
         """Return a node; NotReached if the registry does not know it."""

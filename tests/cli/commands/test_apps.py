@@ -196,6 +196,42 @@ async def test_an_unknown_app_leads_to_the_list(rollcall: Rollcall, agent: FakeA
     assert ran.err == "rollcall: there is no such app\n  next: rollcall apps\n"
 
 
+@pytest.mark.parametrize(
+    ("command", "path"), [("show", SHOP), ("logs", f"{SHOP}/logs"), ("history", f"{SHOP}/history")]
+)
+async def test_what_an_agent_says_of_its_api_is_told_as_a_command(
+    rollcall: Rollcall, agent: FakeAgent, command: str, path: str
+) -> None:
+    async def refuse(_: web.Request) -> web.Response:
+        said = "there is no app `shop`; GET /v1/apps lists those that are"
+        return web.json_response({"message": said}, status=404)
+
+    agent.answers["GET", path] = refuse
+
+    ran = await rollcall("app", command, "web-1/shop")
+
+    told = "there is no app `shop`; `rollcall apps web-1` lists those that are"
+    assert (ran.status, ran.err) == (1, f"rollcall: {told}\n  next: rollcall apps\n")
+
+
+async def test_a_table_of_changes_has_the_id_of_an_image_only_where_it_tells_something(
+    rollcall: Rollcall, agent: FakeAgent
+) -> None:
+    common = {"created_at": "2026-01-31", "by": "ops", "image": "shop:1", "image_id": "sha256:1"}
+    agent.answers["GET", f"{SHOP}/history"] = revisions = [
+        {"revision": 3, "operation": "rebuild", "changed": ["image_id"], **common},
+        {"revision": 2, "operation": "update", "changed": ["image", "cpu", "image_id"], **common},
+        {"revision": 1, "operation": "create", "changed": None, **common},
+    ]
+
+    ran = await rollcall("app", "history", "web-1/shop")
+    wide = await rollcall("app", "history", "web-1/shop", "-o", "wide")
+
+    assert [row[4:-1] for row in ran.rows()] == [["image_id"], ["image,", "cpu"], ["-"]]
+    assert "image, cpu, image_id" in wide.out
+    assert (await rollcall("app", "history", "web-1/shop", "-o", "json")).json() == revisions
+
+
 async def test_a_backup_that_breaks_off_leaves_no_file(
     rollcall: Rollcall, agent: FakeAgent, tmp_path: Path
 ) -> None:
