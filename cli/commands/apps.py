@@ -175,21 +175,25 @@ def logs(
     """
     session, named = session_of(ctx), app_name(app)
 
-    async def read() -> None:
-        pending = b""
+    async def read() -> bool:
+        pending, is_empty = b"", True
         async with (
             agent_of(session, named) as agent,
             agent.logs(named.name, tail=tail, since=since, follow=follow) as pieces,
         ):
             async for piece in pieces:
+                is_empty = is_empty and not piece
                 *lines, pending = (pending + piece).split(b"\n")
                 if len(pending) > MAX_LINE_BYTES:
                     lines, pending = [*lines, pending], b""
                 session.output.log(line.decode("utf-8", "replace") for line in lines)
         if pending:
             session.output.log([pending.decode("utf-8", "replace")])
+        return is_empty
 
-    asyncio.run(read())
+    if asyncio.run(read()) and tail != "0":
+        written = "nothing yet" if since is None else f"nothing since {since}"
+        session.output.note(f"the container of {named} has written {written}")
 
 
 def stats(ctx: typer.Context, app: App) -> None:

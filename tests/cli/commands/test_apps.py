@@ -1,10 +1,5 @@
 """`apps` and `app`: what is asked of agents, and what is told of their answers."""
 
-import asyncio
-import os
-import stat
-import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +8,7 @@ import pytest
 from aiohttp import web
 
 from tests.support.cli.command import Rollcall
-from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, fake_agent
-from tests.support.cli.process import CommandLine
+from tests.support.cli.fake_agent import APP_RECORD, FakeAgent
 from tests.support.registry.in_process import InProcessRegistry
 
 pytestmark = pytest.mark.slow
@@ -26,18 +20,6 @@ PLAN = {
     "message": "shop:1 would be pulled",
 }
 SHOP = "/v1/apps/shop"
-
-
-@pytest.fixture
-async def agent(registry: InProcessRegistry) -> AsyncIterator[FakeAgent]:
-    """Yield the agent of web-1."""
-    async with fake_agent() as running:
-        await registry.post("web-1", kv={"agent.url": running.url})
-        yield running
-
-
-def files(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()}
 
 
 async def test_hosts_without_an_agent_are_rows_only_where_they_are_named(
@@ -230,155 +212,3 @@ async def test_a_table_of_changes_has_the_id_of_an_image_only_where_it_tells_som
     assert [row[4:-1] for row in ran.rows()] == [["image_id"], ["image,", "cpu"], ["-"]]
     assert "image, cpu, image_id" in wide.out
     assert (await rollcall("app", "history", "web-1/shop", "-o", "json")).json() == revisions
-
-
-async def test_a_backup_that_breaks_off_leaves_no_file(
-    rollcall: Rollcall, agent: FakeAgent, tmp_path: Path
-) -> None:
-    async def break_off(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse()
-        response.enable_chunked_encoding()
-        await response.prepare(request)
-        await response.write(b"half of it")
-        assert request.transport is not None
-        request.transport.abort()
-        return response
-
-    agent.answers["GET", f"{SHOP}/data"] = break_off
-
-    ran = await rollcall("app", "backup", "web-1/shop", str(tmp_path / "shop.tar"))
-
-    assert ran.status == 3, ran
-    assert not {"shop.tar", "shop.tar.part"} & files(tmp_path)
-
-
-async def test_a_tar_that_cannot_be_read_is_not_sent(
-    rollcall: Rollcall, agent: FakeAgent, tmp_path: Path
-) -> None:
-    agent.answers["PUT", f"{SHOP}/data"] = APP_RECORD
-
-    for path in (tmp_path, tmp_path / "missing.tar"):
-        ran = await rollcall("app", "restore", "web-1/shop", str(path))
-        assert (ran.status, f"{path} cannot be read" in ran.err) == (2, True)
-    assert agent.asked == []
-
-    tar = tmp_path / "shop.tar"
-    tar.write_bytes(b"x" * 3_000_000)
-    assert (await rollcall("app", "restore", "web-1/shop", str(tar))).status == 0
-    assert agent.asked[0].body == tar.read_bytes()
-
-
-async def test_a_log_without_an_end_of_line_is_printed_in_bounded_memory(
-    rollcall: Rollcall, agent: FakeAgent
-) -> None:
-    async def send(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse()
-        await response.prepare(request)
-        for _ in range(30):
-            await response.write(b"x" * 100_000)
-        return response
-
-    agent.answers["GET", f"{SHOP}/logs"] = send
-
-    ran = await rollcall("app", "logs", "web-1/shop", "--tail", "all")
-
-    assert ran.status == 0, ran.err
-    lines = ran.out.splitlines()
-    assert "".join(lines) == "x" * 3_000_000
-    assert len(lines) > 1
-    assert agent.asked[0].path == f"{SHOP}/logs?tail=all&follow=false"
-
-
-def sends(*pieces: bytes) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """Return an answer that comes in these pieces."""
-
-    async def send(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse()
-        await response.prepare(request)
-        for piece in pieces:
-            await response.write(piece)
-        return response
-
-    return send
-
-
-async def test_a_log_has_its_tabs_and_no_carriage_returns_at_the_ends_of_lines(
-    rollcall: Rollcall, agent: FakeAgent
-) -> None:
-    agent.answers["GET", f"{SHOP}/logs"] = sends(b"a\tb\r", b"\n1%\r2%\n\x1b[2J\r\r\nend\t\r")
-
-    ran = await rollcall("app", "logs", "web-1/shop")
-
-    assert ran.out.split("\n") == ["a\tb", "1%\\r2%", "\\x1b[2J\\r", "end\t", ""]
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Yield a folder on a filesystem of 1 MiB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], check=True)
-    yield folder
-    subprocess.run(["umount", folder], check=True)
-
-
-@pytest.mark.real("mount")
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
-async def test_a_backup_onto_a_full_disk_says_so_and_leaves_no_file(
-    rollcall: Rollcall, agent: FakeAgent, small_disk: Path
-) -> None:
-    agent.answers["GET", f"{SHOP}/data"] = sends(*[b"x" * 100_000] * 30)
-    file = small_disk / "shop.tar"
-
-    ran = await rollcall("app", "backup", "web-1/shop", str(file))
-
-    assert (ran.status, ran.err) == (
-        1,
-        f"rollcall: {file} cannot be written: No space left on device\n",
-    )
-    assert files(small_disk) == set()
-
-
-async def test_a_backup_that_grows_too_large_says_so_and_leaves_no_file(
-    rollcall: Rollcall, agent: FakeAgent, tmp_path: Path
-) -> None:
-    agent.answers["GET", f"{SHOP}/data"] = sends(*[b"x" * 100_000] * 30)
-    file = tmp_path / "shop.tar"
-    command = CommandLine(rollcall.contexts.parent)
-
-    process = await asyncio.create_subprocess_exec(
-        *("prlimit", "--fsize=1000000", command.program, "app", "backup", "web-1/shop", file),
-        env=command.environment,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    _, told = await process.communicate()
-
-    assert process.returncode == 1, told
-    assert f"{file} cannot be written: File too large" in told.decode()
-    assert not {"shop.tar", "shop.tar.part"} & files(tmp_path)
-
-
-async def test_a_backup_replaces_no_file_that_comes_meanwhile(
-    rollcall: Rollcall, agent: FakeAgent, tmp_path: Path
-) -> None:
-    file = tmp_path / "shop.tar"
-
-    async def send(request: web.Request) -> web.StreamResponse:
-        file.write_text("of somebody else")
-        return await sends(b"data")(request)
-
-    agent.answers["GET", f"{SHOP}/data"] = send
-
-    ran = await rollcall("app", "backup", "web-1/shop", str(file))
-
-    assert (ran.status, ran.err) == (
-        2,
-        f"rollcall: {file} exists already, and is left as it is\n",
-    )
-    assert file.read_text() == "of somebody else"
-    assert "shop.tar.part" not in files(tmp_path)
-    file.unlink()
-    agent.answers["GET", f"{SHOP}/data"] = sends(b"data")
-    assert (await rollcall("app", "backup", "web-1/shop", str(file))).status == 0
-    assert file.read_bytes() == b"data"
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
