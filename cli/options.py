@@ -26,7 +26,7 @@ Labels = Annotated[
         "--label",
         "-l",
         metavar="LABEL",
-        help="Only nodes that have this label; may be repeated.",
+        help="Only nodes with this label, such as service:web; may be repeated.",
         autocompletion=complete_labels,
     ),
 ]

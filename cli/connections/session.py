@@ -60,7 +60,7 @@ class Session:
     async def registry(self, context: Context | None = None) -> AsyncIterator[RegistryClient]:
         """Yield a client of the registry; WrongUsage if the key must not be sent there."""
         used = context or self.context
-        checked_registry(used.registry, used)
+        checked_registry(used.registry, used, name=self._wanted)
         key = self._key(used)
         async with RegistryClient(
             url=used.registry,

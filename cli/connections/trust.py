@@ -63,24 +63,39 @@ def agent_address(node: Node, context: Context) -> AgentAddress:
     return AgentAddress(str(origin), node.hostname)
 
 
-def checked_registry(url: str, context: Context) -> None:
-    """Refuse a URL of a registry that the key must not be sent to; WrongUsage."""
+def checked_registry(url: str, context: Context, *, name: str | None = None) -> None:
+    """Refuse a URL of a registry that the key must not be sent to; WrongUsage.
+
+    ``name`` is that of the context, None for the one in use.
+    """
     origin = origin_of(url)
     if origin is None:
         raise WrongUsage("this is no URL of a registry, such as https://registry:7655")
     if origin.scheme == "http" and not context.allows_plain(origin.host):
         raise WrongUsage(
             f"{url} has no TLS, and the key would be readable on the way to it",
-            hint="use https://, or if it is safe: --allow-plain ADDRESS",
+            hint=_registry_hint(origin.host, "" if name is None else f" {name}"),
         )
 
 
+def _registry_hint(host: str, name: str) -> str:
+    if _is_address(host):
+        return f"if that is safe: rollcall context set{name} --allow-plain {host}"
+    return "log in with https://, or with an address and --allow-plain: rollcall login --help"
+
+
 def _plain_hint(host: str) -> str:
+    if _is_address(host):
+        return f"if that is safe: rollcall context set --allow-plain {host}"
+    return "set `node.advertise` of that agent to a URL with https:, or with an address"
+
+
+def _is_address(host: str) -> bool:
     try:
         ipaddress.ip_address(host)
     except ValueError:
-        return "set `node.advertise` of that agent to a URL with https:, or with an address"
-    return f"if that is safe: rollcall context set --allow-plain {host}"
+        return False
+    return True
 
 
 class Origin(NamedTuple):

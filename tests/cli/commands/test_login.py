@@ -127,6 +127,9 @@ async def test_addresses_without_tls_are_allowed_and_forbidden_one_by_one(
     refused = await rollcall("nodes")
     assert refused.status == 2
     assert "has no TLS" in refused.err
+    assert "rollcall context set --allow-plain 127.0.0.1\n" in refused.err
+    named = await rollcall("--context", "test", "nodes")
+    assert "rollcall context set test --allow-plain 127.0.0.1\n" in named.err
 
 
 async def test_what_is_given_of_a_context_is_changed_and_all_else_kept(
