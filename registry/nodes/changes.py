@@ -94,7 +94,7 @@ class AppliedChanges:
         elif self._freshness.is_stale(entry.heard, self._monotonic()):
             self.forget(hostname, ChangeKind.EXPIRED, REGISTRY)
         else:
-            self._deferred.touch(hostname)
+            self._deferred.touch(entry)
 
     def heard(self, heard: Sequence[Heard], *, own: bool) -> None:
         """Record which nodes were heard of.

@@ -277,7 +277,7 @@ class Heartbeats:
 
     def _touch(self, entry: Entry) -> None:
         """Record that a node was heard of, also if the store does not accept that now."""
-        self._writes.deferred.touch(entry.hostname)
+        self._writes.deferred.touch(entry)
         self._applied.mark_heard(entry, last_update=int(self._wall()))
 
     def _mark_heard(self, entry: Entry) -> None:

@@ -52,7 +52,7 @@ class Nodes:
         self._acceptance = acceptance
         self._freshness = acceptance.freshness
         self._monotonic = clocks.monotonic
-        self._writes = NodeWrites(store=store, directory=directory, clocks=clocks)
+        self._writes = NodeWrites(store=store, monotonic=clocks.monotonic)
         self._applied = AppliedChanges(
             directory=directory,
             events=events,

@@ -1,14 +1,13 @@
 """Changes of nodes on their way to the store, and whether it accepts them."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable
 from functools import partial
 
 from registry.errors import NotLoaded, StoreFull, StoreUnavailable, StoreUnreachable
-from registry.nodes.directory.directory import Directory, Entry
-from registry.nodes.directory.freshness import Clocks
+from registry.nodes.directory.directory import Entry
 from registry.store.deferred_writes import DeferredWrites
-from registry.store.protocol import DoneCallback, Guard, Heard, NodeStore
+from registry.store.protocol import DoneCallback, Guard, NodeStore
 
 
 class NodeWrites:
@@ -17,20 +16,14 @@ class NodeWrites:
     `unavailable_error` is why heartbeats are not accepted at present, None if they are.
     """
 
-    def __init__(self, *, store: NodeStore, directory: Directory, clocks: Clocks) -> None:
+    def __init__(self, *, store: NodeStore, monotonic: Callable[[], float]) -> None:
         self._store = store
-        self._directory = directory
         self.unavailable_error: Exception | None = NotLoaded(
             "the nodes are still being read; ask again"
         )
         # What was given to the store and is not durable yet: the node, or None for a deletion.
         self.pending: dict[str, Entry | None] = {}
-        self.deferred = DeferredWrites(
-            store,
-            heard=self._heard,
-            done=self._update_availability,
-            monotonic=clocks.monotonic,
-        )
+        self.deferred = DeferredWrites(store, done=self._update_availability, monotonic=monotonic)
 
     def require_loaded(self) -> None:
         """Raise NotLoaded until the nodes are loaded."""
@@ -102,11 +95,3 @@ class NodeWrites:
             self.unavailable_error = None
         elif isinstance(error, StoreUnavailable):
             self.unavailable_error = error
-
-    def _heard(self, hostnames: Iterable[str]) -> list[Heard]:
-        get = self._directory.get
-        return [
-            Heard(hostname, entry.last_update, entry.address)
-            for hostname in hostnames
-            if (entry := get(hostname)) is not None
-        ]

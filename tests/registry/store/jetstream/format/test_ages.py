@@ -8,7 +8,7 @@ import pytest
 
 from registry.store.clock import AgeClock
 from registry.store.conformance import Clock, Followed
-from registry.store.deferred_writes import MAX_TOUCHED_AT_ONCE, DeferredWrites
+from registry.store.deferred_writes import DeferredWrites
 from registry.store.jetstream.connection.api import JetStreamApi
 from registry.store.jetstream.connection.bucket import BucketState, find_bucket
 from registry.store.jetstream.connection.link import connected
@@ -22,6 +22,7 @@ from tests.support.waiting import async_until
 pytestmark = pytest.mark.real
 LONG_SECONDS = 100.0
 MAX_MESSAGES = 20
+THOUSAND = 1000
 
 
 class Aged(Followed):
@@ -136,19 +137,14 @@ async def test_what_is_heard_takes_a_bounded_number_of_keys(server: NatsCluster)
 
 async def test_heartbeats_of_a_thousand_nodes_are_one_message(server: NatsCluster) -> None:
     clock = Clock()
-    hosts = [f"host-{number}.example.com" for number in range(MAX_TOUCHED_AT_ONCE)]
+    hosts = [f"host-{number}.example.com" for number in range(THOUSAND)]
     async with opened(server, "batch", clock) as (store, memory, _):
         for name in hosts:
             memory.note(name)
         await asyncio.gather(*[store.put(row(name), ignore) for name in hosts])
-        writes = DeferredWrites(
-            store,
-            heard=lambda names: [Heard(name, 7, "192.0.2.1") for name in names],
-            done=ignore,
-            monotonic=clock,
-        )
+        writes = DeferredWrites(store, done=ignore, monotonic=clock)
         for name in hosts:
-            writes.touch(name)
+            writes.touch(row(name))
         before = (await state_of(server, "batch")).last
 
         await writes.flush(max_interval=LONG_SECONDS, retry=False)
