@@ -17,6 +17,7 @@ from agent.apps.composition.recovery import build_keepers, build_reconciler
 from agent.apps.containers.network import AppsNetwork
 from agent.apps.defaults import AppDefaults
 from agent.apps.dry_run.dry_runs import DryRuns
+from agent.apps.health.crashes import Crashes
 from agent.apps.health.monitor import HealthMonitor
 from agent.apps.ownership.claims import LOOK_SECONDS
 from agent.apps.ownership.guard import ClaimGuard
@@ -31,7 +32,8 @@ from agent.apps.recovery.watcher import EngineWatcher
 from agent.apps.repository.repository import AppRepository
 from agent.apps.runner.runner import OperationRunner
 from agent.apps.service.apps import Apps
-from agent.apps.service.queries import AppQueries, HostedAppsQuery, RecordBuilder
+from agent.apps.service.hosted_apps import HostedAppBuilder, HostedAppsQuery
+from agent.apps.service.queries import AppQueries, RecordBuilder
 from agent.engine.protocol import Engine
 from agent.state.identity import Identities
 from agent.state.store import Store
@@ -69,9 +71,9 @@ async def open_apps(
         IdentityError: the identities cannot be written.
 
     """
-    repository = await _repository(store, identities, clock)
+    health = build_health(engine=engine, metrics=metrics, on_change=on_change, clock=clock)
+    repository = await _repository(store, identities, health.crashes, clock)
     ownership = Ownership(engine=engine, repository=repository, identities=identities, log=log)
-    health = build_health(engine=engine, metrics=metrics)
     disk_guard = DiskGuard(
         min_free_percent=defaults.min_free_percent, database_directory=store.folder
     )
@@ -151,10 +153,15 @@ async def open_apps(
         engine=engine,
         repository=repository,
         ownership=ownership,
-        records=RecordBuilder(operations=runner, findings=health.findings, network=parts.network),
+        records=RecordBuilder(
+            operations=runner,
+            findings=health.findings,
+            crashes=health.crashes,
+            network=parts.network,
+        ),
     )
     hosted_apps = HostedAppsQuery(
-        repository=repository,
+        apps=HostedAppBuilder(repository=repository, crashes=health.crashes),
         containers=queries.containers,
         engine=watcher,
         on_change=on_change,
@@ -214,10 +221,12 @@ def _periodic(
 
 
 async def _repository(
-    store: Store, identities: Identities, clock: Callable[[], float]
+    store: Store, identities: Identities, crashes: Crashes, clock: Callable[[], float]
 ) -> AppRepository:
     repository, stored = AppRepository(store, clock=clock), await store.open()
     repository.load(stored)
+    crashes.add(stored.latest_events)
+    store.subscribe(crashes.add)
     # Earlier versions wrote the database's identity on containers, and do so after a downgrade.
     identities.add(stored.agent)
     return repository

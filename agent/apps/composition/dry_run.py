@@ -25,7 +25,8 @@ from agent.apps.ownership.ownership import Ownership
 from agent.apps.repository.repository import AppRepository
 from agent.apps.runner.runner import OperationRunner
 from agent.apps.service.apps import Apps
-from agent.apps.service.queries import AppQueries, HostedAppsQuery, RecordBuilder
+from agent.apps.service.hosted_apps import HostedAppsQuery
+from agent.apps.service.queries import AppQueries, RecordBuilder
 from agent.journal import JournalEntry
 
 
@@ -91,7 +92,10 @@ class DryApps:
                 repository=repository,
                 ownership=self.ownership,
                 records=RecordBuilder(
-                    operations=runner, findings=health.findings, network=parts.network
+                    operations=runner,
+                    findings=health.findings,
+                    crashes=health.crashes,
+                    network=parts.network,
                 ),
             ),
             hosted_apps=self.hosted_apps,

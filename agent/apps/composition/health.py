@@ -1,11 +1,13 @@
 """Builds the parts of health checks, which several other parts share."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
 from agent.apps.counters import AppCounters
 from agent.apps.health.checker import HealthChecker
+from agent.apps.health.crashes import Crashes
 from agent.apps.health.findings import Findings
 from agent.engine.protocol import Engine
 from agent.probe import HttpProbe
@@ -13,20 +15,31 @@ from agent.probe import HttpProbe
 
 @dataclass(frozen=True, kw_only=True)
 class HealthParts:
-    """The checker, its findings and the counters."""
+    """The checker, its findings, the crashes of apps and the counters."""
 
     probe: HttpProbe
     checker: HealthChecker
     findings: Findings
+    crashes: Crashes
     counters: AppCounters
 
 
-def build_health(*, engine: Engine, metrics: CollectorRegistry) -> HealthParts:
-    """Return these parts; the counters are among the ``metrics``."""
+def build_health(
+    *,
+    engine: Engine,
+    metrics: CollectorRegistry,
+    on_change: Callable[[], None],
+    clock: Callable[[], float],
+) -> HealthParts:
+    """Return these parts; the counters are among the ``metrics``.
+
+    ``on_change`` is called when an app begins to crash in a loop. ``clock`` returns Unix time.
+    """
     probe = HttpProbe()
     return HealthParts(
         probe=probe,
         checker=HealthChecker(engine=engine, http=probe),
         findings=Findings(),
+        crashes=Crashes(on_loop=on_change, clock=clock),
         counters=AppCounters(metrics),
     )

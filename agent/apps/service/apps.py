@@ -22,7 +22,8 @@ from agent.apps.repository.feed import EventFeed
 from agent.apps.repository.repository import AppRepository
 from agent.apps.runner.job import Work
 from agent.apps.runner.runner import OperationRunner, Requester
-from agent.apps.service.queries import AppQueries, HostedAppsQuery, Stats
+from agent.apps.service.hosted_apps import HostedAppsQuery
+from agent.apps.service.queries import AppQueries, Stats
 from agent.apps.views.apps import AppView
 from agent.apps.views.events import EventView, event_view
 from agent.engine.errors import EngineError

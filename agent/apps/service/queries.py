@@ -1,15 +1,14 @@
 """Queries about apps. The engine is asked each time; nothing is cached."""
 
-import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import suppress
-from typing import Protocol, TypeVar
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from agent.apps.containers.network import AppsNetwork
 from agent.apps.errors import AppNotRunning
+from agent.apps.health.crashes import Crashes
 from agent.apps.health.findings import Findings
 from agent.apps.ownership.labels import APP_LABEL
 from agent.apps.ownership.ownership import Ownership
@@ -19,9 +18,7 @@ from agent.apps.views import apps as views
 from agent.apps.views.apps import AppView
 from agent.engine.errors import (
     EngineConflict,
-    EngineError,
     EngineRefused,
-    EngineTimeout,
     ObjectNotFound,
 )
 from agent.engine.models import (
@@ -32,13 +29,9 @@ from agent.engine.models import (
 )
 from agent.engine.protocol import Engine
 from agent.model import App, ForeignObject
-from agent.reporting.heartbeat import HostedApp, HostedApps
 
 # An average over a longer time says nothing about the present.
 MAX_SAMPLE_AGE_SECONDS = 300.0
-ANSWER_TIMEOUT_SECONDS = 5.0
-RETRY_SECONDS = 3.0
-
 
 ContainerT = TypeVar("ContainerT", bound=Container)
 
@@ -61,13 +54,19 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordBuilder:
-    """Builds the record of an app from its container, its operation and its check."""
+    """Builds the record of an app from its container, operation, check and crashes."""
 
     def __init__(
-        self, *, operations: OperationRunner, findings: Findings, network: AppsNetwork
+        self,
+        *,
+        operations: OperationRunner,
+        findings: Findings,
+        crashes: Crashes,
+        network: AppsNetwork,
     ) -> None:
         self._operations = operations
         self._findings = findings
+        self._crashes = crashes
         self._network = network
 
     def checked(self, app: App, container: ContainerT) -> ContainerT:
@@ -76,14 +75,24 @@ class RecordBuilder:
 
     def summary(self, app: App, container: Container | None) -> AppView:
         """Return the record as a list shows it."""
-        status = self._operations.status(app.name)
-        record = views.summary(app, container, status, note=self._note(container))
+        record = views.summary(
+            app,
+            container,
+            self._operations.status(app.name),
+            crashes=self._crashes.message(app.name),
+            note=self._note(container),
+        )
         return views.with_check(record, self._findings.why_unhealthy(app, container))
 
     def full(self, app: App, container: InspectedContainer | None) -> AppView:
         """Return the whole record."""
-        status = self._operations.status(app.name)
-        record = views.full(app, container, status, note=self._note(container))
+        record = views.full(
+            app,
+            container,
+            self._operations.status(app.name),
+            crashes=self._crashes.message(app.name),
+            note=self._note(container),
+        )
         return views.with_check(record, self._findings.why_unhealthy(app, container))
 
     def _note(self, container: Container | None) -> str | None:
@@ -227,110 +236,3 @@ def cpu_percent(previous: Sample, sample: Sample) -> float | None:
     if passed <= 0 or used < 0:
         return None
     return round(used / passed * sample.cpus * 100, 2)
-
-
-class ContainerLister(Protocol):
-    """Lists the containers of apps."""
-
-    def __call__(self, *, seconds: float | None = None) -> Awaitable[Mapping[str, Container]]:
-        """Return them by id; EngineError after ``seconds``, by default the engine's time limit."""
-
-
-class EngineStatus(Protocol):
-    """What is known of the engine without asking it."""
-
-    @property
-    def version(self) -> str | None:
-        """Its version, None until it has answered."""
-
-    @property
-    def problem(self) -> str | None:
-        """Why it cannot be asked, None if it can."""
-
-
-class HostedAppsQuery:
-    """The apps for the heartbeat, which never waits for the engine for long.
-
-    If the engine does not answer in time, it is asked in the background from then on, and
-    ``on_change`` is called when it answers.
-    """
-
-    def __init__(
-        self,
-        *,
-        repository: AppRepository,
-        containers: ContainerLister,
-        engine: EngineStatus,
-        on_change: Callable[[], None],
-        timeout_seconds: float = ANSWER_TIMEOUT_SECONDS,
-    ) -> None:
-        self._repository = repository
-        self._containers = containers
-        self._engine = engine
-        self._on_change = on_change
-        self._timeout_seconds = timeout_seconds
-        self._background_list: asyncio.Task[None] | None = None
-        self._late_answer: Mapping[str, Container] | None = None
-
-    @property
-    def problem(self) -> str | None:
-        """Why the engine cannot be asked, None if it can."""
-        if self._background_list is not None:
-            return "the container engine does not answer in time"
-        return self._engine.problem
-
-    async def hosted_apps(self, within_seconds: float | None = None) -> HostedApps:
-        """Return the apps and the state of the engine; never fail.
-
-        Wait for the engine for 5 s at most, and for ``within_seconds`` if that is less.
-        """
-        containers, self._late_answer = self._late_answer, None
-        if containers is None and self._background_list is None:
-            limits = (self._timeout_seconds, within_seconds)
-            containers = await self._list_in_time(min(each for each in limits if each is not None))
-        known = containers or {}
-        apps = tuple(
-            _hosted(app, known.get(app.container_id or "")) for app in self._repository.existing()
-        )
-        state = "unreachable" if containers is None else "running"
-        return HostedApps(apps=apps, docker_state=state, docker_version=self._engine.version)
-
-    async def _list_in_time(self, seconds: float) -> Mapping[str, Container] | None:
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._containers(seconds=seconds)
-        except (TimeoutError, EngineTimeout):
-            if self._background_list is None:
-                self._background_list = asyncio.create_task(
-                    self._list_in_background(), name="engine does not answer"
-                )
-        except EngineError:
-            pass
-        return None
-
-    async def _list_in_background(self) -> None:
-        try:
-            while True:
-                with suppress(EngineError):
-                    self._late_answer = await self._containers()
-                    break
-                await asyncio.sleep(RETRY_SECONDS)
-        finally:
-            self._background_list = None
-        self._on_change()
-
-    async def close(self) -> None:
-        """Stop asking in the background."""
-        if self._background_list is not None:
-            self._background_list.cancel()
-            await asyncio.gather(self._background_list, return_exceptions=True)
-
-
-def _hosted(app: App, container: Container | None) -> HostedApp:
-    return HostedApp(
-        name=app.name,
-        http_port=app.http_port,
-        labels=app.labels,
-        running=container is not None and container.state == "running",
-        healthy=views.is_healthy(container),
-    )

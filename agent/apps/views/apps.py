@@ -32,7 +32,7 @@ AppState = Literal[
     "failed",
     "missing",
 ]
-CRASHES = "it ended by itself, and the engine starts it again; its logs may tell why"
+RESTARTS = "it ended by itself, and the engine starts it again; its logs may tell why"
 HEALTHY: Mapping[Health, bool] = {"healthy": True, "unhealthy": False}
 TRANSITIONAL_STATES = {
     "create": "creating",
@@ -84,10 +84,15 @@ def summary(
     container: Container | None,
     operation: OperationStatus | None,
     *,
+    crashes: str | None = None,
     note: str | None = None,
 ) -> AppView:
-    """Return the record as a list shows it; ``note`` is added to its message."""
-    return _view(app, container, operation, note=note)
+    """Return the record as a list shows it.
+
+    ``crashes`` is how often an app has ended that crashes in a loop; ``note`` is added to its
+    message.
+    """
+    return _view(app, container, operation, crashes=crashes, note=note)
 
 
 def full(
@@ -95,14 +100,16 @@ def full(
     container: InspectedContainer | None,
     operation: OperationStatus | None,
     *,
+    crashes: str | None = None,
     note: str | None = None,
 ) -> AppView:
-    """Return the whole record; ``note`` is added to its message."""
+    """Return the whole record; ``crashes`` and ``note`` as in a list."""
     ran = container is not None and container.started_at is not None
     return _view(
         app,
         container,
         operation,
+        crashes=crashes,
         note=note,
         started_at=container.started_at if container else None,
         finished_at=container.finished_at if container else None,
@@ -131,6 +138,7 @@ def _view(
     container: Container | None,
     operation: OperationStatus | None,
     *,
+    crashes: str | None,
     note: str | None,
     **inspected: Any,
 ) -> AppView:
@@ -145,7 +153,7 @@ def _view(
         container_id=container.id if container else None,
         image_id=container.image_id if container else None,
         created_at=app.created_at,
-        message=_message(app, container, notes),
+        message=_message(app, container, crashes, notes),
         password=_password(app),
         progress=_progress(operation) if operation else None,
         revision=app.revision,
@@ -168,19 +176,22 @@ def _state(app: App, container: Container | None, operation: OperationStatus | N
     return "failed" if app.failed else "missing"
 
 
-def _message(app: App, container: Container | None, notes: str | None) -> str | None:
+def _message(
+    app: App, container: Container | None, crashes: str | None, notes: str | None
+) -> str | None:
     """Return what is wrong now, else why the last operation failed, else the notes."""
     return (
         _unpublished_ports(app, container)
-        or _crashes(container)
         or _why_down(app, container)
+        or crashes
+        or _restarts(container)
         or app.message
         or notes
     )
 
 
-def _crashes(container: Container | None) -> str | None:
-    return CRASHES if container is not None and container.state == "restarting" else None
+def _restarts(container: Container | None) -> str | None:
+    return RESTARTS if container is not None and container.state == "restarting" else None
 
 
 def _why_down(app: App, container: Container | None) -> str | None:

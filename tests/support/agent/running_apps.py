@@ -37,6 +37,7 @@ async def running_apps(
     drain_seconds: float = 20,
     metrics: CollectorRegistry | None = None,
     flush: Callable[[], Awaitable[None]] = flush_disks,
+    clock: Callable[[], float] = time.time,
 ) -> AsyncIterator[Apps]:
     """Run apps while the context is open; ``folder`` holds their database."""
     identities = identities_of(folder, identity)
@@ -49,7 +50,7 @@ async def running_apps(
         defaults=defaults,
         log=structlog.wrap_logger(None, processors=[log]),
         on_change=lambda: None,
-        clock=time.time,
+        clock=clock,
         metrics=CollectorRegistry() if metrics is None else metrics,
         flush=flush,
         drain_seconds=drain_seconds,

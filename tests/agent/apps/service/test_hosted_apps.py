@@ -1,13 +1,15 @@
 """What the roll call is told while the engine does not answer."""
 
 import asyncio
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from agent.apps.health.crashes import Crashes
 from agent.apps.repository.repository import AppRepository
-from agent.apps.service.queries import HostedAppsQuery
+from agent.apps.service.hosted_apps import HostedAppBuilder, HostedAppsQuery
 from agent.engine.errors import EngineTimeout, EngineUnavailable
 from agent.engine.models import Container
 from agent.state.store import Store
@@ -50,16 +52,19 @@ class UnavailableEngine:
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> AppRepository:
-    return AppRepository(Store(tmp_path / "agent.db"))
+def apps(tmp_path: Path) -> HostedAppBuilder:
+    return HostedAppBuilder(
+        repository=AppRepository(Store(tmp_path / "agent.db")),
+        crashes=Crashes(on_loop=lambda: None, clock=time.time),
+    )
 
 
 async def test_a_frozen_engine_is_waited_for_once_and_its_answer_is_a_change(
-    repository: AppRepository,
+    apps: HostedAppBuilder,
 ) -> None:
     engine, changed = FrozenEngine(), asyncio.Event()
     query = HostedAppsQuery(
-        repository=repository,
+        apps=apps,
         containers=engine,
         engine=EngineNotFound(),
         on_change=changed.set,
@@ -82,10 +87,10 @@ async def test_a_frozen_engine_is_waited_for_once_and_its_answer_is_a_change(
 
 @in_virtual_time
 async def test_a_frozen_engine_is_waited_for_no_longer_than_the_heartbeat_may_take(
-    repository: AppRepository,
+    apps: HostedAppBuilder,
 ) -> None:
     query = HostedAppsQuery(
-        repository=repository,
+        apps=apps,
         containers=FrozenEngine(),
         engine=EngineNotFound(),
         on_change=lambda: None,
@@ -99,10 +104,10 @@ async def test_a_frozen_engine_is_waited_for_no_longer_than_the_heartbeat_may_ta
     await query.close()
 
 
-async def test_an_engine_that_refuses_at_once_is_asked_each_time(repository: AppRepository) -> None:
+async def test_an_engine_that_refuses_at_once_is_asked_each_time(apps: HostedAppBuilder) -> None:
     changed = asyncio.Event()
     query = HostedAppsQuery(
-        repository=repository,
+        apps=apps,
         containers=UnavailableEngine(),
         engine=EngineNotFound(),
         on_change=changed.set,
@@ -115,11 +120,14 @@ async def test_an_engine_that_refuses_at_once_is_asked_each_time(repository: App
     await query.close()
 
 
-async def test_a_defect_does_not_end_the_asking(repository: AppRepository) -> None:
+async def test_a_defect_does_not_end_the_asking(apps: HostedAppBuilder) -> None:
     engine = UnavailableEngine()
     engine.errors = [EngineTimeout("too slow"), KeyError("a defect")]
     query = HostedAppsQuery(
-        repository=repository, containers=engine, engine=EngineNotFound(), on_change=lambda: None
+        apps=apps,
+        containers=engine,
+        engine=EngineNotFound(),
+        on_change=lambda: None,
     )
 
     assert (await query.hosted_apps()).docker_state == "unreachable"
@@ -131,10 +139,10 @@ async def test_a_defect_does_not_end_the_asking(repository: AppRepository) -> No
     await query.close()
 
 
-async def test_nothing_is_asked_after_the_end(repository: AppRepository) -> None:
+async def test_nothing_is_asked_after_the_end(apps: HostedAppBuilder) -> None:
     engine = FrozenEngine()
     query = HostedAppsQuery(
-        repository=repository,
+        apps=apps,
         containers=engine,
         engine=EngineNotFound(),
         on_change=lambda: None,

@@ -13,6 +13,7 @@ from aiohttp import web
 from structlog.testing import LogCapture
 
 from agent.apps.containers.network import AppsNetwork
+from agent.apps.health.crashes import Crashes
 from agent.apps.health.findings import Findings
 from agent.apps.ownership.ownership import Ownership
 from agent.apps.repository.repository import AppRepository
@@ -193,6 +194,7 @@ async def app_queries(engine: Engine, folder: Path) -> AsyncIterator[AppQueries]
         records=RecordBuilder(
             operations=operations,
             findings=Findings(),
+            crashes=Crashes(on_loop=lambda: None, clock=time.time),
             network=AppsNetwork(engine=engine, defaults=DEFAULTS, log=log),
         ),
     )

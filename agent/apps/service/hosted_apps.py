@@ -1,0 +1,134 @@
+"""The apps for the heartbeat."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Protocol
+
+from agent.apps.health.crashes import Crashes
+from agent.apps.repository.repository import AppRepository
+from agent.apps.views import apps as views
+from agent.engine.errors import EngineError, EngineTimeout
+from agent.engine.models import Container
+from agent.model import App
+from agent.reporting.heartbeat import HostedApp, HostedApps
+
+ANSWER_TIMEOUT_SECONDS = 5.0
+RETRY_SECONDS = 3.0
+
+
+class ContainerLister(Protocol):
+    """Lists the containers of apps."""
+
+    def __call__(self, *, seconds: float | None = None) -> Awaitable[Mapping[str, Container]]:
+        """Return them by id; EngineError after ``seconds``, by default the engine's time limit."""
+
+
+class EngineStatus(Protocol):
+    """What is known of the engine without asking it."""
+
+    @property
+    def version(self) -> str | None:
+        """Its version, None until it has answered."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why it cannot be asked, None if it can."""
+
+
+class HostedAppBuilder:
+    """Builds the apps for the heartbeat; one that crashes in a loop is unhealthy, too."""
+
+    def __init__(self, *, repository: AppRepository, crashes: Crashes) -> None:
+        self._repository = repository
+        self._crashes = crashes
+
+    def apps(self, containers: Mapping[str, Container]) -> tuple[HostedApp, ...]:
+        """Return all apps; ``containers`` are by id."""
+        existing = self._repository.existing()
+        return tuple(self._hosted(app, containers.get(app.container_id or "")) for app in existing)
+
+    def _hosted(self, app: App, container: Container | None) -> HostedApp:
+        is_loop = self._crashes.message(app.name) is not None
+        return HostedApp(
+            name=app.name,
+            http_port=app.http_port,
+            labels=app.labels,
+            running=container is not None and container.state == "running",
+            healthy=False if is_loop else views.is_healthy(container),
+        )
+
+
+class HostedAppsQuery:
+    """The apps for the heartbeat, which never waits for the engine for long.
+
+    If the engine does not answer in time, it is asked in the background from then on, and
+    ``on_change`` is called when it answers.
+    """
+
+    def __init__(
+        self,
+        *,
+        apps: HostedAppBuilder,
+        containers: ContainerLister,
+        engine: EngineStatus,
+        on_change: Callable[[], None],
+        timeout_seconds: float = ANSWER_TIMEOUT_SECONDS,
+    ) -> None:
+        self._apps = apps
+        self._containers = containers
+        self._engine = engine
+        self._on_change = on_change
+        self._timeout_seconds = timeout_seconds
+        self._background_list: asyncio.Task[None] | None = None
+        self._late_answer: Mapping[str, Container] | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """Why the engine cannot be asked, None if it can."""
+        if self._background_list is not None:
+            return "the container engine does not answer in time"
+        return self._engine.problem
+
+    async def hosted_apps(self, within_seconds: float | None = None) -> HostedApps:
+        """Return the apps and the state of the engine; never fail.
+
+        Wait for the engine for 5 s at most, and for ``within_seconds`` if that is less.
+        """
+        containers, self._late_answer = self._late_answer, None
+        if containers is None and self._background_list is None:
+            limits = (self._timeout_seconds, within_seconds)
+            containers = await self._list_in_time(min(each for each in limits if each is not None))
+        apps = self._apps.apps(containers or {})
+        state = "unreachable" if containers is None else "running"
+        return HostedApps(apps=apps, docker_state=state, docker_version=self._engine.version)
+
+    async def _list_in_time(self, seconds: float) -> Mapping[str, Container] | None:
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._containers(seconds=seconds)
+        except (TimeoutError, EngineTimeout):
+            if self._background_list is None:
+                self._background_list = asyncio.create_task(
+                    self._list_in_background(), name="engine does not answer"
+                )
+        except EngineError:
+            pass
+        return None
+
+    async def _list_in_background(self) -> None:
+        try:
+            while True:
+                with suppress(EngineError):
+                    self._late_answer = await self._containers()
+                    break
+                await asyncio.sleep(RETRY_SECONDS)
+        finally:
+            self._background_list = None
+        self._on_change()
+
+    async def close(self) -> None:
+        """Stop asking in the background."""
+        if self._background_list is not None:
+            self._background_list.cancel()
+            await asyncio.gather(self._background_list, return_exceptions=True)
