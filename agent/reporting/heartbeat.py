@@ -15,6 +15,7 @@ AGENT_KV_KEYS = frozenset(
         "agent.url",
         "agent.version",
         "apps.running",
+        "apps.stopped",
         "apps.total",
         "apps.unhealthy",
         "docker.state",
@@ -33,8 +34,8 @@ class HostedApp:
     """An app, as far as heartbeats need it.
 
     ``http_port`` is the TCP port of the host that leads to the app. ``labels`` are the app's, in
-    the order in which they were added. ``running`` tells whether its container runs, ``healthy``
-    what its check has found, None if there is none.
+    the order in which they were added. ``running`` tells whether its container runs, ``stopped``
+    whether it does not and is not to, ``healthy`` what its check has found, None if there is none.
     """
 
     name: str
@@ -42,6 +43,7 @@ class HostedApp:
     labels: tuple[str, ...]
     running: bool
     healthy: bool | None = None
+    stopped: bool = False
 
 
 @dataclass(frozen=True)
@@ -187,6 +189,7 @@ def _hosted_kv(hosted_apps: HostedApps) -> dict[str, str]:
         "docker.state": hosted_apps.docker_state,
         "apps.total": str(len(hosted_apps.apps)),
         "apps.running": str(sum(app.running for app in hosted_apps.apps)),
+        "apps.stopped": str(sum(app.stopped for app in hosted_apps.apps)),
         "apps.unhealthy": str(sum(app.healthy is False for app in hosted_apps.apps)),
     }
     if hosted_apps.docker_version is not None:

@@ -1,7 +1,7 @@
 """`nodes` and `node`: which hosts there are, and what one of them says."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -104,21 +104,29 @@ async def _listed(session: Session, filters: dict[str, Any], *, stale: bool | No
 
 def _row(node: Node, *, is_stale: bool, now: float) -> dict[str, Any]:
     kv = node.kv
-    running, total = kv.get("apps.running"), kv.get("apps.total")
-    unhealthy = kv.get("apps.unhealthy", "0")
-    apps = None if total is None else f"{running}/{total}"
     return {
         "hostname": node.hostname,
         "state": "stale" if is_stale else "fresh",
         "age": age(now - node.last_update),
         "since": moment(node.last_update),
-        "apps": apps if unhealthy == "0" or apps is None else f"{apps} ({unhealthy} unhealthy)",
+        "apps": _apps(kv),
         "labels": node.labels,
         "agent": kv.get("agent.url"),
         "version": kv.get("agent.version"),
         "docker": kv.get("docker.version") or kv.get("docker.state"),
         "os": kv.get("host.os"),
     }
+
+
+def _apps(kv: Mapping[str, str]) -> str | None:
+    """Return how many apps run, of how many, and how many were stopped or are unhealthy."""
+    total = kv.get("apps.total")
+    if total is None:
+        return None
+    counts = {word: kv.get(f"apps.{word}", "0") for word in ("stopped", "unhealthy")}
+    told = ", ".join(f"{count} {word}" for word, count in counts.items() if count != "0")
+    running = f"{kv.get('apps.running')}/{total}"
+    return f"{running} ({told})" if told else running
 
 
 def node(ctx: typer.Context, hostname: Host) -> None:

@@ -21,21 +21,29 @@ export function age(seconds) {
   return seconds < 2 ? "just now" : `${duration(seconds)} ago`;
 }
 
-/** Return how many apps of a host run, and how many do not or are unhealthy. */
+/** Return how many apps of a host run, and how many were stopped, are down or are unhealthy. */
 export function runningApps(kv, total) {
   const down = appsDown(kv);
+  const stopped = appsStopped(kv);
   const unhealthy = Number(kv["apps.unhealthy"] ?? 0);
   return [
     `${clipped(kv["apps.running"] ?? "?", 8)} of ${clipped(total, 8)} run`,
+    stopped > 0 && `, ${stopped} stopped`,
     down > 0 && h("span", { class: "badge", title: DOWN }, `${down} down`),
     unhealthy > 0 && h("span", { class: "badge bad" }, `${clipped(kv["apps.unhealthy"], 8)} unhealthy`),
   ];
 }
 
-/** Return how many apps of a host do not run, as far as its keys and values tell. */
+/** Return how many apps of a host do not run though nobody stopped them, as far as its keys and values tell. */
 export function appsDown(kv) {
-  const down = Number(kv["apps.total"]) - Number(kv["apps.running"]);
+  const down = Number(kv["apps.total"]) - Number(kv["apps.running"]) - appsStopped(kv);
   return Number.isSafeInteger(down) ? Math.max(0, down) : 0;
+}
+
+/** Return how many apps of a host were stopped on purpose; an older agent does not tell. */
+function appsStopped(kv) {
+  const stopped = Number(kv["apps.stopped"] ?? 0);
+  return Number.isSafeInteger(stopped) ? Math.max(0, stopped) : 0;
 }
 
 /** Return a table; `rows` are arrays of cells, the first of which names its row. */

@@ -50,11 +50,13 @@ class HostedAppBuilder:
 
     def _hosted(self, app: App, container: Container | None) -> HostedApp:
         is_loop = self._crashes.message(app.name) is not None
+        running = container is not None and container.state == "running"
         return HostedApp(
             name=app.name,
             http_port=app.http_port,
             labels=app.labels,
-            running=container is not None and container.state == "running",
+            running=running,
+            stopped=app.desired == "stopped" and not running,
             healthy=False if is_loop else views.is_healthy(container),
         )
 

@@ -103,11 +103,15 @@ class Entry(BlockItem):
         return self._value(b'"agent.instance":"')
 
     def has_apps_down(self) -> bool:
-        """Return whether the host's kv tells of apps that do not run, or are unhealthy."""
+        """Return whether the host's kv tells of apps that do not run, or are unhealthy.
+
+        Apps that were stopped on purpose are not down; an older agent does not tell of them.
+        """
         if self._number(b'"apps.unhealthy":"') > 0:
             return True
         running = self._number(b'"apps.running":"')
-        return 0 <= running < self._number(b'"apps.total":"')
+        stopped = max(self._number(b'"apps.stopped":"'), 0)
+        return 0 <= running < self._number(b'"apps.total":"') - stopped
 
     def _number(self, mark: bytes) -> int:
         """Return the number that a key in kv has, -1 if that is none; `mark` as of ``_value``."""

@@ -21,7 +21,7 @@ class Selection(NamedTuple):
     """Which nodes are asked for: those behind `after` that pass the filters, at most `limit`.
 
     `search` is part of any text of theirs, as TextSearch has it; empty if nothing is searched for.
-    With `apps_down`, only those that tell of apps that do not run or are unhealthy, or only others.
+    With `apps_down`, only those that tell of apps that are down or unhealthy, or only others.
     """
 
     filters: Filters

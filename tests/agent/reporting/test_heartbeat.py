@@ -11,8 +11,22 @@ from registry.message import MAX_BODY_BYTES, MAX_LABELS
 IDLE = HostedApps(apps=(), docker_state="running", docker_version="20.10.24")
 
 
-def app(name: str, *labels: str, http_port: int = 20001, running: bool = True) -> HostedApp:
-    return HostedApp(name=name, http_port=http_port, labels=labels, running=running)
+def app(
+    name: str,
+    *labels: str,
+    http_port: int = 20001,
+    running: bool = True,
+    stopped: bool = False,
+    healthy: bool | None = None,
+) -> HostedApp:
+    return HostedApp(
+        name=name,
+        http_port=http_port,
+        labels=labels,
+        running=running,
+        healthy=healthy,
+        stopped=stopped,
+    )
 
 
 def host(
@@ -48,7 +62,12 @@ def test_with_tls_prometheus_is_told_to_scrape_by_https() -> None:
 
 
 def test_the_kv_hold_configuration_facts_address_engine_and_counts() -> None:
-    apps = (app("a"), app("b", running=False))
+    apps = (
+        app("a", healthy=True),
+        app("b", running=False),
+        *(app(name, running=False, stopped=True) for name in "cde"),
+        *(app(name, healthy=False) for name in "fg"),
+    )
     hosted_apps = HostedApps(apps=apps, docker_state="running", docker_version="20.10.24")
 
     assert host().heartbeat(hosted_apps).kv == {
@@ -58,9 +77,10 @@ def test_the_kv_hold_configuration_facts_address_engine_and_counts() -> None:
         "host.cpus": "2",
         "docker.state": "running",
         "docker.version": "20.10.24",
-        "apps.total": "2",
-        "apps.running": "1",
-        "apps.unhealthy": "0",
+        "apps.total": "7",
+        "apps.running": "3",
+        "apps.stopped": "3",
+        "apps.unhealthy": "2",
     }
 
 

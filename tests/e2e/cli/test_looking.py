@@ -52,6 +52,22 @@ def test_nodes_are_listed_in_each_form_and_by_each_filter(rollcall: CommandLine)
     ]
 
 
+def test_nodes_tell_how_many_of_their_apps_run_and_why_others_do_not(
+    registry: Daemon, rollcall: CommandLine
+) -> None:
+    def apps(**counts: str) -> str:
+        post(registry, "db-1", **{f"apps.{word}": count for word, count in counts.items()})
+        row = rollcall.ok("nodes").splitlines()[1]
+        return " ".join(row.split()[4:])
+
+    assert apps(total="3", running="2", stopped="1", unhealthy="0") == "2/3 (1 stopped)"
+    assert apps(total="3", running="3", stopped="0", unhealthy="0") == "3/3"
+    assert apps(total="3", running="2", stopped="1", unhealthy="1") == (
+        "2/3 (1 stopped, 1 unhealthy)"
+    )
+    assert apps(total="3", running="2") == "2/3"
+
+
 @pytest.mark.usefixtures("registry")
 def test_a_node_tells_which_targets_come_from_it_and_why_others_do_not(
     rollcall: CommandLine,

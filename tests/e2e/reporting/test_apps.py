@@ -95,11 +95,13 @@ def test_a_change_of_an_apps_state_is_told_at_once(host: ReportingHost) -> None:
 
     # An agent without a database adopts what others left on this engine: so it is asked, too.
     def told(state: str) -> bool:
-        apps = {app["name"]: app["state"] for app in host.agent.ask("GET", "/v1/apps").json()}
+        apps = host.agent.ask("GET", "/v1/apps").json()
+        states = {app["name"]: app["state"] for app in apps}
         kv = nodes(host.registry)["web-1"]["kv"]
-        running = list(apps.values()).count("running")
-        counts = (kv["apps.total"], kv["apps.running"])
-        return apps[name] == state and counts == (str(len(apps)), str(running))
+        running = list(states.values()).count("running")
+        stopped = sum(app["desired"] == "stopped" for app in apps)
+        counts = [kv[f"apps.{word}"] for word in ("total", "running", "stopped")]
+        return states[name] == state and counts == [str(n) for n in (len(apps), running, stopped)]
 
     until(lambda: told("running"), "it runs", within=SOON_SECONDS)
     assert host.agent.ask("PUT", f"/v1/apps/{name}/stop").status_code == 200

@@ -47,6 +47,7 @@ def test_a_host_without_an_engine_registers_with_all_that_it_has_to_say(daemons:
         "docker.state",
         "apps.total",
         "apps.running",
+        "apps.stopped",
         "apps.unhealthy",
     }
     assert node["kv"]["docker.state"] == "unreachable"

@@ -34,16 +34,22 @@ async def test_hosts_are_listed_that_tell_of_apps_that_are_down(
         "ill": ("3", "3", "1"),
         "well": ("3", "3", "0"),
         "odd": ("many", "2", "-1"),
+        "some-stopped": ("3", "1", "0", "1"),
+        "stopped": ("3", "1", "0", "2"),
+        "stopped-oddly": ("3", "2", "0", "-1"),
+        "too-many-stopped": ("3", "3", "0", "4"),
     }.items():
-        kv = dict(zip(("apps.total", "apps.running", "apps.unhealthy"), told, strict=True))
+        keys = ("apps.total", "apps.running", "apps.unhealthy", "apps.stopped")
+        kv = dict(zip(keys, told, strict=False))
         await registry.post(name, ["a"], kv)
     await registry.post("bare", ['"apps.unhealthy":"1"'], {"apps.total": "1"})
 
     async def listed(query: str) -> list[str]:
         return [node["hostname"] for node in await registry.get(f"/nodes?{query}")]
 
-    assert await listed("apps_down=true") == ["dead", "ill"]
-    assert await listed("apps_down=false") == ["bare", "odd", "well"]
+    down = ["dead", "ill", "some-stopped", "stopped-oddly"]
+    assert await listed("apps_down=true") == down
+    assert await listed("apps_down=false") == ["bare", "odd", "stopped", "too-many-stopped", "well"]
     assert await listed("apps_down=true&label=a&limit=1") == ["dead"]
     assert (await registry.ask("GET", "/nodes?apps_down=1")).status == 400
 

@@ -1,4 +1,4 @@
-"""What the roll call is told while the engine does not answer."""
+"""What the heartbeat tells of apps, also while the engine does not answer."""
 
 import asyncio
 import time
@@ -6,13 +6,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from structlog.testing import LogCapture
 
 from agent.apps.health.crashes import Crashes
 from agent.apps.repository.repository import AppRepository
 from agent.apps.service.hosted_apps import HostedAppBuilder, HostedAppsQuery
 from agent.engine.errors import EngineTimeout, EngineUnavailable
 from agent.engine.models import Container
+from agent.model import NewApp
 from agent.state.store import Store
+from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
+from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
 from tests.support.machine.clocks import in_virtual_time
 from tests.support.waiting import async_until
 
@@ -155,3 +159,28 @@ async def test_nothing_is_asked_after_the_end(apps: HostedAppBuilder) -> None:
     assert [
         task.get_name() for task in asyncio.all_tasks() if "does not answer" in task.get_name()
     ] == []
+
+
+async def test_what_was_stopped_through_the_agent_is_told_from_what_is_down(tmp_path: Path) -> None:
+    engine = FakeEngine()
+
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as running:
+
+        async def hosted() -> list[tuple[str, bool, bool]]:
+            found = (await running.hosted_apps()).apps
+            return [(each.name, each.running, each.stopped) for each in found]
+
+        for name in ("down", "stopped", "well"):
+            await running.create(NewApp(name=name, image=IMAGE), ASKER)
+        await running.stop("stopped", ASKER)
+        containers = {each.name: each for each in engine.state.containers.values()}
+        containers["down"].state = "exited"
+        assert await hosted() == [
+            ("down", False, False),
+            ("stopped", False, True),
+            ("well", True, False),
+        ]
+
+        # Somebody has started it through the engine.
+        containers["stopped"].state = "running"
+        assert ("stopped", True, False) in await hosted()

@@ -19,8 +19,9 @@ AGENT = {
     "agent.id": "1",
     "agent.url": "https://web-1.test:7656",
     "agent.version": "1.0",
-    "apps.total": "3",
+    "apps.total": "4",
     "apps.running": "1",
+    "apps.stopped": "1",
     "apps.unhealthy": "1",
     "rack": "r12",
 }
@@ -98,7 +99,7 @@ def test_a_stale_host_is_found_by_keyboard_alone(daemons: Daemons, tabs: Tabs) -
     tab_to(page, "Stale")
     page.keyboard.press("Space")
     expect(rows).to_have_count(1)
-    expect(rows).to_contain_text("1 of 3 run2 down1 unhealthy last known")
+    expect(rows).to_contain_text("1 of 4 run, 1 stopped2 down1 unhealthy last known")
     tab_to(page, "web-1")
     page.keyboard.press("Enter")
     expect(page.locator("main")).to_be_focused()  # the link is gone
@@ -106,7 +107,7 @@ def test_a_stale_host_is_found_by_keyboard_alone(daemons: Daemons, tabs: Tabs) -
     expect(sheet).to_contain_text("label 'a-b' is sanitized to a_b")
     expect(sheet).to_contain_text("web-1:8080")
     expect(sheet).to_contain_text(
-        "1 of 3 run2 down1 unhealthy, as it said last. Its agent shows them."
+        "1 of 4 run, 1 stopped2 down1 unhealthy, as it said last. Its agent shows them."
     )
     expect(sheet).to_contain_text(
         "Stopped by somebody, or ended by itself: the agent's page tells."
