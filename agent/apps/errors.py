@@ -1,5 +1,7 @@
 """The errors of operations and queries on apps."""
 
+IT_WROTE = "; it wrote:\n"
+
 
 class AppError(Exception):
     """An operation or a query on an app fails; the text is for the operator."""
@@ -83,13 +85,15 @@ class NoFreePort(AppError):
 class StartFailed(AppError):
     """The container does not start, or does not stay up.
 
-    ``reason`` is the text without the app's own output, which may be secret: it is not logged, and
-    is no part of an event.
+    ``reason`` is the text without ``output``, the app's last lines, which may be secret: they are
+    not logged. ``exit_code`` is that of the container, None if it has not ended.
     """
 
-    def __init__(self, reason: str, *, output: str = "") -> None:
-        super().__init__(f"{reason}; it wrote:\n{output}" if output else reason)
+    def __init__(self, reason: str, *, output: str = "", exit_code: int | None = None) -> None:
+        super().__init__(f"{reason}{IT_WROTE}{output}" if output else reason)
         self.reason = reason
+        self.output = output
+        self.exit_code = exit_code
 
 
 def reason_of(error: Exception) -> str:

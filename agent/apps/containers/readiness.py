@@ -118,7 +118,8 @@ class Readiness:
             reason += f", for want of memory (it has {app.memory} MiB); give it more"
         else:
             reason += "; change its `image`, `command` or `env`"
-        return StartFailed(reason, output=await self._last_lines(ended.id))
+        output = await self._last_lines(ended.id)
+        return StartFailed(reason, output=output, exit_code=ended.exit_code)
 
     async def _wait_for_exit_code(self, container: InspectedContainer) -> InspectedContainer:
         # While the engine has it started once more, there is no exit code.

@@ -1,10 +1,13 @@
 """The event of the outcome of an operation."""
 
-from agent.apps.errors import OperationCancelled, reason_of
+from agent.apps.errors import IT_WROTE, OperationCancelled, StartFailed
 from agent.apps.repository.revisions import Revised, changed_fields
 from agent.journal import EntryHeader
 from agent.model import App
-from agent.state.events import Event, Outcome
+from agent.state.events import MAX_MESSAGE_LENGTH, Event, Outcome
+
+LAST_LINES = 5
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def outcome_event(
@@ -26,7 +29,8 @@ def outcome_event(
         actor=header.actor,
         action=header.operation,
         outcome=_outcome(error),
-        message=_message(header, revised) if error is None else reason_of(error),
+        message=_message(header, revised) if error is None else _why(error),
+        exit_code=error.exit_code if isinstance(error, StartFailed) else None,
         changed=_changed(before, revised.app) if before is not None and revised is not None else (),
         revision=revised.number if revised is not None else None,
     )
@@ -36,6 +40,30 @@ def _outcome(error: Exception | None) -> Outcome:
     if error is None:
         return "done"
     return "cancelled" if isinstance(error, OperationCancelled) else "failed"
+
+
+def _why(error: Exception) -> str:
+    """Return why an operation failed; of what the app wrote, the end that an event has room for."""
+    if not isinstance(error, StartFailed):
+        return str(error)
+    room = MAX_MESSAGE_LENGTH - len(error.reason) - len(IT_WROTE)
+    output = _last_lines(error.output, room)
+    return f"{error.reason}{IT_WROTE}{output}" if output else error.reason
+
+
+def _last_lines(output: str, room: int) -> str:
+    """Return the last lines that have room, at most LAST_LINES, without control characters."""
+    lines = output.splitlines()[-LAST_LINES:]
+    text = "\n".join(map(_printable, lines))
+    if len(text) <= room:
+        return text
+    kept = text[len(text) - max(room, 0) :]
+    # A line that is cut off tells nothing, if others are left.
+    return kept.partition("\n")[2] or kept
+
+
+def _printable(line: str) -> str:
+    return "".join(each if each.isprintable() else REPLACEMENT for each in line)
 
 
 def _message(header: EntryHeader, revised: Revised | None) -> str | None:

@@ -1,6 +1,7 @@
 """Each operation that did something is told once, with how it ended, in the same write."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from agent.apps.views.apps import AppView
 from agent.apps.views.events import event_view
 from agent.engine.errors import EngineUnavailable
 from agent.model import AppChanges, NewApp
-from agent.state.events import EVENT_DECODER
+from agent.state.events import EVENT_DECODER, MAX_MESSAGE_LENGTH, Event
 from tests.support.agent.engines.fake_engine import BROKEN_IMAGE, IMAGE, OTHER_IMAGE, FakeEngine
 from tests.support.agent.engines.flaky_engine import Flaky
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps, told
@@ -124,22 +125,72 @@ async def test_an_operation_that_fails_is_told_with_the_reason(tmp_path: Path) -
     assert events[2].changed == ()
 
 
-async def test_the_output_of_an_app_that_does_not_stay_up_is_in_no_event(tmp_path: Path) -> None:
-    engine = FakeEngine()
+class EndingEngine(FakeEngine):
+    """An engine whose containers end at once, after they have written this."""
 
-    async def end(step: str) -> None:
+    def __init__(self, output: bytes) -> None:
+        super().__init__()
+        self._output = output
+        self.at_step = self._end
+
+    async def _end(self, step: str) -> None:
         if step == "after start":
-            for container in engine.state.containers.values():
+            for container in self.state.containers.values():
                 container.state = "exited"
 
-    engine.at_step = end
-    async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
-        with pytest.raises(AppError, match="it wrote:\na line of web"):
+    async def logs(
+        self, container_id: str, *, tail: int | None, since: float | None, follow: bool
+    ) -> AsyncGenerator[bytes]:
+        del container_id, tail, since, follow
+        yield self._output
+
+
+async def failed_create(folder: Path, output: bytes) -> tuple[Event, AppError]:
+    """Return the event of a create whose container ends, and the answer to whoever asked."""
+    log = LogCapture()
+    async with running_apps(folder, EndingEngine(output), log, defaults=AT_ONCE) as apps:
+        with pytest.raises(AppError) as answer:
             await apps.create(NewApp(name="web", image=IMAGE), ASKER)
         (event,) = await apps.events("web")
+    # What an app writes may be secret: it is not in the agent's own log.
+    assert "does not stay up" in repr(log.entries)
+    assert "wrote" not in repr(log.entries)
+    return event, answer.value
 
-    assert "does not stay up" in str(event.message)
-    assert "a line of web" not in str(event.message)
+
+async def test_the_event_of_an_app_that_does_not_stay_up_has_its_exit_code_and_last_words(
+    tmp_path: Path,
+) -> None:
+    event, answer = await failed_create(tmp_path, b"no database\n")
+
+    assert (event.action, event.outcome, event.exit_code) == ("create", "failed", 0)
+    assert event.message == str(answer)
+    assert (event.message or "").endswith("; it wrote:\nno database")
+
+
+async def test_an_event_has_the_last_five_lines_without_control_characters(tmp_path: Path) -> None:
+    lines = "".join(f"\x1b[31mline\t{number}\x1b[0m\r\n" for number in range(20)).encode() + b"\xff"
+
+    event, answer = await failed_create(tmp_path, lines)
+
+    _, _, output = (event.message or "").partition("; it wrote:\n")
+    expected = [f"\ufffd[31mline\ufffd{number}\ufffd[0m" for number in range(16, 20)]
+    assert output.split("\n") == [*expected, "\ufffd"]
+    assert "line\t0" in str(answer)
+
+
+@pytest.mark.parametrize("length", [300, 5000])
+async def test_an_event_has_the_end_of_long_lines(tmp_path: Path, length: int) -> None:
+    lines = "\n".join(f"{number}{'x' * length}end{number}" for number in range(5))
+
+    event, _ = await failed_create(tmp_path, lines.encode())
+
+    reason, _, output = (event.message or "").partition("; it wrote:\n")
+    assert "does not stay up" in reason
+    assert output.endswith("xend4")
+    assert len(event.message or "") <= MAX_MESSAGE_LENGTH
+    # Only a line that is alone may be without its beginning.
+    assert length > MAX_MESSAGE_LENGTH or output.startswith("3x")
 
 
 async def test_events_outlive_a_restart_and_the_app(tmp_path: Path) -> None:
