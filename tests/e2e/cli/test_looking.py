@@ -58,7 +58,7 @@ def test_nodes_tell_how_many_of_their_apps_run_and_why_others_do_not(
     def apps(**counts: str) -> str:
         post(registry, "db-1", **{f"apps.{word}": count for word, count in counts.items()})
         row = rollcall.ok("nodes").splitlines()[1]
-        return " ".join(row.split()[4:])
+        return " ".join(row.split()[3:-1])
 
     assert apps(total="3", running="2", stopped="1", unhealthy="0") == "2/3 (1 stopped)"
     assert apps(total="3", running="3", stopped="0", unhealthy="0") == "3/3"

@@ -12,10 +12,10 @@ from structlog.testing import LogCapture
 from agent.apps.errors import AppError, AppNotFound
 from agent.apps.service.apps import Apps
 from agent.apps.views.apps import AppView
-from agent.apps.views.events import event_view
+from agent.apps.views.events import EventView, event_view
 from agent.engine.errors import EngineUnavailable
 from agent.model import AppChanges, NewApp
-from agent.state.events import EVENT_DECODER, MAX_MESSAGE_LENGTH, Event
+from agent.state.events import EVENT_DECODER, MAX_MESSAGE_LENGTH
 from tests.support.agent.engines.fake_engine import BROKEN_IMAGE, IMAGE, OTHER_IMAGE, FakeEngine
 from tests.support.agent.engines.flaky_engine import Flaky
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps, told
@@ -145,7 +145,7 @@ class EndingEngine(FakeEngine):
         yield self._output
 
 
-async def failed_create(folder: Path, output: bytes) -> tuple[Event, AppError]:
+async def failed_create(folder: Path, output: bytes) -> tuple[EventView, AppError]:
     """Return the event of a create whose container ends, and the answer to whoever asked."""
     log = LogCapture()
     async with running_apps(folder, EndingEngine(output), log, defaults=AT_ONCE) as apps:
