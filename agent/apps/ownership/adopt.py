@@ -89,12 +89,11 @@ class Adopter:
 
     async def _claim(self, identity: str) -> str | None:
         """Return who has an identity then, None if its own agent lives."""
-        agent = self._identities.current
-        claim = await make_claim(self._engine, identity, agent=agent)
+        claim = await make_claim(self._engine, identity, agent=self._identities.current)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._claim_seconds
         while loop.time() < deadline:
-            if (holder := await claimant(self._engine, claim)) != agent:
-                return holder
+            if await claimant(self._engine, claim) != claim.agent:
+                break
             await asyncio.sleep(min(LOOK_SECONDS, self._claim_seconds) / 10)
-        return await grant_claim(self._engine, claim, identity, agent=agent)
+        return await grant_claim(self._engine, claim)

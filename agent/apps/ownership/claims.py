@@ -4,17 +4,21 @@ All that agents on one engine surely share is the engine's API. They may be in d
 and network namespaces, or in containers to which only the socket was given, and their users cannot
 write beside it. So what would be a lock file is a labelled volume:
 
-- Who wants to take over an identity makes a volume with the label `rollcall.claim=IDENTITY`.
+- Who wants to take over an identity removes the claims that there are, which may have broken off,
+  and makes a volume with the label `rollcall.claim=IDENTITY`.
 - A living agent looks for claims every few seconds, and removes those on its own identities.
-- Of several who want the same identity, the last one has the claim: the engine makes one volume of
-  a name, which says whose it is.
+- Of several who want the same identity, the last one has the claim; of those who claim it in the
+  same moment, the one whose volume's name comes first, unless another has adopted it since.
 - A claim that stands for long enough is granted: a volume with `rollcall.adopted=IDENTITY` takes
   its place, and stays. An agent that comes back finds there that its apps are another's.
 
+No two volumes ever have the same name, so nobody removes one that was made since it looked.
 So an agent that lives writes nothing, nothing depends on clocks, and a crash leaves no lock behind.
 """
 
+import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from agent.apps.ownership.labels import AGENT_LABEL
@@ -22,6 +26,8 @@ from agent.engine.protocol import Engine
 
 CLAIM_LABEL = "rollcall.claim"
 ADOPTED_LABEL = "rollcall.adopted"
+# Whose a claim or a mark is that does not tell; no agent makes one.
+UNNAMED = "(unnamed)"
 LOOK_SECONDS = 3.0
 # An agent may take this long to answer while it recovers or its engine is busy.
 CLAIM_SECONDS = 15.0
@@ -38,10 +44,10 @@ async def withdraw_claims(
     found = await engine.volumes(label=CLAIM_LABEL)
     claimants = list[str]()
     for name, labels in found.items():
-        claimant = labels.get(AGENT_LABEL, "")
-        if labels[CLAIM_LABEL] in own and claimant not in names:
+        agent = _agent(labels)
+        if labels[CLAIM_LABEL] in own and agent not in names:
             await engine.remove_volume(name)
-            claimants.append(claimant)
+            claimants.append(agent)
     return claimants
 
 
@@ -51,44 +57,73 @@ def adopted_by_others(volumes: VolumeLabels, *, names: frozenset[str]) -> dict[s
     ``names`` are those that this agent itself has or had.
     """
     return {
-        labels[ADOPTED_LABEL]: labels.get(AGENT_LABEL, "")
+        labels[ADOPTED_LABEL]: _agent(labels)
         for labels in volumes.values()
-        if ADOPTED_LABEL in labels and labels.get(AGENT_LABEL) not in names
+        if ADOPTED_LABEL in labels and _agent(labels) not in names
     }
 
 
-async def make_claim(engine: Engine, identity: str, *, agent: str) -> str:
-    """Claim an identity for ``agent``; return the name of the volume. Raises EngineError."""
-    name = _name("claim", identity)
-    # A claim that broke off may have left the volume, which would stay as it is.
-    await engine.remove_volume(name)
-    await engine.create_volume(name, {CLAIM_LABEL: identity, AGENT_LABEL: agent})
-    return name
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A claim of ``agent`` on an identity, for which there were these ``marks`` before."""
+
+    identity: str
+    agent: str
+    volume: str
+    marks: frozenset[str]
 
 
-async def claimant(engine: Engine, claim: str) -> str | None:
-    """Return whose a claim or a mark is, None if there is none. Raises EngineError."""
-    labels = await engine.volume_labels(claim)
-    return None if labels is None else labels.get(AGENT_LABEL, "")
+async def make_claim(engine: Engine, identity: str, *, agent: str) -> Claim:
+    """Claim an identity for ``agent``. Raises EngineError."""
+    for former in await _volumes(engine, CLAIM_LABEL, identity):
+        await engine.remove_volume(former)
+    marks = frozenset(await _volumes(engine, ADOPTED_LABEL, identity))
+    volume = await _make(engine, CLAIM_LABEL, identity, agent)
+    return Claim(identity=identity, agent=agent, volume=volume, marks=marks)
 
 
-async def grant_claim(engine: Engine, claim: str, identity: str, *, agent: str) -> str | None:
-    """Put the lasting mark in the place of a claim, if that is still the agent's.
+async def claimant(engine: Engine, claim: Claim) -> str | None:
+    """Return who has the claim, or has adopted the identity since; None if it was withdrawn.
 
-    Return who has the claim, None if it was withdrawn. Raises EngineError.
+    Raises EngineError.
     """
-    mark = _name("adopted", identity)
-    await engine.remove_volume(mark)
-    await engine.create_volume(mark, {ADOPTED_LABEL: identity, AGENT_LABEL: agent})
+    # In this order: whoever's claim is granted has a mark before the claim goes.
+    claims = await _volumes(engine, CLAIM_LABEL, claim.identity)
+    marks = await _volumes(engine, ADOPTED_LABEL, claim.identity)
+    heirs = {_agent(marks[name]) for name in marks.keys() - claim.marks} - {claim.agent}
+    if heirs:
+        return min(heirs)
+    return _agent(claims[min(claims)]) if claims else None
+
+
+async def grant_claim(engine: Engine, claim: Claim) -> str | None:
+    """Put the lasting mark in the place of a claim, if the agent still has it.
+
+    Return who has it, None if the claim was withdrawn. Raises EngineError.
+    """
     holder = await claimant(engine, claim)
-    if holder == agent:
-        await engine.remove_volume(claim)
-    elif await claimant(engine, mark) == agent:  # not that of one who has adopted it meanwhile
-        await engine.remove_volume(mark)
+    if holder == claim.agent:
+        for former in claim.marks:
+            await engine.remove_volume(former)
+        mark = await _make(engine, ADOPTED_LABEL, claim.identity, claim.agent)
+        holder = await claimant(engine, claim)
+        if holder != claim.agent:
+            await engine.remove_volume(mark)
+    await engine.remove_volume(claim.volume)
     return holder
 
 
-def _name(kind: str, identity: str) -> str:
+async def _volumes(engine: Engine, label: str, identity: str) -> VolumeLabels:
+    return await engine.volumes(label=f"{label}={identity}")
+
+
+async def _make(engine: Engine, label: str, identity: str, agent: str) -> str:
     # An identity is a UUID or a hexadecimal number: what else a label holds is no name of a volume.
     plain = "".join(each if each.isascii() and each.isalnum() else "-" for each in identity)
-    return f"rollcall-{kind}-{plain}"
+    name = f"{label.replace('.', '-')}-{plain}-{secrets.token_hex(8)}"
+    await engine.create_volume(name, {label: identity, AGENT_LABEL: agent})
+    return name
+
+
+def _agent(labels: Mapping[str, str]) -> str:
+    return labels.get(AGENT_LABEL) or UNNAMED

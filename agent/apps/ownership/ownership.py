@@ -6,7 +6,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from structlog.typing import FilteringBoundLogger
 
 from agent.apps.errors import AppOfAnother
-from agent.apps.ownership.claims import VolumeLabels, adopted_by_others, withdraw_claims
+from agent.apps.ownership.claims import (
+    UNNAMED,
+    VolumeLabels,
+    adopted_by_others,
+    withdraw_claims,
+)
 from agent.apps.ownership.labels import AGENT_LABEL, APP_LABEL, OPERATION_LABEL
 from agent.apps.repository.repository import AppRepository
 from agent.engine.models import Container
@@ -114,7 +119,7 @@ class Ownership:
     def check(self, app: str, container: Container) -> None:
         """Refuse to change an app whose container is another agent's by now; AppOfAnother."""
         if not self.owns(container):
-            agent = container.labels.get(AGENT_LABEL, "")
+            agent = container.labels.get(AGENT_LABEL) or UNNAMED
             raise AppOfAnother(
                 f"app `{app}` was adopted by the agent with the identity"
                 f" `{self._adopted.get(agent, agent)}`; ask that one, or end it and run"

@@ -11,6 +11,7 @@ import pytest
 
 from agent.apps.ownership.adopt import Adopter, AdoptionResult
 from agent.apps.ownership.claims import ADOPTED_LABEL, CLAIM_LABEL
+from agent.apps.ownership.labels import AGENT_LABEL
 from agent.engine.docker.engine import DockerEngine
 from agent.engine.errors import EngineError
 from agent.state.identity import Identities
@@ -25,16 +26,20 @@ from tests.support.agent.kills.engine_proxy import (
 )
 
 pytestmark = pytest.mark.real
-# Each of the two volumes, that of the claim and the mark, is removed if it is there, and made.
+# Of the claim and of the mark, a former volume is removed and one is made; then the claim goes.
 CALLS = [Call(name, n) for n in (1, 2) for name in ("DELETE /volumes/ID", "POST /volumes/create")]
+CALLS += [Call("DELETE /volumes/ID", 3)]
 TIMEOUT_SECONDS = 4
 CLAIM_SECONDS = 0.5
 
 
 @pytest.fixture
 def former(docker_client: docker.APIClient) -> Iterator[str]:
-    """Yield the identity of an agent that is gone; remove what an adoption has left."""
+    """Yield the identity of an agent that is gone, of which adoptions have left claim and mark."""
     identity = secrets.token_hex(8)
+    for label in (CLAIM_LABEL, ADOPTED_LABEL):
+        name, labels = f"{label}-{identity}", {label: identity, AGENT_LABEL: "another"}
+        docker_client.create_volume(name, labels=labels)
     yield identity
     for label in (CLAIM_LABEL, ADOPTED_LABEL):
         for name in volumes(docker_client, label, identity):

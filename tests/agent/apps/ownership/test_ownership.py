@@ -300,6 +300,26 @@ async def test_what_was_adopted_can_be_taken_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+async def test_what_was_adopted_by_an_agent_that_does_not_tell_who_it_is_can_be_taken_back(
+    tmp_path: Path,
+) -> None:
+    engine = FakeEngine()
+    async with agent(tmp_path / "first", engine) as apps:
+        await create(apps)
+    engine.state.volumes["by hand"] = {ADOPTED_LABEL: FIRST}
+
+    async with agent(tmp_path / "first", engine) as apps:
+        with pytest.raises(AppOfAnother, match=r"`\(unnamed\)`; ask that one"):
+            await apps.stop("web", ASKER)
+        with pytest.raises(AppOfAnother, match=r"`\(unnamed\)`; end that one"):
+            await create(apps, "shop")
+
+    assert await adopt(tmp_path / "first", engine, FIRST) == {FIRST: True}
+    async with agent(tmp_path / "first", engine) as apps:
+        await apps.stop("web", ASKER)
+
+
+@pytest.mark.slow
 async def test_a_claim_that_broke_off_does_not_count_for_the_next_one(tmp_path: Path) -> None:
     engine = FakeEngine()
     async with agent(tmp_path / "first", engine) as apps:
