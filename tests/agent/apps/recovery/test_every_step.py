@@ -155,6 +155,8 @@ OPERATIONS: dict[str, tuple[Action, Action]] = {
         lambda apps: apps.rollback("web", 2, ASKER),
     ),
     "start": (stopped, lambda apps: apps.start("web", ASKER)),
+    "restart": (created, lambda apps: apps.restart("web", ASKER)),
+    "restart of what is stopped": (stopped, lambda apps: apps.restart("web", ASKER)),
     "stop": (created, lambda apps: apps.stop("web", ASKER)),
     "delete": (created, lambda apps: apps.delete("web", ASKER)),
     "restore": (
@@ -294,3 +296,41 @@ async def test_an_engine_that_does_not_answer_at_any_step_is_asked_again(
 
     steps = await step_count(operation, beginning, tmp_path / "whole")
     await asyncio.gather(*(lose_engine_at(number + 1) for number in range(steps)))
+
+
+RESTART = ("before stop", "after stop", "before start", "after start")
+
+
+@pytest.mark.parametrize(
+    ("at", "rest"),
+    [("before stop", RESTART), ("after stop", RESTART[2:]), ("before start", RESTART[2:])],
+)
+async def test_a_restart_that_broke_off_stops_the_container_unless_it_has_done_so(
+    tmp_path: Path, at: str, rest: tuple[str, ...]
+) -> None:
+    engine, reached, steps = FakeEngine(), asyncio.Event(), list[str]()
+
+    async def hang(step: str) -> None:
+        if step == at:
+            reached.set()
+            await asyncio.Event().wait()
+
+    async def note(step: str) -> None:
+        steps.append(step)
+
+    async with running_apps(
+        tmp_path, engine, LogCapture(), defaults=AT_ONCE, drain_seconds=0
+    ) as apps:
+        await apps.create(NEW, ASKER)
+        engine.at_step = hang
+        request = asyncio.ensure_future(apps.restart("web", ASKER))
+        await reached.wait()
+        request.cancel()
+        await asyncio.wait([request])
+
+    engine.at_step = note
+    async with running_apps(tmp_path, engine, LogCapture(), defaults=AT_ONCE) as apps:
+        await until_idle(apps)
+        await check(apps, engine)
+
+    assert tuple(steps) == rest
