@@ -43,11 +43,12 @@ class StoreStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """How many nodes there are, and how many of them are fresh and stale."""
+    """How many nodes there are, how many of them are fresh and stale, and tell of apps down."""
 
     total: int
     fresh: int
     stale: int
+    apps_down: int
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,7 +128,9 @@ class StatusApi:
                 warming_seconds=self._warm_up.remaining_seconds,
                 store=store,
                 members=self._nodes.members,
-                nodes=NodeCounts(total=fresh + stale, fresh=fresh, stale=stale),
+                nodes=NodeCounts(
+                    total=fresh + stale, fresh=fresh, stale=stale, apps_down=self._nodes.apps_down
+                ),
                 refused=self._remembered.refused.latest(),
                 history=self._remembered.heartbeats.samples(),
             )

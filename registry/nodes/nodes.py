@@ -188,6 +188,11 @@ class Nodes:
         self.update_some_ages()
         return len(self._directory.fresh()), len(self._directory.stale())
 
+    @property
+    def apps_down(self) -> int:
+        """How many nodes tell of apps that do not run or are unhealthy."""
+        return self._directory.apps_down
+
     def update_some_ages(self) -> bool:
         """Mark some nodes as stale, forget some expired ones; return whether there were any.
 

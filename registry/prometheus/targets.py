@@ -231,7 +231,8 @@ def _target(host: str, port: str, own: tuple[str, str] | None) -> str:
     if own is not None and split_host_port(host)[0].lower().removesuffix(".") not in own:
         raise InvalidTarget(
             "foreign",
-            f"{host!a} is neither {own[0]} nor {own[1]}, where its heartbeat came from",
+            f"{host!a} is not this node; while prometheus.targets is `own`, a node may only name"
+            f" {own[0]}, or {own[1]}, where its heartbeat came from",
         )
     return join_target(host, port)
 

@@ -1,9 +1,10 @@
 // The sheet of an app: what it is, its charts, logs, events, history, and its changes.
 
+import { command } from "../common/command.js";
 import { h, show } from "../common/dom.js";
 import { AnswerError, send } from "../common/http.js";
 import { moment } from "../common/times.js";
-import { appState, problem, usageCharts } from "./apps.js";
+import { appState, healthWord, problem, usageCharts } from "./apps.js";
 import { Log } from "./log.js";
 
 const ROWS = 100;
@@ -19,6 +20,8 @@ export class AppView {
   #buttons = h("div", { class: "buttons" });
   #state = h("div", { class: "sheet" });
   #plan = h("div", { "aria-live": "polite" });
+  #commands = h("div");
+  #image = null;
   #records = h("div", { class: "sheet" });
   #log;
 
@@ -27,7 +30,7 @@ export class AppView {
     this.#refresh = refresh;
     this.#path = `/v1/apps/${encodeURIComponent(name)}`;
     this.#log = new Log(this.#path);
-    this.element = h("div", { class: "sheet" }, h("p", { class: "crumbs" }, h("a", { href: "#/apps" }, "Apps")), h("h1", {}, name), this.#buttons, this.#plan, this.#state, section("Logs", this.#log.element), this.#records);
+    this.element = h("div", { class: "sheet" }, h("p", { class: "crumbs" }, h("a", { href: "#/apps" }, "Apps")), h("h1", {}, name), this.#buttons, this.#plan, this.#state, this.#commands, section("Logs", this.#log.element), this.#records);
   }
 
   accepts(name, rest) {
@@ -43,12 +46,15 @@ export class AppView {
       this.#log.keepUp(app.body);
       const wrong = problem(app.body);
       show(this.#state, wrong && h("p", { class: "notice bad" }, wrong), facts(app.body, wrong), usageCharts(usage.body, this.#name));
+      this.#showCommands(access.hostname, app.body);
       show(this.#records,
-        section("Events", table("Events", ["Time", "What", "By", "Outcome"], events.body.slice(-ROWS).reverse().map((one) => [moment(one.time), one.action, one.by, [one.outcome, one.message].filter(Boolean).join(": ")]))),
+        section("Events", table("Events", ["Time", "What", "By", "Outcome"], events.body.slice(-ROWS).reverse().map((one) => [moment(one.time), one.action, one.by, outcome(one)]))),
         section("History", table("History", ["Revision", "When", "What", "By", "Image"], history.body.slice(0, ROWS).map((one) => [one.revision, moment(one.created_at), [one.operation, one.changed.join(", ")].filter(Boolean).join(": "), one.by ?? "", one.image]))));
     } catch (error) {
       if (!(error instanceof AnswerError) || error.status !== 404) throw error;
       show(this.#state, h("p", { class: "notice" }, error.message));
+      show(this.#commands);
+      this.#image = null;
       show(this.#records);
     }
   }
@@ -56,6 +62,18 @@ export class AppView {
   close() {
     this.#closed = true;
     this.#log.close();
+  }
+
+  // Made anew only for another image: a selection in it stays. The agent knows the app, so its name
+  // is one, whatever the address of the page says.
+  #showCommands(hostname, { name, image }) {
+    if (image === this.#image) return;
+    this.#image = image;
+    show(this.#commands, section("Another image",
+      h("p", { class: "hint" }, "The image and all other fields are changed with the command line. Write the new image in place of the present one:"),
+      command(`rollcall app update ${hostname}/${name} --image ${image}`),
+      h("p", { class: "hint" }, "On all hosts that have the app, one after the other; it asks first:"),
+      command(`rollcall update ${name} --image ${image}`)));
   }
 
   #showButtons(mayWrite) {
@@ -125,8 +143,12 @@ function wouldBe(app) {
   return `The app would ${STATES[app.state] ?? `be ${app.state}`}, with the image ${app.image}.`;
 }
 
+function outcome({ outcome: word, message, exit_code: code }) {
+  return [[word, message].filter(Boolean).join(": "), code !== null && `exit code ${code}`].filter(Boolean).join(", ");
+}
+
 function facts(app, wrong) {
-  const rows = [["State", appState(app)], ["Description", app.description], ["Wanted", app.desired], ["Image", h("code", {}, app.image)], ["Ports", `http ${app.http_port}, ssh ${app.ssh_port}`], ["Limits", `${app.cpu} % of a core, ${app.memory} MiB`], ["Started", moment(app.started_at)], ["Exit code", app.exit_code], ["Restarts", app.restarts], ["Message", wrong === null ? app.message : null], ["Labels", app.labels.map((label) => h("span", { class: "chip" }, label))]];
+  const rows = [["State", appState(app)], ["Health", healthWord(app)], ["Description", app.description], ["Wanted", app.desired], ["Image", h("code", {}, app.image)], ["Ports", `http ${app.http_port}, ssh ${app.ssh_port}`], ["Limits", `${app.cpu} % of a core, ${app.memory} MiB`], ["Started", moment(app.started_at)], ["Exit code", app.exit_code], ["Restarts", app.restarts], ["Message", wrong === null ? app.message : null], ["Labels", app.labels.map((label) => h("span", { class: "chip" }, label))]];
   return h("section", { class: "card" }, h("dl", {}, rows.filter(([, value]) => value !== null && value !== undefined && value.length !== 0).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])));
 }
 

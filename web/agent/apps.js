@@ -10,8 +10,13 @@ export function appState(app) {
   const step = app.progress && [app.progress.step ?? app.progress.operation, app.progress.percent !== null && `${app.progress.percent} %`].filter(Boolean).join(" ");
   return h("span", {},
     h("span", { class: `state ${kind(app)}` }, app.state),
-    app.healthy === false && h("span", { class: "badge bad" }, "unhealthy"),
     step && h("span", { class: "more" }, ` ${step}`));
+}
+
+/** Return what the check of an app has found; a dash if it has none, or has found nothing yet. */
+export function healthWord({ healthy }) {
+  if (healthy === null) return h("span", { title: "no check, or no result yet" }, "–");
+  return healthy ? "healthy" : h("span", { class: "badge bad alone" }, "unhealthy");
 }
 
 /** Return what is wrong with an app in words, as far as its record tells; null if nothing is. */
@@ -46,7 +51,7 @@ export function usageCharts(usage, name) {
 
 function last(values, words) {
   const value = values.at(-1) ?? null;
-  return value === null ? "not measured last" : words(value);
+  return value === null ? "no recent value" : words(value);
 }
 
 export class AppsView {
@@ -69,7 +74,7 @@ export class AppsView {
       show(this.#content, h("p", { class: "hint" }, "There is no app on this host."));
       return;
     }
-    const columns = ["App", "State", "Wanted", "Image", "Ports", "Usage"];
+    const columns = ["App", "State", "Health", "Wanted", "Image", "Ports", "Usage"];
     show(this.#content, h("table", { class: "hosts" },
       h("caption", { class: "hidden" }, "Apps of this host"),
       h("thead", {}, h("tr", {}, columns.map((text) => h("th", { scope: "col" }, text)))),
@@ -79,7 +84,7 @@ export class AppsView {
 
 function row(app, usage, columns) {
   const wrong = problem(app);
-  const cells = [[appState(app), wrong && h("p", { class: "problem" }, clipped(wrong, 300))], app.desired, h("code", {}, app.image), `http ${app.http_port}, ssh ${app.ssh_port}`, usageCharts(usage, app.name) ?? h("span", { class: "more" }, "not measured yet")];
+  const cells = [[appState(app), wrong && h("p", { class: "problem" }, clipped(wrong, 300))], healthWord(app), app.desired, h("code", {}, app.image), `http ${app.http_port}, ssh ${app.ssh_port}`, usageCharts(usage, app.name) ?? h("span", { class: "more" }, "not measured yet")];
   return h("tr", {},
     h("th", { scope: "row" }, h("a", { href: `#/app/${encodeURIComponent(app.name)}`, "data-key": app.name }, app.name)),
     cells.map((cell, index) => h("td", { "data-title": columns[index + 1] }, cell)));

@@ -1,7 +1,8 @@
 // The sheet of a host: what it says, what scrapers get of it, and what was left out.
 
+import { command } from "../common/command.js";
 import { clipped, h, show, webAddress } from "../common/dom.js";
-import { duration } from "../common/times.js";
+import { dateAndTime, duration } from "../common/times.js";
 import { AnswerError } from "../common/http.js";
 import { DOWN, appsDown, bounded, card, runningApps, state, table } from "./parts.js";
 
@@ -30,7 +31,7 @@ export class HostView {
     try {
       const [nodes, explained, status] = await Promise.all([get(path), get(`${path}/explain`), get("/status")]);
       const refusal = status.body.refused.find(({ hostname }) => hostname === this.#hostname);
-      this.#show(nodes.body[0], explained.body, refusal);
+      this.#show(nodes.body[0], explained.body, refusal, status.body.stale_after_seconds);
     } catch (error) {
       if (!(error instanceof AnswerError) || ![400, 404].includes(error.status)) throw error;
       this.#last = "";
@@ -39,14 +40,15 @@ export class HostView {
     }
   }
 
-  #show(node, { stale, age_seconds: seconds, services }, refusal) {
+  #show(node, { stale, age_seconds: seconds, services }, refusal, limit) {
     const agent = webAddress(node.kv["agent.url"]);
     show(this.#state, state(stale), h("span", {}, `last heard ${duration(seconds)} ago`), agent && agentLink(agent, node.hostname));
-    const last = JSON.stringify([node.labels, node.kv, services, refusal, stale]);
+    const last = JSON.stringify([node.labels, node.kv, services, refusal, stale && node.last_update]);
     if (last === this.#last) return;
     this.#last = last;
     show(this.#content,
       refusal && h("p", { class: "notice bad" }, `Refused from ${refusal.address} with status ${refusal.status}: ${refusal.message}`),
+      stale && staleCard(node, limit, refusal),
       appsCard(node, agent, stale),
       card("Targets", services.length ? services.map(serviceTargets) : h("p", { class: "hint" }, "No label of this host names a service for Prometheus.")),
       card("Labels", labels(node.labels)),
@@ -54,14 +56,31 @@ export class HostView {
   }
 }
 
+function staleCard({ hostname, last_update: at }, limit, refusal) {
+  return h("section", { class: "notice bad" },
+    h("h2", {}, `Not heard since ${dateAndTime(at)}`),
+    h("p", {}, `A host is stale after ${duration(limit)} without a heartbeat. `,
+      refusal ? "The refusal above may be the cause." : "The host may be off, its agent stopped, or the network between them and the registry broken."),
+    h("p", {}, "What the registry knows of it:"),
+    command(`rollcall node ${hostname}`),
+    h("p", {}, "On the host, whether its agent runs:"),
+    command("systemctl status rollcall-agent"));
+}
+
 // A host chooses this address itself, so whoever is about to type a key there must see it.
 function agentLink(address, hostname) {
-  const url = new URL(address);
-  const own = url.hostname === hostname.toLowerCase();
-  const port = url.port || { "http:": "80", "https:": "443" }[url.protocol];
   return h("span", {},
-    h("a", { href: address, rel: "noopener noreferrer", target: "_blank", "data-key": "agent" }, `Open its agent at ${url.protocol}//${url.hostname}:${port}`),
-    !own && h("span", { class: "badge bad" }, "not this host's name"));
+    h("a", { href: address, rel: "noopener noreferrer", target: "_blank", "data-key": "agent" }, `Open its agent at ${origin(address)}`),
+    !isOwn(address, hostname) && h("span", { class: "badge bad" }, `this address is not ${hostname}: open it only if you know it`));
+}
+
+function isOwn(address, hostname) {
+  return new URL(address).hostname === hostname.toLowerCase();
+}
+
+function origin(address) {
+  const url = new URL(address);
+  return `${url.protocol}//${url.hostname}:${url.port || { "http:": "80", "https:": "443" }[url.protocol]}`;
 }
 
 function appsCard({ labels: all, kv }, agent, isStale) {
@@ -71,7 +90,13 @@ function appsCard({ labels: all, kv }, agent, isStale) {
     kv["docker.state"] === "unreachable" && h("p", { class: "notice bad" }, "The agent does not reach its Docker Engine."),
     h("p", { class: "hint" }, runningApps(kv, kv["apps.total"] ?? String(names.length)), isStale && ", as it said last", agent ? ". Its agent shows them." : "."),
     appsDown(kv) > 0 && h("p", { class: "hint" }, `${DOWN}.`),
-    bounded(names, ROWS, (name) => h("span", { class: "chip" }, clipped(name, LONG))));
+    bounded(names, ROWS, (name) => (agent ? appLink(agent, name) : h("span", { class: "chip" }, clipped(name, LONG)))));
+}
+
+function appLink(agent, name) {
+  const url = new URL(agent);
+  url.hash = `#/app/${encodeURIComponent(name)}`;
+  return h("a", { class: "chip", href: url.href, rel: "noopener noreferrer", target: "_blank", title: `Open it at ${origin(agent)}`, "data-key": `app ${name}` }, clipped(name, LONG));
 }
 
 function serviceTargets({ service, targets, left_out: leftOut }) {

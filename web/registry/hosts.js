@@ -10,8 +10,6 @@ const LABELS = 4;
 // Each with the parameter of its filter.
 const STATES = [["All"], ["Fresh", "stale", "false"], ["Stale", "stale", "true"], ["Apps down", "apps_down", "true"]];
 const FILTERS = ["search", "label", "kv", "stale", "apps_down"];
-// How often hosts are counted whose apps are down, of which the registry keeps no number.
-const COUNT_MILLISECONDS = 30_000;
 const FIELDS = [
   ["search", "Search", "part of a hostname, label or key:value"],
   ["label", "Label", "service:web"],
@@ -22,6 +20,7 @@ export class HostsView {
   #query;
   #refresh;
   #summary = h("div", { class: "summary" });
+  #clear = h("button", { type: "button", onclick: () => this.#clearAll() }, "Clear filters");
   #found = h("p", { class: "found", role: "status" });
   #rows = h("tbody");
   #pages = h("nav", { class: "pages", "aria-label": "Pages" });
@@ -30,8 +29,6 @@ export class HostsView {
   #last = "";
   #status = null;
   #stale = new Set();
-  #down = null;
-  #downAt = -Infinity;
 
   constructor(_rest, query, refresh) {
     this.#query = query;
@@ -41,7 +38,7 @@ export class HostsView {
       { class: "list" },
       h("h1", { class: "hidden" }, "Hosts"),
       this.#summary,
-      h("form", { class: "filters", role: "search", onsubmit: (event) => event.preventDefault() }, FIELDS.map((field) => this.#field(field)), this.#states),
+      h("form", { class: "filters", role: "search", onsubmit: (event) => event.preventDefault() }, FIELDS.map((field) => this.#field(field)), this.#states, this.#clear),
       this.#found,
       h("table", { class: "hosts" },
         h("caption", { class: "hidden" }, "Hosts"),
@@ -69,18 +66,9 @@ export class HostsView {
     const page = await this.#page(get);
     this.#showPage(page);
     this.#status = (await get("/status")).body;
-    show(this.#summary, summary(this.#status, this.#down));
-    await this.#countDown(get);
+    show(this.#summary, summary(this.#status));
     this.#stale = await this.#staleNames(get, page.body);
     this.#showPage(page);
-  }
-
-  async #countDown(get) {
-    if (performance.now() - this.#downAt < COUNT_MILLISECONDS) return;
-    const { body, headers } = await get(`/nodes?apps_down=true&limit=${PAGE}`);
-    this.#down = { number: body.length, isMore: headers.get("Link") !== null };
-    this.#downAt = performance.now();
-    show(this.#summary, summary(this.#status, this.#down));
   }
 
   // Which nodes are stale is asked after the list is shown, and only if one of them was not heard of
@@ -116,10 +104,10 @@ export class HostsView {
 
   #replaceRows(page) {
     const nodes = page.body;
-    const filtered = FILTERS.some((name) => this.#query.get(name));
+    const filtered = isFiltered(this.#query);
     const next = /[?&]after=([^>&]+)/.exec(page.headers.get("Link") ?? "");
     const more = next ? " on this page" : "";
-    this.#found.textContent = nodes.length ? `${count(nodes.length)} ${nodes.length === 1 ? "host" : "hosts"}${filtered ? " found" : ""}${more}` : emptyText(filtered, this.#status);
+    this.#found.textContent = nodes.length ? `${count(nodes.length)} ${nodes.length === 1 ? "host" : "hosts"}${filtered ? " found" : ""}${more}` : emptyText(this.#query, this.#status);
     show(this.#rows, nodes.map((node) => row(node, this.#query.get("stale") === "true" || this.#stale.has(node.hostname))));
     show(this.#pages,
       this.#query.get("after") && h("a", { href: this.#address("after", ""), "data-key": "first" }, "First page"),
@@ -134,7 +122,8 @@ export class HostsView {
   }
 
   #showStates() {
-    const [chosen] = STATES.find(([, name, value]) => name && this.#query.get(name) === value) ?? STATES[0];
+    const [chosen] = chosenState(this.#query);
+    this.#clear.hidden = !isFiltered(this.#query);
     show(this.#states, STATES.map(([text, name, value]) => h("button", { type: "button", "aria-pressed": String(text === chosen), "data-key": `state-${text}`, onclick: () => this.#choose(name, value) }, text)));
   }
 
@@ -143,8 +132,19 @@ export class HostsView {
     this.#set(name ?? "stale", value ?? "");
   }
 
+  // The button is gone afterwards, and the focus is where the next filter begins.
+  #clearAll() {
+    this.#inputs.get("search").focus();
+    for (const input of this.#inputs.values()) input.value = "";
+    this.#goTo("#/hosts");
+  }
+
   #set(name, value) {
-    history.replaceState(null, "", this.#address(name, value.trim()));
+    this.#goTo(this.#address(name, value.trim()));
+  }
+
+  #goTo(address) {
+    history.replaceState(null, "", address);
     this.changed(new URLSearchParams(location.hash.split("?")[1] ?? ""));
     this.#refresh();
   }
@@ -158,8 +158,19 @@ export class HostsView {
   }
 }
 
-function emptyText(filtered, status) {
-  if (filtered) return "No host matches.";
+function isFiltered(query) {
+  return FILTERS.some((name) => query.get(name));
+}
+
+function chosenState(query) {
+  return STATES.find(([, name, value]) => name && query.get(name) === value) ?? STATES[0];
+}
+
+function emptyText(query, status) {
+  const texts = FIELDS.filter(([name]) => query.get(name)).map(([name, label]) => `${label} “${clipped(query.get(name), 100)}”`);
+  const [state, name] = chosenState(query);
+  const set = name ? [...texts, `State “${state}”`] : texts;
+  if (set.length) return `No host matches ${set.length > 1 ? "all of " : ""}${set.join(", ")}.`;
   return status.nodes.total ? "No host on this page." : "No host has reported yet. Start an agent with this registry in its settings.";
 }
 

@@ -2,18 +2,18 @@
 
 import { chart } from "../common/charts.js";
 import { h } from "../common/dom.js";
-import { count } from "../common/times.js";
+import { count, duration } from "../common/times.js";
 
 const LATER = "the first value comes a minute after the start";
 
-/** Return the tiles and charts of a status; `down` is how many hosts tell of apps that are down, null if not known yet. */
-export function summary({ nodes, refused, history }, down) {
+/** Return the tiles and charts of a status. */
+export function summary({ nodes, refused, history, stale_after_seconds: limit }) {
   return [
     h("div", { class: "tiles" },
-      tile("fresh", nodes.fresh, "fresh", "#/hosts?stale=false"),
-      tile("stale", nodes.stale, "stale", "#/hosts?stale=true"),
-      tile("down", down?.number ?? 0, "apps down", "#/hosts?apps_down=true", down ? `${count(down.number)}${down.isMore ? "+" : ""}` : "?"),
-      tile("refused", refused.length, "refused", "#/registry")),
+      tile("fresh", nodes.fresh, "fresh", "#/hosts?stale=false", `Heard in the last ${duration(limit)}`),
+      tile("stale", nodes.stale, "stale", "#/hosts?stale=true", `Not heard for more than ${duration(limit)}`),
+      tile("down", nodes.apps_down, "apps down", "#/hosts?apps_down=true", "Hosts with apps that do not run or are unhealthy"),
+      tile("refused", refused.length, "refused", "#/registry", "Hosts whose heartbeats were refused")),
     ...charts(history),
   ];
 }
@@ -27,6 +27,6 @@ export function charts({ step_seconds: step, heartbeats, fresh, stale }) {
   ];
 }
 
-function tile(kind, number, text, href, shown = count(number)) {
-  return h("a", { class: `tile ${kind}${number ? "" : " none"}`, href, "data-key": `tile ${kind}` }, h("strong", {}, shown), h("span", {}, text));
+function tile(kind, number, text, href, title) {
+  return h("a", { class: `tile ${kind}${number ? "" : " none"}`, href, title, "data-key": `tile ${kind}` }, h("strong", {}, count(number)), h("span", {}, text));
 }

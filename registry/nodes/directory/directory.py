@@ -51,11 +51,12 @@ class Entry(BlockItem):
 
     `heard` is the monotonic time of its last heartbeat, `digest` that of its last body. `head` is
     the node as JSON, up to the number of `last_update`. `older` and `newer` are its neighbours by
-    `heard`, among those that are stale or those that are not.
+    `heard`, among those that are stale or those that are not. `apps_down` is kept by the directory.
     """
 
     __slots__ = (
         "address",
+        "apps_down",
         "digest",
         "head",
         "heard",
@@ -78,6 +79,7 @@ class Entry(BlockItem):
         self.address = row.address
         self.digest = digest
         self.is_stale = False
+        self.apps_down = False
         self.older: Entry | None = None
         self.newer: Entry | None = None
 
@@ -107,34 +109,38 @@ class Entry(BlockItem):
 
         Apps that were stopped on purpose are not down; an older agent does not tell of them.
         """
-        if self._number(b'"apps.unhealthy":"') > 0:
+        start = self.head.find(b'"apps.', self.head.rindex(END_OF_LABELS))
+        if start < 0:
+            return False
+        if self._number(b'"apps.unhealthy":"', start) > 0:
             return True
-        running = self._number(b'"apps.running":"')
-        stopped = max(self._number(b'"apps.stopped":"'), 0)
-        return 0 <= running < self._number(b'"apps.total":"') - stopped
+        running = self._number(b'"apps.running":"', start)
+        stopped = max(self._number(b'"apps.stopped":"', start), 0)
+        return 0 <= running < self._number(b'"apps.total":"', start) - stopped
 
-    def _number(self, mark: bytes) -> int:
-        """Return the number that a key in kv has, -1 if that is none; `mark` as of ``_value``."""
-        text = self._value(mark) or ""
+    def _number(self, mark: bytes, start: int) -> int:
+        """Return the number that a key in kv has, -1 if that is none; see ``_value``."""
+        text = self._value(mark, start) or ""
         return int(text) if len(text) < MAX_DIGITS and text.isascii() and text.isdigit() else -1
 
-    def _value(self, mark: bytes) -> str | None:
+    def _value(self, mark: bytes, start: int | None = None) -> str | None:
         """Return the text of a key in kv. The node itself is never decoded: it may be large.
 
         `mark` is the key in quotation marks, and the beginning of its text, as encoded. It may also
-        be the end of a longer key, after a quotation mark in that key, which has a backslash.
+        be the end of a longer key, after a quotation mark in that key, which has a backslash. It
+        is looked for from `start` on, or from the beginning of kv.
         """
         head = self.head
-        found = head.find(mark, head.rindex(END_OF_LABELS))
+        found = head.find(mark, head.rindex(END_OF_LABELS) if start is None else start)
         while found >= 0 and head[found - 1] == BACKSLASH:
             found = head.find(mark, found + 1)
         if found < 0:
             return None
-        start = found + len(mark)
-        text = head[start : head.index(b'"', start)]
+        begin = found + len(mark)
+        text = head[begin : head.index(b'"', begin)]
         if b"\\" not in text:
             return text.decode()
-        string = _STRING.match(head, start - 1)
+        string = _STRING.match(head, begin - 1)
         return None if string is None else _decode_text(string[0])
 
     def node(self) -> Node:
@@ -162,6 +168,7 @@ class Directory:
 
     def __init__(self) -> None:
         self.replaced_bytes = 0  # of encoded nodes that were replaced or removed so far
+        self.apps_down = 0  # how many nodes tell of apps that do not run or are unhealthy
         self._entries: dict[str, Entry] = {}
         self._fresh = AgeOrder[Entry]()
         self._stale = AgeOrder[Entry]()
@@ -191,6 +198,7 @@ class Directory:
         for entry in sorted(self._sorted, key=attrgetter("heard")):
             self._entries[entry.hostname] = entry
             self._fresh.add(entry)
+            self._count_apps_down(entry, is_down=entry.has_apps_down())
 
     def put(self, entry: Entry, *, heard: float) -> bytes | None:
         """Add or replace a host; return its former `head`, None if it is new.
@@ -203,11 +211,13 @@ class Directory:
             self._entries[entry.hostname] = entry
             self._fresh.add(entry)
             self._sorted.put(entry)
+            self._count_apps_down(entry, is_down=entry.has_apps_down())
             return None
         before = known.head
         self.replaced_bytes += len(before)
         known.head, known.digest, known.address = entry.head, entry.digest, entry.address
         known.invalidate_block()
+        self._count_apps_down(known, is_down=known.has_apps_down())
         self.heard(known, last_update=entry.last_update, heard=heard)
         return before
 
@@ -260,7 +270,12 @@ class Directory:
             self.replaced_bytes += len(entry.head)
             (self._stale if entry.is_stale else self._fresh).remove(entry)
             self._sorted.remove(hostname)
+            self._count_apps_down(entry, is_down=False)
         return entry
+
+    def _count_apps_down(self, entry: Entry, *, is_down: bool) -> None:
+        self.apps_down += is_down - entry.apps_down
+        entry.apps_down = is_down
 
     def blocks(self) -> list[Block[Entry]]:
         """Return the blocks of neighbours of this moment."""

@@ -146,10 +146,10 @@ def _passing(
         after = entries[-1].hostname
         found = entries if search is None else (yield from search.found(entries))
         for entry in filters.in_state(found):
-            if passes(entry) and (apps_down is None or entry.has_apps_down() is apps_down):
+            if passes(entry) and (apps_down is None or entry.apps_down is apps_down):
                 yield entry
                 continue
-            scanned += len(entry.head) * (len(filters) + (apps_down is not None))
+            scanned += len(entry.head) * len(filters)
             if scanned > MAX_SCANNED_BYTES:
                 scanned = 0
                 yield None

@@ -59,6 +59,52 @@ def test_a_key_that_may_read_has_no_buttons(app: AppOnAgent, tabs: Tabs) -> None
         expect(page.get_by_role("button", name=name, exact=True)).to_have_count(0)
 
 
+def test_the_sheet_says_which_command_changes_the_image(app: AppOnAgent, tabs: Tabs) -> None:
+    page = app.sheet(tabs)
+    image = app.record()["image"]
+    hostname = app.agent.ask("GET", "/access").json()["hostname"]
+    commands = [
+        f"rollcall app update {hostname}/{app.name} --image {image}",
+        f"rollcall update {app.name} --image {image}",
+    ]
+    codes = page.locator(".command code")
+    expect(codes).to_have_text(commands)
+    page.get_by_role("button", name=f"Copy {commands[0]}").click()
+    page.context.grant_permissions(["clipboard-read"])
+    assert page.evaluate("() => navigator.clipboard.readText()") == commands[0]
+    # A later refresh keeps what is selected.
+    for _ in range(2):
+        with page.expect_response("**/history"):
+            pass
+    assert page.evaluate("() => getSelection().toString()") == commands[0]
+    # No command holds a name that the agent does not know.
+    page.evaluate("() => { location.hash = '#/app/x; reboot'; }")
+    expect(page.locator(".notice")).to_be_visible()
+    expect(codes).to_have_count(0)
+
+
+def test_the_health_and_exit_codes_are_told(app: AppOnAgent, tabs: Tabs) -> None:
+    page = log_in(tabs, app.agent)
+    row = page.get_by_role("row", name=app.name)
+    health = row.locator("td[data-title=Health]")
+    expect(health).to_have_text("\N{EN DASH}")
+    alter(page, "**/v1/apps", lambda body: body[0].update(healthy=True))
+    expect(health).to_have_text("healthy", timeout=SOON)
+    alter(page, "**/v1/apps", lambda body: body[0].update(healthy=False))
+    expect(health).to_have_text("unhealthy", timeout=SOON)
+    assert serious_findings(page) == []
+
+    def with_deaths(events: Any) -> None:
+        death = events[0] | {"action": "die", "outcome": None, "message": None}
+        events[:] = [death | {"exit_code": 0}, death | {"exit_code": 137}]
+
+    alter(page, f"**/v1/apps/{app.name}/events", with_deaths)
+    page.get_by_role("link", name=app.name).click()
+    expect(page.get_by_role("table", name="Events").locator("td[data-title=Outcome]")).to_have_text(
+        ["exit code 137", "exit code 0"]
+    )
+
+
 def test_a_change_that_the_key_does_not_allow_is_refused_in_words(
     app: AppOnAgent, tabs: Tabs
 ) -> None:
@@ -151,7 +197,7 @@ def test_charts_have_gaps_where_nothing_was_measured(app: AppOnAgent, tabs: Tabs
     ends = [(line[0] / step, line[-1] / step) for line in lines]
     for (left, right), expected in zip(ends, [(10, 29), (34.5, 35.5), (40, 59)], strict=True):
         assert (left, right) == pytest.approx(expected, abs=0.1)
-    expect(page.get_by_role("img", name="CPU: not measured last")).to_be_visible()
+    expect(page.get_by_role("img", name="CPU: no recent value")).to_be_visible()
 
 
 def test_an_agent_that_goes_away_and_comes_back_is_told_and_its_logs_go_on(

@@ -44,7 +44,7 @@ async def test_a_registry_that_is_well(registry: InProcessRegistry) -> None:
             "message": "",
         },
         "members": [],
-        "nodes": {"total": 2, "fresh": 1, "stale": 1},
+        "nodes": {"total": 2, "fresh": 1, "stale": 1, "apps_down": 0},
         "refused": [],
         "history": {
             "step_seconds": 60,
@@ -107,7 +107,12 @@ async def test_it_is_answered_while_the_store_is_loading() -> None:
     async with in_process_registry(load=False) as registry:
         status = await registry.get("/status")
         assert status["store"]["state"] == "loading"
-        assert status["nodes"] == {"total": 0, "fresh": 0, "stale": 0}
+        assert status["nodes"] == {
+            "total": 0,
+            "fresh": 0,
+            "stale": 0,
+            "apps_down": 0,
+        }
 
 
 async def test_hosts_that_are_refused_are_told_of_whoever_refuses_them(

@@ -8,6 +8,13 @@ from hypothesis import strategies as st
 from registry.nodes.directory.directory import Directory, Entry
 from registry.store.protocol import Row
 
+# Whether they tell of apps that are down.
+DOCUMENTS = {
+    b'{"labels":[],"kv":{}}': False,
+    b'{"labels":["apps.unhealthy"],"kv":{"apps.running":"2","apps.total":"2"}}': False,
+    b'{"labels":[],"kv":{"apps.running":"1","apps.total":"2"}}': True,
+    b'{"labels":[],"kv":{"apps.unhealthy":"1"}}': True,
+}
 HOSTS = [f"h{number}" for number in range(5)]
 STEPS = st.tuples(st.sampled_from(["put", "heard", "stale", "remove"]), st.sampled_from(HOSTS))
 
@@ -39,3 +46,37 @@ def test_nodes_stay_in_the_order_in_which_they_were_heard_of(steps: list[tuple[s
         assert [entry.hostname for entry in directory.fresh()] == fresh
         assert [entry.hostname for entry in directory.stale()] == stale
         assert (len(directory.fresh()), len(directory.stale())) == (len(fresh), len(stale))
+
+
+@given(
+    filled=st.dictionaries(st.sampled_from(HOSTS), st.sampled_from(list(DOCUMENTS))),
+    steps=st.lists(
+        st.tuples(st.sampled_from(HOSTS), st.sampled_from([*DOCUMENTS, None])), max_size=60
+    ),
+)
+def test_nodes_with_apps_down_are_counted(
+    filled: dict[str, bytes], steps: list[tuple[str, bytes | None]]
+) -> None:
+    """A step puts this document of a host, or removes the host if it is None."""
+    directory, times = Directory(), count()
+    documents = dict(filled)
+    directory.fill([stored(hostname, document) for hostname, document in filled.items()])
+    assert directory.apps_down == sum(map(DOCUMENTS.__getitem__, documents.values()))
+    for hostname, document in steps:
+        if document is None:
+            directory.remove(hostname)
+            documents.pop(hostname, None)
+        else:
+            directory.put(stored(hostname, document), heard=next(times))
+            documents[hostname] = document
+
+        assert directory.apps_down == sum(map(DOCUMENTS.__getitem__, documents.values()))
+        for name, known in documents.items():
+            found = directory.get(name)
+            assert found is not None
+            assert found.apps_down is DOCUMENTS[known]
+
+
+def stored(hostname: str, document: bytes) -> Entry:
+    """Return the entry of a stored node."""
+    return Entry(Row(hostname, document, 1, "-"), heard=0.0)
