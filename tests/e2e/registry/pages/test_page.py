@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import requests
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.support.browser.keyboard import tab_to
 from tests.support.browser.registry_page import hosts, log_in, post
@@ -14,6 +14,7 @@ from tests.support.daemons import Daemons
 
 pytest_plugins = ["tests.support.browser.fixtures"]
 pytestmark = [pytest.mark.real("chromium"), pytest.mark.page("docs/pages.md")]
+LINE = 20  # pixels
 VIEWS = ("#/hosts", "#/host/web-1", "#/services", "#/registry")
 AGENT = {
     "agent.id": "1",
@@ -308,6 +309,17 @@ def test_all_views_are_accessible_and_fit_a_telephone(
         assert not overflows(page)
         if view == "#/hosts":
             assert top(page, "table.hosts") < top(page, ".chart >> nth=0")
+            tiles = page.locator(".tile span").all()
+            assert {round(height(tile) / LINE) for tile in tiles} == {1}
+            # State, host and time are one line.
+            assert abs(top(page, ".state.fresh") - top(page, "td[data-heard]")) < LINE / 2
+
+
+def height(element: Locator) -> float:
+    """Return how high an element is."""
+    box = element.bounding_box()
+    assert box is not None
+    return box["height"]
 
 
 def top(page: Page, selector: str) -> float:
