@@ -188,6 +188,9 @@ def test_changes_are_shown_and_the_focus_stays(daemons: Daemons, tabs: Tabs) -> 
     expect(page.get_by_role("link", name="web-1")).to_be_focused()
     registry.ask("DELETE", "/nodes/web-0")
     expect(page.locator("table.hosts tbody tr")).to_have_count(1, timeout=20_000)
+    expect(page.locator(".tile.down strong")).to_have_text("1")
+    post(registry, "web-1", LABELS, AGENT | {"apps.running": "3", "apps.unhealthy": "0"})
+    expect(page.locator(".tile.down strong")).to_have_text("0", timeout=20_000)
 
 
 def test_stale_hosts_are_asked_for_unless_all_on_the_page_are_young_by_the_clock_of_one_registry(
