@@ -15,6 +15,7 @@ from tests.support.daemons import Daemons
 pytest_plugins = ["tests.support.browser.fixtures"]
 pytestmark = [pytest.mark.real("chromium"), pytest.mark.page("docs/pages.md")]
 LINE = 20  # pixels
+IS_CUT = "element => element.scrollWidth > element.clientWidth"
 VIEWS = ("#/hosts", "#/host/web-1", "#/services", "#/registry")
 AGENT = {
     "agent.id": "1",
@@ -314,6 +315,7 @@ def test_all_views_are_accessible_and_fit_a_telephone(
             assert top(page, "table.hosts") < top(page, ".chart >> nth=0")
             tiles = page.locator(".tile span").all()
             assert {round(height(tile) / LINE) for tile in tiles} == {1}
+            assert all(not tile.evaluate(IS_CUT) for tile in page.locator(".tile").all())
             # State, host and time are one line.
             assert abs(top(page, ".state.fresh") - top(page, "td[data-heard]")) < LINE / 2
 

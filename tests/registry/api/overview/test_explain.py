@@ -52,7 +52,16 @@ async def test_a_target_that_is_foreign_is_left_out() -> None:
     async with in_process_registry(target_options=TargetOptions(own_only=True)) as registry:
         await registry.post("h1", ["prometheus:web:host:10.9.9.9", "prometheus:web:host:h1"])
         [web] = (await registry.get("/nodes/h1/explain"))["services"]
-        assert [left_out["target"] for left_out in web["left_out"]] == ["10.9.9.9"]
+        assert web["left_out"] == [
+            {
+                "target": "10.9.9.9",
+                "reason": "foreign",
+                "why": (
+                    "target left out: '10.9.9.9' is not this node; while prometheus.targets is"
+                    " `own`, a node may only name h1, or 127.0.0.1, where its heartbeat came from"
+                ),
+            }
+        ]
         assert [found["target"] for found in web["targets"]] == ["h1:9100"]
 
 
