@@ -59,12 +59,14 @@ class NodeWrites:
     def put(self, entry: Entry, done: DoneCallback, guard: Guard) -> asyncio.Future[None]:
         """Store a node, as NodeStore says."""
         self.pending[entry.hostname] = entry
+        self.deferred.hold(entry.hostname)
         self.deferred.discard_expiry(entry.hostname)
         return self._store.put(entry.row(), partial(self._on_put, entry, done), guard)
 
     def delete(self, hostname: str, done: DoneCallback, guard: Guard) -> asyncio.Future[None]:
         """Delete a node, as NodeStore says."""
         self.pending[hostname] = None
+        self.deferred.hold(hostname)
         return self._store.delete(hostname, partial(self._on_deleted, hostname, done), guard)
 
     async def flush(self, *, max_interval: float) -> None:
@@ -80,15 +82,19 @@ class NodeWrites:
 
     def _on_put(self, entry: Entry, done: DoneCallback, error: Exception | None) -> None:
         if self.pending.get(entry.hostname) is entry:
-            del self.pending[entry.hostname]
+            self._end(entry.hostname)
         self._update_availability(error)
         done(error)
 
     def _on_deleted(self, hostname: str, done: DoneCallback, error: Exception | None) -> None:
         if hostname in self.pending and self.pending[hostname] is None:
-            del self.pending[hostname]
+            self._end(hostname)
         self._update_availability(error)
         done(error)
+
+    def _end(self, hostname: str) -> None:
+        del self.pending[hostname]
+        self.deferred.release(hostname)
 
     def _update_availability(self, error: Exception | None) -> None:
         if error is None:

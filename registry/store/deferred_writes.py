@@ -32,7 +32,9 @@ class HeardNode(Protocol):
 class DeferredWrites:
     """Nodes whose last heartbeat or expiry is not written to the store yet.
 
-    `done` is called with the outcome of each write.
+    While a change of a node is on its way to the store, what was heard of it before is held back:
+    written after the change, it would undo the change's own time and address. `done` is called
+    with the outcome of each write.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class DeferredWrites:
         self._last_flush = monotonic()
         self._touched: dict[str, HeardNode] = {}
         self._being_written: dict[str, HeardNode] = {}
+        self._held: dict[str, HeardNode | None] = {}
         self._expired: dict[str, None] = {}
 
     def touch(self, node: HeardNode) -> None:
@@ -55,11 +58,23 @@ class DeferredWrites:
 
         What is written is what the node has then.
         """
-        self._touched[node.hostname] = node
+        touched = self._held if node.hostname in self._held else self._touched
+        touched[node.hostname] = node
 
     def is_touched(self, hostname: str) -> bool:
         """Return whether it is still to be written that a node was heard of."""
-        return hostname in self._touched
+        return hostname in self._touched or self._held.get(hostname) is not None
+
+    def hold(self, hostname: str) -> None:
+        """Hold back that a node was heard of, until `release`."""
+        if hostname not in self._held:
+            self._held[hostname] = self._touched.pop(hostname, None)
+
+    def release(self, hostname: str) -> None:
+        """Write from now on that a node was heard of, also if that was held back."""
+        node = self._held.pop(hostname, None)
+        if node is not None:
+            self._touched[hostname] = node
 
     @property
     def touched(self) -> int:
@@ -72,6 +87,8 @@ class DeferredWrites:
 
     def discard_touch(self, hostname: str) -> None:
         """Record that a node is gone."""
+        if hostname in self._held:
+            self._held[hostname] = None
         self._touched.pop(hostname, None)
         self._being_written.pop(hostname, None)
 
@@ -119,7 +136,8 @@ class DeferredWrites:
         try:
             await self._store.touch(heard, self._done)
         except StoreUnavailable:
-            self._touched |= self._being_written
+            for node in self._being_written.values():
+                self.touch(node)
             return False
         finally:
             self._being_written = {}

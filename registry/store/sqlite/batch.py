@@ -63,17 +63,10 @@ class Batch:
 
     def _add_heard(self, hosts: Sequence[Heard]) -> None:
         self._heard.update(zip(map(HOSTNAME, hosts), hosts, strict=True))
-        for hostname in self._heard.keys() & self._deleted.keys():
-            del self._heard[hostname]
         for hostname in self._heard.keys() & self._nodes.keys():
             _, last_update, address = self._heard.pop(hostname)
             row = self._nodes[hostname]
             self._nodes[hostname] = row._replace(last_update=last_update, address=address)
-
-    @property
-    def writes_log(self) -> bool:
-        """Whether it adds to the log of what was heard."""
-        return bool(self._heard or self._repeated)
 
     def apply(self, connection: sqlite3.Connection, log: HeardLog) -> None:
         """Write everything in the transaction that is open. Raises sqlite3.Error, ValueError."""

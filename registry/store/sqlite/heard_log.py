@@ -20,9 +20,6 @@ from registry.store.protocol import Heard, HeardBefore, Row, SharedNodes
 MIN_ENTRIES = 1000
 # With each write, ages are repeated for as many nodes as it has new entries, and for some more.
 MIN_REPEATED = 10
-# The touch of a node that was heard of right before a boundary may be before it, too. So nodes that
-# were heard of in this time after it are repeated as well.
-MARGIN_SECONDS = 1.0
 # Rows are removed a few at a time, so that no commit takes long; a flush adds two.
 ROWS_REMOVED_AT_ONCE = 8
 HOSTS_IN_ROW = 1000
@@ -88,7 +85,7 @@ class Repetition:
     def _set_boundary(self) -> None:
         now = self._uptime()
         if self._boundary is not None:
-            self._silent = self._nodes.silent(now - self._boundary - MARGIN_SECONDS)
+            self._silent = self._nodes.silent(now - self._boundary)
         self._boundary, self._entries = now, 0
 
     def _take(self, count: int) -> list[HeardBefore]:
@@ -110,11 +107,12 @@ class HeardLog:
     """Writes the log. Used in the store's thread, in the transaction that is open."""
 
     def __init__(self) -> None:
-        # Ids of rows: the last ones before the two latest boundaries, and the last one of those
-        # that are needed no more.
+        # Ids of rows: the last ones before the two latest boundaries; the last one that is needed
+        # no more, and the one that will be once the transaction is committed.
         self._previous: int | None = None
         self._latest: int | None = None
         self._last_superseded = 0
+        self._next_superseded: int | None = None
 
     def append(
         self, connection: sqlite3.Connection, hosts: Iterable[Heard | HeardBefore], uptime: float
@@ -134,8 +132,13 @@ class HeardLog:
             (self._latest,) = connection.execute(query).fetchone()
         if repeated.hosts:
             self.append(connection, repeated.hosts, repeated.uptime)
-        if repeated.is_last and self._previous is not None:
-            self._last_superseded = self._previous
+        if repeated.is_last:
+            self._next_superseded = self._previous
+
+    def note_committed(self) -> None:
+        """Record that all that was written is durable."""
+        if self._next_superseded is not None:
+            self._last_superseded, self._next_superseded = self._next_superseded, None
 
     def remove_some(self, connection: sqlite3.Connection) -> None:
         """Remove the oldest rows that are needed no more. Raises sqlite3.Error."""
@@ -150,7 +153,7 @@ class HeardLog:
 
     def fail(self) -> None:
         """Forget the boundaries: what came after them is not all written."""
-        self._previous, self._latest, self._last_superseded = None, None, 0
+        self._previous = self._latest = self._next_superseded = None
 
 
 def fold(connection: sqlite3.Connection, rows: Sequence[Row], uptime: float) -> None:

@@ -295,11 +295,11 @@ class SqliteStore:
             connection.execute("BEGIN IMMEDIATE")
             batch.apply(connection, self._heard_log)
             connection.execute("COMMIT")
+            self._heard_log.note_committed()
             self._uptime_stored = uptime
             self._stamp.advance(uptime)
         except BaseException as error:
-            if batch.writes_log:
-                self._heard_log.fail()
+            self._heard_log.fail()
             with suppress(sqlite3.Error):  # then the next failure tries it again
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")

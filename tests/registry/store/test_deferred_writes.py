@@ -10,6 +10,7 @@ from tests.support.registry.stores.sqlite_store import ignore, row
 
 BEFORE = row("a")
 HEARD = BEFORE._replace(last_update=BEFORE.last_update + 60)
+HEARD_LATER = BEFORE._replace(last_update=BEFORE.last_update + 90)
 LONG_SECONDS = 100.0
 
 
@@ -42,3 +43,33 @@ async def test_a_node_that_goes_while_its_write_fails_is_not_written_later() -> 
     await writes.flush(max_interval=LONG_SECONDS, retry=True)
 
     assert store.rows["a"] == BEFORE
+
+
+async def test_what_was_heard_of_a_node_waits_while_its_change_is_written() -> None:
+    store = MemoryStore([BEFORE])
+    writes = DeferredWrites(store, done=ignore, monotonic=Clock())
+    writes.touch(HEARD)
+
+    writes.hold("a")
+    await writes.flush(max_interval=LONG_SECONDS, retry=True)
+    assert store.rows["a"] == BEFORE
+    assert writes.is_touched("a")
+    writes.touch(HEARD_LATER)
+    writes.release("a")
+    await writes.flush(max_interval=LONG_SECONDS, retry=False)
+
+    assert store.rows["a"].last_update == HEARD_LATER.last_update
+
+
+async def test_a_node_that_goes_while_its_change_is_written_is_not_written_later() -> None:
+    store = MemoryStore([BEFORE])
+    writes = DeferredWrites(store, done=ignore, monotonic=Clock())
+    writes.touch(HEARD)
+
+    writes.hold("a")
+    writes.discard_touch("a")
+    writes.release("a")
+    await writes.flush(max_interval=LONG_SECONDS, retry=True)
+
+    assert store.rows["a"] == BEFORE
+    assert not writes.is_touched("a")

@@ -80,3 +80,18 @@ def test_nodes_with_apps_down_are_counted(
 def stored(hostname: str, document: bytes) -> Entry:
     """Return the entry of a stored node."""
     return Entry(Row(hostname, document, 1, "-"), heard=0.0)
+
+
+def test_a_node_that_becomes_stale_while_silent_nodes_are_read_is_not_left_out() -> None:
+    directory = Directory()
+    for time, hostname in enumerate(HOSTS):
+        directory.put(Entry(Row(hostname, b'{"labels":[],"kv":{}}', 1, "-"), heard=0.0), heard=time)
+    directory.mark_stale(next(iter(directory.fresh())))
+
+    found = directory.heard_until(len(HOSTS))
+    read = [next(found).hostname]
+    directory.mark_stale(next(iter(directory.fresh())))
+    directory.mark_stale(next(iter(directory.fresh())))
+    read += [entry.hostname for entry in found]
+
+    assert sorted({*read}) == HOSTS
