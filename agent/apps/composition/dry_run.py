@@ -20,6 +20,7 @@ from agent.apps.dry_run.parts import (
     free_nothing,
     silent_log,
 )
+from agent.apps.health.crashes import Crashes
 from agent.apps.images.pulled import ImageUse, PulledImages
 from agent.apps.ownership.ownership import Ownership
 from agent.apps.repository.repository import AppRepository
@@ -57,6 +58,8 @@ class DryApps:
             self.health,
             checker=DryHealthChecker(engine=engine, http=self.health.probe),
             findings=self.health.findings.copied(),
+            # A change begins anew: earlier ends say nothing about the app as it would be.
+            crashes=Crashes(on_loop=lambda: None, clock=self.clock),
         )
         parts = build_operations(
             engine=engine,

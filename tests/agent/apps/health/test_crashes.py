@@ -171,5 +171,8 @@ async def test_a_loop_is_told_until_the_app_is_changed_also_by_an_agent_that_was
         assert await _loop_is_told(apps, is_so=True)
         assert (await apps.get("web")).state == "running"
         assert (await apps.get("web")).healthy is None
+        plan = await apps.plan("web", ASKER, lambda dry, asker: dry.rebuild("web", asker))
+        assert plan.app is not None
+        assert plan.app.message is None
         await apps.rebuild("web", ASKER)
         assert await _loop_is_told(apps, is_so=False)
