@@ -11,7 +11,9 @@ import yaml
 
 from tests.support.pages import TOP
 
-VARIABLES = TOP / "deploy/ansible/roles/rollcall/vars/main.yml"
+ROLES = TOP / "deploy/ansible/roles"
+VARIABLES = ROLES / "rollcall/vars/main.yml"
+SECRET = "the-text-of-a-key"
 OLD, NEW = "/etc/rollcall/node-secret", "/etc/rollcall/node-secret-2"
 
 
@@ -19,26 +21,38 @@ def evaluated(expression: str, variables: dict[str, Any], folder: Path) -> Any:
     """Return what an expression is by the role's variables, some of which are given."""
     result = folder / "result.json"
     copy = {"content": f"{{{{ {expression} | to_json }}}}", "dest": str(result), "mode": "0600"}
+    done = played({"ansible.builtin.copy": copy}, variables, folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(result.read_text())
+
+
+def played(
+    task: dict[str, Any], variables: dict[str, Any], folder: Path
+) -> subprocess.CompletedProcess[str]:
+    """Run a task on this host, with the role's variables, some of which are given."""
     play = {
         "hosts": "localhost",
         "connection": "local",
         "gather_facts": False,
         "vars_files": [str(VARIABLES)],
-        "tasks": [{"ansible.builtin.copy": copy}],
+        "tasks": [task],
     }
     (folder / "play.yml").write_text(yaml.safe_dump([play]))
     (folder / "given.yml").write_text(yaml.safe_dump(variables))
     program = Path(sys.executable).with_name("ansible-playbook")
-    done = subprocess.run(
+    return subprocess.run(
         [program, "--inventory=localhost,", f"--extra-vars=@{folder / 'given.yml'}", "play.yml"],
         cwd=folder,
-        env={"PATH": "/usr/bin:/bin", "ANSIBLE_HOME": str(folder / "home"), "LC_ALL": "C.UTF-8"},
+        env={
+            "PATH": "/usr/bin:/bin",
+            "ANSIBLE_HOME": str(folder / "home"),
+            "ANSIBLE_ROLES_PATH": str(ROLES),
+            "LC_ALL": "C.UTF-8",
+        },
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(result.read_text())
 
 
 @pytest.mark.slow
@@ -64,3 +78,24 @@ def test_no_secret_that_is_in_use_counts_as_old(
 
     variables["rollcall_node_secrets"] = [{"file": OLD}]
     assert set(evaluated("rollcall_named_secrets", variables, tmp_path)) == {*named, OLD}
+
+
+@pytest.mark.slow
+def test_why_keys_cannot_be_placed_is_told_without_what_they_hold(tmp_path: Path) -> None:
+    for name in ("ca.crt", "tls.crt", "tls.key", "ops"):
+        (tmp_path / name).write_text(SECRET)
+    (tmp_path / "no-folder").touch()
+    place = {"name": "rollcall", "tasks_from": "files"}
+    variables = {
+        "rollcall_daemon": "registry",
+        "rollcall_source": str(tmp_path),
+        "rollcall_etc": str(tmp_path / "no-folder/rollcall"),
+        "rollcall_keys": ["ops"],
+        "rollcall_registry_host": "localhost",
+    }
+
+    done = played({"ansible.builtin.include_role": place}, variables, tmp_path)
+
+    assert done.returncode != 0
+    assert "Certificates and keys cannot be placed: mkdir: cannot create directory" in done.stdout
+    assert SECRET not in done.stdout + done.stderr
