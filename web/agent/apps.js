@@ -21,9 +21,11 @@ export function healthWord({ healthy }) {
 
 /** Return what is wrong with an app in words, as far as its record tells; null if nothing is. */
 export function problem(app) {
-  if (app.progress || (!isDown(app) && app.healthy !== false)) return null;
+  const isUnwell = isDown(app) || app.healthy === false;
+  // An app that runs has a message if it is restarted again and again, or lacks something.
+  if (app.progress || !(isUnwell || (app.state === "running" && app.message))) return null;
   return [
-    isDown(app) ? `It should run, but is ${app.state}.` : "It runs, but is unhealthy.",
+    isUnwell && (isDown(app) ? `It should run, but is ${app.state}.` : "It runs, but is unhealthy."),
     app.finished_at && isDown(app) && `Its last exit code is ${app.exit_code}.`,
     app.oom_killed && "It was killed for lack of memory.",
     app.message && `${app.message[0].toUpperCase()}${app.message.slice(1)}`,

@@ -161,6 +161,11 @@ def test_an_app_that_is_unhealthy_or_dead_is_told_in_the_list_and_on_its_sheet(
         "It runs, but is unhealthy. Status 500 at /", timeout=SOON
     )
     page.unroute("**/v1/apps")
+    loop = "ended by itself 3 times in the last 10 minutes, last with exit code 3"
+    alter(page, "**/v1/apps", lambda body: body[0].update(message=loop))
+    expect(row.locator(".problem")).to_have_text(f"E{loop[1:]}", timeout=SOON)
+    expect(row.locator(".state.stale")).to_have_text("running")
+    page.unroute("**/v1/apps")
     docker_client.stop(app.name, timeout=0)
     expect(row.locator(".problem")).to_contain_text(
         "It should run, but is exited. Its container was stopped through", timeout=SOON
