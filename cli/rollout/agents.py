@@ -19,6 +19,7 @@ from cli.connections.trust import agent_address
 from cli.errors import CommandError
 from cli.rollout.model import DOWN, AppNow, Bounds, Change, HostProgress, app_now
 from cli.rollout.runner import HostFailed
+from cli.rollout.silence import Silent, Watch
 from cli.settling import (
     LOOK_SECONDS,
     Crashed,
@@ -55,11 +56,17 @@ class AgentHosts:
         self._bounds = bounds
         self._invalid: set[str] = set()
         self._settling: dict[str, Settling] = {}
+        self._watches: dict[str, Watch] = {}
 
     @property
     def invalid(self) -> AbstractSet[str]:
         """The hosts whose agents have refused what the change says; nothing has changed there."""
         return self._invalid
+
+    @property
+    def silent(self) -> list[str]:
+        """The hosts that are changed now and whose agents do not answer."""
+        return [host for host, watch in self._watches.items() if watch.is_silent]
 
     async def change(self, host: HostProgress) -> None:
         """Change the app of a host; HostFailed."""
@@ -69,6 +76,8 @@ class AgentHosts:
             answer = await self._ask(host.host, fields)
             host.now = app_now(answer)
             self._settling[host.host] = Settling(answer)
+        except Silent as error:
+            raise HostFailed(str(error)) from error
         except (AgentError, CommandError) as error:
             if self._change.action == "update" and _is_invalid(error):
                 self._invalid.add(host.host)
@@ -96,11 +105,37 @@ class AgentHosts:
     async def _ask(
         self, host: str, fields: Mapping[str, Any] | None = None, *, dry_run: bool = False
     ) -> dict[str, Any]:
-        change = self._change
-        async with self._session.agent(self._node(host)) as agent:
-            if change.action == "update":
-                return await agent.update(change.app, change.fields, dry_run=dry_run)
-            return await agent.change(change.app, change.action, fields, dry_run=dry_run)
+        async def ask() -> dict[str, Any]:
+            change = self._change
+            async with self._session.agent(self._node(host)) as agent:
+                if change.action == "update":
+                    return await agent.update(change.app, change.fields, dry_run=dry_run)
+                return await agent.change(change.app, change.action, fields, dry_run=dry_run)
+
+        watch = self._watches[host] = self._watch(host)
+        try:
+            return await watch.result(ask())
+        finally:
+            del self._watches[host]
+
+    def _watch(self, host: str) -> Watch:
+        async def look() -> bool:
+            # An agent whose engine hangs answers late.
+            limit = watch.limit_seconds
+            try:
+                async with self._session.agent(self._node(host), timeout_seconds=limit) as agent:
+                    await agent.app(self._change.app)
+            except (AgentError, CommandError) as error:
+                return isinstance(error, AgentRefused)
+            return True
+
+        def told(limit: float) -> None:
+            self._session.output.note(
+                f"{host}: its agent does not answer; it is left after {limit:g} s without an answer"
+            )
+
+        watch = Watch(look, timeout_seconds=self._session.timeout_seconds, told=told)
+        return watch
 
     async def check(self, progress: HostProgress) -> None:
         """Wait until the app of a host is as it should be, and stays so; HostFailed."""

@@ -173,7 +173,7 @@ async def _run(
 
         file.save(rollout)
         runner = Runner(rollout, hosts=agents, changed=changed)
-        interrupted = await _until_interrupted(session, runner)
+        interrupted = await _until_interrupted(session, runner, agents)
     print_rows(session.output, rollout)
     if unsaved:
         raise unsaved[-1]
@@ -201,7 +201,7 @@ def _tell_what_is_left(session: Session, rollout: Rollout) -> None:
         output.note(step)
 
 
-async def _until_interrupted(session: Session, runner: Runner) -> bool:
+async def _until_interrupted(session: Session, runner: Runner, agents: AgentHosts) -> bool:
     """Run; return whether Ctrl-C came. The first ends it after the batch, the second at once."""
     running = asyncio.ensure_future(runner.run())
     presses = 0
@@ -210,9 +210,10 @@ async def _until_interrupted(session: Session, runner: Runner) -> bool:
         nonlocal presses
         presses += 1
         if presses == 1:
+            silent = "".join(f"; {host} does not answer" for host in agents.silent)
             session.output.note(
-                "ending after the present batch, which may take as long as its checks; Ctrl-C again"
-                " ends at once, and the agents go on with what they have begun"
+                f"ending after the present batch, which may take as long as its checks{silent};"
+                " Ctrl-C again ends at once, and the agents go on with what they have begun"
             )
             runner.stop()
         else:

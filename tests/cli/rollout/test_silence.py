@@ -1,0 +1,123 @@
+"""A host whose agent stops to answer while it is changed, and one whose change is only slow."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+
+from cli.rollout.silence import TIMEOUTS, Silent, Watch
+from tests.support.cli.command import Rollcall
+from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, fake_agent
+from tests.support.cli.process import WITH_SIGINT, CommandLine
+from tests.support.registry.in_process import InProcessRegistry
+
+TIMEOUT = 0.05
+SECONDS = 60
+APP = ("GET", "/v1/apps/shop")
+REBUILD = ("PUT", "/v1/apps/shop/rebuild")
+
+
+class PlayedAgent:
+    """An agent that is changed, and answers looks as long as it is not frozen."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.is_frozen = False
+        self.enough = asyncio.Event()
+        self.told: list[float] = []
+        self.watch = Watch(self.look, timeout_seconds=TIMEOUT, told=self.told.append)
+
+    async def look(self) -> bool:
+        self.looks += 1
+        if self.looks >= 2 * TIMEOUTS:
+            self.enough.set()
+        if self.is_frozen:
+            await asyncio.Event().wait()
+        return True
+
+    async def change(self) -> str:
+        await self.enough.wait()
+        return "changed"
+
+
+async def test_a_change_that_is_slow_is_waited_for_while_the_agent_answers() -> None:
+    agent = PlayedAgent()
+
+    # A look begins after a pause as long as the timeout, so that this takes twice the limit.
+    assert await agent.watch.result(agent.change()) == "changed"
+
+    assert agent.told == []
+
+
+async def test_an_agent_that_answers_nothing_is_left_in_time() -> None:
+    agent = PlayedAgent()
+    agent.is_frozen = True
+
+    with pytest.raises(Silent, match=r"has not answered for 0\.3 s; what it does goes on"):
+        await agent.watch.result(agent.change())
+
+    assert agent.told == [agent.watch.limit_seconds]
+    assert agent.watch.is_silent
+
+
+@pytest.fixture
+async def frozen(registry: InProcessRegistry) -> AsyncIterator[FakeAgent]:
+    """Yield the agent of web-1, which answers nothing once it has got a change; of web-2, too."""
+    go_on = asyncio.Event()
+    async with fake_agent() as agent:
+
+        async def freeze(_request: web.Request) -> web.Response:
+            agent.answers[APP] = freeze
+            await go_on.wait()
+            return web.json_response(APP_RECORD)
+
+        agent.answers[APP] = APP_RECORD
+        agent.answers[REBUILD] = freeze
+        for host in ("web-1", "web-2"):
+            await registry.post(host, kv={"agent.url": agent.url})
+        yield agent
+        go_on.set()
+
+
+@pytest.mark.slow
+async def test_a_rollout_fails_at_a_host_that_is_frozen_and_does_not_know_what_it_has(
+    rollcall: Rollcall, frozen: FakeAgent
+) -> None:
+    command = CommandLine(rollcall.contexts.parent)
+
+    ran = await asyncio.to_thread(command.run, "--timeout", "0.5", "rebuild", "shop", "--all")
+
+    assert ran.returncode == 1
+    assert "web-1: its agent does not answer; it is left after 3 s without an answer" in ran.stderr
+    assert "failed: its agent has not answered for 3 s; what it does goes on\n" in ran.stderr
+    assert ran.stdout.splitlines()[1].split()[:4] == ["web-1", "failed", "not", "known"]
+    assert len(frozen.changes()) == 1
+
+
+@pytest.mark.slow
+async def test_ctrl_c_says_which_host_does_not_answer_and_the_second_leaves_at_once(
+    rollcall: Rollcall, frozen: FakeAgent
+) -> None:
+    command = CommandLine(rollcall.contexts.parent)
+    process = await asyncio.create_subprocess_exec(
+        *(*WITH_SIGINT, command.program, "--timeout", "2", "rebuild", "shop", "--all"),
+        env=command.environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+
+    async with asyncio.timeout(SECONDS):
+        assert b"web-1: changing" in await process.stderr.readline()
+        assert b"web-1: its agent does not answer" in await process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        said = await process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        await process.communicate()
+
+    assert b"ending after the present batch" in said
+    assert b"; web-1 does not answer; Ctrl-C again ends at once" in said
+    assert process.returncode == 130
+    assert len(frozen.changes()) == 1
