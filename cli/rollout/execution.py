@@ -3,6 +3,7 @@
 import asyncio
 import signal
 from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 import msgspec
@@ -159,6 +160,7 @@ async def _run(
 ) -> int:
     """Run a rollout, and print what came of each host; return the exit status."""
     agents = AgentHosts(session, nodes, change=rollout.change, bounds=rollout.bounds)
+    earlier = {each.host for each in rollout.hosts if each.is_touched}
     unsaved: list[WrongUsage] = []
     with Display(session.output, rollout) as display:
 
@@ -179,13 +181,24 @@ async def _run(
         raise unsaved[-1]
     if rollout.is_done:
         return DONE
-    begun = {each.host for each in rollout.hosts if each.is_touched}
-    if begun and begun <= agents.invalid:
+    if _is_refused(rollout, agents.invalid, earlier):
         file.forget()  # with the same fields, it would be refused again
         session.output.note("nothing was changed; next: give the command again, with other fields")
     else:
         _tell_what_is_left(session, rollout)
     return INTERRUPTED if interrupted else FAILED
+
+
+def _is_refused(rollout: Rollout, invalid: AbstractSet[str], earlier: Collection[str]) -> bool:
+    """Return whether agents have refused the fields, and no host is changed.
+
+    ``earlier`` are the hosts that a run before has touched.
+    """
+    touched = [each for each in rollout.hosts if each.is_touched]
+    return bool(invalid) and all(
+        each.is_changed is False if each.host in earlier else each.host in invalid
+        for each in touched
+    )
 
 
 def _tell_what_is_left(session: Session, rollout: Rollout) -> None:

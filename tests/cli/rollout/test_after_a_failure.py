@@ -333,6 +333,25 @@ async def test_an_unfinished_rollout_is_not_given_up_where_nothing_else_begins(
     assert "web-0: failed" in resumed.stderr
 
 
+@pytest.mark.parametrize("is_seen", [True, False])
+async def test_a_refused_resume_keeps_what_an_earlier_run_has_changed(
+    fleet: Fleet, *, is_seen: bool
+) -> None:
+    update = ("update", "shop", "web-0", "--set", "image=shop:2")
+    await fleet.run(*update, "--check-http", "/none", "--check-time", "0s")
+    fleet.apps[0].refusal, fleet.apps[0].refused_with = "image: it is not allowed any more", 400
+    if not is_seen:
+        fleet.agents[0].answers["GET", "/v1/apps/shop"] = None
+
+    refused = await fleet.run("update", "shop", "--resume")
+    kept = await fleet.run("rollouts", "-o", "name")
+
+    assert (refused.returncode, fleet.changes) == (1, [2, 0, 0])
+    assert "nothing was changed" not in refused.stderr
+    assert "to leave it so: rollcall rollouts --forget shop\n" in refused.stderr
+    assert kept.stdout == "shop\n"
+
+
 def event(time: str, action: str, **fields: str | None) -> dict[str, str | None]:
     """Return an event of an app."""
     return {"id": "1-1", "time": time, "action": action, **fields}
