@@ -12,7 +12,7 @@ import aiohttp
 import msgspec
 
 from agent.client.answers import App, Event, Message, Plan, Process, Revision, Stats, decoded
-from agent.client.errors import AgentRefused, AgentUnreachable
+from agent.client.errors import AgentNotConnected, AgentRefused, AgentUnreachable
 from agent.client.sockets import keepalive_socket
 from registry.client.clocks import clock_offset
 from registry.client.errors import BadFile, error_for_exception
@@ -23,6 +23,8 @@ MAX_ERROR_BYTES = 64 * 1024
 # A message ends with the last lines of an app, which the agent has cut already.
 MAX_MESSAGE_CHARS = 8000
 SUCCESS = (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.ACCEPTED)
+# aiohttp raises them before it sends anything.
+NOT_CONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 Query = Iterable[tuple[str, str]]
 Record = dict[str, Any]
 
@@ -274,12 +276,14 @@ class AgentClient:
         try:
             yield
         except BadFile as error:
-            raise AgentUnreachable(str(error)) from error
+            raise AgentNotConnected(str(error)) from error
         except aiohttp.ClientPayloadError as error:
             raise AgentUnreachable("its answer broke off") from error
         except aiohttp.ClientError as error:
             failure = error_for_exception(error, limit=self._timeout_seconds, tls=self._tls)
-            raise AgentUnreachable(str(failure)) from error
+            is_connected = not isinstance(error, NOT_CONNECTED)
+            kind = AgentUnreachable if is_connected else AgentNotConnected
+            raise kind(str(failure)) from error
         except (ValueError, OSError) as error:
             # Such as a hostname that cannot be encoded.
             raise AgentUnreachable(f"{self._url} cannot be asked: {error}") from error

@@ -9,6 +9,10 @@ class AgentUnreachable(AgentError):
     """No connection, none that is to be trusted, or no answer in time."""
 
 
+class AgentNotConnected(AgentUnreachable):
+    """There is no connection to the agent, so that it has got nothing of the request."""
+
+
 class AgentRefused(AgentError):
     """The agent answered with an error; the text is its message, ``status`` that of HTTP."""
 

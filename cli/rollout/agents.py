@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from agent.client.client import AgentClient
-from agent.client.errors import AgentError, AgentRefused
+from agent.client.errors import AgentError, AgentNotConnected, AgentRefused
 from cli.connections.session import Session
 from cli.connections.trust import agent_address
 from cli.errors import CommandError
 from cli.rollout.model import DOWN, AppNow, Bounds, Change, HostProgress, app_now
-from cli.rollout.runner import HostFailed
+from cli.rollout.runner import HostFailed, NotBegun
 from cli.rollout.silence import Silent, Watch
 from cli.settling import (
     LOOK_SECONDS,
@@ -69,7 +69,7 @@ class AgentHosts:
         return [host for host, watch in self._watches.items() if watch.is_silent]
 
     async def change(self, host: HostProgress) -> None:
-        """Change the app of a host; HostFailed."""
+        """Change the app of a host; HostFailed, and NotBegun if its agent cannot be asked."""
         fields = None if host.revision is None else {"revision": host.revision}
         began = time.time()
         try:
@@ -78,7 +78,9 @@ class AgentHosts:
             self._settling[host.host] = Settling(answer)
         except Silent as error:
             raise HostFailed(str(error)) from error
-        except (AgentError, CommandError) as error:
+        except (AgentNotConnected, CommandError) as error:
+            raise NotBegun(str(error)) from error
+        except AgentError as error:
             if self._change.action == "update" and _is_invalid(error):
                 self._invalid.add(host.host)
             host.now, ended = await self._after(host.host, began)
@@ -155,7 +157,7 @@ class AgentHosts:
 
     def _node(self, host: str) -> Node:
         if host not in self._nodes:
-            raise HostFailed("the registry does not know this host any more")
+            raise NotBegun("the registry does not know this host any more")
         return self._nodes[host]
 
     async def _look(self, progress: HostProgress, settling: Settling) -> Look:

@@ -206,7 +206,9 @@ def _tell_what_is_left(session: Session, rollout: Rollout) -> None:
     output, rollcall = session.output, session.rollcall
     if left := not_touched(rollout):
         output.note(f"not touched: {left}")
-    failed = next((each for each in rollout.hosts if each.state == "failed"), None)
+    failed = next(
+        (each for each in rollout.hosts if each.state == "failed" and each.is_touched), None
+    )
     if failed is not None:
         command = "logs" if has_new_container(failed) else "events"
         output.note(f"why: {rollcall} app {command} {failed.host}/{rollout.change.app}")

@@ -11,11 +11,15 @@ class HostFailed(Exception):
     """The change or the check of a host failed; the text says why."""
 
 
+class NotBegun(HostFailed):
+    """The change of a host failed before the agent can have heard of it."""
+
+
 class Hosts(Protocol):
     """What a rollout asks of the hosts; each method raises HostFailed."""
 
     async def change(self, host: HostProgress) -> None:
-        """Change the app of a host; wait until the agent has answered."""
+        """Change the app of a host; wait until the agent has answered. NotBegun if none was asked."""
 
     async def check(self, host: HostProgress) -> None:
         """Wait until the app of a host is well."""
@@ -74,6 +78,8 @@ class Runner:
             task.cancel()
 
     async def _one(self, host: HostProgress) -> None:
+        was_touched, was = host.is_touched, host.now
+        # So it is kept: whoever ends this command at once does not know what became of the host.
         host.is_touched, host.now = True, None
         try:
             self._set(host, "changing")
@@ -81,6 +87,8 @@ class Runner:
             self._set(host, "checking")
             await self._hosts.check(host)
         except HostFailed as error:
+            if isinstance(error, NotBegun):
+                host.is_touched, host.now = was_touched, was
             host.failed_at = "change" if host.state == "changing" else "check"
             host.message = str(error)
             self._set(host, "failed")

@@ -352,6 +352,25 @@ async def test_a_refused_resume_keeps_what_an_earlier_run_has_changed(
     assert kept.stdout == "shop\n"
 
 
+async def test_hosts_whose_agents_cannot_be_asked_are_not_touched(
+    fleet: Fleet, registry: InProcessRegistry
+) -> None:
+    await fleet.run("rebuild", "shop", "--all", "--check-http", "/none", "--check-time", "0s")
+    await registry.post("web-0", kv={"agent.url": "http://127.0.0.1:1"})
+    await registry.post("web-1", kv={"agent.url": "http://192.0.2.1:7656"})
+    await registry.ask("DELETE", "/nodes/web-2")
+
+    failed = await fleet.run("rebuild", "shop", "--resume", "--max-failures", "9", "-o", "json")
+
+    rows = json.loads(failed.stdout)
+    assert "Connection refused" in rows[0]["message"]
+    assert "does not allow the key to go there" in rows[1]["message"]
+    assert rows[2]["message"] == "the registry does not know this host any more"
+    seen = [{name: row[name] for name in NOT_TOUCHED} for row in rows]
+    assert seen == [CHANGED, NOT_TOUCHED, NOT_TOUCHED]
+    assert fleet.changes == [1, 0, 0]
+
+
 def event(time: str, action: str, **fields: str | None) -> dict[str, str | None]:
     """Return an event of an app."""
     return {"id": "1-1", "time": time, "action": action, **fields}

@@ -8,7 +8,7 @@ import pytest
 
 from cli.errors import WrongUsage
 from cli.rollout.model import AppNow, Bounds, Change, HostProgress, Rollout
-from cli.rollout.runner import HostFailed, Runner
+from cli.rollout.runner import HostFailed, NotBegun, Runner
 from cli.rollout.state_file import StateFile, state_folder
 
 REBUILD = Change(action="rebuild", app="shop")
@@ -112,6 +112,21 @@ async def test_what_a_host_has_is_not_known_once_its_change_begins() -> None:
     await Runner(one, hosts=PlayedHosts(), changed=look_at).run()
 
     assert seen == [(True, None)]
+
+
+async def test_a_host_whose_change_was_not_begun_is_as_it_was_before() -> None:
+    class Unreachable(PlayedHosts):
+        async def change(self, progress: HostProgress) -> None:
+            raise NotBegun("connection refused")
+
+    one = rollout(2, Bounds(batch=2))
+    one.hosts[1].is_touched, one.hosts[1].now = True, AppNow(image="s:1", revision=3, state="up")
+    before = [(each.is_touched, each.now) for each in one.hosts]
+
+    await run(one, Unreachable())
+
+    assert states(one) == ["failed", "failed"]
+    assert [(each.is_touched, each.now) for each in one.hosts] == before
 
 
 async def test_a_stop_lets_the_batch_end_and_begins_no_other() -> None:
