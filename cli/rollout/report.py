@@ -92,16 +92,35 @@ def next_steps(rollcall: str, rollout: Rollout) -> Iterator[str]:
     ):
         option = "--check-time TIME" if rollout.bounds.http_path is None else "--check-http PATH"
         yield f"with another check: {resume} {option}"
-    changed = [each.host for each in rollout.hosts if _is_to_undo(change.action, each)]
-    if changed:
-        action = OPPOSITE.get(change.action, "rollback")
-        yield f"to undo it: {rollcall} {action} {change.app} {' '.join(changed)} --yes"
+    yield from _undoing(rollcall, rollout)
+    if unknown := [each.host for each in rollout.hosts if each.is_touched and each.now is None]:
+        yield f"not known: {', '.join(unknown)}; next: {rollcall} apps {' '.join(unknown)}"
     yield f"to leave it so: {rollcall} rollouts --forget {change.app}"
 
 
 def resuming(rollcall: str, change: Change) -> str:
     """Return the command that goes on with a rollout."""
     return f"{rollcall} {change.action} {change.app} --resume"
+
+
+def _undoing(rollcall: str, rollout: Rollout) -> Iterator[str]:
+    """Yield the commands that bring each host that is changed back to what it had."""
+    change = rollout.change
+    changed = [each for each in rollout.hosts if _is_to_undo(change.action, each)]
+    far = [each for each in changed if change.action in REVISING and not _is_one_ahead(each)]
+    if near := [each.host for each in changed if each not in far]:
+        action = OPPOSITE.get(change.action, "rollback")
+        yield f"to undo it: {rollcall} {action} {change.app} {' '.join(near)} --yes"
+    for each in far:
+        revision = "" if each.before is None else f" --revision {each.before.revision}"
+        yield f"to undo it: {rollcall} app rollback {each.host}/{change.app}{revision}"
+
+
+def _is_one_ahead(host: HostProgress) -> bool:
+    """Return whether the revision before the present one is that which the host had."""
+    before = None if host.before is None else host.before.revision
+    now = None if host.now is None else host.now.revision
+    return before is not None and now == before + 1
 
 
 def _is_to_undo(action: str, host: HostProgress) -> bool:

@@ -19,7 +19,7 @@ class Hosts(Protocol):
     """What a rollout asks of the hosts; each method raises HostFailed."""
 
     async def change(self, host: HostProgress) -> None:
-        """Change the app of a host; wait until the agent has answered. NotBegun if none was asked."""
+        """Change the app of a host; wait for the answer. NotBegun if its agent was not asked."""
 
     async def check(self, host: HostProgress) -> None:
         """Wait until the app of a host is well."""

@@ -371,6 +371,39 @@ async def test_hosts_whose_agents_cannot_be_asked_are_not_touched(
     assert fleet.changes == [1, 0, 0]
 
 
+async def test_a_host_with_more_than_one_revision_since_is_brought_back_by_its_number(
+    fleet: Fleet,
+) -> None:
+    check = ("--check-http", "/none", "--check-time", "0s")
+    await fleet.run("rebuild", "shop", "--all", *check)
+    fleet.apps[0].next_revision = 5
+
+    failed = await fleet.run("rebuild", "shop", "--resume", "--max-failures", "1")
+
+    assert fleet.changes == [2, 1, 0]
+    assert failed.stderr.splitlines()[-3:-1] == [
+        "to undo it: rollcall rollback shop web-1 --yes",
+        "to undo it: rollcall app rollback web-0/shop --revision 3",
+    ]
+
+
+async def test_hosts_that_are_not_known_are_named_with_the_command_that_shows_them(
+    fleet: Fleet,
+) -> None:
+    async def vanish(_request: web.Request) -> web.Response:
+        fleet.agents[1].answers["GET", "/v1/apps/shop"] = None
+        return web.Response(status=503)
+
+    fleet.agents[1].answers["PUT", "/v1/apps/shop/rebuild"] = vanish
+
+    failed = await fleet.run("--context", "test", "rebuild", "shop", "--all")
+
+    assert failed.stderr.splitlines()[-3:-1] == [
+        "to undo it: rollcall --context test rollback shop web-0 --yes",
+        "not known: web-1; next: rollcall --context test apps web-1",
+    ]
+
+
 def event(time: str, action: str, **fields: str | None) -> dict[str, str | None]:
     """Return an event of an app."""
     return {"id": "1-1", "time": time, "action": action, **fields}

@@ -117,7 +117,7 @@ async def test_what_a_host_has_is_not_known_once_its_change_begins() -> None:
 async def test_a_host_whose_change_was_not_begun_is_as_it_was_before() -> None:
     class Unreachable(PlayedHosts):
         async def change(self, progress: HostProgress) -> None:
-            raise NotBegun("connection refused")
+            raise NotBegun(f"{progress.host}: connection refused")
 
     one = rollout(2, Bounds(batch=2))
     one.hosts[1].is_touched, one.hosts[1].now = True, AppNow(image="s:1", revision=3, state="up")

@@ -13,7 +13,8 @@ class FakeApp:
     """The app `shop` of a fake agent, which runs shop:1 as revision 3.
 
     ``record`` is what the agent tells of it. An update, a rebuild or a rollback makes it shop:2 as
-    revision 4. With ``refusal``, a message, the agent answers that to each, and the app stays.
+    revision 4, unless ``next_revision`` is another. With ``refusal``, a message,
+    the agent answers that to each, and the app stays.
     """
 
     def __init__(self, agent: FakeAgent, *, http_port: int = 1) -> None:
@@ -25,6 +26,7 @@ class FakeApp:
         }
         self.refusal: str | None = None
         self.refused_with = 409
+        self.next_revision = 4
         agent.answers["GET", PATH] = self._show
         for action in ("rebuild", "rollback"):
             agent.answers["PUT", f"{PATH}/{action}"] = self._replace
@@ -38,7 +40,7 @@ class FakeApp:
     async def _replace(self, _request: web.Request) -> web.Response:
         if self.refusal is not None:
             return web.json_response({"message": self.refusal}, status=self.refused_with)
-        self.record |= {"image": "shop:2", "revision": 4}
+        self.record |= {"image": "shop:2", "revision": self.next_revision}
         return web.json_response(self.record)
 
     def _to(self, state: str) -> Any:
