@@ -1,19 +1,23 @@
 """Which hosts a rollout is about: those that have the app."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from agent.client.errors import AgentRefused
 from cli.connections.session import Session
 from cli.connections.trust import AGENT_URL
-from cli.errors import CommandError, NotReached
+from cli.errors import NOT_REACHED, CommandError
 from cli.output.text import some
 from cli.rollout.model import AppNow, app_now
 from cli.selection import Outcome, Selection, ask_all, selected
 from registry.message import Node
 
 LEAVE_OUT = "leave them out by naming the hosts, or by --label"
+
+
+class HostsUnfit(CommandError):
+    """The hosts that are selected cannot all be changed; no change has begun."""
 
 
 class Candidate(NamedTuple):
@@ -27,8 +31,8 @@ async def hosts_with(session: Session, app: str, selection: Selection) -> list[C
     """Return the selected nodes that have an app.
 
     Raises:
-        NotReached: a host cannot be asked, so that nobody knows whether it has the app.
-        CommandError: no host has it, or one that is named has not.
+        HostsUnfit: a host cannot be asked, so that nobody knows whether it has the app; no host
+            has it, or one that is named has not.
 
     """
     chosen = await selected(session, selection)
@@ -44,47 +48,21 @@ async def hosts_with(session: Session, app: str, selection: Selection) -> list[C
                 raise
 
     outcomes = await ask_all(nodes, ask)
-    _require_answers(outcomes)
+    require_answers(outcomes)
     found = [Candidate(each.node, each.value) for each in outcomes if each.value is not None]
     having = {each.node.hostname for each in found}
     without = [node.hostname for node in chosen if node.hostname not in having]
     if selection.hosts and without:
-        raise CommandError(
-            f"nothing was changed: no app {app!a} on {some(without)}", hint="rollcall apps"
-        )
+        raise HostsUnfit(f"no app {app!a} on {some(without)}", hint="rollcall apps")
     if not found:
-        raise CommandError(f"none of these hosts has an app {app!a}", hint="rollcall apps")
+        raise HostsUnfit(f"none of these hosts has an app {app!a}", hint="rollcall apps")
     return found
 
 
-async def revisions_before(session: Session, app: str, nodes: Sequence[Node]) -> dict[str, int]:
-    """Return, for each host, the revision of the app before the present one.
-
-    Raises:
-        NotReached: a host cannot be asked.
-        CommandError: a host has no revision before.
-
-    """
-
-    async def ask(node: Node) -> int:
-        async with session.agent(node) as agent:
-            revisions = await agent.history(app)
-        return int(revisions[1]["revision"]) if len(revisions) > 1 else 0
-
-    outcomes = await ask_all(nodes, ask)
-    _require_answers(outcomes)
-    without = [each.node.hostname for each in outcomes if each.value == 0]
-    if without:
-        raise CommandError(
-            f"nothing was changed: no revision of {app} before the present one on {some(without)}",
-            hint=LEAVE_OUT,
-        )
-    return {each.node.hostname: each.value for each in outcomes if each.value is not None}
-
-
-def _require_answers(outcomes: Iterable[Outcome[Any]]) -> None:
+def require_answers(outcomes: Iterable[Outcome[Any]]) -> None:
+    """Refuse to go on if a host cannot be asked; HostsUnfit."""
     silent = [f"{each.node.hostname}: {each.error}" for each in outcomes if each.error is not None]
     if silent:
-        raise NotReached(
-            f"nothing was changed: hosts do not answer: {some(silent, '; ')}", hint=LEAVE_OUT
+        raise HostsUnfit(
+            f"hosts do not answer: {some(silent, '; ')}", hint=LEAVE_OUT, status=NOT_REACHED
         )

@@ -2,18 +2,20 @@
 
 import asyncio
 import signal
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
 
 from cli.confirmation import confirm
 from cli.connections.session import Session
-from cli.errors import DONE, FAILED, INTERRUPTED, WrongUsage
+from cli.errors import DONE, FAILED, INTERRUPTED, CommandError, WrongUsage
 from cli.rollout.agents import AgentHosts
-from cli.rollout.candidates import Candidate, hosts_with, revisions_before
+from cli.rollout.candidates import Candidate, HostsUnfit, hosts_with
 from cli.rollout.display import Display
+from cli.rollout.going_back import StepBack, in_words, require_steps, steps_back
 from cli.rollout.model import Bounds, Change, HostProgress, Rollout
 from cli.rollout.report import (
     has_new_container,
@@ -67,7 +69,10 @@ def carry_out(
                 f"Give up the unfinished rollout ({file.summary()}) for this one?",
                 hint="go on with it by --resume, or give it up by --yes",
             )
-        found = asyncio.run(hosts_with(session, change.app, selection))
+        with _nothing_changed(session):
+            found, steps = asyncio.run(_prepared(session, change, selection))
+        for line in in_words(steps):
+            session.output.note(line)
         # --yes does not answer this: a list of hosts that came out empty would mean all of them.
         if selection == Selection() and not how.everywhere:
             confirm(
@@ -75,7 +80,35 @@ def carry_out(
                 hint="name hosts, select them by --label, or add --all",
             )
         bounds = msgspec.structs.replace(Bounds(), **given)
-        return asyncio.run(_begin(session, Rollout(change=change, bounds=bounds), found, file))
+        rollout = Rollout(change=change, bounds=bounds)
+        return asyncio.run(_begin(session, rollout, found, steps, file))
+
+
+@contextmanager
+def _nothing_changed(session: Session) -> Iterator[None]:
+    """Say that nothing was changed where the hosts are unfit, or Ctrl-C comes."""
+    try:
+        yield
+    except HostsUnfit as error:
+        raise CommandError(
+            f"nothing was changed: {error}", hint=error.hint, status=error.status
+        ) from error
+    except KeyboardInterrupt:
+        session.output.note("nothing was changed")
+        raise
+
+
+async def _prepared(
+    session: Session, change: Change, selection: Selection
+) -> tuple[Sequence[Candidate], Mapping[str, StepBack]]:
+    """Return the hosts, and of a rollback the step that each takes."""
+    found = await hosts_with(session, change.app, selection)
+    if change.action != "rollback":
+        return found, {}
+    nodes = [each.node for each in found]
+    steps = await steps_back(session, change.app, nodes)
+    require_steps(change.app, nodes, steps)
+    return found, steps
 
 
 async def _tell(session: Session, change: Change, selection: Selection) -> int:
@@ -84,9 +117,20 @@ async def _tell(session: Session, change: Change, selection: Selection) -> int:
         session, {node.hostname: node for node in nodes}, change=change, bounds=Bounds()
     )
     outcomes = await ask_all(nodes, lambda node: hosts.plan(node.hostname))
+    steps: Mapping[str, StepBack] = {}
+    if change.action == "rollback":
+        steps = await steps_back(session, change.app, nodes)
     items = [
-        {**(each.value or {}), "host": each.node.hostname, "error": each.error} for each in outcomes
+        {
+            **(each.value or {}),
+            **_stepping(steps.get(each.node.hostname)),
+            "host": each.node.hostname,
+            "error": each.error,
+        }
+        for each in outcomes
     ]
+    for line in in_words(steps):
+        session.output.note(line)
     session.output.items(
         [_planned(item) for item in items] if session.output.is_for_people else items,
         columns={
@@ -103,6 +147,13 @@ async def _tell(session: Session, change: Change, selection: Selection) -> int:
     return FAILED if any(each.error is not None for each in outcomes) else DONE
 
 
+def _stepping(step: StepBack | None) -> dict[str, Any]:
+    """Return what programs get of a step back."""
+    if step is None:
+        return {}
+    return {"revision": step.before, "revision_before": step.present, "changed": step.changed}
+
+
 def _planned(item: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of a host: the image that its app would have, and what that would cost."""
     app, replaces = item.get("app"), item.get("replaces_container")
@@ -112,12 +163,14 @@ def _planned(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _begin(
-    session: Session, rollout: Rollout, found: Sequence[Candidate], file: StateFile
+    session: Session,
+    rollout: Rollout,
+    found: Sequence[Candidate],
+    steps: Mapping[str, StepBack],
+    file: StateFile,
 ) -> int:
     nodes = {each.node.hostname: each.node for each in found}
-    revisions: Mapping[str, int] = {}
-    if rollout.change.action == "rollback":
-        revisions = await revisions_before(session, rollout.change.app, list(nodes.values()))
+    revisions = {host: step.before for host, step in steps.items()}
     rollout.hosts = [
         HostProgress(host=host, revision=revisions.get(host), before=each.app)
         for host, each in zip(nodes, found, strict=True)
@@ -204,7 +257,9 @@ def _is_refused(rollout: Rollout, invalid: AbstractSet[str], earlier: Collection
 def _tell_what_is_left(session: Session, rollout: Rollout) -> None:
     """Tell people which hosts were not touched, and what they may do next."""
     output, rollcall = session.output, session.rollcall
-    if left := not_touched(rollout):
+    if not any(each.is_touched for each in rollout.hosts):
+        output.note("nothing was changed")
+    elif left := not_touched(rollout):
         output.note(f"not touched: {left}")
     failed = next(
         (each for each in rollout.hosts if each.state == "failed" and each.is_touched), None

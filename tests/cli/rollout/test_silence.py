@@ -121,3 +121,31 @@ async def test_ctrl_c_says_which_host_does_not_answer_and_the_second_leaves_at_o
     assert b"; web-1 does not answer; Ctrl-C again ends at once" in said
     assert process.returncode == 130
     assert len(frozen.changes()) == 1
+
+
+@pytest.mark.slow
+async def test_ctrl_c_before_the_first_host_says_that_nothing_was_changed(
+    rollcall: Rollcall, frozen: FakeAgent
+) -> None:
+    asked = asyncio.Event()
+
+    async def freeze(_request: web.Request) -> web.Response:
+        asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    frozen.answers[APP] = freeze
+    command = CommandLine(rollcall.contexts.parent)
+    process = await asyncio.create_subprocess_exec(
+        *(*WITH_SIGINT, command.program, "--timeout", "60", "rebuild", "shop", "--all"),
+        env=command.environment,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+    async with asyncio.timeout(SECONDS):
+        await asked.wait()
+        process.send_signal(signal.SIGINT)
+        _, told = await process.communicate()
+
+    assert process.returncode == 130
+    assert told.startswith(b"nothing was changed\n")
