@@ -17,7 +17,7 @@ from agent.client.errors import AgentError, AgentNotConnected, AgentRefused
 from cli.connections.session import Session
 from cli.connections.trust import agent_address
 from cli.errors import CommandError
-from cli.rollout.model import DOWN, AppNow, Bounds, Change, HostProgress, app_now
+from cli.rollout.model import DOWN, AppNow, Bounds, Cause, Change, HostProgress, app_now
 from cli.rollout.runner import HostFailed, NotBegun
 from cli.rollout.silence import Silent, Watch
 from cli.settling import (
@@ -85,7 +85,14 @@ class AgentHosts:
                 self._invalid.add(host.host)
             host.now, ended = await self._after(host.host, began)
             # The agent's own answer has the reason already.
-            raise HostFailed(f"{error}{ended if is_passing(error) else ''}") from error
+            raise HostFailed(
+                f"{error}{ended if is_passing(error) else ''}", cause=self._cause(error)
+            ) from error
+
+    def _cause(self, error: AgentError) -> Cause | None:
+        """Return "app" where the agent has refused or failed an update: its fields are to blame."""
+        is_update = self._change.action == "update"
+        return "app" if is_update and not is_passing(error) else None
 
     async def _after(self, host: str, began: float) -> tuple[AppNow | None, str]:
         """Return what an app is, and by its events how the change ended, as an end of a message.
@@ -152,7 +159,7 @@ class AgentHosts:
                 return
             if look.problem is not None and is_over:
                 reason = f"{look.problem} after {self._bounds.check_seconds:g} s"
-                raise HostFailed(reason + await self._last_lines(host))
+                raise HostFailed(reason + await self._last_lines(host), cause="check")
             await asyncio.sleep(LOOK_SECONDS)
 
     def _node(self, host: str) -> Node:
@@ -194,7 +201,8 @@ class AgentHosts:
         try:
             return settling.problem(record)
         except Crashed:
-            raise HostFailed(await crash(agent, record, settling.answer)) from None
+            message = await crash(agent, record, settling.answer)
+            raise HostFailed(message, cause="app") from None
 
     async def _last_lines(self, host: str) -> str:
         """Return what the app wrote last, as the end of a message."""

@@ -198,7 +198,13 @@ async def _resume(
     session: Session, change: Change, given: Mapping[str, Any], file: StateFile
 ) -> int:
     rollout = file.load().resumed(given)
-    if rollout.change.action != change.action or change.fields not in ({}, rollout.change.fields):
+    if rollout.change.action == change.action and change.fields not in ({}, rollout.change.fields):
+        raise WrongUsage(
+            f"a resume keeps the fields that its rollout began with ({file.summary()}): leave out"
+            " others; to begin anew with other fields, give the command without --resume",
+            hint=resuming(session.rollcall, rollout.change),
+        )
+    if rollout.change.action != change.action:
         raise WrongUsage(
             f"the rollout to resume is another change: {rollout.change.action} of {change.app}",
             hint=resuming(session.rollcall, rollout.change),

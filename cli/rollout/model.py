@@ -6,6 +6,8 @@ from typing import Any, Literal
 import msgspec
 
 HostState = Literal["waiting", "changing", "checking", "done", "failed"]
+# What was wrong: the app, or what it was changed to; or it was not as the check wants it in time.
+Cause = Literal["app", "check"]
 # The states of a container that does not run.
 DOWN = ("created", "exited", "dead")
 Action = Literal["rebuild", "update", "start", "stop", "restart", "rollback"]
@@ -65,6 +67,7 @@ class HostProgress(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         is_touched: whether a change of it has begun.
         state: how far it is.
         failed_at: what has failed.
+        cause: what another attempt would have to change, if anybody knows.
         health: what the last look at the app has found.
         message: why the host failed.
 
@@ -77,6 +80,7 @@ class HostProgress(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     is_touched: bool = False
     state: HostState = "waiting"
     failed_at: Literal["change", "check"] | None = None
+    cause: Cause | None = None
     health: str | None = None
     message: str | None = None
 
@@ -118,4 +122,6 @@ class Rollout(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def _again(host: HostProgress) -> HostProgress:
-    return msgspec.structs.replace(host, state="waiting", failed_at=None, health=None, message=None)
+    return msgspec.structs.replace(
+        host, state="waiting", failed_at=None, cause=None, health=None, message=None
+    )

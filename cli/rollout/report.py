@@ -86,13 +86,19 @@ def next_steps(rollcall: str, rollout: Rollout) -> Iterator[str]:
     """Yield the ways on from a rollout that is not done; ``rollcall`` begins each command."""
     change = rollout.change
     resume = resuming(rollcall, change)
-    yield f"next: {resume}"
-    if change.action in CHECKED_BY_HTTP and any(
-        each.failed_at == "check" for each in rollout.hosts
-    ):
+    causes = {each.cause for each in rollout.hosts}
+    # What is to blame stays in a resume, which makes the same change again.
+    undo_first = "app" in causes
+    if undo_first:
+        yield from _undoing(rollcall, rollout)
+    if undo_first and change.action == "update":
+        yield "with other fields: give the command again without --resume"
+    yield f"{'to try the same again' if undo_first else 'next'}: {resume}"
+    if change.action in CHECKED_BY_HTTP and "check" in causes:
         option = "--check-time TIME" if rollout.bounds.http_path is None else "--check-http PATH"
         yield f"with another check: {resume} {option}"
-    yield from _undoing(rollcall, rollout)
+    if not undo_first:
+        yield from _undoing(rollcall, rollout)
     if unknown := [each.host for each in rollout.hosts if each.is_touched and each.now is None]:
         yield f"not known: {', '.join(unknown)}; next: {rollcall} apps {' '.join(unknown)}"
     yield f"to leave it so: {rollcall} rollouts --forget {change.app}"

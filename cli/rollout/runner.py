@@ -4,11 +4,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from cli.rollout.model import HostProgress, HostState, Rollout
+from cli.rollout.model import Cause, HostProgress, HostState, Rollout
 
 
 class HostFailed(Exception):
-    """The change or the check of a host failed; the text says why."""
+    """The change or the check of a host failed; the text says why.
+
+    ``cause`` is what another attempt would have to change, if anybody knows.
+    """
+
+    def __init__(self, message: str, *, cause: Cause | None = None) -> None:
+        super().__init__(message)
+        self.cause = cause
 
 
 class NotBegun(HostFailed):
@@ -90,7 +97,7 @@ class Runner:
             if isinstance(error, NotBegun):
                 host.is_touched, host.now = was_touched, was
             host.failed_at = "change" if host.state == "changing" else "check"
-            host.message = str(error)
+            host.cause, host.message = error.cause, str(error)
             self._set(host, "failed")
         else:
             self._set(host, "done")

@@ -283,7 +283,7 @@ async def test_a_rollout_fails_where_the_app_does_not_stay_up(
         "  | reading the settings",
         "  | no \\x1b[2Jconfiguration",
         "why: rollcall app logs web-1/shop",
-        "next: rollcall start shop --resume",
+        "to try the same again: rollcall start shop --resume",
         "to leave it so: rollcall rollouts --forget shop",
     ]
 

@@ -404,6 +404,73 @@ async def test_hosts_that_are_not_known_are_named_with_the_command_that_shows_th
     ]
 
 
+async def test_an_update_that_makes_an_app_crash_is_undone_first(fleet: Fleet) -> None:
+    async def crash(_request: web.Request) -> web.Response:
+        answer = {**fleet.apps[0].record, "image": "shop:2", "revision": 4, "restarts": 0}
+        fleet.apps[0].record = {**answer, "restarts": 1}
+        return web.json_response(answer)
+
+    fleet.agents[0].answers["PUT", "/v1/apps/shop"] = crash
+
+    failed = await fleet.run("update", "shop", "--all", "--set", "image=shop:2")
+
+    assert "web-0: failed: it does not stay up" in failed.stderr
+    assert failed.stderr.splitlines()[-4:] == [
+        "to undo it: rollcall rollback shop web-0 --yes",
+        "with other fields: give the command again without --resume",
+        "to try the same again: rollcall update shop --resume",
+        "to leave it so: rollcall rollouts --forget shop",
+    ]
+
+
+async def test_an_update_that_an_agent_has_refused_wants_other_fields(fleet: Fleet) -> None:
+    fleet.apps[1].refusal = "no such image"
+
+    failed = await fleet.run("update", "shop", "--all", "--set", "image=shop:2")
+
+    assert failed.stderr.splitlines()[-4:] == [
+        "to undo it: rollcall rollback shop web-0 --yes",
+        "with other fields: give the command again without --resume",
+        "to try the same again: rollcall update shop --resume",
+        "to leave it so: rollcall rollouts --forget shop",
+    ]
+
+
+async def test_an_app_that_is_not_healthy_in_time_may_get_another_check(fleet: Fleet) -> None:
+    fleet.apps[0].record["healthy"] = False
+
+    failed = await fleet.run("rebuild", "shop", "web-0", "--check-time", "0s")
+
+    assert "with another check: rollcall rebuild shop --resume --check-time TIME\n" in failed.stderr
+
+
+async def test_an_app_that_is_gone_wants_no_other_check(fleet: Fleet) -> None:
+    async def delete(_request: web.Request) -> web.Response:
+        fleet.agents[0].answers["GET", "/v1/apps/shop"] = None
+        return web.json_response(fleet.apps[0].record)
+
+    fleet.agents[0].answers["PUT", "/v1/apps/shop/rebuild"] = delete
+
+    failed = await fleet.run("rebuild", "shop", "web-0")
+
+    assert "next: rollcall rebuild shop --resume\n" in failed.stderr
+    assert "with another check" not in failed.stderr
+
+
+async def test_a_resume_with_other_fields_is_told_how_to_begin_anew(fleet: Fleet) -> None:
+    fleet.apps[0].refusal = "no such image"
+    await fleet.run("update", "shop", "--all", "--set", "image=shop:2")
+
+    refused = await fleet.run("update", "shop", "--resume", "--image", "shop:3")
+
+    assert refused.returncode == 2
+    assert "a resume keeps the fields that its rollout began with (update shop, image;" in (
+        refused.stderr
+    )
+    assert "to begin anew with other fields, give the command without --resume" in refused.stderr
+    assert fleet.changes == [1, 0, 0]
+
+
 def event(time: str, action: str, **fields: str | None) -> dict[str, str | None]:
     """Return an event of an app."""
     return {"id": "1-1", "time": time, "action": action, **fields}

@@ -245,7 +245,7 @@ async def test_what_the_first_host_refuses_as_invalid_is_not_kept_for_a_resume(
     assert "--resume" not in refused.stderr
     assert "no rollout of this app to resume" in resumed.stderr
     # A second host of the batch was changed.
-    assert "next: rollcall update shop --resume\n" in kept.stderr
+    assert "to try the same again: rollcall update shop --resume\n" in kept.stderr
 
 
 async def test_an_app_that_is_stopped_again_was_not_started(
