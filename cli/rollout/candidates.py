@@ -1,6 +1,6 @@
 """Which hosts a rollout is about: those that have the app."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from cli.selection import Outcome, Selection, ask_all, selected
 from registry.message import Node
 
 LEAVE_OUT = "leave them out by naming the hosts, or by --label"
+WITHOUT_STALE = "leave out the stale ones by --fresh"
 
 
 class HostsUnfit(CommandError):
@@ -27,8 +28,10 @@ class Candidate(NamedTuple):
     app: AppNow
 
 
-async def hosts_with(session: Session, app: str, selection: Selection) -> list[Candidate]:
-    """Return the selected nodes that have an app.
+async def hosts_with(
+    session: Session, app: str, selection: Selection, *, fresh: bool = False
+) -> list[Candidate]:
+    """Return the selected nodes that have an app; with `fresh`, without those that are stale.
 
     Raises:
         HostsUnfit: a host cannot be asked, so that nobody knows whether it has the app; no host
@@ -36,6 +39,8 @@ async def hosts_with(session: Session, app: str, selection: Selection) -> list[C
 
     """
     chosen = await selected(session, selection)
+    if fresh:
+        chosen = await _fresh(session, chosen)
     nodes = [node for node in chosen if AGENT_URL in node.kv]
 
     async def ask(node: Node) -> AppNow | None:
@@ -48,7 +53,9 @@ async def hosts_with(session: Session, app: str, selection: Selection) -> list[C
                 raise
 
     outcomes = await ask_all(nodes, ask)
-    require_answers(outcomes)
+    silent = [each.node.hostname for each in outcomes if each.error is not None]
+    is_stale = bool(silent) and not (await _stale(session)).isdisjoint(silent)
+    require_answers(outcomes, hint=f"{WITHOUT_STALE}; {LEAVE_OUT}" if is_stale else LEAVE_OUT)
     found = [Candidate(each.node, each.value) for each in outcomes if each.value is not None]
     having = {each.node.hostname for each in found}
     without = [node.hostname for node in chosen if node.hostname not in having]
@@ -59,10 +66,24 @@ async def hosts_with(session: Session, app: str, selection: Selection) -> list[C
     return found
 
 
-def require_answers(outcomes: Iterable[Outcome[Any]]) -> None:
+async def _fresh(session: Session, nodes: Sequence[Node]) -> list[Node]:
+    """Return the nodes that are not stale; tell people the others."""
+    stale = await _stale(session)
+    if out := [node.hostname for node in nodes if node.hostname in stale]:
+        session.output.note(f"left out, since they are stale: {some(out)}")
+    return [node for node in nodes if node.hostname not in stale]
+
+
+async def _stale(session: Session) -> set[str]:
+    """Return the names of the hosts that are stale."""
+    async with session.registry() as registry:
+        return {node.hostname for node in await registry.nodes(stale=True)}
+
+
+def require_answers(outcomes: Iterable[Outcome[Any]], *, hint: str = LEAVE_OUT) -> None:
     """Refuse to go on if a host cannot be asked; HostsUnfit."""
     silent = [f"{each.node.hostname}: {each.error}" for each in outcomes if each.error is not None]
     if silent:
         raise HostsUnfit(
-            f"hosts do not answer: {some(silent, '; ')}", hint=LEAVE_OUT, status=NOT_REACHED
+            f"hosts do not answer: {some(silent, '; ')}", hint=hint, status=NOT_REACHED
         )

@@ -36,6 +36,8 @@ class How(NamedTuple):
 
     resume: bool
     everywhere: bool
+    fresh: bool
+    give_up: bool
     yes: bool
     dry_run: bool
 
@@ -51,37 +53,62 @@ def carry_out(
 
     ``given`` are the fields of its bounds that are given; with a resume, they replace the kept.
     """
-    if how.dry_run and how.resume:
-        raise WrongUsage("--resume and --dry-run do not go together")
+    _require_sense(how, selection)
     if how.dry_run:
-        return asyncio.run(_tell(session, change, selection))
+        return asyncio.run(_tell(session, change, selection, fresh=how.fresh))
     file = StateFile(state_folder(session.environment, session.context_name), change.app)
     with file.locked():
         if how.resume:
-            if selection != Selection():
-                raise WrongUsage(
-                    "--resume goes on with the hosts that are not done: leave out hosts, --label,"
-                    " --prefix and --kv"
-                )
             return asyncio.run(_resume(session, change, given, file))
-        if file.path.exists() and not how.yes:
-            confirm(
-                f"Give up the unfinished rollout ({file.summary()}) for this one?",
-                hint="go on with it by --resume, or give it up by --yes",
-            )
+        _require_given_up(session, file, how)
         with _nothing_changed(session):
-            found, steps = asyncio.run(_prepared(session, change, selection))
+            found, steps = asyncio.run(_prepared(session, change, selection, fresh=how.fresh))
         for line in in_words(steps):
             session.output.note(line)
         # --yes does not answer this: a list of hosts that came out empty would mean all of them.
         if selection == Selection() and not how.everywhere:
-            confirm(
+            _ask(
                 f"{change.action} {change.app} on all hosts that have it, {len(found)} of them?",
                 hint="name hosts, select them by --label, or add --all",
+                how=how,
             )
         bounds = msgspec.structs.replace(Bounds(), **given)
         rollout = Rollout(change=change, bounds=bounds)
         return asyncio.run(_begin(session, rollout, found, steps, file))
+
+
+def _require_sense(how: How, selection: Selection) -> None:
+    """Refuse options that do not go together."""
+    if not how.resume:
+        return
+    if how.dry_run or how.give_up:
+        other = "--dry-run" if how.dry_run else "--give-up"
+        raise WrongUsage(f"--resume and {other} do not go together")
+    if selection != Selection() or how.fresh:
+        raise WrongUsage(
+            "--resume goes on with the hosts that are not done: leave out hosts, --label,"
+            " --prefix, --kv and --fresh"
+        )
+
+
+def _require_given_up(session: Session, file: StateFile, how: How) -> None:
+    """Ask whether an unfinished rollout is given up, unless that is said."""
+    if how.give_up or not file.path.exists():
+        return
+    found = file.found()
+    resume = "" if found is None else f"{resuming(session.rollcall, found.change)}; or "
+    _ask(
+        f"Give up the unfinished rollout ({file.summary()}) for this one?",
+        hint=f"{resume}give it up: add --give-up",
+        how=how,
+    )
+
+
+def _ask(question: str, *, hint: str, how: How) -> None:
+    """Ask on a terminal, unless nothing is to be asked; the hint names the options that answer."""
+    if how.yes:
+        raise WrongUsage(f"--yes does not answer this: {question}", hint=hint)
+    confirm(question, hint=hint)
 
 
 @contextmanager
@@ -99,10 +126,10 @@ def _nothing_changed(session: Session) -> Iterator[None]:
 
 
 async def _prepared(
-    session: Session, change: Change, selection: Selection
+    session: Session, change: Change, selection: Selection, *, fresh: bool
 ) -> tuple[Sequence[Candidate], Mapping[str, StepBack]]:
     """Return the hosts, and of a rollback the step that each takes."""
-    found = await hosts_with(session, change.app, selection)
+    found = await hosts_with(session, change.app, selection, fresh=fresh)
     if change.action != "rollback":
         return found, {}
     nodes = [each.node for each in found]
@@ -111,8 +138,9 @@ async def _prepared(
     return found, steps
 
 
-async def _tell(session: Session, change: Change, selection: Selection) -> int:
-    nodes = [each.node for each in await hosts_with(session, change.app, selection)]
+async def _tell(session: Session, change: Change, selection: Selection, *, fresh: bool) -> int:
+    found = await hosts_with(session, change.app, selection, fresh=fresh)
+    nodes = [each.node for each in found]
     hosts = AgentHosts(
         session, {node.hostname: node for node in nodes}, change=change, bounds=Bounds()
     )
@@ -200,8 +228,8 @@ async def _resume(
     rollout = file.load().resumed(given)
     if rollout.change.action == change.action and change.fields not in ({}, rollout.change.fields):
         raise WrongUsage(
-            f"a resume keeps the fields that its rollout began with ({file.summary()}): leave out"
-            " others; to begin anew with other fields, give the command without --resume",
+            f"a resume keeps the fields that its rollout began with ({file.summary()}); to begin"
+            " anew with other fields, give the command with --give-up, not --resume",
             hint=resuming(session.rollcall, rollout.change),
         )
     if rollout.change.action != change.action:

@@ -92,7 +92,7 @@ def next_steps(rollcall: str, rollout: Rollout) -> Iterator[str]:
     if undo_first:
         yield from _undoing(rollcall, rollout)
     if undo_first and change.action == "update":
-        yield "with other fields: give the command again without --resume"
+        yield "with other fields: give the command again with --give-up, not --resume"
     yield f"{'to try the same again' if undo_first else 'next'}: {resume}"
     if change.action in CHECKED_BY_HTTP and "check" in causes:
         option = "--check-time TIME" if rollout.bounds.http_path is None else "--check-http PATH"
@@ -116,7 +116,7 @@ def _undoing(rollcall: str, rollout: Rollout) -> Iterator[str]:
     far = [each for each in changed if change.action in REVISING and not _is_one_ahead(each)]
     if near := [each.host for each in changed if each not in far]:
         action = OPPOSITE.get(change.action, "rollback")
-        yield f"to undo it: {rollcall} {action} {change.app} {' '.join(near)} --yes"
+        yield f"to undo it: {rollcall} {action} {change.app} {' '.join(near)} --give-up"
     for each in far:
         revision = "" if each.before is None else f" --revision {each.before.revision}"
         yield f"to undo it: {rollcall} app rollback {each.host}/{change.app}{revision}"

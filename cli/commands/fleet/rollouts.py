@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.confirmation import Yes
 from cli.errors import WrongUsage
 from cli.fields import Fields
 from cli.options import Hosts, Kv, Labels, Prefixes
@@ -70,6 +69,16 @@ Resume = Annotated[
 Everywhere = Annotated[
     bool, typer.Option("--all", help="Change all hosts that have the app, and do not ask.")
 ]
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="Leave out stale hosts; nobody knows what they have.")
+]
+GiveUp = Annotated[
+    bool, typer.Option("--give-up", help="Give up an unfinished rollout of the app for this one.")
+]
+Yes = Annotated[
+    bool,
+    typer.Option("--yes", "-y", help="Do not ask; fail where --all or --give-up is missing."),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what it would do on each host.")]
 
 
@@ -100,6 +109,8 @@ def rebuild(
     check_time: CheckTime = None,
     resume: Resume = False,
     everywhere: Everywhere = False,
+    fresh: Fresh = False,
+    give_up: GiveUp = False,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> int:
@@ -115,7 +126,7 @@ def rebuild(
     given = _given(batch, pause, max_failures, check_http, check_time)
     selection = Selection(hosts or (), labels or (), prefixes or (), kv or ())
     change = Change(action="rebuild", app=_checked(name))
-    how = How(resume=resume, everywhere=everywhere, yes=yes, dry_run=dry_run)
+    how = How(resume, everywhere, fresh, give_up, yes, dry_run)
     return carry_out(session_of(ctx), change, given, selection, how)
 
 
@@ -143,6 +154,8 @@ def update(
     check_time: CheckTime = None,
     resume: Resume = False,
     everywhere: Everywhere = False,
+    fresh: Fresh = False,
+    give_up: GiveUp = False,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> int:
@@ -161,7 +174,7 @@ def update(
     given = _given(batch, pause, max_failures, check_http, check_time)
     selection = Selection(hosts or (), labels or (), prefixes or (), kv or ())
     change = Change(action="update", app=_checked(name), fields=fields)
-    how = How(resume=resume, everywhere=everywhere, yes=yes, dry_run=dry_run)
+    how = How(resume, everywhere, fresh, give_up, yes, dry_run)
     return carry_out(session_of(ctx), change, given, selection, how)
 
 
@@ -175,6 +188,8 @@ def start(
     max_failures: MaxFailures = None,
     resume: Resume = False,
     everywhere: Everywhere = False,
+    fresh: Fresh = False,
+    give_up: GiveUp = False,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> int:
@@ -187,7 +202,7 @@ def start(
     change = Change(action="start", app=_checked(name))
     given = _given(batch, pause, max_failures)
     selection = Selection(hosts or (), labels or ())
-    how = How(resume=resume, everywhere=everywhere, yes=yes, dry_run=dry_run)
+    how = How(resume, everywhere, fresh, give_up, yes, dry_run)
     return carry_out(session_of(ctx), change, given, selection, how)
 
 
@@ -201,6 +216,8 @@ def stop(
     max_failures: MaxFailures = None,
     resume: Resume = False,
     everywhere: Everywhere = False,
+    fresh: Fresh = False,
+    give_up: GiveUp = False,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> int:
@@ -213,7 +230,7 @@ def stop(
     change = Change(action="stop", app=_checked(name))
     given = _given(batch, pause, max_failures)
     selection = Selection(hosts or (), labels or ())
-    how = How(resume=resume, everywhere=everywhere, yes=yes, dry_run=dry_run)
+    how = How(resume, everywhere, fresh, give_up, yes, dry_run)
     return carry_out(session_of(ctx), change, given, selection, how)
 
 
@@ -231,6 +248,8 @@ def restart(
     check_time: CheckTime = None,
     resume: Resume = False,
     everywhere: Everywhere = False,
+    fresh: Fresh = False,
+    give_up: GiveUp = False,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> int:
@@ -243,7 +262,7 @@ def restart(
     change = Change(action="restart", app=_checked(name))
     given = _given(batch, pause, max_failures, check_http, check_time)
     selection = Selection(hosts or (), labels or (), prefixes or (), kv or ())
-    how = How(resume=resume, everywhere=everywhere, yes=yes, dry_run=dry_run)
+    how = How(resume, everywhere, fresh, give_up, yes, dry_run)
     return carry_out(session_of(ctx), change, given, selection, how)
 
 
@@ -261,6 +280,8 @@ def rollback(
     check_time: CheckTime = None,
     resume: Resume = False,
     everywhere: Everywhere = False,
+    fresh: Fresh = False,
+    give_up: GiveUp = False,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> int:
@@ -273,7 +294,7 @@ def rollback(
     change = Change(action="rollback", app=_checked(name))
     given = _given(batch, pause, max_failures, check_http, check_time)
     selection = Selection(hosts or (), labels or (), prefixes or (), kv or ())
-    how = How(resume=resume, everywhere=everywhere, yes=yes, dry_run=dry_run)
+    how = How(resume, everywhere, fresh, give_up, yes, dry_run)
     return carry_out(session_of(ctx), change, given, selection, how)
 
 

@@ -2,60 +2,17 @@
 
 import asyncio
 import json
-import subprocess
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from urllib.parse import urlsplit
 
 import pytest
 from aiohttp import web
 
-from tests.support.cli.command import Rollcall
-from tests.support.cli.fake_agent import FakeAgent, fake_agent
-from tests.support.cli.fake_app import FakeApp
-from tests.support.cli.process import CommandLine
-from tests.support.registry.fake_servers import http_server
-from tests.support.registry.in_process import InProcessRegistry
+from tests.support.cli.fleet_of_three import Fleet
 
 pytestmark = pytest.mark.slow
 CHANGED = {"touched": True, "changed": True, "image": "shop:2", "revision": 4}
 PUT_BACK = {"touched": True, "changed": False, "image": "shop:1", "revision": 3}
 NOT_TOUCHED = {"touched": False, "changed": False, "image": "shop:1", "revision": 3}
-
-
-class Fleet:
-    """web-0 to web-2, which all have the app, and the command."""
-
-    def __init__(self, command: CommandLine, agents: list[FakeAgent], port: int) -> None:
-        self.agents = agents
-        self.apps = [FakeApp(agent, http_port=port) for agent in agents]
-        self._command = command
-
-    @property
-    def changes(self) -> list[int]:
-        """Return how often each host was changed."""
-        return [len(agent.changes()) for agent in self.agents]
-
-    async def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return await asyncio.to_thread(self._command.run, *arguments)
-
-
-async def page(request: web.Request) -> web.Response:
-    """Answer as an app that has one page, and nothing for a check."""
-    return web.Response(status=200 if request.path == "/" else 404)
-
-
-@pytest.fixture
-async def fleet(rollcall: Rollcall, registry: InProcessRegistry) -> AsyncIterator[Fleet]:
-    """Yield three hosts whose apps answer `/` and no other path."""
-    async with AsyncExitStack() as stack:
-        port = urlsplit(await stack.enter_async_context(http_server(page))).port
-        assert port is not None
-        agents = [await stack.enter_async_context(fake_agent()) for _ in range(3)]
-        for number, agent in enumerate(agents):
-            await registry.post(f"web-{number}", kv={"agent.url": agent.url})
-        yield Fleet(CommandLine(rollcall.contexts.parent), agents, port)
 
 
 async def test_a_wrong_check_is_replaced_by_a_resume(fleet: Fleet) -> None:
@@ -69,7 +26,7 @@ async def test_a_wrong_check_is_replaced_by_a_resume(fleet: Fleet) -> None:
         "why: rollcall app logs web-0/shop",
         "next: rollcall rebuild shop --resume",
         "with another check: rollcall rebuild shop --resume --check-http PATH",
-        "to undo it: rollcall rollback shop web-0 --yes",
+        "to undo it: rollcall rollback shop web-0 --give-up",
         "to leave it so: rollcall rollouts --forget shop",
     ]
     as_it_was = await fleet.run("rebuild", "shop", "--resume")
@@ -100,7 +57,7 @@ async def test_the_bounds_that_a_resume_is_given_are_kept(fleet: Fleet) -> None:
     last = await fleet.run("rebuild", "shop", "--resume")
 
     assert (last.returncode, fleet.changes) == (1, [3, 2, 1])
-    assert "\nto undo it: rollcall rollback shop web-0 web-1 --yes\n" in last.stderr
+    assert "\nto undo it: rollcall rollback shop web-0 web-1 --give-up\n" in last.stderr
 
 
 async def test_hosts_cannot_be_given_to_a_resume(fleet: Fleet) -> None:
@@ -110,7 +67,7 @@ async def test_hosts_cannot_be_given_to_a_resume(fleet: Fleet) -> None:
     refused = await fleet.run("rebuild", "shop", "web-1", "--resume")
 
     assert (refused.returncode, fleet.changes) == (2, [1, 0, 0])
-    assert "leave out hosts, --label, --prefix and --kv" in refused.stderr
+    assert "leave out hosts, --label, --prefix, --kv and --fresh" in refused.stderr
 
 
 async def test_each_row_says_what_the_host_has_now(fleet: Fleet) -> None:
@@ -197,9 +154,9 @@ async def test_a_start_is_undone_by_a_stop_of_the_hosts_that_did_not_run(
     assert failed.returncode == 1
     assert failed.stderr.splitlines()[-3:-1] == [
         f"next: rollcall {action} shop --resume",
-        f"to undo it: rollcall {opposite} shop web-1 --yes",
+        f"to undo it: rollcall {opposite} shop web-1 --give-up",
     ]
-    undone = await fleet.run(opposite, "shop", "web-1", "--yes")
+    undone = await fleet.run(opposite, "shop", "web-1", "--give-up")
     assert undone.returncode == 0, undone.stderr
 
 
@@ -293,12 +250,20 @@ async def test_a_new_rollout_tells_which_it_replaces_and_what_its_hosts_keep(fle
     await fleet.run("update", "shop", "--all", "--set", "image=shop:2")
 
     refused = await fleet.run("restart", "shop", "web-2")
-    none_has_it = await fleet.run("rebuild", "other", "--all", "--yes")
-    begun = await fleet.run("restart", "shop", "web-2", "--yes")
+    unasked = await fleet.run("restart", "shop", "web-2", "--yes")
+    both = await fleet.run("update", "shop", "--resume", "--give-up")
+    none_has_it = await fleet.run("rebuild", "other", "--all", "--give-up")
+    begun = await fleet.run("restart", "shop", "web-2", "--give-up")
 
     summary = "unfinished rollout (update shop, image; 1 of 3 hosts are done)"
     assert refused.returncode == 2
     assert f"no terminal to ask at: Give up the {summary} for this one?" in refused.stderr
+    ways = "  next: rollcall update shop --resume; or give it up: add --give-up\n"
+    assert refused.stderr.endswith(ways)
+    assert (unasked.returncode, both.returncode) == (2, 2)
+    assert unasked.stderr.endswith(ways)
+    assert "--yes does not answer this" in unasked.stderr
+    assert fleet.changes == [1, 1, 1]
     assert "gives up" not in none_has_it.stderr
     assert begun.stderr.splitlines()[0] == (
         f"gives up the {summary}; left as they are: web-0 (new: shop:2, revision 4),"
@@ -310,7 +275,7 @@ async def test_a_rollout_of_the_same_hosts_leaves_none_as_it_is(fleet: Fleet) ->
     fleet.apps[0].refusal = "no such image"
     await fleet.run("rebuild", "shop", "web-0", "web-1")
 
-    begun = await fleet.run("restart", "shop", "--all", "--yes")
+    begun = await fleet.run("restart", "shop", "--all", "--give-up")
 
     assert begun.stderr.startswith(
         "gives up the unfinished rollout (rebuild shop; 0 of 2 hosts are done);"
@@ -325,150 +290,12 @@ async def test_an_unfinished_rollout_is_not_given_up_where_nothing_else_begins(
     await fleet.run("rebuild", "shop", "--all")
     fleet.agents[1].answers["GET", "/v1/apps/shop"] = None
 
-    refused = await fleet.run("restart", "shop", "web-1", "--yes")
+    refused = await fleet.run("restart", "shop", "web-1", "--give-up")
     fleet.agents[0].answers.clear()
     resumed = await fleet.run("rebuild", "shop", "--resume")
 
     assert (refused.returncode, "gives up" in refused.stderr) == (1, False)
     assert "web-0: failed" in resumed.stderr
-
-
-@pytest.mark.parametrize("is_seen", [True, False])
-async def test_a_refused_resume_keeps_what_an_earlier_run_has_changed(
-    fleet: Fleet, *, is_seen: bool
-) -> None:
-    update = ("update", "shop", "web-0", "--set", "image=shop:2")
-    await fleet.run(*update, "--check-http", "/none", "--check-time", "0s")
-    fleet.apps[0].refusal, fleet.apps[0].refused_with = "image: it is not allowed any more", 400
-    if not is_seen:
-        fleet.agents[0].answers["GET", "/v1/apps/shop"] = None
-
-    refused = await fleet.run("update", "shop", "--resume")
-    kept = await fleet.run("rollouts", "-o", "name")
-
-    assert (refused.returncode, fleet.changes) == (1, [2, 0, 0])
-    assert "nothing was changed" not in refused.stderr
-    assert "to leave it so: rollcall rollouts --forget shop\n" in refused.stderr
-    assert kept.stdout == "shop\n"
-
-
-async def test_hosts_whose_agents_cannot_be_asked_are_not_touched(
-    fleet: Fleet, registry: InProcessRegistry
-) -> None:
-    await fleet.run("rebuild", "shop", "--all", "--check-http", "/none", "--check-time", "0s")
-    await registry.post("web-0", kv={"agent.url": "http://127.0.0.1:1"})
-    await registry.post("web-1", kv={"agent.url": "http://192.0.2.1:7656"})
-    await registry.ask("DELETE", "/nodes/web-2")
-
-    failed = await fleet.run("rebuild", "shop", "--resume", "--max-failures", "9", "-o", "json")
-
-    rows = json.loads(failed.stdout)
-    assert "Connection refused" in rows[0]["message"]
-    assert "does not allow the key to go there" in rows[1]["message"]
-    assert rows[2]["message"] == "the registry does not know this host any more"
-    seen = [{name: row[name] for name in NOT_TOUCHED} for row in rows]
-    assert seen == [CHANGED, NOT_TOUCHED, NOT_TOUCHED]
-    assert fleet.changes == [1, 0, 0]
-
-
-async def test_a_host_with_more_than_one_revision_since_is_brought_back_by_its_number(
-    fleet: Fleet,
-) -> None:
-    check = ("--check-http", "/none", "--check-time", "0s")
-    await fleet.run("rebuild", "shop", "--all", *check)
-    fleet.apps[0].next_revision = 5
-
-    failed = await fleet.run("rebuild", "shop", "--resume", "--max-failures", "1")
-
-    assert fleet.changes == [2, 1, 0]
-    assert failed.stderr.splitlines()[-3:-1] == [
-        "to undo it: rollcall rollback shop web-1 --yes",
-        "to undo it: rollcall app rollback web-0/shop --revision 3",
-    ]
-
-
-async def test_hosts_that_are_not_known_are_named_with_the_command_that_shows_them(
-    fleet: Fleet,
-) -> None:
-    async def vanish(_request: web.Request) -> web.Response:
-        fleet.agents[1].answers["GET", "/v1/apps/shop"] = None
-        return web.Response(status=503)
-
-    fleet.agents[1].answers["PUT", "/v1/apps/shop/rebuild"] = vanish
-
-    failed = await fleet.run("--context", "test", "rebuild", "shop", "--all")
-
-    assert failed.stderr.splitlines()[-3:-1] == [
-        "to undo it: rollcall --context test rollback shop web-0 --yes",
-        "not known: web-1; next: rollcall --context test apps web-1",
-    ]
-
-
-async def test_an_update_that_makes_an_app_crash_is_undone_first(fleet: Fleet) -> None:
-    async def crash(_request: web.Request) -> web.Response:
-        answer = {**fleet.apps[0].record, "image": "shop:2", "revision": 4, "restarts": 0}
-        fleet.apps[0].record = {**answer, "restarts": 1}
-        return web.json_response(answer)
-
-    fleet.agents[0].answers["PUT", "/v1/apps/shop"] = crash
-
-    failed = await fleet.run("update", "shop", "--all", "--set", "image=shop:2")
-
-    assert "web-0: failed: it does not stay up" in failed.stderr
-    assert failed.stderr.splitlines()[-4:] == [
-        "to undo it: rollcall rollback shop web-0 --yes",
-        "with other fields: give the command again without --resume",
-        "to try the same again: rollcall update shop --resume",
-        "to leave it so: rollcall rollouts --forget shop",
-    ]
-
-
-async def test_an_update_that_an_agent_has_refused_wants_other_fields(fleet: Fleet) -> None:
-    fleet.apps[1].refusal = "no such image"
-
-    failed = await fleet.run("update", "shop", "--all", "--set", "image=shop:2")
-
-    assert failed.stderr.splitlines()[-4:] == [
-        "to undo it: rollcall rollback shop web-0 --yes",
-        "with other fields: give the command again without --resume",
-        "to try the same again: rollcall update shop --resume",
-        "to leave it so: rollcall rollouts --forget shop",
-    ]
-
-
-async def test_an_app_that_is_not_healthy_in_time_may_get_another_check(fleet: Fleet) -> None:
-    fleet.apps[0].record["healthy"] = False
-
-    failed = await fleet.run("rebuild", "shop", "web-0", "--check-time", "0s")
-
-    assert "with another check: rollcall rebuild shop --resume --check-time TIME\n" in failed.stderr
-
-
-async def test_an_app_that_is_gone_wants_no_other_check(fleet: Fleet) -> None:
-    async def delete(_request: web.Request) -> web.Response:
-        fleet.agents[0].answers["GET", "/v1/apps/shop"] = None
-        return web.json_response(fleet.apps[0].record)
-
-    fleet.agents[0].answers["PUT", "/v1/apps/shop/rebuild"] = delete
-
-    failed = await fleet.run("rebuild", "shop", "web-0")
-
-    assert "next: rollcall rebuild shop --resume\n" in failed.stderr
-    assert "with another check" not in failed.stderr
-
-
-async def test_a_resume_with_other_fields_is_told_how_to_begin_anew(fleet: Fleet) -> None:
-    fleet.apps[0].refusal = "no such image"
-    await fleet.run("update", "shop", "--all", "--set", "image=shop:2")
-
-    refused = await fleet.run("update", "shop", "--resume", "--image", "shop:3")
-
-    assert refused.returncode == 2
-    assert "a resume keeps the fields that its rollout began with (update shop, image;" in (
-        refused.stderr
-    )
-    assert "to begin anew with other fields, give the command without --resume" in refused.stderr
-    assert fleet.changes == [1, 0, 0]
 
 
 def event(time: str, action: str, **fields: str | None) -> dict[str, str | None]:

@@ -38,7 +38,7 @@ def test_the_hosts_that_have_the_app_are_changed_and_checked(
 
     refused = rollcall.run("stop", name, "web-1")
     assert (refused.returncode, "--resume" in refused.stderr) == (2, True)
-    rollcall.ok("stop", name, "web-1", "--yes")
+    rollcall.ok("stop", name, "web-1", "--give-up")
     assert rollcall.json("app", "show", app)["state"] == "exited"
     rollcall.ok("start", name, "web-1")
     rollcall.ok("update", name, "web-1", "--set", "memory=64")

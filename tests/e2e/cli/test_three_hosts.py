@@ -88,7 +88,7 @@ def test_a_new_image_goes_host_by_host_until_one_does_not_get_healthy_with_it(
     assert now == [(True, True, NEW), (True, False, OLD), (False, False, OLD)]
     first, second, _ = HOSTS
     assert f"why: rollcall app events {second}/shop\n" in failed.stderr
-    assert f"to undo it: rollcall rollback shop {first} --yes\n" in failed.stderr
+    assert f"to undo it: rollcall rollback shop {first} --give-up\n" in failed.stderr
     assert images(fleet) == [NEW, OLD, OLD]
     assert fleet.json("apps")[2]["container_id"] == containers[2]
 
