@@ -2,22 +2,31 @@
 
 import fcntl
 import os
+import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 import msgspec
 
 from cli.errors import WrongUsage
 from cli.rollout.model import Rollout
 
+WAIT_SECONDS = 0.2
+TRY_SECONDS = 0.01
+
 
 class StateFile:
-    """Keeps one rollout of each app name. A file is written as a whole, for its owner alone."""
+    """Keeps one rollout of each app name. A file is written as a whole, for its owner alone.
 
-    def __init__(self, folder: Path, app: str) -> None:
+    Who only looks whether a rollout runs holds its lock for a moment; a new one waits so long.
+    """
+
+    def __init__(self, folder: Path, app: str, *, wait_seconds: float = WAIT_SECONDS) -> None:
         self.path = folder / f"{app}.json"
+        self._wait_seconds = wait_seconds
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -27,7 +36,7 @@ class StateFile:
             try:
                 self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 lock = closing.enter_context(path.open("w"))
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _lock(lock, within=self._wait_seconds)
             except BlockingIOError as error:
                 raise WrongUsage(
                     f"another rollout of {path.stem} runs on this machine", hint="wait for its end"
@@ -79,8 +88,12 @@ class StateFile:
         return f"{rollout.change.action} {rollout.change.app}{fields}; {count}"
 
     def forget(self) -> None:
-        """Keep no rollout."""
+        """Keep no rollout, nor what was left where a command was killed as it wrote."""
         self.path.unlink(missing_ok=True)
+        name = re.compile(rf"{re.escape(self.path.name)}\.[0-9]+")
+        for part in self.path.parent.glob(f"{self.path.name}.*"):
+            if name.fullmatch(part.name):
+                part.unlink(missing_ok=True)
 
     def save(self, rollout: Rollout) -> None:
         """Keep a rollout; one that is done is removed. WrongUsage if it cannot be written."""
@@ -114,19 +127,38 @@ class Kept(NamedTuple):
 
 def kept_rollouts(folder: Path) -> list[Kept]:
     """Return the rollouts that are kept in a folder, by the names of their apps."""
-    found = []
-    for app in kept_apps(folder):
-        file, rollout, error = StateFile(folder, app), None, None
+    found = (kept_rollout(StateFile(folder, app)) for app in kept_apps(folder))
+    return [each for each in found if each is not None]
+
+
+def kept_rollout(file: StateFile) -> Kept | None:
+    """Return the rollout of a file, None if it ends meanwhile."""
+    rollout, error = None, None
+    try:
+        changed_at = file.path.stat().st_mtime
+    except OSError:
+        return None
+    try:
+        rollout = file.load()
+    except WrongUsage as wrong:
+        if not file.path.exists():
+            return None
+        error = str(wrong)
+    return Kept(file.path.stem, rollout, changed_at, file.is_locked(), error)
+
+
+def _lock(file: TextIO, *, within: float) -> None:
+    """Lock a file; BlockingIOError if it stays locked for so many seconds."""
+    until = time.monotonic() + within
+    while True:
         try:
-            changed_at = file.path.stat().st_mtime
-        except OSError:  # it is done meanwhile
-            continue
-        try:
-            rollout = file.load()
-        except WrongUsage as wrong:
-            error = str(wrong)
-        found.append(Kept(app, rollout, changed_at, file.is_locked(), error))
-    return found
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(TRY_SECONDS)
+        else:
+            return
 
 
 def kept_apps(folder: Path) -> list[str]:

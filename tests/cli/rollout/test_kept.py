@@ -1,14 +1,16 @@
 """`rollouts`: the rollouts that are not done are listed, and forgotten."""
 
 import asyncio
+import fcntl
 import os
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from cli.rollout.model import AppNow, Bounds, Change, HostProgress, Rollout
-from cli.rollout.state_file import StateFile, state_folder
+from cli.rollout.state_file import StateFile, kept_rollout, state_folder
 from tests.support.cli.command import Rollcall
 
 pytestmark = pytest.mark.slow
@@ -124,3 +126,37 @@ async def test_a_file_that_cannot_be_read_is_a_row_and_can_be_forgotten(rollcall
     assert "cannot be used" in listed.out
     assert (forgotten.status, file.path.exists()) == (0, False)
     assert forgotten.err == "forgotten: its file cannot be read\n"
+
+
+def test_a_rollout_begins_although_somebody_looks_whether_it_runs(tmp_path: Path) -> None:
+    file = StateFile(tmp_path, "shop", wait_seconds=60)
+    looks = (tmp_path / "shop.lock").open("w")
+    fcntl.flock(looks, fcntl.LOCK_SH)
+    ending = threading.Timer(0.02, looks.close)
+    ending.start()
+
+    with file.locked():
+        ending.join()
+        assert file.is_locked()
+
+
+def test_a_rollout_that_ends_while_it_is_looked_at_is_left_out(tmp_path: Path) -> None:
+    class Ending(StateFile):
+        def load(self) -> Rollout:
+            self.forget()
+            return super().load()
+
+    (tmp_path / "shop.json").write_text("{}")
+
+    assert kept_rollout(Ending(tmp_path, "shop")) is None
+
+
+def test_what_a_killed_command_left_is_removed_with_the_rollout(tmp_path: Path) -> None:
+    mine = ("shop.json", "shop.json.12", "shop.json.345")
+    others = ("shop.json.json", "shop.lock", "other.json", "other.json.12")
+    for name in (*mine, *others):
+        (tmp_path / name).touch()
+
+    StateFile(tmp_path, "shop").forget()
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(others)
