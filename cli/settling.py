@@ -131,7 +131,7 @@ async def wait_until_settled(
         if problem is None and (is_over or is_settled(record, agent)):
             return record
         if is_over:
-            reason = f"{problem} after {elapsed:.0f} s"
+            reason = f"after {elapsed:.0f} s: {problem}"
             raise _not_well(rollcall, app, reason + await last_lines(agent, app.name))
         await clock.sleep(LOOK_SECONDS)
 
@@ -146,7 +146,7 @@ def _longest(record: Mapping[str, Any]) -> float:
     check = record.get("health")
     if not isinstance(check, Mapping):
         return UP_SECONDS if record["healthy"] is None else HEALTHY_SECONDS
-    with suppress(KeyError, TypeError):
+    with suppress(KeyError, TypeError, ValueError, OverflowError):
         each = check["interval_seconds"] + check["timeout_seconds"]
         return max(HEALTHY_SECONDS, float(check["start_seconds"] + check["retries"] * each))
     return HEALTHY_SECONDS

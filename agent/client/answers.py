@@ -32,6 +32,7 @@ class App(msgspec.Struct):
     image: str = ""
     revision: int | None = None
     restarts: int | None = None
+    exit_code: int | None = None
     labels: list[str] = []
     progress: Progress | None = None
 

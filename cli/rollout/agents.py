@@ -158,7 +158,7 @@ class AgentHosts:
             if look.problem is None and (is_over or look.is_settled):
                 return
             if look.problem is not None and is_over:
-                reason = f"{look.problem} after {self._bounds.check_seconds:g} s"
+                reason = f"after {self._bounds.check_seconds:g} s: {look.problem}"
                 raise HostFailed(reason + await self._last_lines(host), cause="check")
             await asyncio.sleep(LOOK_SECONDS)
 

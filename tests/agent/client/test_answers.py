@@ -77,6 +77,13 @@ def test_a_field_of_another_type_is_named(name: str, value: Any) -> None:
         decoded(body, list[App])
 
 
+def test_an_exit_code_that_is_no_number_is_named() -> None:
+    body = msgspec.json.encode({**APP_RECORD, "exit_code": "four"})
+
+    with pytest.raises(AgentUnreachable, match=r"no agent: .* at `\$\.exit_code`"):
+        decoded(body, App)
+
+
 def test_fields_that_clients_do_not_use_may_be_anything() -> None:
     record = {**APP_RECORD, "new": {"a": [1, None]}, "cpu": "7"}
 

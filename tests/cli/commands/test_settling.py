@@ -11,6 +11,7 @@ from aiohttp import web
 
 from agent.client.client import AgentClient
 from cli.app_names import AppName
+from cli.errors import CommandError
 from cli.settling import Clock, wait_until_settled
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, fake_agent
@@ -180,6 +181,31 @@ async def test_an_error_that_passes_late_in_a_wait_for_health_does_not_end_it(
         )
 
     assert (record["healthy"], looks) == (True, [])
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {},
+        {"interval_seconds": "5", "timeout_seconds": "s", "start_seconds": "", "retries": 1},
+        {"interval_seconds": [], "timeout_seconds": {}, "start_seconds": None, "retries": 1},
+    ],
+)
+async def test_an_app_whose_check_has_odd_numbers_is_waited_for_as_any_other(
+    agent: FakeAgent, numbers: dict[str, Any]
+) -> None:
+    agent.answers["GET", SHOP] = records({"health": {"path": "/", **numbers}})
+    time = PlayedTime(40)
+
+    async with AgentClient(url=agent.url, server_hostname="web-1", key=lambda: "key") as client:
+        with pytest.raises(CommandError, match=r"^after 80 s: it is not healthy; it wrote:"):
+            await wait_until_settled(
+                client,
+                AppName("web-1", "shop"),
+                RUNNING,
+                rollcall="rollcall",
+                clock=Clock(time.now, time.sleep),
+            )
 
 
 @pytest.mark.parametrize(
