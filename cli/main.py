@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 
@@ -13,6 +13,7 @@ from cli.groups.command_table import COMMANDS, ELSEWHERE, mistaken
 from cli.groups.global_options import GlobalOptions, ProcessIO
 from cli.groups.lazy_group import LazyGroup, called_late
 from cli.output.form import Format
+from cli.output.program import of_context
 from cli.output.text import block, visible
 
 
@@ -39,7 +40,7 @@ def run(arguments: Sequence[str], process: ProcessIO) -> int:
 
 def command_line() -> click.Group:
     """Return the command with all of its commands."""
-    group = LazyGroup(
+    group = Program(
         "rollcall",
         COMMANDS,
         elsewhere=ELSEWHERE,
@@ -53,6 +54,24 @@ def command_line() -> click.Group:
         package_name="rollcalld", message="%(prog)s %(version)s", help="Print the version."
     )
     return shown(group)
+
+
+class Program(LazyGroup):
+    """All commands. The next steps of their errors name the context that was given."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except CommandError as error:
+            if error.hint is not None:
+                error.hint = of_context(error.hint, ctx.params["context"])
+            raise
+        except click.UsageError as error:
+            told = of_context(error.message, ctx.params["context"])
+            if told == error.message:
+                raise
+            raise click.UsageError(told, error.ctx) from error
 
 
 OPTIONS = (

@@ -10,7 +10,7 @@ from typer.core import TyperCommand
 
 from agent.client.errors import AgentError, AgentRefused
 from cli.connections.contexts import ContextFile, context_path
-from cli.connections.keys import VARIABLE
+from cli.connections.keys import KEY_HINT, VARIABLE
 from cli.connections.session import Session
 from cli.errors import CommandError, NotReached
 from cli.groups.global_options import GlobalOptions
@@ -128,5 +128,4 @@ def _other_key(ctx: click.Context) -> str:
     assert options is not None, "main makes them before any command runs"
     if options.process.environment.get(VARIABLE):
         return f"unset {VARIABLE}, or set it to a key of this registry"
-    chosen = "" if options.context is None else f" {options.context}"
-    return f"rollcall context set{chosen} --key-file FILE"
+    return KEY_HINT

@@ -85,7 +85,8 @@ def apps(
             "labels": "LABELS",
         },
         name="app",
-        empty="these hosts run no apps; next: rollcall app create HOST/NAME --image IMAGE",
+        empty="these hosts run no apps; next:"
+        f" {session.rollcall} app create HOST/NAME --image IMAGE",
     )
     if items:
         session.output.count(_count(items))

@@ -33,7 +33,7 @@ MIN_CERTIFICATE_DAYS = 21
 NAMES_SHOWN = 5
 # The whole message of an app is in its record.
 MESSAGE_CHARS = 100
-RENEWAL = "rollcall context set --certificate FILE --certificate-key FILE"
+RENEWAL = "context set --certificate FILE --certificate-key FILE"
 # An app has no container, or one that is down although it should run.
 LOST = ("failed", "missing")
 DOWN = ("created", "exited", "dead", "restarting")
@@ -69,9 +69,11 @@ def doctor(ctx: typer.Context) -> int:
     except CertificateRefused as error:
         if left is None or left > 0:
             raise
-        raise NotReached(f"the registry: {error}; {_own_end(left)}", hint=RENEWAL) from error
+        raise NotReached(
+            f"the registry: {error}; {_own_end(left)}", hint=f"{session.rollcall} {RENEWAL}"
+        ) from error
     if left is not None:
-        findings.append(_own_certificate(left))
+        findings.append(_own_certificate(session, left))
     session.output.items(
         [finding._asdict() for finding in findings],
         columns={"level": "", "check": "CHECK", "text": "FOUND"},
@@ -225,10 +227,10 @@ async def _certificate(session: Session) -> list[Finding]:
     return [Finding(_level(left), "certificates", f"the registry's ends in {left:.0f} days")]
 
 
-def _own_certificate(left: float) -> Finding:
+def _own_certificate(session: Session, left: float) -> Finding:
     """Return until when the operator's own certificate is good."""
     level = _level(left)
-    following = "" if level == "ok" else f"; next: {RENEWAL}"
+    following = "" if level == "ok" else f"; next: {session.rollcall} {RENEWAL}"
     return Finding(level, "certificates", _own_end(left) + following)
 
 

@@ -292,7 +292,7 @@ def set_context(
         changes |= {"key_file": _absolute(key_file), "key_command": key_command}
     if not (changes or allow_plain or forbid_plain):
         raise WrongUsage("nothing to change is given", hint="rollcall context set --help")
-    chosen, context = session.file.chosen(name)
+    chosen, context = session.file.chosen(name or session.context_name)
     plain = _with_plain(context, add=allow_plain or (), remove=forbid_plain or ())
     changed = msgspec.structs.replace(plain, **changes)
     _replace(session, chosen, changed, current=session.file.load().current)

@@ -48,7 +48,8 @@ def targets(
         items,
         columns={"target": "TARGET", "host": "HOST", "labels": "LABELS"},
         name="target",
-        empty=f"{service} has no targets; next: rollcall services, or why: rollcall node HOST",
+        empty=f"{service} has no targets; next: {session.rollcall} services,"
+        f" or why: {session.rollcall} node HOST",
     )
 
 

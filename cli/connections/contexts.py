@@ -116,7 +116,10 @@ class ContextFile:
             raise WrongUsage("no registry is known yet", hint=LOGIN_HINT)
         if wanted not in contexts.contexts:
             known = ", ".join(contexts.contexts) or "none"
-            raise WrongUsage(f"there is no context {wanted!a}; known: {known}", hint=LOGIN_HINT)
+            raise WrongUsage(
+                f"there is no context {wanted!a}; known: {known}",
+                hint="rollcall context list" if contexts.contexts else LOGIN_HINT,
+            )
         return wanted, contexts.contexts[wanted]
 
 

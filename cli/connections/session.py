@@ -13,6 +13,7 @@ from cli.connections.trust import agent_address, checked_registry
 from cli.connections.wording import in_commands
 from cli.errors import NotReached, WrongUsage
 from cli.output.output import Output
+from cli.output.program import program
 from registry.client.client import RegistryClient
 from registry.client.errors import NotFound
 from registry.client.tls import ClientTls
@@ -49,7 +50,7 @@ class Session:
     @property
     def rollcall(self) -> str:
         """Return how a further command begins: with the context, if this one was given it."""
-        return "rollcall" if self._wanted is None else f"rollcall --context {self._wanted}"
+        return program(self._wanted)
 
     @property
     def context(self) -> Context:
@@ -60,7 +61,7 @@ class Session:
     async def registry(self, context: Context | None = None) -> AsyncIterator[RegistryClient]:
         """Yield a client of the registry; WrongUsage if the key must not be sent there."""
         used = context or self.context
-        checked_registry(used.registry, used, name=self._wanted)
+        checked_registry(used.registry, used)
         key = self._key(used)
         async with RegistryClient(
             url=used.registry,
@@ -92,7 +93,7 @@ class Session:
             try:
                 yield client
             except AgentRefused as error:
-                message = in_commands(str(error), node.hostname)
+                message = in_commands(str(error), node.hostname, rollcall=self.rollcall)
                 raise AgentRefused(error.status, message) from error
 
     async def node(self, hostname: str) -> Node:

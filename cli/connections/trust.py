@@ -63,24 +63,21 @@ def agent_address(node: Node, context: Context) -> AgentAddress:
     return AgentAddress(str(origin), node.hostname)
 
 
-def checked_registry(url: str, context: Context, *, name: str | None = None) -> None:
-    """Refuse a URL of a registry that the key must not be sent to; WrongUsage.
-
-    ``name`` is that of the context, None for the one in use.
-    """
+def checked_registry(url: str, context: Context) -> None:
+    """Refuse a URL of a registry that the key must not be sent to; WrongUsage."""
     origin = origin_of(url)
     if origin is None:
         raise WrongUsage("this is no URL of a registry, such as https://registry:7655")
     if origin.scheme == "http" and not context.allows_plain(origin.host):
         raise WrongUsage(
             f"{url} has no TLS, and the key would be readable on the way to it",
-            hint=_registry_hint(origin.host, "" if name is None else f" {name}"),
+            hint=_registry_hint(origin.host),
         )
 
 
-def _registry_hint(host: str, name: str) -> str:
+def _registry_hint(host: str) -> str:
     if _is_address(host):
-        return f"if that is safe: rollcall context set{name} --allow-plain {host}"
+        return f"if that is safe: rollcall context set --allow-plain {host}"
     return "log in with https://, or with an address and --allow-plain: rollcall login --help"
 
 

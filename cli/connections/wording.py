@@ -3,7 +3,8 @@
 import re
 
 READ = re.compile(
-    r"GET /v1/apps(?:/(?P<name>[a-z0-9](?:[a-z0-9_.-]*[a-z0-9])?)(?:/(?P<what>[a-z]+))?)?\b",
+    r"GET /v1/apps(?:/(?P<name>[a-z0-9](?:[a-z0-9_.-]*[a-z0-9])?)(?:/(?P<what>[a-z]+))?)?"
+    r"(?![\w/{])",
     re.ASCII,
 )
 COMMANDS = {
@@ -17,19 +18,19 @@ COMMANDS = {
 }
 
 
-def in_commands(message: str, hostname: str) -> str:
+def in_commands(message: str, hostname: str, *, rollcall: str = "rollcall") -> str:
     """Return an agent's message with commands in place of requests; its further lines stay.
 
-    Those may be lines of an app's log.
+    Those may be lines of an app's log. Commands begin as ``rollcall`` says.
     """
 
     def command(found: re.Match[str]) -> str:
         if found["name"] is None:
-            return f"`rollcall apps {hostname}`"
+            return f"`{rollcall} apps {hostname}`"
         action = COMMANDS.get(found["what"])
         if action is None:
             return found[0]
-        return f"`rollcall app {action} {hostname}/{found['name']}`"
+        return f"`{rollcall} app {action} {hostname}/{found['name']}`"
 
     first, *others = message.split("\n")
     return "\n".join([READ.sub(command, first), *others])

@@ -129,7 +129,7 @@ async def test_addresses_without_tls_are_allowed_and_forbidden_one_by_one(
     assert "has no TLS" in refused.err
     assert "rollcall context set --allow-plain 127.0.0.1\n" in refused.err
     named = await rollcall("--context", "test", "nodes")
-    assert "rollcall context set test --allow-plain 127.0.0.1\n" in named.err
+    assert "rollcall --context test context set --allow-plain 127.0.0.1\n" in named.err
 
 
 async def test_what_is_given_of_a_context_is_changed_and_all_else_kept(
@@ -203,5 +203,5 @@ async def test_a_key_that_the_registry_does_not_know_is_told_with_the_next_step(
     url = f"http://{':'.join(map(str, registry.address))}"
     login = await rollcall("login", url, "--key-file", str(key_file), "--allow-plain", "127.0.0.1")
 
-    assert "  next: rollcall context set test --key-file FILE" in asked.err
+    assert "  next: rollcall --context test context set --key-file FILE" in asked.err
     assert f"  next: rollcall login {url} --key-file FILE" in login.err

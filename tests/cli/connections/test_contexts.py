@@ -34,8 +34,9 @@ def test_a_context_that_is_not_there_is_refused_with_those_that_are(tmp_path: Pa
     file.save(Contexts(current="lab", contexts={"lab": LAB}))
 
     assert file.chosen(None) == ("lab", LAB)
-    with pytest.raises(WrongUsage, match="known: lab"):
+    with pytest.raises(WrongUsage, match="known: lab") as raised:
         file.chosen("production")
+    assert raised.value.hint == "rollcall context list"
 
 
 @pytest.mark.parametrize(
