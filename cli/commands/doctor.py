@@ -13,7 +13,7 @@ from cli.connections.certificates import days_left, own_days_left
 from cli.connections.session import Session
 from cli.connections.trust import AGENT_URL, agent_address
 from cli.errors import FAILED, NotReached
-from cli.output.staleness import causes, limit, silence
+from cli.output.staleness import causes, gone, limit, silence
 from cli.output.text import age, counted
 from cli.run import FormCommand, session_of
 from cli.selection import ask_all
@@ -119,7 +119,7 @@ def _stale(session: Session, nodes: Sequence[Node], status: Status) -> Iterable[
     more = f"; next: {program} nodes --stale" if left_out > 0 else ""
     text = f"{len(nodes)} stale: {_named(node.hostname for node in nodes)}"
     after = limit(status.stale_after_seconds)
-    yield Finding("error", "heartbeats", f"{text}; {after}{more}")
+    yield Finding("error", "heartbeats", f"{text}; {after}{more}; {gone(program, 'HOST')}")
     for node in nodes[:NAMES_SHOWN]:
         since = silence(node.last_update, status.now)
         following = f"next: {program} node {node.hostname}"

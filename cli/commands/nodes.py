@@ -10,7 +10,7 @@ import typer
 from cli.connections.session import Session
 from cli.labels import LabelUnknown, require_labels
 from cli.options import Host, Kv, Labels, Prefixes
-from cli.output.staleness import AGENT_CAUSES, causes, limit, moment, silence, steps
+from cli.output.staleness import causes, gone, limit, moment, silence, steps
 from cli.output.text import age, counted
 from cli.run import FormCommand, session_of
 from cli.selection import pairs
@@ -68,9 +68,14 @@ def nodes(
         silent = f", {len(found.stale)} stale" if found.stale else ""
         session.output.count(counted(len(found.nodes), "node") + silent)
     if stale and found.nodes and found.status is not None:
-        step = f"{session.rollcall} node {found.nodes[0].hostname}"
-        after = limit(found.status.stale_after_seconds)
-        session.output.note(f"{after}; likely: {AGENT_CAUSES}; next: {step}")
+        first = found.nodes[0]
+        told = [
+            limit(found.status.stale_after_seconds),
+            f"likely, of {first.hostname}: {causes(first.kv)}",
+            f"next: {session.rollcall} node {first.hostname}",
+            gone(session.rollcall, "HOST"),
+        ]
+        session.output.note("; ".join(told))
 
 
 class Listed(NamedTuple):
@@ -108,7 +113,7 @@ def _row(node: Node, *, is_stale: bool, now: float) -> dict[str, Any]:
         "hostname": node.hostname,
         "state": "stale" if is_stale else "fresh",
         "age": age(now - node.last_update),
-        "since": moment(node.last_update),
+        "since": moment(node.last_update) if is_stale else None,
         "apps": _apps(kv),
         "labels": node.labels,
         "agent": kv.get("agent.url"),
@@ -148,7 +153,7 @@ def node(ctx: typer.Context, hostname: Host) -> None:
         [[found.hostname, state, f"{age(explained.age_seconds)} ago"]],
     )
     if status is not None:
-        out.lines(_why_stale(found, status))
+        out.lines(_why_stale(session, found, status))
     out.lines(["", *(f"label  {label}" for label in found.labels)])
     out.lines(["", *(f"kv     {key} = {value}" for key, value in sorted(found.kv.items()))])
     for each in explained.services:
@@ -164,7 +169,7 @@ def _service(explained: ExplainedService) -> Iterator[str]:
         yield f"  {each.reason:<9} {each.target or each.label}: {each.why}"
 
 
-def _why_stale(node: Node, status: Status) -> Iterator[str]:
+def _why_stale(session: Session, node: Node, status: Status) -> Iterator[str]:
     """Yield since when a node is stale, why that may be, and what to look at."""
     yield f"{silence(node.last_update, status.now)}; {limit(status.stale_after_seconds)}"
     refused = [each for each in status.refused if each.hostname == node.hostname]
@@ -173,6 +178,7 @@ def _why_stale(node: Node, status: Status) -> Iterator[str]:
     else:
         yield f"likely: {causes(node.kv)}"
     yield f"next: {steps(node.hostname, node.kv)}"
+    yield gone(session.rollcall, node.hostname)
 
 
 async def _explained(session: Session, hostname: str) -> tuple[Node, ExplainedNode, Status | None]:

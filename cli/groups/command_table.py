@@ -80,6 +80,11 @@ OF_HOSTS = {
             " and why others do not."
         ),
     },
+    "forget": {
+        "forget": (
+            "Take a host that is gone for good out of the registry, and its targets with it."
+        )
+    },
     "watch": {"watch": "Follow the nodes until Ctrl-C: all that are there, then each change."},
     "targets": {
         "targets": "List the targets of a service, as Prometheus gets them.",
@@ -140,6 +145,7 @@ ELSEWHERE = {
     "host": "rollcall node HOST",
     "status": "rollcall doctor",
     "explain": "rollcall node HOST",
+    **dict.fromkeys(("deregister", "unregister"), "rollcall forget HOST"),
     "logout": "rollcall context remove NAME",
     **dict.fromkeys(("remove", "rm"), "rollcall app delete HOST/NAME"),
     "deploy": "rollcall update NAME --image IMAGE",

@@ -30,6 +30,11 @@ def causes(kv: Mapping[str, str]) -> str:
     return AGENT_CAUSES if "agent.url" in kv else SCRIPT_CAUSES
 
 
+def gone(rollcall: str, hostname: str) -> str:
+    """Return what to do if a host will not come back; ``rollcall`` is how commands begin."""
+    return f"if the host is gone for good: {rollcall} forget {hostname}"
+
+
 def steps(hostname: str, kv: Mapping[str, str]) -> str:
     """Return what to look at on the host itself."""
     if "agent.url" not in kv:

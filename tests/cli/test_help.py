@@ -121,6 +121,7 @@ def started(*arguments: str) -> tuple[str, set[str]]:
         ("rm", "rollcall app delete HOST/NAME"),
         ("context rm", "rollcall context remove NAME"),
         ("version", "rollcall --version"),
+        ("deregister", "rollcall forget HOST"),
     ],
 )
 def test_a_command_that_is_looked_for_in_another_place_is_named(

@@ -48,6 +48,8 @@ def test_a_context_is_written_as_a_shell_takes_it() -> None:
         "nodes --label nothing:alike",
         "nodes --stale",
         "node web-9",
+        "node old-1",
+        "forget web-9 --yes",
         "targets nothing",
         "apps web-9",
         "app show shop",

@@ -32,10 +32,13 @@ async def test_the_list_of_stale_nodes_has_since_when_and_why(rollcall: Rollcall
         ["switch-1", "stale", "5m", "2023-11-14", "22:13:20", "UTC", "-", "-"],
         ["web-1", "stale", "5m", "2023-11-14", "22:13:20", "UTC", "-", "service:web"],
     ]
-    assert ran.err == f"{LIMIT}; {CAUSES}; next: rollcall node switch-1\n"
+    of_switch, of_web = OF_SCRIPT.replace(":", ", of switch-1:"), CAUSES.replace(":", ", of web-1:")
+    following = "next: rollcall node switch-1; if the host is gone for good: rollcall forget HOST"
+    assert ran.err == f"{LIMIT}; {of_switch}; {following}\n"
 
     named = await rollcall("--context", "test", "nodes", "--stale", "-l", "service:web")
-    assert named.err.endswith("; next: rollcall --context test node web-1\n")
+    assert f"; {of_web}; next: rollcall --context test node web-1; " in named.err
+    assert named.err.endswith(": rollcall --context test forget HOST\n")
     for others in (("--stale", "-o", "json"), ("--fresh",), ()):
         assert (await rollcall("nodes", *others)).err == ""
 
@@ -70,7 +73,8 @@ async def test_a_stale_node_tells_since_when_and_where_to_look(
     lines = (await rollcall("node", host)).out.splitlines()
 
     assert lines[1].split() == [host, "stale", "5m", "ago"]
-    assert lines[2:5] == [f"{SINCE}; {LIMIT}", causes, following]
+    gone = f"if the host is gone for good: rollcall forget {host}"
+    assert lines[2:6] == [f"{SINCE}; {LIMIT}", causes, following, gone]
 
 
 @pytest.mark.usefixtures("silent")
@@ -98,8 +102,9 @@ async def test_doctor_tells_it_of_each_stale_node(rollcall: Rollcall) -> None:
     lines = [" ".join(line.split()) for line in ran.out.splitlines()]
     found = [line for line in lines if line.startswith("error heartbeats ")]
     following = "next: rollcall --context test node"
+    gone = "if the host is gone for good: rollcall --context test forget HOST"
     assert found == [
-        f"error heartbeats 2 stale: switch-1, web-1; {LIMIT}",
+        f"error heartbeats 2 stale: switch-1, web-1; {LIMIT}; {gone}",
         f"error heartbeats switch-1: {SINCE}; {following} switch-1; {OF_SCRIPT}",
         f"error heartbeats web-1: {SINCE}; {following} web-1; {CAUSES}",
     ]
@@ -133,4 +138,4 @@ async def test_doctor_tells_it_of_the_first_stale_nodes_alone(
 
     assert ran.status == 1
     assert ran.out.count('"heartbeats"') == 6
-    assert f"and 2 more; {LIMIT}; next: rollcall nodes --stale" in ran.out
+    assert f"and 2 more; {LIMIT}; next: rollcall nodes --stale; if the host is gone" in ran.out

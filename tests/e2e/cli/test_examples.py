@@ -82,6 +82,7 @@ OUTCOMES = {
     "render upstreams.j2 upstreams.conf --watch": "",
     "render upstreams.j2 upstreams.conf --label": "",
     "app delete": "web-1/shop",
+    "forget": "db-1 is forgotten",
 }
 # They go on until Ctrl-C.
 ENDLESS = re.compile("rollcall watch|--watch|--follow")
