@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
 from cli.errors import CommandError
-from cli.output.text import is_harmless
+from cli.output.text import is_harmless, some
 from registry.client.client import RegistryClient
 
 # A guess looks at so many nodes at most, a few times: fleets have many more.
@@ -44,7 +44,8 @@ async def _unknown(registry: RegistryClient, label: str) -> LabelUnknown:
             return _did_you_mean(reason, found)
     others = _values_of(_key(meant), seen)
     if others:
-        reason += f"; labels with this key are {', '.join(_key(meant) + each for each in others)}"
+        labels = some([_key(meant) + each for each in others])
+        reason += f"; this key has labels such as {labels}"
     return LabelUnknown(reason, hint="rollcall nodes")
 
 

@@ -11,8 +11,11 @@ SCRIPT_CAUSES = "what posts its heartbeats has ended, or is cut off from the reg
 
 
 def moment(unix_seconds: float) -> str:
-    """Return a time such as `2026-11-26 20:58:09 UTC`."""
-    return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    """Return a time such as `2026-11-26 20:58:09 UTC`; of one that no calendar has, the number."""
+    try:
+        return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):
+        return f"Unix time {unix_seconds:g}"
 
 
 def silence(last_update: float, now: float) -> str:

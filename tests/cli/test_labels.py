@@ -36,7 +36,7 @@ async def nodes(registry: InProcessRegistry) -> None:
         ("service=wbe", "; did you mean service:web?", "rollcall nodes --label service:web"),
         (
             "service:mail",
-            "; labels with this key are service:database, service:web",
+            "; this key has labels such as service:database, service:web",
             "rollcall nodes",
         ),
         ("nothing:alike", "", "rollcall nodes"),
@@ -56,6 +56,17 @@ async def test_a_label_that_no_node_has_is_told_with_those_alike(
     for form, printed in (("json", "[]\n"), ("yaml", "[]\n"), ("name", "")):
         again = await rollcall(command, "--label", typed, "-o", form)
         assert (again.status, again.out, again.err) == (1, printed, said)
+
+
+async def test_a_few_of_many_labels_with_the_key_are_named(
+    rollcall: Rollcall, registry: InProcessRegistry
+) -> None:
+    await registry.post("web-1", [f"shard:{number}" for number in range(100, 140)])
+
+    ran = await rollcall("nodes", "--label", "shard:other")
+
+    named = ", ".join(f"shard:{number}" for number in range(100, 105))
+    assert f"; this key has labels such as {named}, and 35 more\n" in ran.err
 
 
 @pytest.mark.usefixtures("nodes")

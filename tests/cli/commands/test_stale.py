@@ -1,9 +1,13 @@
 """What is told of a host that fell silent: since when, after which time, why, where to look."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
+from aiohttp import web
 
 from tests.support.cli.command import Rollcall
+from tests.support.registry.fake_servers import http_server
 from tests.support.registry.in_process import InProcessRegistry
 
 pytestmark = pytest.mark.slow
@@ -139,3 +143,21 @@ async def test_doctor_tells_it_of_the_first_stale_nodes_alone(
     assert ran.status == 1
     assert ran.out.count('"heartbeats"') == 6
     assert f"and 2 more; {LIMIT}; next: rollcall nodes --stale; if the host is gone" in ran.out
+
+
+async def test_a_node_of_an_odd_time_is_listed(
+    rollcall: Rollcall, registry: InProcessRegistry, key_file: Path
+) -> None:
+    node = {"hostname": "odd-1", "labels": [], "kv": {}, "last_update": 10**18}
+
+    async def answer(request: web.Request) -> web.Response:
+        if request.path == "/status":
+            return web.json_response(await registry.get("/status"))
+        return web.json_response([node])
+
+    async with http_server(answer) as url:
+        rollcall.use(registry=url, key_file=str(key_file), allow_plain=["127.0.0.1"])
+        ran = await rollcall("nodes", "--stale")
+
+    assert ran.status == 0, ran.err
+    assert ran.rows() == [["odd-1", "stale", "0s", "Unix", "time", "1e+18", "-", "-"]]
