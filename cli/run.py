@@ -10,13 +10,14 @@ from typer.core import TyperCommand
 
 from agent.client.errors import AgentError, AgentRefused
 from cli.connections.contexts import ContextFile, context_path
-from cli.connections.keys import KEY_HINT, VARIABLE
+from cli.connections.keys import KEY_HINT, VARIABLE, key_source
 from cli.connections.session import Session
 from cli.errors import CommandError, NotReached
 from cli.groups.global_options import GlobalOptions
 from cli.manual import paragraphs
 from cli.output.form import Format
 from cli.output.output import Output, consoles
+from cli.output.staleness import REGISTRY_UNIT
 from registry.client.errors import (
     BadCertificate,
     CertificateRefused,
@@ -24,14 +25,19 @@ from registry.client.errors import (
     NotPermitted,
     RegistryError,
     Rejected,
+    TooSlow,
+    Unreachable,
     WrongKey,
 )
 
+NOT_REACHED_STEP = f"on the host of the registry: systemctl status {REGISTRY_UNIT}"
 NEXT_STEPS: dict[type[Exception], str] = {
     NotPermitted: "use a key that may do this: rollcall context set --key-file FILE",
     BadCertificate: "give --ca FILE to login or to context set",
     CertificateRefused: "give --certificate and --certificate-key to login or to context set",
     NotFound: "rollcall nodes",
+    Unreachable: NOT_REACHED_STEP,
+    TooSlow: NOT_REACHED_STEP,
 }
 AGENT_KEY_STEP = (
     "use a key that the agent knows: rollcall context set --key-file FILE, or --agent-key-file FILE"
@@ -117,15 +123,19 @@ def _failure(error: RegistryError | AgentError, ctx: click.Context) -> CommandEr
     if isinstance(error, Rejected):
         return CommandError(f"the registry: {error}")
     if isinstance(error, WrongKey):
-        return NotReached(f"the registry: {error}", hint=_other_key(ctx))
+        return _wrong_key(ctx)
     steps = (step for kind, step in NEXT_STEPS.items() if isinstance(error, kind))
     return NotReached(f"the registry: {error}", hint=next(steps, "rollcall login --help"))
 
 
-def _other_key(ctx: click.Context) -> str:
-    """Return the command that gives the registry of this command another key."""
+def _wrong_key(ctx: click.Context) -> CommandError:
+    """Return which key the registry does not know, with the command that gives it another one."""
     options = ctx.find_object(GlobalOptions)
     assert options is not None, "main makes them before any command runs"
-    if options.process.environment.get(VARIABLE):
-        return f"unset {VARIABLE}, or set it to a key of this registry"
-    return KEY_HINT
+    environment = options.process.environment
+    _, context = ContextFile(context_path(environment)).chosen(options.context)
+    is_variable = bool(environment.get(VARIABLE))
+    return NotReached(
+        f"the registry does not know the key {key_source(context, environment)}",
+        hint=f"unset {VARIABLE}, or set it to a key of this registry" if is_variable else KEY_HINT,
+    )

@@ -19,13 +19,14 @@ import typer
 from cli.completion import complete_contexts
 from cli.connections.advice import Attempt, check_url, failed_login, wrong_key_file
 from cli.connections.contexts import Context, Contexts
-from cli.connections.keys import VARIABLE, checked_key
+from cli.connections.keys import VARIABLE, checked_key, key_source
 from cli.connections.session import Session
 from cli.errors import WrongUsage
 from cli.run import FormCommand, HelpfulCommand, session_of
 from registry.client.client import RegistryClient
 from registry.client.errors import RegistryError
 
+NO_NAME = "a name is never allowed: it may resolve to anything"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 Name = Annotated[
     str,
@@ -118,15 +119,17 @@ def login(
             allow_plain=list(allow_plain or ()),
         )
     except ValueError as error:
-        raise WrongUsage(f"--allow-plain: {error}") from error
+        again = _typed_again(ctx, allow_plain=["ADDRESS"])
+        raise WrongUsage(f"--allow-plain: {error}; {NO_NAME}", hint=again) from error
     attempt = _attempt(ctx, session, context)
-    check_url(attempt)
+    asyncio.run(check_url(attempt))
     with ExitStack() as closing:
         if key_file is None and key_command is None and not session.environment.get(VARIABLE):
             key_file = _typed_key(_key_folder(session), name)
             closing.callback(key_file.unlink, missing_ok=True)
             context = msgspec.structs.replace(context, key_file=_absolute(key_file))
-        asyncio.run(_ask_once(session, attempt._replace(context=context)))
+            attempt = attempt._replace(context=context, key="that was typed")
+        asyncio.run(_ask_once(session, attempt))
         _replace(session, name, context, current=name)
         closing.pop_all()
     session.output.note(f"{context.registry} answers; the context {name} is in use")
@@ -193,7 +196,7 @@ def _attempt(ctx: typer.Context, session: Session, context: Context) -> Attempt:
         other_key = f"unset {VARIABLE}, or set it to a key of this registry"
     else:
         other_key = retry(key_file="FILE", key_command=None)
-    return Attempt(context, retry, other_key)
+    return Attempt(context, retry, other_key, key_source(context, session.environment))
 
 
 async def _ask_once(session: Session, attempt: Attempt) -> None:
@@ -309,7 +312,8 @@ def _with_plain(context: Context, *, add: Sequence[str], remove: Sequence[str]) 
     try:
         return msgspec.structs.replace(context, allow_plain=kept)
     except ValueError as error:
-        raise WrongUsage(f"--allow-plain: {error}") from error
+        again = "rollcall context set --allow-plain ADDRESS"
+        raise WrongUsage(f"--allow-plain: {error}; {NO_NAME}", hint=again) from error
 
 
 def remove_context(ctx: typer.Context, name: Name) -> None:

@@ -2,27 +2,32 @@
 
 import asyncio
 import ipaddress
-import socket
 import ssl
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol
+from urllib.parse import urlsplit
 
 from cli.connections.contexts import Context
 from cli.connections.keys import KEY_HINT
 from cli.connections.trust import Origin, origin_of
 from cli.errors import CommandError, NotReached, WrongUsage
+from cli.output.staleness import REGISTRY_UNIT
 from registry.client.client import RegistryClient
 from registry.client.errors import (
+    BadCertificate,
     NotARegistry,
     NotFound,
     NotPermitted,
     NotTls,
     RegistryError,
+    TooSlow,
     Unreachable,
     WrongKey,
 )
 
 SECONDS = 5
+HTTPS_PORT = 443
 REGISTRY_PORT = 7655
 AGENT_PORT = 7656
 
@@ -35,53 +40,104 @@ class Retry(Protocol):
 
 
 class Attempt(NamedTuple):
-    """A login: its context, how it may be typed again, and how with another key."""
+    """A login: its context, how it may be typed again, and how with another key.
+
+    ``key`` says where the key is from, such as `in FILE`.
+    """
 
     context: Context
     retry: Retry
     other_key: str
+    key: str
 
 
-def check_url(attempt: Attempt) -> None:
-    """Refuse a URL of a registry that the key must not be sent to; WrongUsage."""
-    context, retry, _ = attempt
+async def check_url(attempt: Attempt) -> None:
+    """Refuse a URL of a registry that the key must not be sent to.
+
+    Raises:
+        WrongUsage: it is no such URL, or one without TLS that is not allowed.
+        NotReached: it is without TLS, and its name cannot be resolved.
+
+    """
+    context = attempt.context
     url = context.registry
     origin = origin_of(url)
     if origin is None:
-        with_scheme = None if "://" in url else origin_of(f"https://{url}")
-        if with_scheme is None:
-            example = f"https://registry:{REGISTRY_PORT}"
-            raise WrongUsage(
-                f"{url!a} is no URL of a registry: scheme, host and port, such as {example}",
-                hint=retry(url=example),
-            )
-        port = with_scheme.port or REGISTRY_PORT
-        raise WrongUsage(
-            f"{url!a} has no scheme: https://, or http:// without TLS",
-            hint=retry(url=str(with_scheme._replace(port=port))),
-        )
+        meant = _meant(url)
+        raise WrongUsage(_fault(url, meant), hint=await _login(meant, attempt))
     if origin.scheme == "http" and not context.allows_plain(origin.host):
         raise WrongUsage(
             f"{url} has no TLS, and the key would be readable on the way to it",
-            hint=f"use https://, or if that is safe: {_without_tls(origin, attempt)}",
+            hint=f"use https://, or {await _login(origin, attempt)}",
         )
 
 
-def _without_tls(origin: Origin, attempt: Attempt) -> str:
+def _meant(url: str) -> Origin | None:
+    """Return what a URL with a path, or without a scheme, may have meant; None if nothing."""
+    try:
+        typed = urlsplit(url if "://" in url else f"//{url}")
+    except ValueError:
+        return None
+    is_web = typed.scheme in ("http", "https")
+    found = origin_of(f"{typed.scheme if is_web else 'https'}://{typed.netloc}")
+    if found is None or is_web:
+        return found
+    return found._replace(port=found.port or REGISTRY_PORT)
+
+
+def _fault(url: str, meant: Origin | None) -> str:
+    if meant is None:
+        example = f"https://registry:{REGISTRY_PORT}"
+        return f"{url!a} is no URL of a registry: scheme, host and port, such as {example}"
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return f"{url!a} has no scheme: https://, or http:// without TLS"
+    if scheme.lower() not in ("http", "https"):
+        return f"{url!a} is no URL of a registry: its scheme is https, or http without TLS"
+    if any(sign in rest for sign in "/?#"):
+        return f"{url!a} is no URL of a registry: leave out the path"
+    return f"{url!a} is no URL of a registry: write the scheme in small letters"
+
+
+async def _login(origin: Origin | None, attempt: Attempt) -> str:
+    """Return the login at a URL, with what has to be allowed for it."""
+    if origin is None:
+        return attempt.retry(url=f"https://REGISTRY:{REGISTRY_PORT}")
+    if origin.scheme == "https" or attempt.context.allows_plain(origin.host):
+        return attempt.retry(url=str(origin))
+    return f"if that is safe: {await _without_tls(origin, attempt)}"
+
+
+async def _without_tls(origin: Origin, attempt: Attempt) -> str:
     """Return the login that sends the key without TLS, to an address: no name is allowed."""
-    address = _address(origin.host)
+    address = await _address(origin)
     plain = origin._replace(scheme="http", host=address)
-    allowed = list(dict.fromkeys([*attempt.context.allow_plain, address]))
+    allowed = list(attempt.context.allow_plain)
+    if not attempt.context.allows_plain(address):
+        allowed.append(address)
     return attempt.retry(url=str(plain), allow_plain=allowed)
 
 
-def _address(host: str) -> str:
+async def _address(origin: Origin) -> str:
+    """Return the address of a host, of several the one that accepts a connection; NotReached."""
     with suppress(ValueError):
-        return str(ipaddress.ip_address(host))
+        return str(ipaddress.ip_address(origin.host))
+    loop = asyncio.get_running_loop()
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return "ADDRESS"
+        async with asyncio.timeout(SECONDS):
+            found = await loop.getaddrinfo(origin.host, origin.port or 80)
+    except (OSError, UnicodeError) as error:
+        raise NotReached(
+            f"the name {origin.host} cannot be resolved", hint=f"getent hosts {origin.host}"
+        ) from error
+    with suppress(OSError):
+        async with asyncio.timeout(SECONDS):
+            _, writer = await asyncio.open_connection(
+                origin.host, origin.port or 80, happy_eyeballs_delay=0.25
+            )
+        address = str(writer.get_extra_info("peername")[0])
+        writer.transport.abort()
+        return address
     return str(found[0][4][0])
 
 
@@ -98,24 +154,56 @@ async def failed_login(
     url, retry = attempt.context.registry, attempt.retry
     origin = origin_of(url)
     assert origin is not None, "check_url was called"
-    if isinstance(error, NotTls):
-        step = _without_tls(origin, attempt)
-        return NotReached(f"{url} does not speak TLS", hint=f"if that is safe: {step}")
-    if isinstance(error, WrongKey | NotPermitted):
-        return NotReached(f"the registry: {error}{_of_port(origin)}", hint=attempt.other_key)
+    if isinstance(error, BadCertificate | WrongKey | NotPermitted):
+        return await _not_accepted(error, origin, attempt)
     is_other = isinstance(error, NotFound | NotARegistry)
     if is_other and await _is_agent(registry):
-        other = Origin(origin.scheme, "REGISTRY", REGISTRY_PORT)
         return NotReached(
             f"{url} is an agent, not a registry; a registry has port {REGISTRY_PORT} by default",
-            hint=retry(url=str(other)),
+            hint=_of_registry(origin, attempt),
         )
-    is_plain = origin.scheme == "http"
-    if is_plain and (is_other or isinstance(error, Unreachable)) and await _speaks_tls(origin):
+    is_away = isinstance(error, Unreachable | TooSlow)
+    over_tls = origin._replace(scheme="https")
+    if origin.scheme == "http" and (is_other or is_away) and await _speaks_tls(over_tls):
         ca = attempt.context.ca or "FILE"
-        step = retry(url=str(origin._replace(scheme="https")), ca=ca, allow_plain=())
-        return NotReached(f"{url} speaks TLS", hint=step)
-    return None
+        step = retry(url=str(over_tls), ca=ca, allow_plain=_without(origin.host, attempt))
+        return NotReached(f"{over_tls} speaks TLS", hint=step)
+    return NotReached(f"the registry: {error}", hint=_where(origin)) if is_away else None
+
+
+async def _not_accepted(error: RegistryError, origin: Origin, attempt: Attempt) -> CommandError:
+    """Return what it means that one side does not accept the other."""
+    if isinstance(error, NotTls):
+        # Without a port, the two schemes mean different ones.
+        plain = origin._replace(scheme="http", port=origin.port or HTTPS_PORT)
+        return NotReached(f"{origin} does not speak TLS", hint=await _login(plain, attempt))
+    if isinstance(error, BadCertificate):
+        return NotReached(f"the registry: {error}", hint=attempt.retry(ca="FILE"))
+    unknown = f"the registry does not know the key {attempt.key}"
+    text = unknown if isinstance(error, WrongKey) else f"the registry: {error}"
+    return NotReached(f"{text}{_of_port(origin)}", hint=attempt.other_key)
+
+
+def _of_registry(agent: Origin, attempt: Attempt) -> str:
+    """Return the login at a registry in place of an agent: nobody knows its host."""
+    with suppress(ValueError):
+        if ipaddress.ip_address(agent.host).is_loopback:
+            return attempt.retry(url=str(agent._replace(port=REGISTRY_PORT)))
+    if agent.scheme == "https":
+        return attempt.retry(url=f"https://REGISTRY:{REGISTRY_PORT}")
+    allowed = [*_without(agent.host, attempt), "ADDRESS"]
+    return attempt.retry(url=f"http://ADDRESS:{REGISTRY_PORT}", allow_plain=allowed)
+
+
+def _without(host: str, attempt: Attempt) -> Sequence[str]:
+    """Return what is allowed besides one address: the agents may need it."""
+    return [each for each in attempt.context.allow_plain if each != host]
+
+
+def _where(origin: Origin) -> str:
+    """Return where to look if nobody answers."""
+    of_port = f" (port {REGISTRY_PORT} by default)" if origin.port is None else ""
+    return f"check host and port{of_port}; on that host: systemctl status {REGISTRY_UNIT}"
 
 
 def _of_port(origin: Origin) -> str:
@@ -132,7 +220,9 @@ async def _speaks_tls(origin: Origin) -> bool:
     anybody.verify_mode = ssl.CERT_NONE
     try:
         async with asyncio.timeout(SECONDS):
-            _, writer = await asyncio.open_connection(origin.host, origin.port or 80, ssl=anybody)
+            _, writer = await asyncio.open_connection(
+                origin.host, origin.port or HTTPS_PORT, ssl=anybody
+            )
     except OSError:
         return False
     writer.transport.abort()

@@ -36,6 +36,15 @@ def read_key(context: Context, environment: Mapping[str, str]) -> str:
     raise WrongUsage(f"the context has no key, and {VARIABLE} is not set", hint=KEY_HINT)
 
 
+def key_source(context: Context, environment: Mapping[str, str]) -> str:
+    """Return where ``read_key`` has the key from, such as `in FILE`."""
+    if environment.get(VARIABLE):
+        return f"in {VARIABLE}"
+    if context.key_command is not None:
+        return f"that {context.key_command!a} printed"
+    return f"in {context.key_file}"
+
+
 def read_agent_key(pattern: str, hostname: str) -> str:
     """Return the key of a host's agent, from the file that the pattern names; WrongUsage."""
     if not is_host(hostname):  # it becomes part of a path

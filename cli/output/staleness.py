@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from cli.output.text import age
 
 UNIT = "rollcall-agent"
+REGISTRY_UNIT = "rollcall-registry"
 AGENT_CAUSES = "its agent has ended, or the host is down or cut off from the registry"
 SCRIPT_CAUSES = "what posts its heartbeats has ended, or is cut off from the registry"
 

@@ -1,5 +1,6 @@
 """A login that fails says what is wrong, and prints the command that would work."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from aiohttp import web
 from cli.connections.advice import Attempt, failed_login
 from cli.connections.contexts import Context
 from registry.client.client import RegistryClient
-from registry.client.errors import WrongKey
+from registry.client.errors import NotFound, NotTls, Unreachable, WrongKey
 from tests.support.certificates import Authority
 from tests.support.cli.command import Rollcall
 from tests.support.registry.client import server_context
@@ -50,10 +51,8 @@ async def test_where_plain_http_is_refused_the_whole_command_is_printed_and_work
     assert refused.startswith(f"rollcall: http://{host}:{port} has no TLS")
     _, _, command = following.partition("if that is safe: ")
     assert command.startswith("rollcall login http://")
-    address = command.rpartition(" ")[2]
-    assert command.endswith(f"--name lab --key-file {key_file} --allow-plain {address}")
-    if address == "127.0.0.1":  # localhost may be ::1, where the registry does not listen
-        assert (await rollcall(*command.split()[1:])).status == 0
+    assert command.endswith(f"--name lab --key-file {key_file} --allow-plain 127.0.0.1")
+    assert (await rollcall(*command.split()[1:])).status == 0
 
 
 async def test_a_port_without_tls_is_told_with_the_command_for_it(
@@ -80,7 +79,7 @@ async def test_a_port_with_tls_is_told_with_the_command_for_it(
 
     assert ran.status == 3
     assert ran.err == (
-        f"rollcall: {plain} speaks TLS\n"
+        f"rollcall: {url} speaks TLS\n"
         f"  next: rollcall login {url} --ca FILE --key-file {key_file}\n"
     )
 
@@ -92,6 +91,8 @@ async def test_a_port_where_nobody_listens_is_no_port_with_tls(
 
     assert ran.status == 3
     assert "no connection to 127.0.0.1:1" in ran.err
+    step = "check host and port; on that host: systemctl status rollcall-registry"
+    assert ran.err.endswith(f"\n  next: {step}\n")
 
 
 async def test_an_agent_is_told_apart_from_a_registry(rollcall: Rollcall, key_file: Path) -> None:
@@ -104,7 +105,7 @@ async def test_an_agent_is_told_apart_from_a_registry(rollcall: Rollcall, key_fi
     assert agent.status == 3
     assert agent.err == (
         f"rollcall: {url} is an agent, not a registry; a registry has port 7655 by default\n"
-        f"  next: rollcall login http://REGISTRY:7655 {' '.join(key)}\n"
+        f"  next: rollcall login http://127.0.0.1:7655 {' '.join(key)}\n"
     )
     assert "agent" not in other.err
 
@@ -119,7 +120,9 @@ async def test_a_key_that_is_not_permitted_is_told_with_the_login(
         of_variable = await rollcall("login", url, *PLAIN)
 
     assert (ran.status, of_variable.status) == (3, 3)
-    assert f"the registry: {status}: no\n" in ran.err
+    unknown = f"the registry does not know the key in {key_file}\n"
+    assert (unknown if status == 401 else "the registry: 403: no\n") in ran.err
+    assert status == 403 or "does not know the key in ROLLCALL_KEY\n" in of_variable.err
     assert f"  next: rollcall login {url} --key-file FILE --allow-plain 127.0.0.1\n" in ran.err
     assert "  next: unset ROLLCALL_KEY, or set it to a key of this registry\n" in of_variable.err
 
@@ -129,12 +132,12 @@ async def test_a_key_that_is_not_permitted_is_told_with_the_login(
 )
 async def test_a_key_that_is_unknown_at_the_port_of_agents_is_told_so(port: int, told: str) -> None:
     url = f"http://127.0.0.1:{port}"
-    attempt = Attempt(Context(registry=url), lambda **_: "", "rollcall login")
+    attempt = Attempt(Context(registry=url), lambda **_: "", "rollcall login", "in FILE")
     registry = RegistryClient(url=url, key=lambda: "")
 
     failed = await failed_login(WrongKey("401: no"), registry, attempt)
 
-    assert str(failed) == f"the registry: 401: no{told}"
+    assert str(failed) == f"the registry does not know the key in FILE{told}"
 
 
 async def test_a_key_file_that_is_not_there_is_told_with_the_login(
@@ -156,8 +159,12 @@ async def test_a_key_file_that_is_not_there_is_told_with_the_login(
     [
         ("registry.test", "has no scheme", "https://registry.test:7655"),
         ("10.0.0.1:7000", "has no scheme", "https://10.0.0.1:7000"),
-        ("ftp://registry.test", "is no URL of a registry", "https://registry:7655"),
-        ("http://a b", "is no URL of a registry", "https://registry:7655"),
+        ("registry.test/ui", "has no scheme", "https://registry.test:7655"),
+        ("ftp://registry.test", "is no URL of a registry", "https://registry.test:7655"),
+        ("http://a b", "is no URL of a registry", "https://REGISTRY:7655"),
+        ("https://x:7655/ui", "is no URL of a registry: leave out the path", "https://x:7655"),
+        ("https://x/?a=b", "is no URL of a registry: leave out the path", "https://x"),
+        ("HTTPS://x:1", "is no URL of a registry: write the scheme in small", "https://x:1"),
     ],
 )
 async def test_what_is_no_url_is_told_before_a_key_is_asked_for(
@@ -169,3 +176,115 @@ async def test_what_is_no_url_is_told_before_a_key_is_asked_for(
     assert f"{typed!a} {why}" in ran.err
     following = f"rollcall login {meant} --agent-key-file '{{hostname}}/a key'"
     assert ran.err.endswith(f"\n  next: {following}\n")
+
+
+async def test_a_path_of_a_url_without_tls_is_left_out_in_the_command_that_works(
+    rollcall: Rollcall, plain_url: str, key_file: Path
+) -> None:
+    ran = await rollcall("login", f"{plain_url}/nodes", "--key-file", str(key_file))
+
+    _, _, command = ran.err.rstrip().partition("next: if that is safe: ")
+    assert command.startswith(f"rollcall login {plain_url} --key-file")
+    assert (await rollcall(*command.split()[1:])).status == 0
+
+
+@pytest.mark.parametrize(
+    ("typed", "allowed", "following"),
+    [
+        ("http://10.0.0.1:7656", ["10.0.0.1"], "http://ADDRESS:7655 --allow-plain ADDRESS"),
+        (
+            "http://10.0.0.1:7656",
+            ["10.0.0.1", "10.1.0.0/16"],
+            "http://ADDRESS:7655 --allow-plain 10.1.0.0/16 --allow-plain ADDRESS",
+        ),
+        ("https://web-1:7656", [], "https://REGISTRY:7655"),
+        ("https://web-1:7656", ["10.0.0.1"], "https://REGISTRY:7655 --allow-plain 10.0.0.1"),
+    ],
+)
+async def test_in_place_of_an_agent_no_address_of_it_is_allowed(
+    typed: str, allowed: list[str], following: str
+) -> None:
+    """The agent has no other address than 127.0.0.1 here, so the client asks it there."""
+    context = Context(registry=typed, allow_plain=allowed)
+    attempt = Attempt(context, partial(typed_again, context), "", "")
+    async with (
+        http_server(refusing(404, daemon="agent")) as url,
+        RegistryClient(url=url, key=lambda: "") as client,
+    ):
+        failed = await failed_login(NotFound("404: no"), client, attempt)
+
+    assert failed is not None
+    assert failed.hint == following
+
+
+def typed_again(context: Context, **options: object) -> str:
+    """Return the URL and what is allowed of a login that is typed again."""
+    given = {"url": context.registry, "allow_plain": context.allow_plain, **options}
+    allowed = given["allow_plain"]
+    assert isinstance(allowed, list)
+    return " ".join([str(given["url"]), *(f"--allow-plain {each}" for each in allowed)])
+
+
+async def test_a_port_with_tls_keeps_what_is_allowed_for_agents(
+    rollcall: Rollcall, tmp_path: Path, key_file: Path
+) -> None:
+    tls = server_context(Authority(tmp_path / "ca").issue("127.0.0.1"))
+    networks = ("--allow-plain", "10.0.0.0/8")
+    async with http_server(refusing(404), tls=tls) as url:
+        plain = url.replace("https:", "http:")
+        ran = await rollcall("login", plain, "--key-file", str(key_file), *PLAIN, *networks)
+
+    assert f"rollcall login {url} --ca FILE --key-file {key_file} {' '.join(networks)}\n" in ran.err
+
+
+async def test_an_address_is_not_allowed_a_second_time(
+    rollcall: Rollcall, plain_url: str, key_file: Path
+) -> None:
+    options = ("--key-file", str(key_file), "--allow-plain", "0.0.0.0/0")
+    for typed in (
+        plain_url.replace("http:", "https:"),
+        plain_url.replace("127.0.0.1", "localhost"),
+    ):
+        ran = await rollcall("login", typed, *options)
+        assert ran.err.endswith(f"rollcall login {plain_url} {' '.join(options)}\n")
+
+
+async def test_a_name_that_is_not_known_is_told_before_it_is_allowed(rollcall: Rollcall) -> None:
+    ran = await rollcall("login", "http://no-such-host.invalid:7655", "--key-command", "false")
+
+    assert ran.status == 3
+    assert ran.err == (
+        "rollcall: the name no-such-host.invalid cannot be resolved\n"
+        "  next: getent hosts no-such-host.invalid\n"
+    )
+
+
+async def test_a_name_is_not_allowed_and_the_address_is_asked_for(rollcall: Rollcall) -> None:
+    login = await rollcall(
+        "login", "https://x:7655", "--allow-plain", "x", "--key-command", "false"
+    )
+    changed = await rollcall("context", "set", "--allow-plain", "x")
+
+    assert (login.status, changed.status) == (2, 2)
+    said = "a name is never allowed: it may resolve to anything\n  next: "
+    following = "rollcall login https://x:7655 --key-command false --allow-plain ADDRESS\n"
+    assert login.err.endswith(f"{said}{following}")
+    assert changed.err.endswith(f"{said}rollcall context set --allow-plain ADDRESS\n")
+
+
+async def test_a_url_without_a_port_is_told_with_the_ports_that_are_meant() -> None:
+    context = Context(registry="http://127.0.0.1", allow_plain=["127.0.0.1"])
+    attempt = Attempt(context, partial(typed_again, context), "", "")
+    client = RegistryClient(url=context.registry, key=lambda: "")
+
+    away = await failed_login(Unreachable("no connection"), client, attempt)
+    plain = await failed_login(
+        NotTls("no"),
+        client,
+        attempt._replace(context=Context(registry="https://127.0.0.1")),
+    )
+
+    assert away is not None
+    assert (away.hint or "").startswith("check host and port (port 7655 by default); ")
+    assert plain is not None
+    assert plain.hint == "if that is safe: http://127.0.0.1:443 --allow-plain 127.0.0.1"
