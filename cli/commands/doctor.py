@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import typer
@@ -13,6 +13,7 @@ from cli.connections.certificates import days_left, own_days_left
 from cli.connections.session import Session
 from cli.connections.trust import AGENT_URL, agent_address
 from cli.errors import FAILED, NotReached
+from cli.output.form import Format
 from cli.output.staleness import causes, gone, limit, silence
 from cli.output.text import age, counted
 from cli.run import FormCommand, session_of
@@ -74,13 +75,20 @@ def doctor(ctx: typer.Context) -> int:
         ) from error
     if left is not None:
         findings.append(_own_certificate(session, left))
+    items = [finding._asdict() for finding in findings]
+    if session.output.form is Format.NAME:  # a check may have several findings
+        items = list({item["check"]: item for item in items}.values())
     session.output.items(
-        [finding._asdict() for finding in findings],
+        items,
         columns={"level": "", "check": "CHECK", "text": "FOUND"},
         name="check",
         empty="nothing was looked at",
     )
-    return FAILED if any(finding.level == "error" for finding in findings) else 0
+    levels = Counter(finding.level for finding in findings)
+    session.output.count(
+        f"{counted(levels['error'], 'error')}, {counted(levels['warning'], 'warning')}"
+    )
+    return FAILED if levels["error"] else 0
 
 
 async def _examined(session: Session) -> list[Finding]:
@@ -93,11 +101,11 @@ async def _examined(session: Session) -> list[Finding]:
         offset = registry.clock_offset_seconds or 0
         findings.append(_clock(offset))
         findings += _stale(session, stale, status)
-        gone = {node.hostname for node in stale}
-        findings += _reported([node for node in nodes if node.hostname not in gone])
+        silent = {node.hostname for node in stale}
+        findings += _reported([node for node in nodes if node.hostname not in silent])
     findings += await _targets(session, nodes)
     findings += await _certificate(session)
-    return [*findings, *await _agents(session, nodes, registry_offset=offset)]
+    return [*findings, *await _agents(session, nodes, silent, registry_offset=offset)]
 
 
 def _clock(offset: float) -> Finding:
@@ -257,9 +265,12 @@ class Examined(NamedTuple):
 
 
 async def _agents(
-    session: Session, nodes: Sequence[Node], *, registry_offset: float
+    session: Session, nodes: Sequence[Node], silent: Container[str], *, registry_offset: float
 ) -> list[Finding]:
-    """Ask each agent that a node names; look at its clock, certificate and apps."""
+    """Ask each agent that a node names; look at its clock, certificate and apps.
+
+    That the agent of a ``silent`` host does not answer is no finding of its own.
+    """
     named = [node for node in nodes if AGENT_URL in node.kv]
 
     async def ask(node: Node) -> Examined:
@@ -279,7 +290,11 @@ async def _agents(
     outcomes = await ask_all(named, ask)
     failed = [each for each in outcomes if each.error is not None]
     reached = Finding("ok", "agents", f"{len(named) - len(failed)} of {len(named)} agents answer")
-    found = [Finding("error", "agents", f"{each.node.hostname}: {each.error}") for each in failed]
+    found = [
+        Finding("error", "agents", f"{each.node.hostname}: {each.error}")
+        for each in failed
+        if each.node.hostname not in silent
+    ]
     for each in outcomes:
         if each.value is not None:
             found += _examined_agent(each.node.hostname, each.value, registry_offset)

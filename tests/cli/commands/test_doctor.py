@@ -15,6 +15,7 @@ from aiohttp import web
 from tests.support.certificates import Authority
 from tests.support.cli.command import Ran, Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, fake_agent
+from tests.support.cli.terminal import at_terminal
 from tests.support.registry.client import server_context
 from tests.support.registry.fake_servers import Handler, http_server
 from tests.support.registry.in_process import InProcessRegistry
@@ -207,6 +208,35 @@ async def test_it_names_what_was_refused_and_what_becomes_of_labels(
     assert "(409)" in by_check["refused"]["text"]
     assert by_check["targets"]["level"] == "warning"
     assert "none" in by_check["targets"]["text"]
+
+
+async def test_each_check_is_named_once(rollcall: Rollcall, registry: InProcessRegistry) -> None:
+    for number in range(3):
+        await registry.post(f"web-{number}", ["prometheus:node:port:none"])
+
+    names = (await rollcall("doctor", "-o", "name")).out.splitlines()
+
+    assert "targets" in names
+    assert len(names) == len(set(names))
+
+
+async def test_a_terminal_has_the_numbers_of_errors_and_warnings_last(
+    rollcall: Rollcall, registry: InProcessRegistry
+) -> None:
+    await registry.post("old-1", ["prometheus:node:port:none"])
+    registry.clock.pass_seconds(301)
+    await registry.post("web-1", kv={"agent.url": "http://10.0.0.1:1"})
+
+    status, shown = await asyncio.to_thread(at_terminal, rollcall, "doctor")
+
+    rows = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
+    errors, warnings = (
+        sum(row.startswith(level) for row in rows) for level in ("error", "warning")
+    )
+    assert status == 1
+    assert errors > 1
+    assert rows[-2:] == ["", f"{errors} errors, {warnings} warning{'s' * (warnings != 1)}"]
+    assert "errors, " not in (await rollcall("doctor")).out
 
 
 async def test_it_names_the_apps_that_are_down_although_they_should_run(

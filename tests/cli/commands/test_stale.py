@@ -112,6 +112,11 @@ async def test_doctor_tells_it_of_each_stale_node(rollcall: Rollcall) -> None:
         f"error heartbeats switch-1: {SINCE}; {following} switch-1; {OF_SCRIPT}",
         f"error heartbeats web-1: {SINCE}; {following} web-1; {CAUSES}",
     ]
+    agents = [line for line in lines if line.split()[1] == "agents"]
+    assert agents == [
+        "ok agents 0 of 1 agents answer",
+        "ok agents 2 hosts report no agent: switch-1, web-2",
+    ]
 
 
 async def test_doctor_names_hosts_that_report_no_agent_apart_from_those_not_reached(
