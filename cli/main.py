@@ -12,6 +12,7 @@ from cli.errors import DONE, INTERRUPTED, WRONG_USAGE, CommandError
 from cli.groups.command_table import COMMANDS, ELSEWHERE, mistaken
 from cli.groups.global_options import GlobalOptions, ProcessIO
 from cli.groups.lazy_group import LazyGroup, called_late
+from cli.manual import STATUSES
 from cli.output.form import Format
 from cli.output.program import of_context
 from cli.output.text import block, visible
@@ -72,6 +73,12 @@ class Program(LazyGroup):
             if told == error.message:
                 raise
             raise click.UsageError(told, error.ctx) from error
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the exit statuses into the help."""
+        del ctx
+        with formatter.section("Exit statuses"):
+            formatter.write_dl(STATUSES)
 
 
 OPTIONS = (

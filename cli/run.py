@@ -35,7 +35,6 @@ NEXT_STEPS: dict[type[Exception], str] = {
     NotPermitted: "use a key that may do this: rollcall context set --key-file FILE",
     BadCertificate: "give --ca FILE to login or to context set",
     CertificateRefused: "give --certificate and --certificate-key to login or to context set",
-    NotFound: "rollcall nodes",
     Unreachable: NOT_REACHED_STEP,
     TooSlow: NOT_REACHED_STEP,
 }
@@ -120,8 +119,9 @@ def _failure(error: RegistryError | AgentError, ctx: click.Context) -> CommandEr
         return CommandError(str(error), hint="rollcall apps" if is_missing else None)
     if isinstance(error, AgentError):
         return NotReached(f"the agent: {error}", hint="rollcall doctor")
-    if isinstance(error, Rejected):
-        return CommandError(f"the registry: {error}")
+    if isinstance(error, Rejected | NotFound):
+        is_missing = isinstance(error, NotFound)
+        return CommandError(f"the registry: {error}", hint="rollcall nodes" if is_missing else None)
     if isinstance(error, WrongKey):
         return _wrong_key(ctx)
     steps = (step for kind, step in NEXT_STEPS.items() if isinstance(error, kind))

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from agent.client.errors import AgentError
+from cli.connections.names import NotKnown, node_not_known
 from cli.connections.session import Session
-from cli.errors import CommandError, NotReached, WrongUsage
+from cli.errors import CommandError, WrongUsage
 from cli.labels import require_labels
 from registry.client.client import RegistryClient
 from registry.client.errors import NotFound
@@ -53,7 +55,7 @@ async def selected(session: Session, selection: Selection) -> list[Node]:
     """Return the nodes that are selected.
 
     Raises:
-        NotReached: a node that is named is not among them.
+        NotKnown: the registry knows no node of a name, or it does not pass the filters.
         LabelUnknown: no node has one of the labels.
 
     """
@@ -66,29 +68,28 @@ async def selected(session: Session, selection: Selection) -> list[Node]:
         "kv": pairs(selection.kv),
     }
     async with session.registry() as registry:
-        if 0 < len(names) <= MAX_AT_ONCE and not any(filters.values()):
-            return list(await asyncio.gather(*(_node(registry, name) for name in names)))
-        found = await registry.nodes(**filters)
+        is_filtered = any(filters.values())
+        if 0 < len(names) <= MAX_AT_ONCE and not is_filtered:
+            asked = await asyncio.gather(*(_node(registry, name) for name in names))
+            found = [node for node in asked if node is not None]
+        else:
+            found = await registry.nodes(**filters)
         if not found:
             await require_labels(registry, selection.labels)
-    if not names:
-        return found
-    known = {node.hostname: node for node in found}
-    missing = [name for name in names if name not in known]
-    if missing:
-        raise _not_known(missing[0])
-    return [known[name] for name in names]
+        known = {node.hostname: node for node in found}
+        missing = [name for name in names if name not in known]
+        if missing and is_filtered:
+            reason = f"no node {missing[0]!a} is known, or it does not pass the filters"
+            raise NotKnown(reason, hint=f"rollcall node {missing[0]}")
+        if missing:
+            raise await node_not_known(registry, missing[0])
+    return [known[name] for name in names] if names else found
 
 
-async def _node(registry: RegistryClient, name: str) -> Node:
-    try:
+async def _node(registry: RegistryClient, name: str) -> Node | None:
+    with suppress(NotFound):
         return await registry.node(name)
-    except NotFound as error:
-        raise _not_known(name) from error
-
-
-def _not_known(name: str) -> NotReached:
-    return NotReached(f"no such node is known: {name}", hint="rollcall nodes")
+    return None
 
 
 def _normalised(hosts: Sequence[str]) -> list[str]:

@@ -8,6 +8,7 @@ import msgspec
 import typer
 
 from cli.completion import complete_services
+from cli.connections.names import NotKnown, require_service
 from cli.connections.session import Session
 from cli.output.text import age
 from cli.run import FormCommand, session_of
@@ -39,7 +40,11 @@ def targets(
 
     """
     session = session_of(ctx)
-    groups = asyncio.run(_groups(session, service))
+    try:
+        groups = asyncio.run(_groups(session, service))
+    except NotKnown:
+        session.output.no_items()
+        raise
     if not session.output.is_for_people and session.output.form != "name":
         session.output.value([msgspec.to_builtins(group) for group in groups])
         return
@@ -55,7 +60,10 @@ def targets(
 
 async def _groups(session: Session, service: str) -> list[TargetGroup]:
     async with session.registry() as registry:
-        return await registry.targets(service)
+        groups = await registry.targets(service)
+        if not groups:
+            await require_service(registry, service)
+        return groups
 
 
 def _row(target: str, group: TargetGroup) -> dict[str, Any]:

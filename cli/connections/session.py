@@ -9,6 +9,7 @@ from agent.client.client import AgentClient
 from agent.client.errors import AgentRefused
 from cli.connections.contexts import Context, ContextFile
 from cli.connections.keys import read_agent_key, read_key
+from cli.connections.names import node_not_known
 from cli.connections.trust import agent_address, checked_registry
 from cli.connections.wording import in_commands
 from cli.errors import NotReached, WrongUsage
@@ -97,12 +98,12 @@ class Session:
                 raise AgentRefused(error.status, message) from error
 
     async def node(self, hostname: str) -> Node:
-        """Return a node; NotReached if the registry does not know it."""
+        """Return a node; NotKnown if the registry does not know it."""
         async with self.registry() as registry:
             try:
                 return await registry.node(normalise_hostname(hostname))
             except (NotFound, HostnameInvalid) as error:
-                raise NotReached(f"no node {hostname!a} is known", hint="rollcall nodes") from error
+                raise await node_not_known(registry, hostname) from error
 
     def _agent_key(self, context: Context, hostname: str) -> Callable[[], str]:
         """Return what gives the key of an agent; NotReached if the file of its host has none."""

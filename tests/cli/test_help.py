@@ -13,7 +13,7 @@ import typer
 
 import cli.commands
 from cli.main import command_line
-from cli.manual import manual
+from cli.manual import STATUSES, manual
 from tests.support.cli.command import Rollcall
 from tests.support.cli.examples import commands
 
@@ -69,6 +69,14 @@ def test_every_command_of_a_module_can_be_called() -> None:
     added = Counter(command.name for command in app.registered_commands)
 
     assert Counter(name.split()[-1] for name, _ in commands(command_line())) == added
+
+
+def test_the_main_help_has_the_exit_statuses() -> None:
+    root = command_line()
+    shown = " ".join(root.get_help(click.Context(root)).split())
+
+    for status, meaning in STATUSES:
+        assert f" {status} {meaning}" in shown
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,7 @@ def test_a_context_is_written_as_a_shell_takes_it() -> None:
         "node old-1",
         "forget web-9 --yes",
         "targets nothing",
+        "targets node",
         "apps web-9",
         "app show shop",
         "app show web-9/shop",
@@ -77,7 +78,7 @@ async def test_each_command_that_is_printed_names_the_context(
     await registry.post("old-1")
     registry.clock.pass_seconds(301)
     await registry.post("web-1", ["service:web"], {"agent.url": "http://10.0.0.1:1"})
-    await registry.post("web-2")
+    await registry.post("web-2", ["prometheus:node:port:none"])
 
     ran = await rollcall("--context", "test", *typed.split())
 

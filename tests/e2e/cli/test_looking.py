@@ -91,7 +91,7 @@ def test_a_node_tells_which_targets_come_from_it_and_why_others_do_not(
         }
     ]
     missing = rollcall.run("node", "web-9")
-    assert (missing.returncode, missing.stdout) == (3, "")
+    assert (missing.returncode, missing.stdout) == (1, "")
     assert missing.stderr == "rollcall: no node 'web-9' is known\n  next: rollcall nodes\n"
 
 

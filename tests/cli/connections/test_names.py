@@ -1,0 +1,69 @@
+"""A host or a service that the registry does not know is told, with those alike."""
+
+import pytest
+
+from tests.support.cli.command import Rollcall
+from tests.support.registry.in_process import InProcessRegistry
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+async def nodes(registry: InProcessRegistry) -> None:
+    """Let the registry know some nodes, and a service without targets."""
+    await registry.post("web-10", ["prometheus:shop:port:none"])
+    await registry.post("db-1", ["service:database"])
+
+
+@pytest.mark.usefixtures("nodes")
+@pytest.mark.parametrize(
+    "command",
+    ["node {}", "forget {} --yes", "apps {}", "apps db-1 {}", "app show {}/shop", "start shop {}"],
+)
+async def test_a_host_that_is_not_known_is_told_with_those_alike(
+    rollcall: Rollcall, command: str
+) -> None:
+    mistyped = await rollcall(*command.format("web-010").split())
+    other = await rollcall(*command.format("web-9").split())
+
+    assert (mistyped.status, mistyped.out, other.status, other.out) == (1, "", 1, "")
+    following = "\n  next: rollcall nodes\n"
+    assert mistyped.err == (
+        f"rollcall: no node 'web-010' is known; did you mean web-10?{following}"
+    )
+    assert other.err == f"rollcall: no node 'web-9' is known{following}"
+
+
+@pytest.mark.usefixtures("nodes")
+async def test_a_host_that_does_not_pass_the_filters_is_told_so(rollcall: Rollcall) -> None:
+    ran = await rollcall("apps", "web-10", "--label", "service:database")
+
+    assert ran.status == 1
+    assert ran.err == (
+        "rollcall: no node 'web-10' is known, or it does not pass the filters\n"
+        "  next: rollcall node web-10\n"
+    )
+
+
+@pytest.mark.usefixtures("nodes")
+async def test_a_service_that_no_node_offers_is_told_with_those_alike(rollcall: Rollcall) -> None:
+    following = "\n  next: rollcall services\n"
+    # The registry then knows the service, as one that was asked for.
+    for _ in range(2):
+        ran = await rollcall("targets", "shpo")
+        assert (ran.status, ran.out) == (1, "")
+        assert ran.err == (
+            f"rollcall: no node offers the service 'shpo'; did you mean shop?{following}"
+        )
+    for form, printed in (("json", "[]\n"), ("name", "")):
+        again = await rollcall("targets", "zzz", "-o", form)
+        assert (again.status, again.out) == (1, printed)
+        assert again.err == f"rollcall: no node offers the service 'zzz'{following}"
+
+
+@pytest.mark.usefixtures("nodes")
+async def test_a_service_without_targets_is_no_error(rollcall: Rollcall) -> None:
+    ran = await rollcall("targets", "shop")
+
+    assert ran.status == 0
+    assert ran.err.startswith("shop has no targets; next: rollcall services")
