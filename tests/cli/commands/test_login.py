@@ -195,6 +195,7 @@ async def test_a_key_that_the_registry_does_not_know_is_told_with_the_next_step(
     ran = await rollcall("nodes")
 
     assert ran.status == 3
+    assert "rollcall: the registry does not know the key in ROLLCALL_KEY\n" in ran.err
     assert "  next: unset ROLLCALL_KEY, or set it to a key of this registry" in ran.err
 
     del rollcall.environment["ROLLCALL_KEY"]
@@ -203,5 +204,19 @@ async def test_a_key_that_the_registry_does_not_know_is_told_with_the_next_step(
     url = f"http://{':'.join(map(str, registry.address))}"
     login = await rollcall("login", url, "--key-file", str(key_file), "--allow-plain", "127.0.0.1")
 
+    assert f"rollcall: the registry does not know the key in {key_file}\n" in asked.err
     assert "  next: rollcall --context test context set --key-file FILE" in asked.err
     assert f"  next: rollcall login {url} --key-file FILE" in login.err
+
+
+async def test_a_registry_that_nobody_reaches_is_told_with_where_to_look(
+    rollcall: Rollcall, key_file: Path
+) -> None:
+    rollcall.use(registry="http://127.0.0.1:1", key_file=str(key_file), allow_plain=["127.0.0.1"])
+
+    ran = await rollcall("nodes")
+
+    assert ran.status == 3
+    assert "the registry: no connection to 127.0.0.1:1: " in ran.err
+    following = "on the host of the registry: systemctl status rollcall-registry"
+    assert ran.err.endswith(f"\n  next: {following}\n")
