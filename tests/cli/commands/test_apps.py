@@ -173,9 +173,32 @@ async def test_an_app_is_not_deleted_where_nobody_can_be_asked(
 async def test_an_unknown_app_leads_to_the_list(rollcall: Rollcall, agent: FakeAgent) -> None:
     ran = await rollcall("app", "show", "web-1/shop")
 
-    assert agent.asked[0].path == SHOP
+    assert [each.path for each in agent.asked] == [SHOP, "/v1/apps"]
     assert (ran.status, ran.out) == (1, "")
     assert ran.err == "rollcall: there is no such app\n  next: rollcall apps\n"
+
+
+@pytest.mark.parametrize("command", ["show", "logs", "stop"])
+async def test_an_app_that_is_mistyped_is_named(
+    rollcall: Rollcall, agent: FakeAgent, command: str
+) -> None:
+    agent.answers["GET", "/v1/apps"] = [APP_RECORD, APP_RECORD | {"name": "blog"}]
+
+    ran = await rollcall("app", command, "web-1/shp")
+
+    told = "there is no app web-1/shp; did you mean web-1/shop?"
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err == f"rollcall: {told}\n  next: rollcall app show web-1/shop\n"
+
+
+async def test_what_an_app_has_not_is_told_without_another_name(
+    rollcall: Rollcall, agent: FakeAgent
+) -> None:
+    agent.answers["GET", "/v1/apps"] = [APP_RECORD, APP_RECORD | {"name": "shop2"}]
+
+    ran = await rollcall("app", "rollback", "web-1/shop", "--revision", "9")
+
+    assert ran.err.startswith("rollcall: there is no such app\n")
 
 
 @pytest.mark.parametrize(

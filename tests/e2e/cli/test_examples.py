@@ -51,6 +51,7 @@ OUTCOMES = {
     "context set --ca": "default is changed",
     "context set --allow-plain": "may be sent to 127.0.0.1, 10.0.0.0/24",
     "completion bash": "_rollcall",
+    "nodes web-1 web-2": "web-2",
     "nodes --stale": "db-1",
     "nodes --label service:web -o wide": "web-1",
     "node web-1": "service:web",
