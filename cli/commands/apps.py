@@ -15,6 +15,7 @@ from cli.labels import LabelUnknown
 from cli.options import App, Hosts, Kv, Labels, Prefixes
 from cli.output.form import Format
 from cli.output.text import age, counted, size, visible
+from cli.output.times import to_seconds
 from cli.run import FormCommand, session_of
 from cli.selection import Selection, ask_all, selected
 from registry.message import Node
@@ -151,7 +152,15 @@ def _asked(session: Session, app: AppName, ask: Callable[[AgentClient, str], Awa
 def show(ctx: typer.Context, app: App) -> None:
     """Show the record of an app, all of its fields."""
     session = session_of(ctx)
-    session.output.value(_asked(session, app_name(app), AgentClient.app))
+    named = app_name(app)
+    record = _asked(session, named, AgentClient.app)
+    if session.output.form is Format.NAME:
+        session.output.lines([str(named)])
+        return
+    if session.output.is_for_people:
+        times = {key: to_seconds(value) for key, value in record.items() if key.endswith("_at")}
+        record |= times
+    session.output.value(record)
 
 
 def logs(
@@ -235,12 +244,16 @@ def processes(ctx: typer.Context, app: App) -> None:
 def history(ctx: typer.Context, app: App) -> None:
     """List the revisions of an app, the newest first; `rollback` brings one of them back."""
     session = session_of(ctx)
-    found = _changes(session, _asked(session, app_name(app), AgentClient.history))
+    found = _changes(session, _asked(session, app_name(app), AgentClient.history), "created_at")
     session.output.items(
         found,
         columns={
-            key: key.upper()
-            for key in ("revision", "created_at", "by", "operation", "changed", "image")
+            "revision": "REVISION",
+            "created_at": "CREATED (UTC)",
+            "by": "BY",
+            "operation": "OPERATION",
+            "changed": "CHANGED",
+            "image": "IMAGE",
         },
         wide={"image_id": "IMAGE ID"},
         name="revision",
@@ -248,9 +261,12 @@ def history(ctx: typer.Context, app: App) -> None:
     )
 
 
-def _changes(session: Session, records: list[Record]) -> list[Record]:
-    """Return records whose changed fields have no `image_id` in a table where `image` says it."""
-    if session.output.form is not Format.TABLE:
+def _changes(session: Session, records: list[Record], time: str) -> list[Record]:
+    """Return records as a table has them: a short time, and no `image_id` beside `image`."""
+    output = session.output
+    if output.is_for_people:
+        records = [each | {time: output.time(each.get(time))} for each in records]
+    if output.form is not Format.TABLE:
         return records
     return [each | {"changed": _told(each.get("changed"))} for each in records]
 
@@ -265,10 +281,15 @@ def events(ctx: typer.Context, app: App) -> None:
     """List what happened to an app, the oldest first."""
     session = session_of(ctx)
     session.output.items(
-        _changes(session, _asked(session, app_name(app), AgentClient.events)),
+        _changes(session, _asked(session, app_name(app), AgentClient.events), "time"),
         columns={
-            key: key.upper()
-            for key in ("time", "action", "by", "outcome", "exit_code", "changed", "message")
+            "time": "TIME (UTC)",
+            "action": "ACTION",
+            "by": "BY",
+            "outcome": "OUTCOME",
+            "exit_code": "EXIT CODE",
+            "changed": "CHANGED",
+            "message": "MESSAGE",
         },
         name="id",
         empty="nothing has happened to it",

@@ -170,6 +170,22 @@ async def test_an_app_is_not_deleted_where_nobody_can_be_asked(
     assert agent.asked[0].path == f"{SHOP}?keep_data=true"
 
 
+async def test_people_read_times_to_a_second(rollcall: Rollcall, agent: FakeAgent) -> None:
+    event = {"id": "1", "action": "start", "outcome": "ok", "exit_code": None}
+    agent.answers["GET", f"{SHOP}/events"] = [event | {"time": "2026-11-26T21:53:08.123Z"}]
+    started = {"started_at": "2026-11-26T21:53:08.123456789Z"}
+    agent.answers["GET", SHOP] = APP_RECORD | started
+
+    events, record = ("app", "events", "web-1/shop"), ("app", "show", "web-1/shop")
+
+    assert "EXIT CODE" in (await rollcall(*events)).out
+    assert (await rollcall(*events)).rows()[0][0] == "2026-11-26T21:53:08Z"
+    assert (await rollcall(*events, "-o", "json")).json()[0]["time"].endswith(".123Z")
+    assert "started_at: '2026-11-26T21:53:08Z'" in (await rollcall(*record)).out
+    assert (await rollcall(*record, "-o", "json")).json()["started_at"] == started["started_at"]
+    assert (await rollcall(*record, "-o", "name")).out == "web-1/shop\n"
+
+
 async def test_an_unknown_app_leads_to_the_list(rollcall: Rollcall, agent: FakeAgent) -> None:
     ran = await rollcall("app", "show", "web-1/shop")
 
