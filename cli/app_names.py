@@ -33,10 +33,13 @@ def app_name(text: str) -> AppName:
 
 
 @asynccontextmanager
-async def agent_of(session: Session, app: AppName) -> AsyncIterator[AgentClient]:
+async def agent_of(
+    session: Session, app: AppName, *, is_new: bool = False
+) -> AsyncIterator[AgentClient]:
     """Yield a client of the agent that an app is on; NotReached.
 
-    Where the agent has no such app, CommandError names those that may have been meant.
+    Where the agent has no such app and it is not new, CommandError names those that may have been
+    meant.
     """
     async with session.registry() as registry:
         node = await known_node(registry, app.host)
@@ -49,7 +52,7 @@ async def agent_of(session: Session, app: AppName) -> AsyncIterator[AgentClient]
         try:
             yield agent
         except AgentRefused as error:
-            is_missing = error.status == HTTPStatus.NOT_FOUND
+            is_missing = error.status == HTTPStatus.NOT_FOUND and not is_new
             found = await apps_alike(agent, app.name) if is_missing else []
             if not found:
                 raise

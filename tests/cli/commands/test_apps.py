@@ -132,6 +132,80 @@ async def test_a_dry_run_tells_what_would_become_of_the_container(
     assert ran.out.splitlines()[1] == f"  {told}"
 
 
+async def test_a_stop_is_no_short_interruption(rollcall: Rollcall, agent: FakeAgent) -> None:
+    agent.answers["PUT", f"{SHOP}/stop"] = {**PLAN, "seconds_without_service": None}
+    agent.answers["DELETE", SHOP] = {**PLAN, "seconds_without_service": None, "app": None}
+
+    stopped = await rollcall("app", "stop", "web-1/shop", "--dry-run")
+    deleted = await rollcall("app", "delete", "web-1/shop", "--dry-run")
+
+    assert stopped.out.splitlines()[2] == "  leave the app down until it is started"
+    assert deleted.out.splitlines()[2] == "  leave the app down"
+
+
+async def test_a_change_that_failed_is_told_with_what_runs_now(
+    rollcall: Rollcall, agent: FakeAgent
+) -> None:
+    async def refuse(_: web.Request) -> web.Response:
+        said = "app `shop` does not stay up: it ended with exit code 7; it wrote:\nbad settings"
+        return web.json_response({"message": said}, status=409)
+
+    agent.answers["PUT", SHOP] = refuse
+    agent.answers["GET", SHOP] = APP_RECORD | {"revision": 2}
+    update = ("app", "update", "web-1/shop", "--image", "shop:2")
+
+    ran = await rollcall("--context", "test", *update)
+
+    reason = "app `shop` does not stay up: it ended with exit code 7"
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err.splitlines() == [
+        f"rollcall: {reason}; now web-1/shop runs (shop:1, revision 2); it wrote:",
+        "  | bad settings",
+        (
+            "  next: rollcall --context test app events web-1/shop;"
+            " its log: rollcall --context test app logs web-1/shop"
+        ),
+    ]
+    assert [each.method for each in agent.asked] == ["PUT", "GET"]
+
+    agent.answers["GET", SHOP] = APP_RECORD | {"state": "stopped"}
+    assert "; now web-1/shop is stopped (shop:1); it wrote:" in (await rollcall(*update)).err
+
+    # The first error is told where the record cannot be had.
+    agent.answers["GET", SHOP] = refuse
+    assert (await rollcall(*update)).err.startswith(f"rollcall: {reason}; it wrote:\n")
+
+
+async def test_an_app_that_exists_is_changed_by_an_update(
+    rollcall: Rollcall, agent: FakeAgent
+) -> None:
+    async def refuse(_: web.Request) -> web.Response:
+        said = "there is an app `shop` already; choose another name"
+        return web.json_response({"message": said}, status=409)
+
+    agent.answers["POST", "/v1/apps"] = refuse
+    agent.answers["GET", SHOP] = APP_RECORD
+
+    ran = await rollcall("app", "create", "web-1/shop", "--image", "shop:2")
+
+    assert "; now web-1/shop runs (shop:1)\n" in ran.err
+    assert ran.err.endswith("  next: to change it: rollcall app update web-1/shop --help\n")
+
+
+async def test_an_image_that_cannot_be_had_names_no_other_app(
+    rollcall: Rollcall, agent: FakeAgent
+) -> None:
+    async def refuse(_: web.Request) -> web.Response:
+        return web.json_response({"message": "the image `x` cannot be had"}, status=404)
+
+    agent.answers["POST", "/v1/apps"] = refuse
+    agent.answers["GET", "/v1/apps"] = [APP_RECORD | {"name": "shop2"}]
+
+    ran = await rollcall("app", "create", "web-1/shop", "--image", "x")
+
+    assert ran.err.startswith("rollcall: the image `x` cannot be had\n")
+
+
 async def test_the_fields_of_another_app_are_refused(
     rollcall: Rollcall, agent: FakeAgent, tmp_path: Path
 ) -> None:
