@@ -1,7 +1,19 @@
 """Times of the API, as people read them."""
 
+import re
 from datetime import UTC, date, datetime
 from typing import Any
+
+from cli.output.text import DAY, HOUR, MINUTE
+
+DURATION = re.compile(r"([0-9]{1,6})([smhd])", re.ASCII)
+SECONDS_OF = {"s": 1, "m": MINUTE, "h": HOUR, "d": DAY}
+
+
+def duration_seconds(text: str | None) -> int | None:
+    """Return the seconds of a duration such as `10s`, `2m`, `3h` or `8d`, None if it is none."""
+    found = DURATION.fullmatch(text or "")
+    return None if found is None else int(found[1]) * SECONDS_OF[found[2]]
 
 
 def to_seconds(text: Any) -> Any:

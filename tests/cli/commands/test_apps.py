@@ -1,7 +1,9 @@
 """`apps` and `app`: what is asked of agents, and what is told of their answers."""
 
+import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
@@ -40,6 +42,40 @@ async def test_hosts_without_an_agent_are_rows_only_where_they_are_named(
     names = await rollcall("apps", "switch-1", "web-1", "-o", "name")
     assert (names.status, names.out) == (1, "web-1/shop\n")
     assert names.err.startswith("switch-1: ")
+
+
+async def test_each_row_has_the_same_keys_for_programs(
+    rollcall: Rollcall, registry: InProcessRegistry, agent: FakeAgent
+) -> None:
+    agent.answers["GET", "/v1/apps"] = [APP_RECORD, APP_RECORD | {"name": "blog", "more": 1}]
+    await registry.post("switch-1", kv={})
+
+    ran = await rollcall("apps", "switch-1", "web-1", "-o", "json")
+
+    silent, *found = msgspec.json.decode(ran.out)
+    assert ran.status == 1
+    assert {tuple(each) for each in found} == {tuple(silent)}
+    assert {"error": None, "app": "web-1/shop", "more": None}.items() <= found[0].items()
+    assert (silent.pop("app"), silent.pop("host")) == ("switch-1/", "switch-1")
+    assert "it reports no agent" in silent.pop("error")
+    assert set(silent.values()) == {None}
+
+    alone = msgspec.json.decode((await rollcall("apps", "switch-1", "-o", "json")).out)
+    assert {"name", "image", "state", "healthy"} <= alone[0].keys()
+
+
+async def test_a_log_is_read_since_some_time_ago(rollcall: Rollcall, agent: FakeAgent) -> None:
+    async def log(_: web.Request) -> web.Response:
+        return web.Response(text="")
+
+    agent.answers["GET", f"{SHOP}/logs"] = log
+    before = time.time()
+
+    ran = await rollcall("app", "logs", "web-1/shop", "--since", "10m")
+
+    since = float(parse_qs(urlsplit(agent.asked[0].path).query)["since"][0])
+    assert before - 601 <= since <= time.time() - 599
+    assert ran.err == "the container of web-1/shop has written nothing in the last 10m\n"
 
 
 @pytest.mark.parametrize(

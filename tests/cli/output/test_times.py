@@ -4,7 +4,7 @@ from datetime import date
 
 import pytest
 
-from cli.output.times import short, to_seconds
+from cli.output.times import duration_seconds, short, to_seconds
 
 TODAY = date(2026, 11, 26)
 
@@ -35,3 +35,11 @@ def test_a_time_has_whole_seconds(text: str | None, expected: str | None) -> Non
 )
 def test_a_short_time_has_the_date_of_another_day(text: str | None, expected: str | None) -> None:
     assert short(text, today=TODAY) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("10s", 10), ("2m", 120), ("3h", 10_800), ("1d", 86_400), ("10", None), ("m", None)],
+)
+def test_a_duration_has_a_unit(text: str, expected: int | None) -> None:
+    assert duration_seconds(text) == expected

@@ -72,6 +72,7 @@ OUTCOMES = {
     "app update": "web-1/shop",
     "app rollback": "nothing was changed",
     "app logs web-1/shop --tail": "hello",
+    "app logs web-1/shop --since": "hello",
     "app logs web-1/shop --follow": "hello",
     "app password": "web-1/shop",
     "app backup": "shop.tar",
