@@ -103,24 +103,37 @@ class Output:
         self._print(Text(text))
 
     def table(self, titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Print a table without lines.
-
-        On a terminal it is as wide as the terminal, and has no columns without a value; a wide
-        table has them.
-        """
-        rows = list(rows)
-        if not self.out.is_terminal:
-            # The last column would have trailing blanks.
-            with self.out.capture() as captured:
-                self._print(make_table(titles, rows))
-            self._print(Text("\n".join(map(str.rstrip, captured.get().split("\n")[:-1]))))
+        """Print a table without lines; on a terminal, one that fits."""
+        if self.out.is_terminal:
+            self._table_of_terminal(titles, list(rows))
             return
+        # The last column would have trailing blanks.
+        with self.out.capture() as captured:
+            self._print(make_table(titles, rows))
+        self._print(Text("\n".join(map(str.rstrip, captured.get().split("\n")[:-1]))))
+
+    def _table_of_terminal(self, titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Print a table, or the lines of each row where it does not fit.
+
+        It has no columns without a value; a wide one has them.
+        """
+        max_chars = None
         if self.form is Format.TABLE:
+            max_chars = MAX_CELL_CHARS
             used = [any(not _is_empty(row[place]) for row in rows) for place in range(len(titles))]
             titles = list(compress(titles, used))
             rows = [list(compress(row, used)) for row in rows]
-        max_chars = MAX_CELL_CHARS if self.form is Format.TABLE else None
-        self._print(make_table(titles, rows, max_chars=max_chars, width=self.out.width))
+        cells = [[_cell(value, max_chars) for value in row] for row in rows]
+        columns = [
+            [title, *(row[place].plain for row in cells)] for place, title in enumerate(titles)
+        ]
+        widths = fitting(columns, available=self.out.width)
+        if widths is not None:
+            self._print(_table(titles, cells, widths))
+            return
+        for number, row in enumerate(cells):
+            self.lines([""] if number else [])
+            self._print(_lines_of(titles, row))
 
     def time(self, text: Any) -> Any:
         """Return a time of the API for a table: on a terminal a short one, else to a second."""
@@ -149,30 +162,31 @@ class Output:
         self.out.print(what, soft_wrap=isinstance(what, Text))
 
 
-def make_table(
-    titles: Sequence[str],
-    rows: Iterable[Sequence[Any]],
-    *,
-    max_chars: int | None = None,
-    width: int | None = None,
-) -> Table:
-    """Return a table without lines, whose cells have at most so many characters.
+def make_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
+    """Return a table without lines."""
+    cells = [[_cell(value, None) for value in row] for row in rows]
+    return _table(titles, cells, [None] * len(titles))
 
-    With ``width``, it is at most so wide, and words are whole while there is a column to shrink.
-    """
+
+def _table(
+    titles: Sequence[str], cells: Iterable[Sequence[Text]], widths: Sequence[int | None]
+) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    cells = [[_cell(value, max_chars) for value in row] for row in rows]
-    widths: Sequence[int | None] = [None] * len(titles)
-    if width is not None:
-        columns = [
-            [title, *(row[place].plain for row in cells)] for place, title in enumerate(titles)
-        ]
-        widths = fitting(columns, available=width)
-    for title, column_width in zip(titles, widths, strict=True):
-        table.add_column(Text(title), overflow="fold", width=column_width)
+    for title, width in zip(titles, widths, strict=True):
+        table.add_column(Text(title), overflow="fold", width=width)
     for row in cells:
         table.add_row(*row)
     return table
+
+
+def _lines_of(titles: Sequence[str], cells: Sequence[Text]) -> Table:
+    """Return a row as lines, each with its title, for a terminal that is too narrow for a table."""
+    lines = Table.grid(padding=(0, 2, 0, 0))
+    lines.add_column(style="bold", no_wrap=True)
+    lines.add_column(overflow="fold")
+    for title, cell in zip(titles, cells, strict=True):
+        lines.add_row(Text(title), cell)
+    return lines
 
 
 def _is_empty(value: Any) -> bool:

@@ -7,19 +7,19 @@ from rich.cells import cell_len
 GAP = 2
 
 
-def fitting(columns: Sequence[Sequence[str]], *, available: int) -> list[int]:
-    """Return the widths at which columns fit, or nearly; each begins with its title.
+def fitting(columns: Sequence[Sequence[str]], *, available: int) -> list[int] | None:
+    """Return the widths at which columns fit, None if they do not; each begins with its title.
 
-    The widest column shrinks first, and none below its longest word while another one can shrink;
-    then, none below its title.
+    The widest column shrinks first, and none below its longest word while another one can shrink.
+    The first column, which has the names, keeps its words, and all keep those of their titles.
     """
     widths = [max(map(cell_len, texts)) for texts in columns]
     words = [max(map(_longest_word, texts)) for texts in columns]
     titles = [_longest_word(texts[0]) for texts in columns]
     room = available - GAP * (len(columns) - 1)
-    for floors in (words, titles, [1] * len(columns)):
+    for floors in (words, [*words[:1], *titles[1:]]):
         _shrink(widths, floors, room)
-    return widths
+    return widths if sum(widths) <= room else None
 
 
 def _longest_word(text: str) -> int:

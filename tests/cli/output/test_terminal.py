@@ -137,6 +137,15 @@ async def test_a_narrow_terminal_has_whole_names_and_no_empty_columns(
         told = " ".join(line[lines[0].index("MESSAGE") :] for line in lines[1:-2])
         assert " ".join(told.split()) == message
 
+        rollcall.environment["COLUMNS"] = "38"
+        lines = [line.rstrip() for line in await shown("apps")]
+        assert lines[:3] == [
+            "APP      web-2/worker",
+            "STATE    running",
+            "IMAGE    registry.example.com/worker:1",
+        ]
+        assert "PORTS    http 20080, ssh 20022" in lines
+
         rollcall.environment["COLUMNS"] = "200"
         assert "HEALTH" not in (await shown("apps"))[0]
         assert "HEALTH" in (await shown("apps", "-o", "wide"))[0]

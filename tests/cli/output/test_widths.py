@@ -12,8 +12,6 @@ def test_the_column_of_messages_shrinks_before_names_do() -> None:
 
     assert fitting([names, messages], available=30) == [12, 16]
     assert fitting([names, messages], available=19) == [12, 5]
-    # Each word of the messages is whole yet.
-    assert fitting([names, messages], available=15) == [8, 5]
 
 
 def test_the_widest_column_shrinks_first() -> None:
@@ -27,9 +25,11 @@ def test_a_long_word_shrinks_where_nothing_else_can() -> None:
     assert fitting([["HOST", "web-1"], ["LABELS", "x" * 300]], available=40) == [5, 33]
 
 
-def test_titles_are_whole_for_longer_than_what_is_below_them() -> None:
-    assert fitting([["HOST", "web-1"], ["LABELS", "x" * 8]], available=12) == [4, 6]
-    assert fitting([["HOST", "web-1"], ["LABELS", "x" * 8]], available=10) == [4, 4]
+def test_names_and_titles_are_whole_or_it_does_not_fit() -> None:
+    columns = [["HOST", "web-1"], ["LABELS", "x" * 8]]
+
+    assert fitting(columns, available=13) == [5, 6]
+    assert fitting(columns, available=12) is None
 
 
 def test_wide_characters_count_as_two() -> None:
