@@ -2,15 +2,17 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from difflib import get_close_matches
 from http import HTTPStatus
 from typing import NamedTuple
 
 from agent.client.client import AgentClient
 from agent.client.errors import AgentError, AgentRefused
-from cli.connections.hosts import alike, known_node
 from cli.connections.session import Session
 from cli.connections.trust import AGENT_URL
 from cli.errors import CommandError, NotReached, WrongUsage
+
+MAX_SHOWN = 3
 
 
 class AppName(NamedTuple):
@@ -41,8 +43,7 @@ async def agent_of(
     Where the agent has no such app and it is not new, CommandError names those that may have been
     meant.
     """
-    async with session.registry() as registry:
-        node = await known_node(registry, app.host)
+    node = await session.node(app.host)
     if AGENT_URL not in node.kv:
         raise NotReached(
             f"{node.hostname} has no agent: its kv has no {AGENT_URL}",
@@ -69,4 +70,4 @@ async def apps_alike(agent: AgentClient, name: str) -> list[str]:
         names = [record["name"] for record in await agent.apps()]
     except AgentError:
         return []
-    return [] if name in names else alike(name, names)
+    return [] if name in names else get_close_matches(name, names, n=MAX_SHOWN)

@@ -7,7 +7,6 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 import typer
 
-from cli.connections.hosts import known_node
 from cli.connections.session import Session
 from cli.labels import LabelUnknown, require_labels
 from cli.options import Host, Hosts, Kv, Labels, Prefixes
@@ -190,7 +189,7 @@ def _why_stale(node: Node, status: Status) -> Iterator[str]:
 
 async def _explained(session: Session, hostname: str) -> tuple[Node, ExplainedNode, Status | None]:
     """Return a node, what becomes of its labels, and the registry's status if it is stale."""
+    found = await session.node(hostname)
     async with session.registry() as registry:
-        found = await known_node(registry, hostname)
         explained = await registry.explain(found.hostname)
         return found, explained, await registry.status() if explained.stale else None

@@ -112,13 +112,10 @@ class RegistryClient:
         kv: Mapping[str, str] | None = None,
         max_age_seconds: int | None = None,
         stale: bool | None = None,
-        search: str | None = None,
         limit: int | None = None,
     ) -> list[Node]:
         """Return all nodes that pass every filter, or the first ``limit`` of them."""
         query = filter_parameters(labels, prefixes, kv)
-        if search is not None:
-            query.append(("search", search))
         if max_age_seconds is not None:
             query.append(("max_age", str(max_age_seconds)))
         if stale is not None:
