@@ -62,6 +62,17 @@ class LazyGroup(click.Group):
         found: click.Command = called_late("cli.run", "command_of")(entry.module, cmd_name)
         return found
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; click does not say of which one an option without a value is."""
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            name = ctx.invoked_subcommand or ""
+            command = self.get_command(ctx, name)
+            if error.ctx is None and command is not None:
+                error.ctx = click.Context(command, info_name=name, parent=ctx)
+            raise
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -76,7 +87,7 @@ class LazyGroup(click.Group):
             raise Misused(message, ctx, meant=alike[0]) from error
         mistake = self._mistaken(args[0], args[1:])
         if mistake is not None and not ctx.resilient_parsing:
-            raise click.UsageError(mistake, ctx)
+            raise Misused(mistake, ctx, meant=f"{ctx.command_path} {args[0]} --help")
         return found
 
     def _alike(self, arguments: Sequence[str]) -> list[str]:

@@ -46,10 +46,11 @@ def _is_global(error: click.NoSuchOption) -> bool:
 
 def _moved(name: str, arguments: Sequence[str]) -> str:
     """Return the command with an option of all commands before the command's name."""
-    place = next(
-        (place for place, each in enumerate(arguments) if each.partition("=")[0] == name),
-        len(arguments),
-    )
-    end = place + (1 if "=" in "".join(arguments[place : place + 1]) else 2)
+    places = [place for place, each in enumerate(arguments) if each.partition("=")[0] == name]
+    if not places:
+        return "rollcall --help"
+    place = places[0]
+    end = place + (1 if "=" in arguments[place] else 2)
     option, others = arguments[place:end], [*arguments[:place], *arguments[end:]]
-    return f"rollcall {shlex.join([*option, *others])}"
+    value = " VALUE" if end > len(arguments) else ""
+    return f"rollcall {shlex.join(option)}{value} {shlex.join(others)}"
