@@ -12,6 +12,7 @@ import pytest
 import typer
 
 import cli.commands
+from cli.apply.file import read_apps
 from cli.main import command_line
 from cli.manual import manual
 from tests.support.cli.command import Rollcall
@@ -31,6 +32,21 @@ def test_each_command_says_what_it_does_and_what_each_option_is_for(name: str) -
         each.name for each in command.params if isinstance(each, click.Option) and not each.help
     ]
     assert silent == []
+
+
+@pytest.mark.parametrize("name", ["rollcall diff", "rollcall apply"])
+def test_the_help_has_the_form_of_a_file_of_apps(name: str, tmp_path: Path) -> None:
+    lines = (dict(commands(command_line()))[name].help or "").splitlines()
+    file = tmp_path / "apps.yml"
+    file.write_text("\n".join(line.strip() for line in lines if "apps: [" in line))
+
+    (app,) = read_apps(file)
+
+    assert (app.name, app.hosts.labels, app.fields) == (
+        "shop",
+        ["service:web"],
+        {"image": "shop:1.4"},
+    )
 
 
 def test_the_manual_page_has_every_command_and_no_line_that_roff_would_take_for_its_own() -> None:
