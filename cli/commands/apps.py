@@ -170,13 +170,10 @@ def show(ctx: typer.Context, app: App) -> None:
     session = session_of(ctx)
     named = app_name(app)
     record = _asked(session, named, AgentClient.app)
-    if session.output.form is Format.NAME:
-        session.output.lines([str(named)])
-        return
     if session.output.is_for_people:
         times = {key: to_seconds(value) for key, value in record.items() if key.endswith("_at")}
         record |= times
-    session.output.value(record)
+    session.output.value(record, name=str(named))
 
 
 def logs(
@@ -232,9 +229,10 @@ def logs(
 def stats(ctx: typer.Context, app: App) -> None:
     """Show what an app uses now."""
     session = session_of(ctx)
-    figures = _asked(session, app_name(app), AgentClient.stats)
+    named = app_name(app)
+    figures = _asked(session, named, AgentClient.stats)
     if not session.output.is_for_people:
-        session.output.value(figures)
+        session.output.value(figures, name=str(named))
         return
     bytes_of = {key: size(value) for key, value in figures.items() if key.endswith("_bytes")}
     titles = [visible(key.removesuffix("_bytes").replace("_", " ").upper()) for key in figures]

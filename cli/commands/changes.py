@@ -84,7 +84,7 @@ def carry_out(
 
 def _print(session: Session, app: AppName, answer: dict[str, Any], *, dry_run: bool) -> None:
     if not session.output.is_for_people:
-        session.output.value(answer)
+        session.output.value(answer, name=str(app))
     elif dry_run:
         session.output.lines(plan_lines(str(app), answer))
     else:

@@ -152,7 +152,8 @@ def node(ctx: typer.Context, hostname: Host) -> None:
     found, explained, status = asyncio.run(_explained(session, hostname))
     out = session.output
     if not out.is_for_people:
-        out.value({"node": msgspec.to_builtins(found), "explained": msgspec.to_builtins(explained)})
+        value = {"node": msgspec.to_builtins(found), "explained": msgspec.to_builtins(explained)}
+        out.value(value, name=found.hostname)
         return
     state = "stale" if explained.stale else "fresh"
     out.table(

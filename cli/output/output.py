@@ -93,8 +93,11 @@ class Output:
         if self.is_for_people and self.out.is_terminal:
             self.lines(["", text])
 
-    def value(self, value: Any) -> None:
-        """Print a value as JSON or YAML; tables and names have no form for it, and are YAML too."""
+    def value(self, value: Any, *, name: str | None = None) -> None:
+        """Print a value as JSON or YAML, which a table is, too; or its name, if it has one."""
+        if self.form is Format.NAME and name is not None:
+            self.lines([name])
+            return
         if self.form is Format.JSON:
             # A line for programs, and lines for people.
             text = json.dumps(value, indent=2 if self.out.is_terminal else None)

@@ -293,7 +293,19 @@ async def test_people_read_times_to_a_second(rollcall: Rollcall, agent: FakeAgen
     assert (await rollcall(*events, "-o", "json")).json()[0]["time"].endswith(".123Z")
     assert "started_at: '2026-11-26T21:53:08Z'" in (await rollcall(*record)).out
     assert (await rollcall(*record, "-o", "json")).json()["started_at"] == started["started_at"]
-    assert (await rollcall(*record, "-o", "name")).out == "web-1/shop\n"
+
+
+@pytest.mark.parametrize("command", [("show",), ("stats",), ("update", "--memory", "64")])
+async def test_the_name_of_one_app_is_its_host_and_its_name(
+    rollcall: Rollcall, agent: FakeAgent, command: tuple[str, ...]
+) -> None:
+    agent.answers["GET", SHOP] = agent.answers["PUT", SHOP] = APP_RECORD
+    agent.answers["GET", f"{SHOP}/stats"] = {"cpu_percent": 1.5}
+    action, *options = command
+
+    ran = await rollcall("app", action, "web-1/shop", *options, "-o", "name")
+
+    assert (ran.status, ran.out) == (0, "web-1/shop\n")
 
 
 async def test_an_unknown_app_leads_to_the_list(rollcall: Rollcall, agent: FakeAgent) -> None:

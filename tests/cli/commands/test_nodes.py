@@ -24,4 +24,5 @@ async def test_hosts_that_are_named_are_listed_alone(
     assert await names("web-3", "web-1", "--fresh") == "web-3\n"
     states = [row[:2] for row in (await rollcall("nodes", "web-1", "web-3")).rows()]
     assert states == [["web-1", "stale"], ["web-3", "fresh"]]
+    assert (await rollcall("node", "WEB-3", "-o", "name")).out == "web-3\n"
     assert (await rollcall("nodes", "web-9")).out == ""
