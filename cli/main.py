@@ -9,9 +9,10 @@ from typing import Any, TextIO
 import click
 
 from cli.errors import DONE, INTERRUPTED, WRONG_USAGE, CommandError
-from cli.groups.command_table import COMMANDS, ELSEWHERE, mistaken
+from cli.groups.command_table import COMMANDS, ELSEWHERE, looked_at, mistaken
 from cli.groups.global_options import GlobalOptions, ProcessIO
 from cli.groups.lazy_group import LazyGroup, called_late
+from cli.groups.usage import next_step, reason
 from cli.manual import STATUSES
 from cli.output.form import Format
 from cli.output.program import of_context
@@ -34,6 +35,7 @@ def run(arguments: Sequence[str], process: ProcessIO) -> int:
                 list(arguments), prog_name="rollcall", standalone_mode=False, obj=process
             ),
             process.err,
+            arguments,
         )
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -46,6 +48,7 @@ def command_line() -> click.Group:
         COMMANDS,
         elsewhere=ELSEWHERE,
         mistaken=mistaken,
+        meant=looked_at,
         callback=prepare,
         params=list(OPTIONS),
         help="Look at all hosts and their apps, and change them.",
@@ -68,11 +71,6 @@ class Program(LazyGroup):
             if error.hint is not None:
                 error.hint = of_context(error.hint, ctx.params["context"])
             raise
-        except click.UsageError as error:
-            told = of_context(error.message, ctx.params["context"])
-            if told == error.message:
-                raise
-            raise click.UsageError(told, error.ctx) from error
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the exit statuses into the help."""
@@ -114,22 +112,40 @@ def prepare(ctx: click.Context, *, context: str | None, form: str, timeout: floa
     ctx.obj = GlobalOptions(process, context, Format(form), timeout)
 
 
-def exit_status(run_command: Callable[[], int | None], err: TextIO) -> int:
+def exit_status(
+    run_command: Callable[[], int | None], err: TextIO, arguments: Sequence[str] = ()
+) -> int:
     """Run a command; print its error, if it has one, and return the exit status."""
     try:
         return run_command() or DONE
     except CommandError as error:
-        err.write(f"rollcall: {block(error)}\n")
-        if error.hint is not None:
-            err.write(f"  next: {visible(error.hint)}\n")
+        _tell(err, str(error), error.hint)
         return error.status
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.Abort:
         return INTERRUPTED
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return WRONG_USAGE
+    except click.ClickException as error:
+        context = _context(error)
+        step = next_step(error, arguments)
+        _tell(err, of_context(reason(error), context), of_context(step, context))
+        return WRONG_USAGE
+
+
+def _context(error: click.ClickException) -> str | None:
+    """Return the `--context` that was given before the arguments that cannot be used."""
+    ctx = error.ctx if isinstance(error, click.UsageError) else None
+    found = None if ctx is None else ctx.find_root().params.get("context")
+    return None if found is None else str(found)
+
+
+def _tell(err: TextIO, message: str, hint: str | None) -> None:
+    err.write(f"rollcall: {block(message)}\n")
+    if hint is not None:
+        err.write(f"  next: {visible(hint)}\n")
 
 
 if __name__ == "__main__":

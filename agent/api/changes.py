@@ -17,6 +17,7 @@ from aiohttp import web
 
 from agent.api import requests
 from agent.api.data import DataTransfers
+from agent.api.fields import decode_fields
 from agent.apps.runner.runner import Requester
 from agent.apps.service.apps import Apps
 from agent.apps.views.apps import AppView
@@ -87,7 +88,7 @@ class ChangesApi:
 
     async def create(self, request: web.Request) -> web.Response:
         """Answer POST /v1/apps, a NewApp, with 201 and the app, which runs by then."""
-        new_app = bodies.decode(bodies.request_body(request), self._new_app_decoder)
+        new_app = decode_fields(bodies.request_body(request), self._new_app_decoder)
 
         async def create(apps: Apps, requester: Requester) -> AppView:
             return await apps.create(new_app, requester)
@@ -98,7 +99,7 @@ class ChangesApi:
     async def update(self, request: web.Request) -> web.Response:
         """Answer PUT /v1/apps/NAME, an AppChanges, with 200 and the changed app."""
         name = requests.app_name(request)
-        changes = bodies.decode(bodies.request_body(request), self._changes_decoder)
+        changes = decode_fields(bodies.request_body(request), self._changes_decoder)
 
         async def update(apps: Apps, requester: Requester) -> AppView:
             return await apps.update(name, changes, requester)

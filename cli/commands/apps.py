@@ -1,6 +1,7 @@
 """`apps` and the commands of `app` that look: all hosts at once, or one app."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
@@ -15,6 +16,7 @@ from cli.labels import LabelUnknown
 from cli.options import App, Hosts, Kv, Labels, Prefixes
 from cli.output.form import Format
 from cli.output.text import age, counted, size, visible
+from cli.output.times import duration_seconds, to_seconds
 from cli.run import FormCommand, session_of
 from cli.selection import Selection, ask_all, selected
 from registry.message import Node
@@ -23,6 +25,19 @@ from registry.message import Node
 MAX_LINE_BYTES = 1024 * 1024
 # What an item says of its host. An agent's record has no such fields.
 OUR_FIELDS = ("app", "host", "error")
+# Some of an agent's record, also where no agent answers.
+FIELDS = (
+    "name",
+    "image",
+    "state",
+    "desired",
+    "healthy",
+    "message",
+    "http_port",
+    "ssh_port",
+    "labels",
+    "revision",
+)
 
 T = TypeVar("T")
 
@@ -63,11 +78,11 @@ def apps(
     except LabelUnknown:
         session.output.no_items()
         raise
-    failed = [item for item in items if "error" in item]
+    failed = [item for item in items if item["error"] is not None]
     if session.output.form is Format.NAME:
         for item in failed:
             session.output.note(f"{item['host']}: {item['error']}")
-        items = [item for item in items if "error" not in item]
+        items = [item for item in items if item["error"] is None]
     session.output.items(
         [_row(item) for item in items] if session.output.is_for_people else items,
         columns={
@@ -94,7 +109,7 @@ def apps(
 
 
 def _count(items: Sequence[Mapping[str, Any]]) -> str:
-    found = [item for item in items if "error" not in item]
+    found = [item for item in items if item["error"] is None]
     hosts = counted(len({item["host"] for item in found}), "host")
     failed = len(items) - len(found)
     silent = f"; {counted(failed, 'host')} with an error" if failed else ""
@@ -120,7 +135,9 @@ async def _all_apps(session: Session, selection: Selection) -> list[dict[str, An
             items.append({"app": f"{host}/", "host": host, "error": each.error})
         else:
             items += [_item(host, record) for record in each.value]
-    return items
+    # A program finds the same keys in each row.
+    nothing = dict.fromkeys((*OUR_FIELDS, *FIELDS, *(key for item in items for key in item)))
+    return [nothing | item for item in items]
 
 
 def _item(host: str, record: Record) -> dict[str, Any]:
@@ -130,7 +147,7 @@ def _item(host: str, record: Record) -> dict[str, Any]:
 
 
 def _row(item: Mapping[str, Any]) -> dict[str, Any]:
-    if "error" in item:
+    if item["error"] is not None:
         return {"app": item["app"], "state": "error", "message": item["error"]}
     ports = [f"http {item['http_port']}", f"ssh {item['ssh_port']}"]
     return {**item, "health": _health(item), "ports": ports}
@@ -152,7 +169,12 @@ def _asked(session: Session, app: AppName, ask: Callable[[AgentClient, str], Awa
 def show(ctx: typer.Context, app: App) -> None:
     """Show the record of an app, all of its fields."""
     session = session_of(ctx)
-    session.output.value(_asked(session, app_name(app), AgentClient.app))
+    named = app_name(app)
+    record = _asked(session, named, AgentClient.app)
+    if session.output.is_for_people:
+        times = {key: to_seconds(value) for key, value in record.items() if key.endswith("_at")}
+        record |= times
+    session.output.value(record, name=str(named))
 
 
 def logs(
@@ -163,7 +185,10 @@ def logs(
         str, typer.Option("--tail", help="So many lines of what there is, or all.")
     ] = "100",
     since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help="Unix time or RFC 3339.")
+        str | None,
+        typer.Option(
+            "--since", metavar="TIME", help="The last 10s, 2m, 3h or 8d, Unix time, or RFC 3339."
+        ),
     ] = None,
 ) -> None:
     """Print the log of an app.
@@ -171,16 +196,20 @@ def logs(
     Examples:
         rollcall app logs web-1/shop --tail 20
 
+        rollcall app logs web-1/shop --since 10m
+
         rollcall app logs web-1/shop --follow
 
     """
     session, named = session_of(ctx), app_name(app)
+    seconds = duration_seconds(since)
+    began = since if seconds is None else f"{time.time() - seconds:.0f}"
 
     async def read() -> bool:
         pending, is_empty = b"", True
         async with (
             agent_of(session, named) as agent,
-            agent.logs(named.name, tail=tail, since=since, follow=follow) as pieces,
+            agent.logs(named.name, tail=tail, since=began, follow=follow) as pieces,
         ):
             async for piece in pieces:
                 is_empty = is_empty and not piece
@@ -193,16 +222,18 @@ def logs(
         return is_empty
 
     if asyncio.run(read()) and tail != "0":
-        written = "nothing yet" if since is None else f"nothing since {since}"
+        window = f"since {since}" if seconds is None else f"in the last {since}"
+        written = "nothing yet" if since is None else f"nothing {window}"
         session.output.note(f"the container of {named} has written {written}")
 
 
 def stats(ctx: typer.Context, app: App) -> None:
     """Show what an app uses now."""
     session = session_of(ctx)
-    figures = _asked(session, app_name(app), AgentClient.stats)
+    named = app_name(app)
+    figures = _asked(session, named, AgentClient.stats)
     if not session.output.is_for_people:
-        session.output.value(figures)
+        session.output.value(figures, name=str(named))
         return
     bytes_of = {key: size(value) for key, value in figures.items() if key.endswith("_bytes")}
     titles = [visible(key.removesuffix("_bytes").replace("_", " ").upper()) for key in figures]
@@ -236,12 +267,16 @@ def processes(ctx: typer.Context, app: App) -> None:
 def history(ctx: typer.Context, app: App) -> None:
     """List the revisions of an app, the newest first; `rollback` brings one of them back."""
     session = session_of(ctx)
-    found = _changes(session, _asked(session, app_name(app), AgentClient.history))
+    found = _changes(session, _asked(session, app_name(app), AgentClient.history), "created_at")
     session.output.items(
         found,
         columns={
-            key: key.upper()
-            for key in ("revision", "created_at", "by", "operation", "changed", "image")
+            "revision": "REVISION",
+            "created_at": "CREATED (UTC)",
+            "by": "BY",
+            "operation": "OPERATION",
+            "changed": "CHANGED",
+            "image": "IMAGE",
         },
         wide={"image_id": "IMAGE ID"},
         name="revision",
@@ -249,9 +284,12 @@ def history(ctx: typer.Context, app: App) -> None:
     )
 
 
-def _changes(session: Session, records: list[Record]) -> list[Record]:
-    """Return records whose changed fields have no `image_id` in a table where `image` says it."""
-    if session.output.form is not Format.TABLE:
+def _changes(session: Session, records: list[Record], key: str) -> list[Record]:
+    """Return records as a table has them: a short time, and no `image_id` beside `image`."""
+    output = session.output
+    if output.is_for_people:
+        records = [each | {key: output.time(each.get(key))} for each in records]
+    if output.form is not Format.TABLE:
         return records
     return [each | {"changed": _told(each.get("changed"))} for each in records]
 
@@ -266,10 +304,15 @@ def events(ctx: typer.Context, app: App) -> None:
     """List what happened to an app, the oldest first."""
     session = session_of(ctx)
     session.output.items(
-        _changes(session, _asked(session, app_name(app), AgentClient.events)),
+        _changes(session, _asked(session, app_name(app), AgentClient.events), "time"),
         columns={
-            key: key.upper()
-            for key in ("time", "action", "by", "outcome", "exit_code", "changed", "message")
+            "time": "TIME (UTC)",
+            "action": "ACTION",
+            "by": "BY",
+            "outcome": "OUTCOME",
+            "exit_code": "EXIT CODE",
+            "changed": "CHANGED",
+            "message": "MESSAGE",
         },
         name="id",
         empty="nothing has happened to it",

@@ -3,23 +3,29 @@
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from getpass import getpass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from agent.client.client import AgentClient
+from agent.client.errors import AgentError, AgentRefused
 from cli.app_names import AppName, agent_of, app_name
 from cli.confirmation import Yes, confirm
 from cli.connections.session import Session
-from cli.errors import WrongUsage
+from cli.connections.wording import in_commands
+from cli.errors import CommandError, WrongUsage
 from cli.fields import Fields
 from cli.options import App, DryRun, NoWait
+from cli.output.app_changes import failure, outcome, plan_lines
 from cli.output.progress import following
 from cli.run import FormCommand, session_of
 from cli.settling import wait_until_settled
 
+NOTHING_BEGUN = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 Change = Callable[[AgentClient], Awaitable[dict[str, Any]]]
 
 
@@ -41,19 +47,26 @@ def add_to(app: typer.Typer) -> None:
 
 
 def carry_out(
-    session: Session, app: AppName, change: Change, *, dry_run: bool, wait: bool = False
+    session: Session,
+    app: AppName,
+    change: Change,
+    *,
+    dry_run: bool,
+    wait: bool | None = None,
+    is_new: bool = False,
 ) -> None:
     """Change an app, show how far it is, and print the record, or what a dry run tells.
 
     With ``wait``, CommandError if the app does not stay up afterwards, or does not get healthy.
+    Unless it is None, an error of the agent is told with what runs now.
     """
 
     async def run() -> dict[str, Any]:
-        async with agent_of(session, app) as agent:
+        async with agent_of(session, app, is_new=is_new) as agent:
             if dry_run:
                 return await change(agent)
             async with following(session.output, agent, app.name):
-                answer = await change(agent)
+                answer = await _made(session, agent, app, change, wait=wait, is_new=is_new)
                 if not wait:
                     return answer
                 return await wait_until_settled(agent, app, answer, rollcall=session.rollcall)
@@ -66,41 +79,46 @@ def carry_out(
                 f"the agent goes on with what it has begun; next: {session.rollcall} app show {app}"
             )
         raise
+    _print(session, app, answer, dry_run=dry_run)
+
+
+def _print(session: Session, app: AppName, answer: dict[str, Any], *, dry_run: bool) -> None:
     if not session.output.is_for_people:
-        session.output.value(answer)
+        session.output.value(answer, name=str(app))
     elif dry_run:
-        session.output.lines(_plan(app, answer))
+        session.output.lines(plan_lines(str(app), answer))
     else:
-        session.output.lines([_told(app, answer)])
+        session.output.lines([outcome(str(app), answer)])
 
 
-def _told(app: AppName, answer: Mapping[str, Any]) -> str:
-    """Return what became of a change, in a line."""
-    if "state" not in answer:
-        return f"{app}: {answer.get('message')}"
-    ports = f"http port {answer['http_port']}, ssh port {answer['ssh_port']}"
-    message = answer.get("message")
-    return f"{app}: {answer['state']}, {ports}" + (f"; {message}" if message else "")
+async def _made(
+    session: Session,
+    agent: AgentClient,
+    app: AppName,
+    change: Change,
+    *,
+    wait: bool | None,
+    is_new: bool,
+) -> dict[str, Any]:
+    """Make a change; where it fails, CommandError with what runs now, if the agent tells it."""
+    try:
+        return await change(agent)
+    except AgentRefused as error:
+        if wait is None or error.status in NOTHING_BEGUN:
+            raise
+        with suppress(AgentError):
+            record = await agent.app(app.name)
+            told = failure(str(app), in_commands(str(error), app.host), record)
+            is_other = is_new and record["state"] != "failed"
+            raise CommandError(told, hint=_next(session, app, is_other=is_other)) from error
+        raise
 
 
-def _plan(app: AppName, plan: Mapping[str, Any]) -> list[str]:
-    """Return what a dry run tells, in lines."""
-    seconds = plan["seconds_without_service"]
-    lines = [
-        f"{app}: nothing was changed; the change would",
-        f"  {_container(plan)}",
-        "  leave the app down" if seconds is None else f"  interrupt it for at most {seconds:g} s",
-    ]
-    return [*lines, f"  note: {plan['message']}"] if plan["message"] else lines
-
-
-def _container(plan: Mapping[str, Any]) -> str:
-    """Return what a change would do with the container of its app."""
-    if plan["app"] is None:
-        return "remove the container"
-    if plan["replaces_container"]:
-        return "replace the container"
-    return "make a container" if plan["app"].get("container_id") is None else "keep the container"
+def _next(session: Session, app: AppName, *, is_other: bool) -> str:
+    command = f"{session.rollcall} app"
+    if is_other:
+        return f"to change it: {command} update {app} --help"
+    return f"{command} events {app}; its log: {command} logs {app}"
 
 
 def create(
@@ -168,6 +186,7 @@ def create(
         lambda agent: agent.create(body, dry_run=dry_run),
         dry_run=dry_run,
         wait=not no_wait,
+        is_new=True,
     )
 
 
@@ -289,7 +308,7 @@ def _act(
     fields: Mapping[str, Any] | None = None,
     *,
     dry_run: bool,
-    wait: bool = False,
+    wait: bool | None = None,
 ) -> None:
     named = app_name(app)
     carry_out(

@@ -9,11 +9,11 @@ import typer
 
 from cli.connections.session import Session
 from cli.labels import LabelUnknown, require_labels
-from cli.options import Host, Kv, Labels, Prefixes
+from cli.options import Host, Hosts, Kv, Labels, Prefixes
 from cli.output.staleness import causes, gone, limit, moment, silence, steps
 from cli.output.text import age, counted
 from cli.run import FormCommand, session_of
-from cli.selection import pairs
+from cli.selection import Selection, pairs, selected
 from registry.client.models import ExplainedNode, ExplainedService, Status
 from registry.message import Node
 
@@ -28,6 +28,7 @@ def add_to(app: typer.Typer) -> None:
 
 def nodes(
     ctx: typer.Context,
+    hosts: Hosts = None,
     labels: Labels = None,
     prefixes: Prefixes = None,
     kv: Kv = None,
@@ -35,18 +36,20 @@ def nodes(
         bool | None, typer.Option("--stale/--fresh", help="Only nodes that are stale, or are not.")
     ] = None,
 ) -> None:
-    """List the nodes: all hosts that the registry has heard of.
+    """List the nodes: all hosts that the registry has heard of, or some of them.
 
     Examples:
+        rollcall nodes web-1 web-2
+
         rollcall nodes --stale
 
         rollcall nodes --label service:web -o wide
 
     """
     session = session_of(ctx)
-    filters = {"labels": labels or [], "prefixes": prefixes or [], "kv": pairs(kv or [])}
+    selection = Selection(hosts or (), labels or (), prefixes or (), kv or ())
     try:
-        found = asyncio.run(_listed(session, filters, stale=stale))
+        found = asyncio.run(_listed(session, selection, stale=stale))
     except LabelUnknown:
         session.output.no_items()
         raise
@@ -93,18 +96,27 @@ class Listed(NamedTuple):
         return [_row(each, is_stale=each.hostname in self.stale, now=now) for each in self.nodes]
 
 
-async def _listed(session: Session, filters: dict[str, Any], *, stale: bool | None) -> Listed:
+async def _listed(session: Session, selection: Selection, *, stale: bool | None) -> Listed:
+    filters: dict[str, Any] = {
+        "labels": selection.labels,
+        "prefixes": selection.prefixes,
+        "kv": pairs(selection.kv),
+    }
+    named = await selected(session, selection) if selection.hosts else None
     async with session.registry() as registry:
-        found = await registry.nodes(**filters, stale=stale)
+        found = named or await registry.nodes(**filters, stale=stale)
         if not found:
-            await require_labels(registry, filters["labels"])
-        if not session.output.is_for_people:
+            await require_labels(registry, selection.labels)
+        is_table = session.output.is_for_people
+        if stale is None and not is_table:
             return Listed(found)
         of_stale = found if stale else []
-        if stale is None:
+        if stale is None or named:
             of_stale = await registry.nodes(**filters, stale=True)
-        status = await registry.status()
-    return Listed(found, frozenset(each.hostname for each in of_stale), status)
+        silent = frozenset(each.hostname for each in of_stale)
+        if stale is not None:
+            found = [each for each in found if (each.hostname in silent) == stale]
+        return Listed(found, silent, await registry.status() if is_table else None)
 
 
 def _row(node: Node, *, is_stale: bool, now: float) -> dict[str, Any]:
@@ -145,7 +157,8 @@ def node(ctx: typer.Context, hostname: Host) -> None:
     found, explained, status = asyncio.run(_explained(session, hostname))
     out = session.output
     if not out.is_for_people:
-        out.value({"node": msgspec.to_builtins(found), "explained": msgspec.to_builtins(explained)})
+        value = {"node": msgspec.to_builtins(found), "explained": msgspec.to_builtins(explained)}
+        out.value(value, name=found.hostname)
         return
     state = "stale" if explained.stale else "fresh"
     out.table(

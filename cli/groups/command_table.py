@@ -55,13 +55,25 @@ DATA = {
     "backup": "Copy the files of an app's volumes into a tar, whole or not at all.",
     "restore": "Put the files of a tar in place of those of a stopped app, whole or not at all.",
 }
+OF_AN_APP = {
+    name: Entry(f"cli.commands.{module}", summary)
+    for module, summaries in (("apps", LOOKING), ("changes", CHANGES), ("data", DATA))
+    for name, summary in summaries.items()
+}
+
+
+def looked_at(arguments: Sequence[str]) -> str | None:
+    """Return the command of an app where HOST/NAME stands in the place of the command."""
+    app, action = arguments[0], "".join(arguments[1:2])
+    if HOST_AND_NAME.fullmatch(app) is None:
+        return None
+    return f"rollcall app {action if action in OF_AN_APP else 'show'} {app}"
+
+
 APP = LazyGroup(
     "app",
-    {
-        name: Entry(f"cli.commands.{module}", summary)
-        for module, summaries in (("apps", LOOKING), ("changes", CHANGES), ("data", DATA))
-        for name, summary in summaries.items()
-    },
+    OF_AN_APP,
+    meant=looked_at,
     elsewhere={
         **dict.fromkeys(("list", "ls"), "rollcall apps"),
         **dict.fromkeys(("del", "remove", "rm"), "rollcall app delete HOST/NAME"),
@@ -74,7 +86,7 @@ APP = LazyGroup(
 OF_HOSTS = {
     "login": {"login": "Ask the registry at URL from now on, and remember where its key is."},
     "nodes": {
-        "nodes": "List the nodes: all hosts that the registry has heard of.",
+        "nodes": "List the nodes: all hosts that the registry has heard of, or some of them.",
         "node": (
             "Show what a host says, since when, and which targets come from it,"
             " and why others do not."

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
+from cli.groups.usage import Misused
+
 
 class Entry(NamedTuple):
     """A command that is imported: the module that adds it, and its line in the help."""
@@ -30,17 +32,21 @@ class LazyGroup(click.Group):
         *,
         elsewhere: Mapping[str, str] | None = None,
         mistaken: Callable[[str, Sequence[str]], str | None] = lambda _name, _arguments: None,
+        meant: Callable[[Sequence[str]], str | None] = lambda _arguments: None,
         **settings: Any,
     ) -> None:
         """Make a group.
 
         ``elsewhere`` has commands of other groups that may be looked for here. ``mistaken`` is
         called with a command and its arguments; it returns what is wrong with them, or None.
+        ``meant`` is called with arguments that begin with no command; it returns the command that
+        was meant, or None.
         """
         super().__init__(name, no_args_is_help=True, **settings)
         self._entries = entries
         self._elsewhere = elsewhere or {}
         self._mistaken = mistaken
+        self._meant = meant
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, in the order of the help."""
@@ -56,6 +62,17 @@ class LazyGroup(click.Group):
         found: click.Command = called_late("cli.run", "command_of")(entry.module, cmd_name)
         return found
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; click does not say of which one an option without a value is."""
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            name = ctx.invoked_subcommand or ""
+            command = self.get_command(ctx, name)
+            if error.ctx is None and command is not None:
+                error.ctx = click.Context(command, info_name=name, parent=ctx)
+            raise
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -63,20 +80,24 @@ class LazyGroup(click.Group):
         try:
             found = super().resolve_command(ctx, args)
         except click.UsageError as error:
-            alike = self._alike(args[0])
+            alike = self._alike(args)
             if not alike:
                 raise
-            raise click.UsageError(f"{error.message} Did you mean {alike}?", ctx) from error
+            message = f"{error.message.removesuffix('.')}; did you mean {_quoted(alike)}?"
+            raise Misused(message, ctx, meant=alike[0]) from error
         mistake = self._mistaken(args[0], args[1:])
         if mistake is not None and not ctx.resilient_parsing:
-            raise click.UsageError(mistake, ctx)
+            raise Misused(mistake, ctx, meant=f"{ctx.command_path} {args[0]} --help")
         return found
 
-    def _alike(self, name: str) -> str:
-        """Return the commands that may have been meant, as they are typed; empty if none."""
-        if name in self._elsewhere:
-            return f"`{self._elsewhere[name]}`"
-        return " or ".join(map(repr, get_close_matches(name, self._entries)))
+    def _alike(self, arguments: Sequence[str]) -> list[str]:
+        """Return the commands that may have been meant, as they are typed."""
+        meant = self._meant(arguments) or self._elsewhere.get(arguments[0])
+        if meant is not None:
+            return [meant]
+        group = "rollcall" if self.name == "rollcall" else f"rollcall {self.name}"
+        close = get_close_matches(arguments[0], [name for name, _ in self._visible()])
+        return [f"{group} {name}" for name in close]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands into the help."""
@@ -97,6 +118,10 @@ class LazyGroup(click.Group):
                 yield name, entry.summary
             elif not entry.hidden:
                 yield name, entry.help or ""
+
+
+def _quoted(commands: Sequence[str]) -> str:
+    return " or ".join(f"`{each}`" for each in commands)
 
 
 def called_late(module: str, function: str) -> Callable[..., Any]:

@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TextIO
+from datetime import UTC, datetime
+from itertools import compress
+from typing import Any, Literal, TextIO
 
 import yaml
 from rich.console import Console
@@ -12,6 +14,8 @@ from rich.text import Text
 
 from cli.output.form import Format
 from cli.output.text import block, visible
+from cli.output.times import short, to_seconds
+from cli.output.widths import fitting
 
 WIDE_COLUMNS = 100_000
 # On a terminal, longer cells of a table are cut off; the other forms have all of them.
@@ -36,7 +40,8 @@ STYLES = {
 class Output:
     """Prints to the standard output and, what is not part of the result, to the standard error.
 
-    Colours and live displays are used on a terminal alone, and not where NO_COLOR is set.
+    Colours and live displays are used on a terminal alone; where NO_COLOR is set, nothing has
+    a colour, or is bold or dim.
     """
 
     def __init__(self, form: Format, *, out: Console, err: Console) -> None:
@@ -88,8 +93,11 @@ class Output:
         if self.is_for_people and self.out.is_terminal:
             self.lines(["", text])
 
-    def value(self, value: Any) -> None:
-        """Print a value as JSON or YAML; tables and names have no form for it, and are YAML too."""
+    def value(self, value: Any, *, name: str | None = None) -> None:
+        """Print a value as JSON or YAML, which a table is, too; or its name, if it has one."""
+        if self.form is Format.NAME and name is not None:
+            self.lines([name])
+            return
         if self.form is Format.JSON:
             # A line for programs, and lines for people.
             text = json.dumps(value, indent=2 if self.out.is_terminal else None)
@@ -98,9 +106,43 @@ class Output:
         self._print(Text(text))
 
     def table(self, titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Print a table without lines."""
-        is_cut = self.out.is_terminal and self.form is Format.TABLE
-        self._print(make_table(titles, rows, max_chars=MAX_CELL_CHARS if is_cut else None))
+        """Print a table without lines; on a terminal, one that fits."""
+        if self.out.is_terminal:
+            self._table_of_terminal(titles, list(rows))
+            return
+        # The last column would have trailing blanks.
+        with self.out.capture() as captured:
+            self._print(make_table(titles, rows))
+        self._print(Text("\n".join(map(str.rstrip, captured.get().split("\n")[:-1]))))
+
+    def _table_of_terminal(self, titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Print a table, or the lines of each row where it does not fit.
+
+        It has no columns without a value; a wide one has them.
+        """
+        max_chars = None
+        if self.form is Format.TABLE:
+            max_chars = MAX_CELL_CHARS
+            used = [any(not _is_empty(row[place]) for row in rows) for place in range(len(titles))]
+            titles = list(compress(titles, used))
+            rows = [list(compress(row, used)) for row in rows]
+        cells = [[_cell(value, max_chars) for value in row] for row in rows]
+        columns = [
+            [title, *(row[place].plain for row in cells)] for place, title in enumerate(titles)
+        ]
+        widths = fitting(columns, available=self.out.width)
+        if widths is not None:
+            self._print(_table(titles, cells, widths))
+            return
+        for number, row in enumerate(cells):
+            self.lines([""] if number else [])
+            self._print(_lines_of(titles, row))
+
+    def time(self, text: Any) -> Any:
+        """Return a time of the API for a table: on a terminal a short one, else to a second."""
+        if self.out.is_terminal and self.form is Format.TABLE:
+            return short(text, today=datetime.now(UTC).date())
+        return to_seconds(text) if self.is_for_people else text
 
     def lines(self, lines: Iterable[str]) -> None:
         """Print lines."""
@@ -123,20 +165,39 @@ class Output:
         self.out.print(what, soft_wrap=isinstance(what, Text))
 
 
-def make_table(
-    titles: Sequence[str], rows: Iterable[Sequence[Any]], *, max_chars: int | None = None
+def make_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
+    """Return a table without lines."""
+    cells = [[_cell(value, None) for value in row] for row in rows]
+    return _table(titles, cells, [None] * len(titles))
+
+
+def _table(
+    titles: Sequence[str], cells: Iterable[Sequence[Text]], widths: Sequence[int | None]
 ) -> Table:
-    """Return a table without lines, whose cells have at most so many characters."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in titles:
-        table.add_column(Text(title), overflow="fold")
-    for row in rows:
-        table.add_row(*(_cell(value, max_chars) for value in row))
+    for title, width in zip(titles, widths, strict=True):
+        table.add_column(Text(title), overflow="fold", width=width)
+    for row in cells:
+        table.add_row(*row)
     return table
 
 
+def _lines_of(titles: Sequence[str], cells: Sequence[Text]) -> Table:
+    """Return a row as lines, each with its title, for a terminal that is too narrow for a table."""
+    lines = Table.grid(padding=(0, 2, 0, 0))
+    lines.add_column(style="bold", no_wrap=True)
+    lines.add_column(overflow="fold")
+    for title, cell in zip(titles, cells, strict=True):
+        lines.add_row(Text(title), cell)
+    return lines
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or value == []
+
+
 def _cell(value: Any, max_chars: int | None) -> Text:
-    if value is None or value == []:
+    if _is_empty(value):
         return Text("-", style="dim")
     if isinstance(value, list):
         value = ", ".join(str(each) for each in value)
@@ -148,10 +209,12 @@ def _cell(value: Any, max_chars: int | None) -> Text:
 
 def consoles(environment: Mapping[str, str], out: TextIO, err: TextIO) -> tuple[Console, Console]:
     """Return the consoles of what is a result, and of what is not."""
-    plain = bool(environment.get("NO_COLOR"))
+    colours: Literal["auto"] | None = None if environment.get("NO_COLOR") else "auto"
     # Programs get whole lines.
     width = None if out.isatty() else WIDE_COLUMNS
     return (
-        Console(file=out, width=width, highlight=False, markup=False, emoji=False, no_color=plain),
-        Console(file=err, highlight=False, markup=False, emoji=False, no_color=plain),
+        Console(
+            file=out, width=width, highlight=False, markup=False, emoji=False, color_system=colours
+        ),
+        Console(file=err, highlight=False, markup=False, emoji=False, color_system=colours),
     )

@@ -12,6 +12,7 @@ import pytest
 import typer
 
 import cli.commands
+from cli.apply.file import read_apps
 from cli.main import command_line
 from cli.manual import STATUSES, manual
 from tests.support.cli.command import Rollcall
@@ -31,6 +32,21 @@ def test_each_command_says_what_it_does_and_what_each_option_is_for(name: str) -
         each.name for each in command.params if isinstance(each, click.Option) and not each.help
     ]
     assert silent == []
+
+
+@pytest.mark.parametrize("name", ["rollcall diff", "rollcall apply"])
+def test_the_help_has_the_form_of_a_file_of_apps(name: str, tmp_path: Path) -> None:
+    lines = (dict(commands(command_line()))[name].help or "").splitlines()
+    file = tmp_path / "apps.yml"
+    file.write_text("\n".join(line.strip() for line in lines if "apps: [" in line))
+
+    (app,) = read_apps(file)
+
+    assert (app.name, app.hosts.labels, app.fields) == (
+        "shop",
+        ["service:web"],
+        {"image": "shop:1.4"},
+    )
 
 
 def test_the_manual_page_has_every_command_and_no_line_that_roff_would_take_for_its_own() -> None:
@@ -130,33 +146,83 @@ def started(*arguments: str) -> tuple[str, set[str]]:
         ("context rm", "rollcall context remove NAME"),
         ("version", "rollcall --version"),
         ("deregister", "rollcall forget HOST"),
+        ("app web-1/shop", "rollcall app show web-1/shop"),
+        ("app web-1/shop logs", "rollcall app logs web-1/shop"),
+        ("web-1/shop", "rollcall app show web-1/shop"),
     ],
 )
 def test_a_command_that_is_looked_for_in_another_place_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], typed: str, meant: str
+    tmp_path: Path, typed: str, meant: str
 ) -> None:
-    assert Rollcall(tmp_path).run(*typed.split()).status == 2
-    assert f"Did you mean `{meant}`?" in capsys.readouterr().err
+    ran = Rollcall(tmp_path).run(*typed.split())
+
+    assert ran.status == 2
+    assert ran.err.startswith("rollcall: no such command '")
+    assert ran.err.endswith(f"; did you mean `{meant}`?\n  next: {meant}\n")
 
 
 @pytest.mark.parametrize(
     ("typed", "meant"),
-    [("ndoes", "'nodes'"), ("app lgos", "'logs'"), ("context lst", "'list'")],
+    [
+        ("ndoes", "rollcall nodes"),
+        ("app lgos", "rollcall app logs"),
+        ("context lst", "rollcall context list"),
+    ],
 )
-def test_a_command_that_is_mistyped_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], typed: str, meant: str
+def test_a_command_that_is_mistyped_is_named(tmp_path: Path, typed: str, meant: str) -> None:
+    ran = Rollcall(tmp_path).run(*typed.split())
+
+    assert ran.status == 2
+    assert f"; did you mean `{meant}`" in ran.err
+    assert f"\n  next: {meant}\n" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("typed", "told", "meant"),
+    [
+        ("node a b", "got unexpected extra argument (b)", "rollcall node --help"),
+        ("app show", "missing argument 'HOST/NAME'", "rollcall app show --help"),
+        ("diff apps.yml", "missing option '--file' / '-f'", "rollcall diff --file FILE"),
+        ("nodes --staal", "no such option '--staal'", "rollcall nodes --help"),
+        ("app logs a/b --tail", "option '--tail' requires", "rollcall app logs --help"),
+        ("stop web-1/shop", "'web-1/shop' is an app on one host", "rollcall stop --help"),
+        (
+            "nodes --timeout",
+            "--timeout stands before the name of the command",
+            "rollcall --timeout VALUE nodes",
+        ),
+        ("complete-words bash -ojson", "-o stands before the name", "rollcall --help"),
+        ("frobnicate", "no such command 'frobnicate'", "rollcall --help"),
+        (
+            "nodes --context foo --stale",
+            "--context stands before the name of the command",
+            "rollcall --context foo nodes --stale",
+        ),
+        (
+            "app show web-1/shop --timeout=3",
+            "--timeout stands before the name of the command",
+            "rollcall --timeout=3 app show web-1/shop",
+        ),
+    ],
+)
+def test_wrong_usage_has_the_form_of_all_errors(
+    tmp_path: Path, typed: str, told: str, meant: str
 ) -> None:
-    assert Rollcall(tmp_path).run(*typed.split()).status == 2
-    assert f"Did you mean {meant}" in capsys.readouterr().err
+    ran = Rollcall(tmp_path).run(*typed.split())
+
+    assert (ran.status, ran.out) == (2, "")
+    said, step = ran.err.splitlines()
+    assert said.startswith(f"rollcall: {told}")
+    assert step == f"  next: {meant}"
 
 
 @pytest.mark.parametrize("command", ["rebuild", "update", "start", "stop", "restart", "rollback"])
-def test_an_app_on_a_host_is_none_of_a_fleet(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
-) -> None:
+def test_an_app_on_a_host_is_none_of_a_fleet(tmp_path: Path, command: str) -> None:
     known = dict(commands(command_line()))
-    assert Rollcall(tmp_path).run(command, "web-1/shop").status == 2
-    said = capsys.readouterr().err
+    ran = Rollcall(tmp_path).run(command, "web-1/shop")
+    said = ran.err
+
+    assert ran.status == 2
 
     for meant, arguments in (
         (f"rollcall {command}", "shop web-1"),

@@ -14,9 +14,7 @@ from cli.connections.session import Session
 from cli.errors import DONE, FAILED, CommandError
 from cli.run import FormCommand, session_of
 
-AppsFile = Annotated[
-    Path, typer.Option("--file", "-f", metavar="FILE", help="The apps, as YAML; see docs/cli.md.")
-]
+AppsFile = Annotated[Path, typer.Option("--file", "-f", metavar="FILE", help="The apps, as YAML.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -29,6 +27,11 @@ def diff(ctx: typer.Context, file: AppsFile) -> int:
     """Compare a file of apps with what is on the hosts; change nothing.
 
     The exit status is 1 if something differs, or cannot be as the file says.
+
+    The file names the apps, where they run, and their fields:
+        apps: [{name: shop, where: {labels: [service:web]}, image: 'shop:1.4'}]
+
+    `where` has hosts, or labels, prefixes and kv of nodes. A field that is left out stays as it is.
 
     Examples:
         rollcall diff -f apps.yml
@@ -49,6 +52,11 @@ def apply(
 
     It says first what it would do, and asks. Nothing is changed if any of it cannot be done. The
     steps are done one after the other, and the first that fails ends it; the next run goes on.
+
+    The file names the apps, where they run, and their fields:
+        apps: [{name: shop, where: {labels: [service:web]}, image: 'shop:1.4'}]
+
+    `where` has hosts, or labels, prefixes and kv of nodes. A field that is left out stays as it is.
 
     Examples:
         rollcall apply -f apps.yml --yes

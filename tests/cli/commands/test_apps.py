@@ -1,7 +1,9 @@
 """`apps` and `app`: what is asked of agents, and what is told of their answers."""
 
+import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
@@ -40,6 +42,40 @@ async def test_hosts_without_an_agent_are_rows_only_where_they_are_named(
     names = await rollcall("apps", "switch-1", "web-1", "-o", "name")
     assert (names.status, names.out) == (1, "web-1/shop\n")
     assert names.err.startswith("switch-1: ")
+
+
+async def test_each_row_has_the_same_keys_for_programs(
+    rollcall: Rollcall, registry: InProcessRegistry, agent: FakeAgent
+) -> None:
+    agent.answers["GET", "/v1/apps"] = [APP_RECORD, APP_RECORD | {"name": "blog", "more": 1}]
+    await registry.post("switch-1", kv={})
+
+    ran = await rollcall("apps", "switch-1", "web-1", "-o", "json")
+
+    silent, *found = msgspec.json.decode(ran.out)
+    assert ran.status == 1
+    assert {tuple(each) for each in found} == {tuple(silent)}
+    assert {"error": None, "app": "web-1/shop", "more": None}.items() <= found[0].items()
+    assert (silent.pop("app"), silent.pop("host")) == ("switch-1/", "switch-1")
+    assert "it reports no agent" in silent.pop("error")
+    assert set(silent.values()) == {None}
+
+    alone = msgspec.json.decode((await rollcall("apps", "switch-1", "-o", "json")).out)
+    assert {"name", "image", "state", "healthy"} <= alone[0].keys()
+
+
+async def test_a_log_is_read_since_some_time_ago(rollcall: Rollcall, agent: FakeAgent) -> None:
+    async def log(_: web.Request) -> web.Response:
+        return web.Response(text="")
+
+    agent.answers["GET", f"{SHOP}/logs"] = log
+    before = time.time()
+
+    ran = await rollcall("app", "logs", "web-1/shop", "--since", "10m")
+
+    since = float(parse_qs(urlsplit(agent.asked[0].path).query)["since"][0])
+    assert before - 601 <= since <= time.time() - 599
+    assert ran.err == "the container of web-1/shop has written nothing in the last 10m\n"
 
 
 @pytest.mark.parametrize(
@@ -132,6 +168,80 @@ async def test_a_dry_run_tells_what_would_become_of_the_container(
     assert ran.out.splitlines()[1] == f"  {told}"
 
 
+async def test_a_stop_is_no_short_interruption(rollcall: Rollcall, agent: FakeAgent) -> None:
+    agent.answers["PUT", f"{SHOP}/stop"] = {**PLAN, "seconds_without_service": None}
+    agent.answers["DELETE", SHOP] = {**PLAN, "seconds_without_service": None, "app": None}
+
+    stopped = await rollcall("app", "stop", "web-1/shop", "--dry-run")
+    deleted = await rollcall("app", "delete", "web-1/shop", "--dry-run")
+
+    assert stopped.out.splitlines()[2] == "  leave the app down until it is started"
+    assert deleted.out.splitlines()[2] == "  leave the app down"
+
+
+async def test_a_change_that_failed_is_told_with_what_runs_now(
+    rollcall: Rollcall, agent: FakeAgent
+) -> None:
+    async def refuse(_: web.Request) -> web.Response:
+        said = "app `shop` does not stay up: it ended with exit code 7; it wrote:\nbad settings"
+        return web.json_response({"message": said}, status=409)
+
+    agent.answers["PUT", SHOP] = refuse
+    agent.answers["GET", SHOP] = APP_RECORD | {"revision": 2}
+    update = ("app", "update", "web-1/shop", "--image", "shop:2")
+
+    ran = await rollcall("--context", "test", *update)
+
+    reason = "app `shop` does not stay up: it ended with exit code 7"
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err.splitlines() == [
+        f"rollcall: {reason}; now web-1/shop runs (shop:1, revision 2); it wrote:",
+        "  | bad settings",
+        (
+            "  next: rollcall --context test app events web-1/shop;"
+            " its log: rollcall --context test app logs web-1/shop"
+        ),
+    ]
+    assert [each.method for each in agent.asked] == ["PUT", "GET"]
+
+    agent.answers["GET", SHOP] = APP_RECORD | {"state": "stopped"}
+    assert "; now web-1/shop is stopped (shop:1); it wrote:" in (await rollcall(*update)).err
+
+    # The first error is told where the record cannot be had.
+    agent.answers["GET", SHOP] = refuse
+    assert (await rollcall(*update)).err.startswith(f"rollcall: {reason}; it wrote:\n")
+
+
+async def test_an_app_that_exists_is_changed_by_an_update(
+    rollcall: Rollcall, agent: FakeAgent
+) -> None:
+    async def refuse(_: web.Request) -> web.Response:
+        said = "there is an app `shop` already; choose another name"
+        return web.json_response({"message": said}, status=409)
+
+    agent.answers["POST", "/v1/apps"] = refuse
+    agent.answers["GET", SHOP] = APP_RECORD
+
+    ran = await rollcall("app", "create", "web-1/shop", "--image", "shop:2")
+
+    assert "; now web-1/shop runs (shop:1)\n" in ran.err
+    assert ran.err.endswith("  next: to change it: rollcall app update web-1/shop --help\n")
+
+
+async def test_an_image_that_cannot_be_had_names_no_other_app(
+    rollcall: Rollcall, agent: FakeAgent
+) -> None:
+    async def refuse(_: web.Request) -> web.Response:
+        return web.json_response({"message": "the image `x` cannot be had"}, status=404)
+
+    agent.answers["POST", "/v1/apps"] = refuse
+    agent.answers["GET", "/v1/apps"] = [APP_RECORD | {"name": "shop2"}]
+
+    ran = await rollcall("app", "create", "web-1/shop", "--image", "x")
+
+    assert ran.err.startswith("rollcall: the image `x` cannot be had\n")
+
+
 async def test_the_fields_of_another_app_are_refused(
     rollcall: Rollcall, agent: FakeAgent, tmp_path: Path
 ) -> None:
@@ -170,12 +280,63 @@ async def test_an_app_is_not_deleted_where_nobody_can_be_asked(
     assert agent.asked[0].path == f"{SHOP}?keep_data=true"
 
 
+async def test_people_read_times_to_a_second(rollcall: Rollcall, agent: FakeAgent) -> None:
+    event = {"id": "1", "action": "start", "outcome": "ok", "exit_code": None}
+    agent.answers["GET", f"{SHOP}/events"] = [event | {"time": "2026-11-26T21:53:08.123Z"}]
+    started = {"started_at": "2026-11-26T21:53:08.123456789Z"}
+    agent.answers["GET", SHOP] = APP_RECORD | started
+
+    events, record = ("app", "events", "web-1/shop"), ("app", "show", "web-1/shop")
+
+    assert "EXIT CODE" in (await rollcall(*events)).out
+    assert (await rollcall(*events)).rows()[0][0] == "2026-11-26T21:53:08Z"
+    assert (await rollcall(*events, "-o", "json")).json()[0]["time"].endswith(".123Z")
+    assert "started_at: '2026-11-26T21:53:08Z'" in (await rollcall(*record)).out
+    assert (await rollcall(*record, "-o", "json")).json()["started_at"] == started["started_at"]
+
+
+@pytest.mark.parametrize("command", [("show",), ("stats",), ("update", "--memory", "64")])
+async def test_the_name_of_one_app_is_its_host_and_its_name(
+    rollcall: Rollcall, agent: FakeAgent, command: tuple[str, ...]
+) -> None:
+    agent.answers["GET", SHOP] = agent.answers["PUT", SHOP] = APP_RECORD
+    agent.answers["GET", f"{SHOP}/stats"] = {"cpu_percent": 1.5}
+    action, *options = command
+
+    ran = await rollcall("app", action, "web-1/shop", *options, "-o", "name")
+
+    assert (ran.status, ran.out) == (0, "web-1/shop\n")
+
+
 async def test_an_unknown_app_leads_to_the_list(rollcall: Rollcall, agent: FakeAgent) -> None:
     ran = await rollcall("app", "show", "web-1/shop")
 
-    assert agent.asked[0].path == SHOP
+    assert [each.path for each in agent.asked] == [SHOP, "/v1/apps"]
     assert (ran.status, ran.out) == (1, "")
     assert ran.err == "rollcall: there is no such app\n  next: rollcall apps\n"
+
+
+@pytest.mark.parametrize("command", ["show", "logs", "stop"])
+async def test_an_app_that_is_mistyped_is_named(
+    rollcall: Rollcall, agent: FakeAgent, command: str
+) -> None:
+    agent.answers["GET", "/v1/apps"] = [APP_RECORD, APP_RECORD | {"name": "blog"}]
+
+    ran = await rollcall("app", command, "web-1/shp")
+
+    told = "there is no app web-1/shp; did you mean web-1/shop?"
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err == f"rollcall: {told}\n  next: rollcall app show web-1/shop\n"
+
+
+async def test_what_an_app_has_not_is_told_without_another_name(
+    rollcall: Rollcall, agent: FakeAgent
+) -> None:
+    agent.answers["GET", "/v1/apps"] = [APP_RECORD, APP_RECORD | {"name": "shop2"}]
+
+    ran = await rollcall("app", "rollback", "web-1/shop", "--revision", "9")
+
+    assert ran.err.startswith("rollcall: there is no such app\n")
 
 
 @pytest.mark.parametrize(

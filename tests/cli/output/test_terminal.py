@@ -33,7 +33,7 @@ async def test_a_terminal_gets_colours_unless_it_wants_none_and_programs_get_who
     status, plain = await asyncio.to_thread(at_terminal, rollcall, "nodes")
     assert status == 0
     assert "fresh" in plain
-    assert not COLOUR.search(plain)
+    assert "\x1b" not in plain
     assert (plain.count("x"), plain.count("\N{HORIZONTAL ELLIPSIS}")) == (191, 1)
     _, wide = await asyncio.to_thread(at_terminal, rollcall, "nodes", "-o", "wide")
     assert wide.count("x") == 300
@@ -48,6 +48,7 @@ async def test_a_terminal_gets_colours_unless_it_wants_none_and_programs_get_who
         check=True,
     )
     assert "\x1b" not in piped.stdout
+    assert [line for line in piped.stdout.splitlines() if line != line.rstrip()] == []
     row = piped.stdout.splitlines()[1].split()
     assert (row[:2], row[-1]) == (["web-1", "fresh"], label)
 
@@ -107,3 +108,44 @@ async def test_a_table_on_a_terminal_ends_with_how_many_there_are(
         await registry.post("web-1", kv={"agent.url": agent.url})
         assert await last("nodes") == "2 nodes, 1 stale"
         assert "2 nodes" not in (await rollcall("nodes")).out
+
+
+async def test_a_narrow_terminal_has_whole_names_and_no_empty_columns(
+    rollcall: Rollcall, registry: InProcessRegistry
+) -> None:
+    message = "its container has ended with exit code 7, and is started again and again"
+    record = APP_RECORD | {"name": "worker", "image": "registry.example.com/worker:1.4"}
+    rollcall.environment |= {"COLUMNS": "60", "NO_COLOR": "1"}
+
+    async def shown(*arguments: str) -> list[str]:
+        _, text = await asyncio.to_thread(at_terminal, rollcall, *arguments)
+        return text.splitlines()
+
+    async with fake_agent() as agent:
+        await registry.post("web-2", kv={"agent.url": agent.url})
+        agent.answers["GET", "/v1/apps"] = [record]
+        head, row, *_ = await shown("apps")
+        assert (head.split(), row.split()[:2]) == (
+            ["APP", "STATE", "IMAGE", "PORTS"],
+            ["web-2/worker", "running"],
+        )
+        assert "HEALTH" in (await rollcall("apps")).out
+        agent.answers["GET", "/v1/apps"] = [record | {"message": message}]
+        lines = await shown("apps")
+        assert lines[1].startswith("web-2/worker  running")
+        assert max(map(len, lines)) <= 60
+        told = " ".join(line[lines[0].index("MESSAGE") :] for line in lines[1:-2])
+        assert " ".join(told.split()) == message
+
+        rollcall.environment["COLUMNS"] = "38"
+        lines = [line.rstrip() for line in await shown("apps")]
+        assert lines[:3] == [
+            "APP      web-2/worker",
+            "STATE    running",
+            "IMAGE    registry.example.com/worker:1",
+        ]
+        assert "PORTS    http 20080, ssh 20022" in lines
+
+        rollcall.environment["COLUMNS"] = "200"
+        assert "HEALTH" not in (await shown("apps"))[0]
+        assert "HEALTH" in (await shown("apps", "-o", "wide"))[0]
