@@ -9,7 +9,7 @@ import click
 class Misused(click.UsageError):
     """The arguments cannot be used; ``meant`` is the command that may have been meant."""
 
-    def __init__(self, message: str, ctx: click.Context, *, meant: str) -> None:
+    def __init__(self, message: str, ctx: click.Context | None, *, meant: str) -> None:
         super().__init__(message, ctx)
         self.meant = meant
 
