@@ -58,7 +58,7 @@ def test_a_rollout_that_failed_leaves_the_app_as_it_was_and_is_resumed(
 
     assert failed.returncode == 1
     assert "failed" in failed.stdout
-    assert f"to try the same again: rollcall update {name} --resume" in failed.stderr
+    assert f": rollcall update {name} --resume\n" in failed.stderr
     assert rollcall.json("app", "show", app)["container_id"] == before
     assert rollcall.run("rebuild", name, "--resume").returncode == 2
     docker_client.tag(busybox_image, image)
