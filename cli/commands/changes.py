@@ -108,7 +108,9 @@ async def _made(
             raise
         with suppress(AgentError):
             record = await agent.app(app.name)
-            told = failure(str(app), in_commands(str(error), app.host), record)
+            told = failure(
+                str(app), in_commands(str(error), app.host, rollcall=session.rollcall), record
+            )
             is_other = is_new and record["state"] != "failed"
             raise CommandError(told, hint=_next(session, app, is_other=is_other)) from error
         raise

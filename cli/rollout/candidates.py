@@ -5,6 +5,7 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from agent.client.errors import AgentRefused
+from cli.app_names import apps_alike
 from cli.connections.session import Session
 from cli.connections.trust import AGENT_URL
 from cli.errors import NOT_REACHED, CommandError
@@ -14,6 +15,7 @@ from cli.selection import Outcome, Selection, ask_all, selected
 from registry.message import Node
 
 LEAVE_OUT = "leave them out by naming the hosts, or by --label"
+MAX_ALIKE = 3
 WITHOUT_STALE = "leave out the stale ones by --fresh"
 
 
@@ -62,8 +64,21 @@ async def hosts_with(
     if selection.hosts and without:
         raise HostsUnfit(f"no app {app!a} on {some(without)}", hint="rollcall apps")
     if not found:
-        raise HostsUnfit(f"none of these hosts has an app {app!a}", hint="rollcall apps")
+        alike = await _alike(session, nodes, app)
+        raise HostsUnfit(f"none of these hosts has an app {app!a}{alike}", hint="rollcall apps")
     return found
+
+
+async def _alike(session: Session, nodes: Sequence[Node], app: str) -> str:
+    """Return the apps that may have been meant, as the end of a message; empty if none."""
+
+    async def ask(node: Node) -> list[str]:
+        async with session.agent(node) as agent:
+            return await apps_alike(agent, app)
+
+    outcomes = await ask_all(nodes, ask)
+    names = dict.fromkeys(name for each in outcomes for name in each.value or ())
+    return f"; did you mean {' or '.join(list(names)[:MAX_ALIKE])}?" if names else ""
 
 
 async def _fresh(session: Session, nodes: Sequence[Node]) -> list[Node]:

@@ -160,7 +160,9 @@ async def _tell(session: Session, change: Change, selection: Selection, *, fresh
     for line in in_words(steps):
         session.output.note(line)
     session.output.items(
-        [_planned(item) for item in items] if session.output.is_for_people else items,
+        [_planned(item, change.action) for item in items]
+        if session.output.is_for_people
+        else items,
         columns={
             "host": "HOST",
             "image": "IMAGE",
@@ -182,12 +184,15 @@ def _stepping(step: StepBack | None) -> dict[str, Any]:
     return {"revision": step.before, "revision_before": step.present, "changed": step.changed}
 
 
-def _planned(item: Mapping[str, Any]) -> dict[str, Any]:
+def _planned(item: Mapping[str, Any], action: str) -> dict[str, Any]:
     """Return the row of a host: the image that its app would have, and what that would cost."""
     app, replaces = item.get("app"), item.get("replaces_container")
     image = app.get("image") if isinstance(app, Mapping) else None
     word = {True: "yes", False: "no"}.get(replaces) if isinstance(replaces, bool) else None
-    return {**item, "image": image, "replaces_container": word}
+    row = {**item, "image": image, "replaces_container": word}
+    if action == "stop" and item["error"] is None:
+        row["seconds_without_service"] = "until it is started"
+    return row
 
 
 async def _begin(

@@ -5,6 +5,7 @@ import json
 import pytest
 from aiohttp import web
 
+from tests.support.cli.fake_agent import APP_RECORD
 from tests.support.cli.fleet_of_three import Fleet
 from tests.support.registry.in_process import InProcessRegistry
 
@@ -181,3 +182,29 @@ async def test_stale_hosts_are_left_out_where_that_is_asked_for(
     assert (named.returncode, named.stdout) == (0, "web-0\n")
     assert "stale" not in fresh.stderr
     assert (done.returncode, fleet.changes) == (0, [3, 1, 1])  # of them one dry run
+
+
+async def test_an_app_that_is_mistyped_is_named(fleet: Fleet) -> None:
+    for agent in fleet.agents[:2]:
+        agent.answers["GET", "/v1/apps"] = [APP_RECORD]
+
+    ran = await fleet.run("rebuild", "shp", "--all")
+
+    assert ran.returncode != 0
+    assert "none of these hosts has an app 'shp'; did you mean shop?\n" in ran.stderr
+    assert fleet.changes == [0, 0, 0]
+
+
+async def test_a_dry_run_of_a_stop_says_how_long_the_app_is_away(fleet: Fleet) -> None:
+    path = "/v1/apps/shop/stop?dry_run=true"
+    fleet.agents[0].answers["PUT", path] = {
+        "app": APP_RECORD,
+        "replaces_container": False,
+        "seconds_without_service": None,
+        "message": None,
+    }
+
+    ran = await fleet.run("stop", "shop", "web-0", "--dry-run")
+
+    assert ran.returncode == 0, ran.stderr
+    assert "until it is started" in ran.stdout
