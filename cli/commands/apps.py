@@ -288,10 +288,16 @@ def _changes(session: Session, records: list[Record], key: str) -> list[Record]:
     """Return records as a table has them: a short time, and no `image_id` beside `image`."""
     output = session.output
     if output.is_for_people:
-        records = [each | {key: output.time(each.get(key))} for each in records]
+        records = [each | {key: output.time(each.get(key)), **_in_a_line(each)} for each in records]
     if output.form is not Format.TABLE:
         return records
     return [each | {"changed": _told(each.get("changed"))} for each in records]
+
+
+def _in_a_line(record: Record) -> Record:
+    """Return the message of a record with the lines that an app wrote beside each other."""
+    message = record.get("message")
+    return {"message": " | ".join(message.splitlines())} if isinstance(message, str) else {}
 
 
 def _told(changed: Any) -> Any:

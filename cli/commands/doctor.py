@@ -33,7 +33,7 @@ MAX_CLOCK_SECONDS = 5
 MIN_CERTIFICATE_DAYS = 21
 NAMES_SHOWN = 5
 # The whole message of an app is in its record.
-MESSAGE_CHARS = 100
+MESSAGE_CHARS = 200
 RENEWAL = "context set --certificate FILE --certificate-key FILE"
 # An app has no container, or one that is down although it should run.
 LOST = ("failed", "missing")
@@ -95,7 +95,9 @@ async def _examined(session: Session) -> list[Finding]:
     async with session.registry() as registry:
         nodes = await registry.nodes()
         stale = await registry.nodes(stale=True)
-        findings = [Finding("ok", "registry", f"it answers, and knows {len(nodes)} nodes")]
+        findings = [
+            Finding("ok", "registry", f"it answers, and knows {counted(len(nodes), 'node')}")
+        ]
         status = await registry.status()
         findings += _status(status)
         offset = registry.clock_offset_seconds or 0
@@ -141,16 +143,19 @@ def _reported(nodes: Sequence[Node]) -> Iterable[Finding]:
     agents = [node for node in nodes if "agent.version" in node.kv]
     away = [node.hostname for node in agents if node.kv.get("docker.state") != "running"]
     if away:
-        yield Finding("error", "engines", f"{len(away)} hosts without an engine: {_named(away)}")
+        yield Finding(
+            "error", "engines", f"{counted(len(away), 'host')} without an engine: {_named(away)}"
+        )
     else:
-        yield Finding("ok", "engines", f"the engines of {len(agents)} hosts run")
+        yield Finding("ok", "engines", f"all engines run, on {counted(len(agents), 'host')}")
     sick = [node.hostname for node in agents if node.kv.get("apps.unhealthy", "0") != "0"]
     if sick:
-        yield Finding("error", "apps", f"{len(sick)} hosts with unhealthy apps: {_named(sick)}")
+        text = f"{counted(len(sick), 'host')} with unhealthy apps: {_named(sick)}"
+        yield Finding("error", "apps", text)
     versions = Counter(node.kv["agent.version"] for node in agents)
     if len(versions) > 1:
-        counted = _named(f"{name} on {count}" for name, count in versions.most_common())
-        yield Finding("warning", "versions", f"agents of several versions: {counted}")
+        each = _named(f"{name} on {count}" for name, count in versions.most_common())
+        yield Finding("warning", "versions", f"agents of several versions: {each}")
     else:
         yield Finding(
             "ok", "versions", f"all agents have one version: {', '.join(versions) or '-'}"

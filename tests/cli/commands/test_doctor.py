@@ -247,7 +247,7 @@ async def test_it_names_the_apps_that_are_down_although_they_should_run(
         "off": {"state": "exited", "desired": "stopped"},
         "starts": {"state": "created", "progress": {"step": "starting"}},
         "paused": {"state": "paused"},
-        "dead": {"state": "exited", "message": "it ended with 3" + "!" * 200},
+        "dead": {"state": "exited", "message": "it ended with 3" + "!" * 400},
         "gone": {"state": "missing", "desired": "stopped"},
     }
     async with fake_agent() as played:
@@ -270,7 +270,7 @@ async def test_it_names_the_apps_that_are_down_although_they_should_run(
         (
             "error",
             "web-1/dead is exited: it ended with 3"
-            + "!" * 85
+            + "!" * 185
             + f"; next: {app} show web-1/dead, {app} logs web-1/dead",
         ),
         ("error", f"web-1/gone is missing; next: {app} show web-1/gone"),

@@ -130,8 +130,8 @@ def test_doctor_finds_what_is_wrong(registry: Daemon, rollcall: CommandLine) -> 
 
     assert done.returncode == 1
     assert found["registry"] == [("ok", "it answers, and knows 5 nodes")]
-    assert found["engines"] == [("error", "1 hosts without an engine: web-4")]
-    assert found["apps"] == [("error", "1 hosts with unhealthy apps: web-4")]
+    assert found["engines"] == [("error", "1 host without an engine: web-4")]
+    assert found["apps"] == [("error", "1 host with unhealthy apps: web-4")]
     assert found["versions"][0][0] == "warning"
     assert {level for level, _ in found["targets"]} == {"warning"}
     assert found["agents"][0] == ("ok", "0 of 1 agents answer")
@@ -153,7 +153,7 @@ def test_doctor_names_what_the_registry_refused_and_the_stale(
 
     assert done.returncode == 1
     assert "1 stale: web-1; stale after 1 s" in done.stdout
-    assert "the engines of 0 hosts run" in done.stdout  # what it said before is of the past
+    assert "all engines run, on 0 hosts" in done.stdout  # what it said before is of the past
     assert "web-1 was refused" in done.stdout
     assert rollcall.ok("nodes", "--stale", "-o", "name") == "web-1\n"
     assert rollcall.json("nodes", "--fresh") == []
