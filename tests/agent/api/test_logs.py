@@ -62,6 +62,11 @@ async def test_a_log_holds_output_and_errors_and_tail_takes_the_end(
     agent: InProcessAgent, talking_image: str
 ) -> None:
     name = (await agent.create(talking_image))["name"]
+
+    async def goes_on() -> bool:
+        return "more" in await log(agent, name, "?tail=all")
+
+    await async_until(goes_on)
     await agent.ask("PUT", f"/{name}/stop")
 
     whole = await log(agent, name, "?tail=all")
