@@ -1,6 +1,7 @@
 """The commands by name: the module of each, and the first line of its help."""
 
 import re
+import shlex
 from collections.abc import Sequence
 
 import click
@@ -67,7 +68,10 @@ def looked_at(arguments: Sequence[str]) -> str | None:
     app, action = arguments[0], "".join(arguments[1:2])
     if HOST_AND_NAME.fullmatch(app) is None:
         return None
-    return f"rollcall app {action if action in OF_AN_APP else 'show'} {app}"
+    if action not in OF_AN_APP:
+        return f"rollcall app show {app}"
+    # Whoever asks for a dry run must not get another command.
+    return f"rollcall app {shlex.join([action, app, *arguments[2:]])}"
 
 
 APP = LazyGroup(

@@ -35,6 +35,8 @@ from registry.message import Node
 HTTP_SECONDS = 5
 # An agent's clock is known to a second, and so is the time of an answer.
 CLOCK_SECONDS = 2
+# Refusals for which the key or the host is to blame, whatever the fields are.
+OF_HOST = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.INSUFFICIENT_STORAGE)
 
 
 class Look(NamedTuple):
@@ -91,8 +93,10 @@ class AgentHosts:
 
     def _cause(self, error: AgentError) -> Cause | None:
         """Return "app" where the agent has refused or failed an update: its fields are to blame."""
-        is_update = self._change.action == "update"
-        return "app" if is_update and not is_passing(error) else None
+        if self._change.action != "update" or is_passing(error):
+            return None
+        is_of_host = isinstance(error, AgentRefused) and error.status in OF_HOST
+        return None if is_of_host else "app"
 
     async def _after(self, host: str, began: float) -> tuple[AppNow | None, str]:
         """Return what an app is, and by its events how the change ended, as an end of a message.

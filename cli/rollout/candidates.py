@@ -43,6 +43,8 @@ async def hosts_with(
     chosen = await selected(session, selection)
     if fresh:
         chosen = await _fresh(session, chosen)
+        if not chosen:
+            raise HostsUnfit("all of these hosts are stale", hint="rollcall nodes --stale")
     nodes = [node for node in chosen if AGENT_URL in node.kv]
 
     async def ask(node: Node) -> AppNow | None:

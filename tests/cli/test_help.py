@@ -149,6 +149,7 @@ def started(*arguments: str) -> tuple[str, set[str]]:
         ("app web-1/shop", "rollcall app show web-1/shop"),
         ("app web-1/shop logs", "rollcall app logs web-1/shop"),
         ("web-1/shop", "rollcall app show web-1/shop"),
+        ("web-1/shop restart --dry-run", "rollcall app restart web-1/shop --dry-run"),
     ],
 )
 def test_a_command_that_is_looked_for_in_another_place_is_named(

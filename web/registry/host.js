@@ -83,16 +83,17 @@ function origin(address) {
   return `${url.protocol}//${url.hostname}:${url.port || { "http:": "80", "https:": "443" }[url.protocol]}`;
 }
 
-function appsCard({ labels: all, kv }, agent, isStale) {
+function appsCard({ hostname, labels: all, kv }, agent, isStale) {
   const names = all.filter((label) => label.startsWith("app:")).map((label) => label.slice(4));
   if (!names.length && kv["apps.total"] === undefined) return null;
   return card("Apps",
     kv["docker.state"] === "unreachable" && h("p", { class: "notice bad" }, "The agent does not reach its Docker Engine."),
     h("p", { class: "hint" }, runningApps(kv, kv["apps.total"] ?? String(names.length)), isStale && ", as it said last", agent ? ". Its agent shows them." : "."),
     appsDown(kv) > 0 && h("p", { class: "hint" }, `${DOWN}.`),
-    bounded(names, ROWS, (name) => (agent ? appLink(agent, name) : h("span", { class: "chip" }, clipped(name, LONG)))));
+    bounded(names, ROWS, (name) => (agent && isOwn(agent, hostname) ? appLink(agent, name) : h("span", { class: "chip" }, clipped(name, LONG)))));
 }
 
+// At the host's own name alone: a chip has no room to show another address.
 function appLink(agent, name) {
   const url = new URL(agent);
   url.hash = `#/app/${encodeURIComponent(name)}`;

@@ -93,7 +93,9 @@ class Adopter:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._claim_seconds
         while loop.time() < deadline:
-            if await claimant(self._engine, claim) != claim.agent:
-                break
+            holder = await claimant(self._engine, claim)
+            if holder != claim.agent:  # what is lost is not granted, though the other may go
+                await self._engine.remove_volume(claim.volume)
+                return holder
             await asyncio.sleep(min(LOOK_SECONDS, self._claim_seconds) / 10)
         return await grant_claim(self._engine, claim)

@@ -208,3 +208,15 @@ async def test_a_dry_run_of_a_stop_says_how_long_the_app_is_away(fleet: Fleet) -
 
     assert ran.returncode == 0, ran.stderr
     assert "until it is started" in ran.stdout
+
+
+async def test_hosts_that_are_all_stale_are_told_as_such(
+    fleet: Fleet, registry: InProcessRegistry
+) -> None:
+    registry.clock.pass_seconds(301)
+
+    ran = await fleet.run("rebuild", "shop", "web-0", "--all", "--fresh")
+
+    assert ran.returncode != 0
+    assert "all of these hosts are stale\n  next: rollcall nodes --stale\n" in ran.stderr
+    assert fleet.changes == [0, 0, 0]

@@ -184,3 +184,23 @@ async def test_an_adoption_names_the_rival_that_does_not_tell_who_it_is(tmp_path
     assert result == AdoptionResult(identity=GONE, apps=(), done=False, rival=UNNAMED)
     assert agents(engine, CLAIM_LABEL) == [UNNAMED]
     assert loop.time() < CLAIM_SECONDS  # in virtual time: it goes on as soon as it is lost
+
+
+@in_virtual_time
+async def test_a_claim_that_is_lost_is_not_granted_though_the_other_goes(tmp_path: Path) -> None:
+    engine, lists = ListingEngine(), count(1)
+    volumes = engine.state.volumes
+
+    async def meet(step: str) -> None:
+        if step == "after create volume":
+            volumes["a"] = {CLAIM_LABEL: GONE, AGENT_LABEL: "rival"}
+        elif step == "list" and "a" in volumes and next(lists) == 2:
+            del volumes["a"]  # its owner lives, and withdraws one claim after the other
+
+    engine.at_step = meet
+    adopter = Adopter(engine=engine, identities=identities_of(tmp_path, "heir"))
+
+    (result,) = await adopter.adopt([GONE])
+
+    assert result == AdoptionResult(identity=GONE, apps=(), done=False, rival="rival")
+    assert volumes == {}
