@@ -79,13 +79,16 @@ def _meant(url: str) -> Origin | None:
     except ValueError:
         return None
     is_web = typed.scheme in ("http", "https")
-    found = origin_of(f"{typed.scheme if is_web else 'https'}://{typed.netloc}")
+    netloc = typed.netloc.rpartition("@")[2]
+    found = origin_of(f"{typed.scheme if is_web else 'https'}://{netloc}")
     if found is None or is_web:
         return found
     return found._replace(port=found.port or REGISTRY_PORT)
 
 
 def _fault(url: str, meant: Origin | None) -> str:
+    if "@" in url:  # it may be a password, which must not be printed
+        return "a URL of a registry has no login: leave out what stands before the @"
     if meant is None:
         example = f"https://registry:{REGISTRY_PORT}"
         return f"{url!a} is no URL of a registry: scheme, host and port, such as {example}"

@@ -56,15 +56,16 @@ export class HostView {
   }
 }
 
-function staleCard({ hostname, last_update: at }, limit, refusal) {
+function staleCard({ hostname, kv, last_update: at }, limit, refusal) {
+  const hasAgent = kv["agent.url"] !== undefined;
   return h("section", { class: "notice bad" },
     h("h2", {}, `Not heard since ${dateAndTime(at)}`),
     h("p", {}, `A host is stale after ${duration(limit)} without a heartbeat. `,
-      refusal ? "The refusal above may be the cause." : "The host may be off, its agent stopped, or the network between them and the registry broken."),
+      refusal ? "The refusal above may be the cause." : `The host may be off, ${hasAgent ? "its agent" : "what posts its heartbeats"} stopped, or the network between them and the registry broken.`),
     h("p", {}, "What the registry knows of it:"),
     command(`rollcall node ${hostname}`),
-    h("p", {}, "On the host, whether its agent runs:"),
-    command("systemctl status rollcall-agent"));
+    hasAgent && h("p", {}, "On the host, whether its agent runs:"),
+    hasAgent && command("systemctl status rollcall-agent"));
 }
 
 // A host chooses this address itself, so whoever is about to type a key there must see it.

@@ -12,6 +12,8 @@ WINDOW_SECONDS = 600.0
 LOOP_ENDS = 3
 # The engine restarts an app about 60 times in that time at most.
 MOST_ENDS = 100
+# What ends later than this after a signal has outlived it; a stop also is an event of its own.
+SIGNAL_SECONDS = 30.0
 # After one of these by an operator, earlier ends say nothing about the app.
 CHANGES = frozenset(
     {"create", "update", "rebuild", "rollback", "restore", "start", "restart", "stop", "delete"}
@@ -38,8 +40,9 @@ class _Ends:
             self._keep(())
 
     def _add_end(self, event: Event) -> None:
-        signalled, self._signalled = self._signalled is not None, None
-        if signalled or event.time <= self._changed:
+        signalled, self._signalled = self._signalled, None
+        is_ended = signalled is not None and event.time - signalled <= SIGNAL_SECONDS
+        if is_ended or event.time <= self._changed:
             return
         self.forget_old(event.time)
         self.times.append(event.time)

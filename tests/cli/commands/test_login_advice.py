@@ -288,3 +288,17 @@ async def test_a_url_without_a_port_is_told_with_the_ports_that_are_meant() -> N
     assert (away.hint or "").startswith("check host and port (port 7655 by default); ")
     assert plain is not None
     assert plain.hint == "if that is safe: http://127.0.0.1:443 --allow-plain 127.0.0.1"
+
+
+@pytest.mark.parametrize("path", ["", "/nodes"])
+async def test_a_password_in_a_url_is_not_printed(
+    rollcall: Rollcall, key_file: Path, path: str
+) -> None:
+    url = f"https://ops:sesame@registry.test:7655{path}"
+
+    ran = await rollcall("login", url, "--key-file", str(key_file))
+
+    assert ran.status == 2
+    assert "leave out what stands before the @" in ran.err
+    assert f"rollcall login https://registry.test:7655 --key-file {key_file}" in ran.err
+    assert "sesame" not in ran.out + ran.err

@@ -220,3 +220,18 @@ async def test_hosts_that_are_all_stale_are_told_as_such(
     assert ran.returncode != 0
     assert "all of these hosts are stale\n  next: rollcall nodes --stale\n" in ran.stderr
     assert fleet.changes == [0, 0, 0]
+
+
+@pytest.mark.parametrize("status", [401, 403, 507])
+async def test_fields_are_not_blamed_where_the_key_or_the_host_is(
+    fleet: Fleet, status: int
+) -> None:
+    async def refuse(_request: web.Request) -> web.Response:
+        return web.json_response({"message": "not here"}, status=status)
+
+    fleet.agents[0].answers["PUT", "/v1/apps/shop"] = refuse
+
+    failed = await fleet.run("update", "shop", "--all", "--set", "image=shop:2")
+
+    assert "web-0: failed: " in failed.stderr
+    assert "with other fields" not in failed.stderr

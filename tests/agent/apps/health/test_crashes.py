@@ -126,6 +126,10 @@ def test_an_end_after_a_signal_is_none_by_itself() -> None:
     assert Seen(*killed, end(10), end(20), end(30)).told() is not None
 
 
+def test_a_signal_that_an_app_outlives_hides_no_end() -> None:
+    assert Seen(engine_event("kill", 1), end(40), end(50), end(60)).told() is not None
+
+
 def test_a_stop_through_the_engine_begins_anew() -> None:
     assert Seen(end(0), end(14), end(28), engine_event("stop", 29)).told() is None
 

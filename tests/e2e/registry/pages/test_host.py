@@ -27,9 +27,10 @@ AGENT_ADDRESSES = [
 
 def test_a_stale_host_says_since_when_and_what_to_do_next(daemons: Daemons, tabs: Tabs) -> None:
     registry = daemons.registry(nodes={"stale_after_seconds": 1})
-    post(registry, "web-1", [], {})
+    post(registry, "web-1", [], {"agent.url": "https://web-1:7656"})
+    post(registry, "switch-1", [], {})
     page = log_in(tabs, registry)
-    expect(page.locator(".tile.stale strong")).to_have_text("1", timeout=20_000)
+    expect(page.locator(".tile.stale strong")).to_have_text("2", timeout=20_000)
     expect(page.locator(".tile.stale")).to_have_attribute("title", "Not heard for more than 1 s")
     page.get_by_role("link", name="web-1").click()
     notice = page.locator(".notice.bad")
@@ -45,6 +46,9 @@ def test_a_stale_host_says_since_when_and_what_to_do_next(daemons: Daemons, tabs
     expect(notice.get_by_role("status").first).to_have_text("copied")
     page.context.grant_permissions(["clipboard-read"])
     assert page.evaluate("() => navigator.clipboard.readText()") == commands[0]
+    page.evaluate("() => { location.hash = '#/host/switch-1'; }")
+    expect(notice).to_contain_text("what posts its heartbeats stopped")
+    expect(notice.locator("code")).to_have_text(["rollcall node switch-1"])
 
 
 def test_the_address_of_an_agent_is_shown_and_marked_if_it_is_not_of_the_host(
@@ -69,6 +73,7 @@ def test_each_app_of_a_host_leads_to_its_sheet_at_the_agent(daemons: Daemons, ta
         ("web-1", "https://web-1:7656", 1),
         ("web-2", "ftp://web-2/", 0),
         ("web-3", "", 0),
+        ("web-4", "https://rogue.example", 0),
     ):
         post(registry, hostname, ["app:a/b c"], {"agent.url": url})
         page.evaluate("view => { location.hash = view; }", f"#/host/{hostname}")
