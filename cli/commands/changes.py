@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from getpass import getpass
 from http import HTTPStatus
 from pathlib import Path
@@ -16,6 +17,7 @@ from agent.client.errors import AgentError, AgentRefused
 from cli.app_names import AppName, agent_of, app_name
 from cli.confirmation import Yes, confirm
 from cli.connections.session import Session
+from cli.connections.silence import Silent, Watch, lives, telling
 from cli.connections.wording import in_commands
 from cli.errors import CommandError, WrongUsage
 from cli.fields import Fields
@@ -63,16 +65,21 @@ def carry_out(
 
     async def run() -> dict[str, Any]:
         async with agent_of(session, app, is_new=is_new) as agent:
+            watch = _watch(session, agent, app)
             if dry_run:
-                return await change(agent)
+                return await watch.result(change(agent))
             async with following(session.output, agent, app.name):
-                answer = await _made(session, agent, app, change, wait=wait, is_new=is_new)
+                made = _made(session, agent, app, change, wait=wait, is_new=is_new)
+                answer = await watch.result(made)
                 if not wait:
                     return answer
                 return await wait_until_settled(agent, app, answer, rollcall=session.rollcall)
 
     try:
         answer = asyncio.run(run())
+    except Silent as error:
+        error.hint = f"{session.rollcall} app show {app}"
+        raise
     except KeyboardInterrupt:
         if not dry_run:
             session.output.note(
@@ -80,6 +87,14 @@ def carry_out(
             )
         raise
     _print(session, app, answer, dry_run=dry_run)
+
+
+def _watch(session: Session, agent: AgentClient, app: AppName) -> Watch:
+    return Watch(
+        partial(lives, agent),
+        timeout_seconds=session.timeout_seconds,
+        told=telling(session.output.note, app.host),
+    )
 
 
 def _print(session: Session, app: AppName, answer: dict[str, Any], *, dry_run: bool) -> None:

@@ -74,9 +74,7 @@ class Session:
             yield client
 
     @asynccontextmanager
-    async def agent(
-        self, node: Node, *, timeout_seconds: float | None = None
-    ) -> AsyncIterator[AgentClient]:
+    async def agent(self, node: Node) -> AsyncIterator[AgentClient]:
         """Yield a client of a node's agent; NotReached if there is no key for it.
 
         There is none if the key must not be sent there, or the host's own file has none. What the
@@ -89,7 +87,7 @@ class Session:
             server_hostname=address.server_hostname,
             key=self._agent_key(context, node.hostname),
             client_tls=client_tls(context),
-            timeout_seconds=timeout_seconds or self.timeout_seconds,
+            timeout_seconds=self.timeout_seconds,
         ) as client:
             try:
                 yield client

@@ -15,11 +15,11 @@ import aiohttp
 from agent.client.client import AgentClient
 from agent.client.errors import AgentError, AgentNotConnected, AgentRefused
 from cli.connections.session import Session
+from cli.connections.silence import Silent, Watch, lives, telling
 from cli.connections.trust import agent_address
 from cli.errors import CommandError
 from cli.rollout.model import DOWN, AppNow, Bounds, Cause, Change, HostProgress, app_now
 from cli.rollout.runner import HostFailed, NotBegun
-from cli.rollout.silence import Silent, Watch
 from cli.settling import (
     LOOK_SECONDS,
     Crashed,
@@ -133,22 +133,15 @@ class AgentHosts:
 
     def _watch(self, host: str) -> Watch:
         async def look() -> bool:
-            # An agent whose engine hangs answers late.
-            limit = watch.limit_seconds
             try:
-                async with self._session.agent(self._node(host), timeout_seconds=limit) as agent:
-                    await agent.app(self._change.app)
-            except (AgentError, CommandError) as error:
-                return isinstance(error, AgentRefused)
-            return True
+                async with self._session.agent(self._node(host)) as agent:
+                    return await lives(agent)
+            except CommandError:
+                return False
 
-        def told(limit: float) -> None:
-            self._session.output.note(
-                f"{host}: its agent does not answer; it is left after {limit:g} s without an answer"
-            )
-
-        watch = Watch(look, timeout_seconds=self._session.timeout_seconds, told=told)
-        return watch
+        seconds = self._session.timeout_seconds
+        told = telling(self._session.output.note, host)
+        return Watch(look, timeout_seconds=seconds, told=told)
 
     async def check(self, progress: HostProgress) -> None:
         """Wait until the app of a host is as it should be, and stays so; HostFailed."""

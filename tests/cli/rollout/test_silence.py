@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from cli.rollout.silence import TIMEOUTS, Silent, Watch
+from cli.connections.silence import TIMEOUTS, Silent, Watch
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, fake_agent
 from tests.support.cli.process import WITH_SIGINT, CommandLine
@@ -16,6 +16,7 @@ from tests.support.registry.in_process import InProcessRegistry
 TIMEOUT = 0.05
 SECONDS = 60
 APP = ("GET", "/v1/apps/shop")
+HEALTH = ("GET", "/healthz")
 REBUILD = ("PUT", "/v1/apps/shop/rebuild")
 
 
@@ -69,11 +70,12 @@ async def frozen(registry: InProcessRegistry) -> AsyncIterator[FakeAgent]:
     async with fake_agent() as agent:
 
         async def freeze(_request: web.Request) -> web.Response:
-            agent.answers[APP] = freeze
+            agent.answers[APP] = agent.answers[HEALTH] = freeze
             await go_on.wait()
             return web.json_response(APP_RECORD)
 
         agent.answers[APP] = APP_RECORD
+        agent.answers[HEALTH] = {"status": "ok"}
         agent.answers[REBUILD] = freeze
         for host in ("web-1", "web-2"):
             await registry.post(host, kv={"agent.url": agent.url})
@@ -93,6 +95,25 @@ async def test_a_rollout_fails_at_a_host_that_is_frozen_and_does_not_know_what_i
     assert "web-1: its agent does not answer; it is left after 3 s without an answer" in ran.stderr
     assert "failed: its agent has not answered for 3 s; what it does goes on\n" in ran.stderr
     assert ran.stdout.splitlines()[1].split()[:4] == ["web-1", "failed", "not", "known"]
+    assert len(frozen.changes()) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [(), ("--no-wait",)])
+async def test_a_change_of_one_app_ends_if_its_agent_is_frozen(
+    rollcall: Rollcall, frozen: FakeAgent, options: tuple[str, ...]
+) -> None:
+    command = CommandLine(rollcall.contexts.parent)
+
+    ran = await asyncio.to_thread(
+        command.run, "--timeout", "0.5", "app", "rebuild", "web-1/shop", *options
+    )
+
+    assert ran.returncode == 3
+    assert ran.stderr.endswith(
+        "rollcall: its agent has not answered for 3 s; what it does goes on\n"
+        "  next: rollcall app show web-1/shop\n"
+    )
     assert len(frozen.changes()) == 1
 
 

@@ -2,13 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
+from agent.client.client import AgentClient
+from agent.client.errors import AgentError, AgentRefused
 from cli.errors import NotReached
 
-# A change may take as long as a pull. The agent answers other requests meanwhile, at the latest
-# once its engine has not answered for 30 s.
+# A change may take as long as a pull. The agent tells meanwhile that it lives, without its engine.
 TIMEOUTS = 6
 LOOK_SECONDS = 2
 
@@ -49,7 +50,7 @@ class Watch:
         """Return whether the agent has not answered for as long as an answer may take."""
         return self._silent_seconds > self._timeout_seconds
 
-    async def result(self, change: Coroutine[Any, Any, T]) -> T:
+    async def result(self, change: Awaitable[T]) -> T:
         """Return what a change is answered with; Silent, while what was begun goes on."""
         changing = asyncio.ensure_future(change)
         watching = asyncio.ensure_future(self._until_silent())
@@ -94,3 +95,19 @@ class Watch:
         elif self.is_silent and not self._is_told:
             self._is_told = True
             self._told(self.limit_seconds)
+
+
+async def lives(agent: AgentClient) -> bool:
+    """Return whether an agent answers."""
+    try:
+        await agent.health()
+    except AgentError as error:
+        return isinstance(error, AgentRefused)
+    return True
+
+
+def telling(note: Callable[[str], None], host: str) -> Callable[[float], None]:
+    """Return what tells people that the agent of a host does not answer."""
+    return lambda limit: note(
+        f"{host}: its agent does not answer; it is left after {limit:g} s without an answer"
+    )
