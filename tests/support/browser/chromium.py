@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from shutil import which
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 # Tests run as root, for which Chromium has no sandbox. GPUs and shared memory are missing in
 # containers. `performance.memory` is rounded without the last one.
@@ -15,13 +15,16 @@ ARGUMENTS = (
     "--enable-precise-memory-info",
     "--js-flags=--expose-gc",
 )
+# How long `expect` waits. Its default of 5 s is short on a busy machine.
+EXPECT_MS = 60_000
 
 
 @contextmanager
 def running_chromium() -> Iterator[Browser]:
-    """Yield a Chromium without a window, and end it."""
+    """Yield a Chromium without a window, and end it. From then on, `expect` waits for a minute."""
     path = which("chromium")
     assert path is not None, "needs chromium"
+    expect.set_options(timeout=EXPECT_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
         try:

@@ -12,8 +12,6 @@ from playwright.sync_api import Page, expect
 from tests.support.browser.chromium import running_chromium
 from tests.support.browser.tabs import Tabs
 
-SOON = 30_000
-
 
 def main() -> None:
     """Look at both pages. Raises AssertionError if one of them is not as the README says."""
@@ -26,7 +24,7 @@ def main() -> None:
         host = page.locator("table.hosts tbody th")
         expect(host).to_have_count(1)
         host.get_by_role("link").click()
-        expect(page.locator(".sheet")).to_contain_text(f"app:{app}", timeout=SOON)
+        expect(page.locator(".sheet")).to_contain_text(f"app:{app}")
         expect(page.get_by_role("table", name="Targets of rollcall")).to_be_visible()
         link = page.get_by_role("link", name="Open its agent")
         expect(link).to_have_attribute("href", agent)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
@@ -21,13 +22,18 @@ SERIOUS = frozenset({"serious", "critical"})
 _AXE = Axe()
 # Chromium writes a line for each request that fails or is refused, which is no defect of a page.
 EXPECTED = "Failed to load resource"
+# Chromium gives up what it loads if an interface of the machine changes, as each container makes
+# one.
+NETWORK_CHANGED = "net::ERR_NETWORK_CHANGED"
+PARTS = frozenset({"document", "script", "stylesheet"})
+MAX_TRIES = 20
 
 
 class Tabs:
     """Opens tabs, each in a context of its own, and collects what went wrong in them.
 
-    Console errors and warnings, violations of the Content-Security-Policy, exceptions, dialogs, and
-    requests to another origin are problems.
+    Console errors and warnings, violations of the Content-Security-Policy, exceptions, dialogs,
+    requests to another origin, and parts of a page that cannot be loaded are problems.
     """
 
     def __init__(self, browser: Browser) -> None:
@@ -50,7 +56,7 @@ class Tabs:
         page.on("pageerror", self._exception)
         page.on("dialog", self._dialog)
         page.on("request", look)
-        page.goto(url)
+        self._load(page, url)
         return page
 
     def check(self) -> None:
@@ -62,6 +68,24 @@ class Tabs:
         for context in self._contexts:
             context.close()
         self._contexts.clear()
+
+    def _load(self, page: Page, url: str) -> None:
+        """Load a page, again if the machine's network changes meanwhile."""
+        lost: list[str] = []
+
+        def look(request: Request) -> None:
+            if request.resource_type in PARTS:
+                lost.append(f"{request.url} cannot be loaded: {request.failure}")
+
+        page.on("requestfailed", look)
+        for _ in range(MAX_TRIES):
+            lost.clear()
+            with suppress(Error):  # which `lost` has, too
+                page.goto(url)
+            if not any(NETWORK_CHANGED in problem for problem in lost):
+                break
+        page.remove_listener("requestfailed", look)
+        self._problems += lost
 
     def _console(self, message: ConsoleMessage) -> None:
         if message.type in {"error", "warning"} and not message.text.startswith(EXPECTED):

@@ -9,7 +9,6 @@ from tests.support.browser.tabs import Tabs
 
 pytest_plugins = ["tests.support.browser.fixtures"]
 pytestmark = pytest.mark.real("chromium")
-SOON = 30_000
 
 
 def carry_out(page: Page, name: str) -> None:
@@ -18,13 +17,13 @@ def carry_out(page: Page, name: str) -> None:
     button.click()
     page.get_by_role("button", name=f"{name} now").press("Enter")
     expect(button).to_be_focused()
-    expect(page.get_by_text(f"{name} is done.")).to_be_visible(timeout=SOON)
+    expect(page.get_by_text(f"{name} is done.")).to_be_visible()
 
 
 def expect_starts(page: Page, count: int) -> None:
     """Wait until the log holds so many starts of the app's command."""
     text = "count => document.querySelector('.log').textContent.split('begin').length - 1 === count"
-    page.wait_for_function(text, arg=count, timeout=SOON)
+    page.wait_for_function(text, arg=count)
 
 
 def is_of_log(request: Request) -> bool:
@@ -58,7 +57,7 @@ def test_nothing_changes_before_the_confirmation_nor_by_enter_that_is_still_held
     page.keyboard.down("Enter")
     page.keyboard.down("Enter")  # it repeats on the button that has the focus again
     page.keyboard.up("Enter")
-    expect(page.get_by_text("Stop is done.")).to_be_visible(timeout=SOON)
+    expect(page.get_by_text("Stop is done.")).to_be_visible()
     expect(page.get_by_role("button", name="Stop", exact=True)).to_be_focused()
 
 
@@ -69,10 +68,10 @@ def test_logs_go_on_after_a_stop_and_a_start_and_a_restart_by_the_engine(
     expect_starts(page, 1)
     shown = page.locator("main dl .state").first
     carry_out(page, "Stop")
-    expect(shown).to_have_text("exited", timeout=SOON)
+    expect(shown).to_have_text("exited")
     expect(page.locator(".notice.bad")).to_have_count(0)  # it was stopped on purpose
     carry_out(page, "Start")
-    expect(shown).to_have_text("running", timeout=SOON)
+    expect(shown).to_have_text("running")
     expect_starts(page, 2)
     docker_client.restart(app.name, timeout=0)
     expect_starts(page, 3)
@@ -83,15 +82,15 @@ def test_a_log_that_cannot_be_read_again_stays_with_the_reason_once(
 ) -> None:
     page = app.sheet(tabs)
     log = page.get_by_role("log")
-    expect(log).to_contain_text("begin", timeout=SOON)
+    expect(log).to_contain_text("begin")
     before = log.inner_text()
     page.route("**/logs?*", lambda route: route.abort())
 
     docker_client.restart(app.name, timeout=0)
 
-    expect(log).to_contain_text("[Failed to fetch]", timeout=SOON)
+    expect(log).to_contain_text("[Failed to fetch]")
     for _ in range(2):
-        with page.expect_event("requestfailed", is_of_log, timeout=SOON):
+        with page.expect_event("requestfailed", is_of_log):
             pass  # the page tries again
     shown = log.inner_text()
     assert shown.startswith(before.rstrip())
@@ -105,12 +104,12 @@ def test_a_rollback_a_restart_and_a_rebuild_are_carried_out(app: AppOnAgent, tab
     page = app.sheet(tabs)
     expect(page.locator("main dl")).to_contain_text("another")
     carry_out(page, "Rollback")
-    expect(page.locator("main dl")).not_to_contain_text("another", timeout=SOON)
+    expect(page.locator("main dl")).not_to_contain_text("another")
     expect(page.get_by_role("table", name="History")).to_contain_text("rollback")
     carry_out(page, "Restart")
-    expect(page.get_by_role("table", name="Events")).to_contain_text("restart", timeout=SOON)
+    expect(page.get_by_role("table", name="Events")).to_contain_text("restart")
     carry_out(page, "Rebuild")
-    expect(page.get_by_role("table", name="Events")).to_contain_text("rebuild", timeout=SOON)
+    expect(page.get_by_role("table", name="Events")).to_contain_text("rebuild")
     expect_starts(page, 1)  # the log of the new container
 
 
@@ -164,7 +163,7 @@ def test_a_deleted_app_is_gone(app: AppOnAgent, tabs: Tabs) -> None:
     expect(page.get_by_role("button", name="Delete", exact=True)).to_be_focused()
     page.get_by_role("button", name="Delete", exact=True).click()
     page.get_by_role("button", name="Delete now").click()
-    expect(page.locator(".notice").last).to_contain_text(app.name, timeout=SOON)
+    expect(page.locator(".notice").last).to_contain_text(app.name)
     assert app.agent.ask("GET", f"/v1/apps/{app.name}").status_code == 404
     page.get_by_role("link", name="Apps").click()
     expect(page.locator("main")).to_contain_text("There is no app on this host.")

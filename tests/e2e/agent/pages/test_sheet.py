@@ -15,13 +15,12 @@ pytest_plugins = ["tests.support.browser.fixtures"]
 pytestmark = pytest.mark.real("chromium")
 CHANGES = ("Start", "Stop", "Rebuild", "Rollback", "Delete")
 STEPS = 60
-SOON = 30_000
 TICK = re.compile(r"tick-(\d+)")
 
 
 def last_tick(page: Page) -> int:
     """Return the last time that the app has logged."""
-    expect(page.get_by_role("log")).to_contain_text(TICK, timeout=SOON)
+    expect(page.get_by_role("log")).to_contain_text(TICK)
     return int(TICK.findall(page.get_by_role("log").inner_text())[-1])
 
 
@@ -30,7 +29,6 @@ def expect_later_tick(page: Page, last: int) -> None:
     page.wait_for_function(
         "last => Number(document.querySelector('.log').textContent.split('tick-').at(-1)) > last",
         arg=last,
-        timeout=SOON,
     )
 
 
@@ -89,9 +87,9 @@ def test_the_health_and_exit_codes_are_told(app: AppOnAgent, tabs: Tabs) -> None
     health = row.locator("td[data-title=Health]")
     expect(health).to_have_text("\N{EN DASH}")
     alter(page, "**/v1/apps", lambda body: body[0].update(healthy=True))
-    expect(health).to_have_text("healthy", timeout=SOON)
+    expect(health).to_have_text("healthy")
     alter(page, "**/v1/apps", lambda body: body[0].update(healthy=False))
-    expect(health).to_have_text("unhealthy", timeout=SOON)
+    expect(health).to_have_text("unhealthy")
     assert serious_findings(page) == []
 
     def with_deaths(events: Any) -> None:
@@ -140,7 +138,7 @@ def test_a_pull_shows_how_far_it_is(app: AppOnAgent, tabs: Tabs) -> None:
     page = app.sheet(tabs)
     progress = {"operation": "rebuild", "step": "pull", "percent": 40, "by": "ops", "since": ""}
     alter(page, f"**/v1/apps/{app.name}", lambda body: body.update(progress=progress))
-    expect(page.locator("main dl")).to_contain_text("pull 40 %", timeout=SOON)
+    expect(page.locator("main dl")).to_contain_text("pull 40 %")
     alter(page, "**/v1/apps", lambda body: body[0].update(progress=progress | {"percent": None}))
     page.get_by_role("link", name="Apps").click()
     row = page.get_by_role("row", name=app.name)
@@ -157,18 +155,16 @@ def test_an_app_that_is_unhealthy_or_dead_is_told_in_the_list_and_on_its_sheet(
     expect(row.locator(".problem")).to_have_count(0)
     check = {"healthy": False, "message": "status 500 at /"}
     alter(page, "**/v1/apps", lambda body: body[0].update(check))
-    expect(row.locator(".problem")).to_have_text(
-        "It runs, but is unhealthy. Status 500 at /", timeout=SOON
-    )
+    expect(row.locator(".problem")).to_have_text("It runs, but is unhealthy. Status 500 at /")
     page.unroute("**/v1/apps")
     loop = "ended by itself 3 times in the last 10 minutes, last with exit code 3"
     alter(page, "**/v1/apps", lambda body: body[0].update(message=loop))
-    expect(row.locator(".problem")).to_have_text(f"E{loop[1:]}", timeout=SOON)
+    expect(row.locator(".problem")).to_have_text(f"E{loop[1:]}")
     expect(row.locator(".state.stale")).to_have_text("running")
     page.unroute("**/v1/apps")
     docker_client.stop(app.name, timeout=0)
     expect(row.locator(".problem")).to_contain_text(
-        "It should run, but is exited. Its container was stopped through", timeout=SOON
+        "It should run, but is exited. Its container was stopped through"
     )
     expect(row.locator(".state.stale")).to_have_text("exited")
     page.get_by_role("link", name=app.name).click()
@@ -179,7 +175,7 @@ def test_an_app_that_is_unhealthy_or_dead_is_told_in_the_list_and_on_its_sheet(
     )
     assert serious_findings(page) == []
     assert app.agent.ask("PUT", f"/v1/apps/{app.name}/start").status_code == 200
-    expect(page.locator("main dl .state.fresh")).to_have_text("running", timeout=SOON)
+    expect(page.locator("main dl .state.fresh")).to_have_text("running")
     expect(notice).to_have_count(0)
 
 
@@ -192,7 +188,7 @@ def test_charts_have_gaps_where_nothing_was_measured(app: AppOnAgent, tabs: Tabs
     page = app.sheet(tabs)
     alter(page, "**/v1/usage", hour)
     chart = page.get_by_role("img", name="Memory: 2.0 MiB")
-    expect(chart).to_be_visible(timeout=SOON)
+    expect(chart).to_be_visible()
     lines = [
         [float(point.split(",")[0]) for point in str(line.get_attribute("points")).split()]
         for line in chart.locator("polyline").all()
@@ -213,9 +209,9 @@ def test_an_agent_that_goes_away_and_comes_back_is_told_and_its_logs_go_on(
     expect_later_tick(page, last)
     app.agent.kill()
     connection = page.locator("#connection")
-    expect(connection).to_contain_text("The agent does not answer since", timeout=SOON)
+    expect(connection).to_contain_text("The agent does not answer since")
     expect(page.get_by_role("heading", name=app.name)).to_be_visible()  # what it knew stays
     last = last_tick(page)
     app.agent.start()
-    expect(connection).to_have_text("Live", timeout=SOON)
+    expect(connection).to_have_text("Live")
     expect_later_tick(page, last)

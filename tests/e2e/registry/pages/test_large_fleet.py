@@ -78,7 +78,7 @@ def test_the_browser_holds_one_page_of_100_000_hosts(
         thread.submit(asyncio.run, fill(path)).result()
     registry = daemons.registry(store=f"sqlite:///{path}", nodes={"stale_after_seconds": 86_400})
     page = log_in(tabs, registry)
-    expect(page.locator(".tile.fresh strong")).to_have_text("100,000", timeout=60_000)
+    expect(page.locator(".tile.fresh strong")).to_have_text("100,000")
     for _ in range(PAGES_TURNED):
         last = hosts(page)[-1]
         page.get_by_role("link", name="Next page").click()
@@ -94,6 +94,6 @@ def test_the_browser_holds_one_page_of_100_000_hosts(
     expect(page.locator("table.hosts tbody tr")).to_have_count(1)
     assert hosts(page) == ["web-099997.example.com"]
     post(registry, "web-099997.example.com", ["service:moved"], {})
-    expect(page.locator("table.hosts tbody")).to_contain_text("service:moved", timeout=20_000)
+    expect(page.locator("table.hosts tbody")).to_contain_text("service:moved")
     assert heap_mib(page) < MAX_HEAP_MIB
     assert page.locator("*").count() < 2_000
