@@ -13,7 +13,7 @@ from typing import Any
 import docker
 import docker.errors
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from dev import engine
 from dev.debian import debian_tree
@@ -28,8 +28,12 @@ from tests.support.requirements import FAST, is_left_out, need, need_root
 TOP = Path(__file__).parents[1]
 MUST_RUN = os.environ.get("CI") == "true"
 
-# For `make test-fast`; `make test` tries 100 examples, or what a test says.
-settings.register_profile("fast", max_examples=20)
+# How long an example takes is the machine's, and fails no test. `make test-fast` tries 20 examples,
+# `make test` 100, or what a test says.
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("untimed", UNTIMED)
+settings.register_profile("fast", UNTIMED, max_examples=20)
+settings.load_profile("untimed")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -59,8 +59,8 @@ class AppliedChanges:
     def forget(self, hostname: str, kind: ChangeKind, source: Source) -> None:
         """Forget a node; nothing happens if it is unknown."""
         entry = self._directory.remove(hostname)
-        self._deferred.discard_touch(hostname)
         if entry is not None:
+            self._deferred.discard_touch(entry)
             self._acceptance.note_forgotten(entry)
             self._events.publish(Change(kind, entry, source))
 
@@ -81,8 +81,9 @@ class AppliedChanges:
         entry = Entry(row._replace(address=sys.intern(row.address)), heard=self._monotonic())
         if self.put(entry, Source(OTHER_REGISTRY, row.address)):
             self._acceptance.count_change(row.hostname)
-            # The pending touch was for the node that this one replaces.
-            self._deferred.discard_touch(row.hostname)
+            node = self._directory.get(row.hostname)
+            if node is not None:  # what is unwritten was heard of it before
+                self._deferred.discard_touch(node)
 
     def deleted(self, hostname: str, *, expired: bool) -> None:
         """Forget a node that another registry deleted, unless it is alive here."""
@@ -104,7 +105,7 @@ class AppliedChanges:
         """
         for hostname, last_update, address in heard:
             entry = self._directory.get(hostname)
-            if entry is None or self._deferred.is_touched(hostname):
+            if entry is None or entry.is_touched:
                 continue
             self.move(entry, sys.intern(address), Source(OTHER_REGISTRY, address))
             if own:
@@ -118,7 +119,7 @@ class AppliedChanges:
         times: list[tuple[Entry, float]] = []
         for hostname, last_update, address, age in heard:
             entry = self._directory.get(hostname)
-            if entry is None or self._deferred.is_touched(hostname):
+            if entry is None or entry.is_touched:
                 continue
             if now - age > entry.heard + SAME_SECONDS:
                 entry.last_update = last_update

@@ -155,7 +155,7 @@ async def operations_take_effect_in_the_order_of_the_calls(place: Place) -> None
             store.put(node("a", b'{"labels":["2"],"kv":{}}'), Outcomes()),
             store.put(node("b"), Outcomes()),
             store.delete("b", Outcomes()),
-            store.touch([Heard("b", 5, "x"), Heard("a", 5, "x")], Outcomes()),
+            store.touch([("b", 5, "x"), ("a", 5, "x")], Outcomes()),
             store.delete("c", Outcomes()),
             store.put(node("c"), Outcomes()),
         )
@@ -170,7 +170,7 @@ async def many_hosts_are_forgotten_in_one_go(place: Place) -> None:
     hostnames = [f"h{number}" for number in range(350)]
     async with opened(place) as (store, _):
         await asyncio.gather(*[store.put(node(name), Outcomes()) for name in hostnames])
-        await store.touch([Heard(name, 5, "x") for name in hostnames], Outcomes())
+        await store.touch([(name, 5, "x") for name in hostnames], Outcomes())
         await asyncio.gather(*[store.delete(name, Outcomes()) for name in hostnames[10:310]])
 
     assert sorted(await stored(place)) == sorted(hostnames[:10] + hostnames[310:])
@@ -205,7 +205,7 @@ async def unknown_hosts_are_ignored(place: Place) -> None:
     """Check that a touch or a deletion of a host that the store lacks keeps nothing."""
     outcomes = Outcomes()
     async with opened(place) as (store, _):
-        await store.touch([Heard("ghost", 5, "x")], outcomes)
+        await store.touch([("ghost", 5, "x")], outcomes)
         await store.delete("ghost", outcomes)
 
     assert outcomes == [None, None]
@@ -282,7 +282,7 @@ async def ages_leave_out_the_time_in_which_no_registry_ran(place: Place) -> None
         await store.put(node("touched"), Outcomes())
         clock.now += 60
         await store.put(node("young"), Outcomes())
-        await store.touch([Heard("touched", 5, "x")], Outcomes())
+        await store.touch([("touched", 5, "x")], Outcomes())
         clock.now += 30
     clock.now += 1_000_000
 

@@ -1,7 +1,7 @@
 """Writes that a store gets later, for many nodes at once."""
 
 import asyncio
-import itertools
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -15,6 +15,9 @@ MAX_TOUCHED_AT_ONCE = 2000
 
 class HeardNode(Protocol):
     """A node in memory, of which the store keeps when it was last heard of, and from where."""
+
+    is_touched: bool
+    """Whether it is still to be written that it was heard of. Others only read it."""
 
     @property
     def hostname(self) -> str:
@@ -48,9 +51,10 @@ class DeferredWrites:
         self._done = done
         self._monotonic = monotonic
         self._last_flush = monotonic()
-        self._touched: dict[str, HeardNode] = {}
-        self._being_written: dict[str, HeardNode] = {}
-        self._held: dict[str, HeardNode | None] = {}
+        # In their order. One that is marked as touched no more is skipped.
+        self._touched: deque[HeardNode] = deque()
+        self._held: set[str] = set()
+        self._discarded: set[HeardNode] = set()  # since the write on its way has begun
         self._expired: dict[str, None] = {}
 
     def touch(self, node: HeardNode) -> None:
@@ -58,39 +62,31 @@ class DeferredWrites:
 
         What is written is what the node has then.
         """
-        touched = self._held if node.hostname in self._held else self._touched
-        touched[node.hostname] = node
-
-    def is_touched(self, hostname: str) -> bool:
-        """Return whether it is still to be written that a node was heard of."""
-        return hostname in self._touched or self._held.get(hostname) is not None
+        if not node.is_touched:
+            node.is_touched = True
+            self._touched.append(node)
 
     def hold(self, hostname: str) -> None:
         """Hold back that a node was heard of, until `release`."""
-        if hostname not in self._held:
-            self._held[hostname] = self._touched.pop(hostname, None)
+        self._held.add(hostname)
 
     def release(self, hostname: str) -> None:
         """Write from now on that a node was heard of, also if that was held back."""
-        node = self._held.pop(hostname, None)
-        if node is not None:
-            self._touched[hostname] = node
+        self._held.discard(hostname)
 
     @property
     def touched(self) -> int:
-        """Of how many nodes it is still to be written that they were heard of."""
+        """Of how many nodes it is still to be written that they were heard of, at most."""
         return len(self._touched)
+
+    def discard_touch(self, node: HeardNode) -> None:
+        """Record that a node is gone, or that another registry has changed it since."""
+        node.is_touched = False
+        self._discarded.add(node)
 
     def expire(self, hostname: str) -> None:
         """Record that a node has expired."""
         self._expired[hostname] = None
-
-    def discard_touch(self, hostname: str) -> None:
-        """Record that a node is gone."""
-        if hostname in self._held:
-            self._held[hostname] = None
-        self._touched.pop(hostname, None)
-        self._being_written.pop(hostname, None)
 
     def discard_expiry(self, hostname: str) -> None:
         """Record that a node is written anew."""
@@ -102,6 +98,8 @@ class DeferredWrites:
         If there are none, write all the same with `retry`, or `max_interval` seconds after the
         last write.
         """
+        while self._touched and not self._touched[0].is_touched:
+            self._touched.popleft()
         now = self._monotonic()
         if not (self._touched or retry or now - self._last_flush >= max_interval):
             return
@@ -128,17 +126,33 @@ class DeferredWrites:
 
     async def _touch_some(self) -> bool:
         """Write that some nodes were heard of; return whether the store accepted it."""
-        touched = dict(itertools.islice(self._touched.items(), MAX_TOUCHED_AT_ONCE))
-        for hostname in touched:
-            del self._touched[hostname]
-        heard = [Heard(name, node.last_update, node.address) for name, node in touched.items()]
-        self._being_written = touched
+        nodes, heard = self._take_some()
+        self._discarded.clear()
         try:
             await self._store.touch(heard, self._done)
         except StoreUnavailable:
-            for node in self._being_written.values():
-                self.touch(node)
+            for node in nodes:
+                if node not in self._discarded:
+                    self.touch(node)
             return False
-        finally:
-            self._being_written = {}
         return True
+
+    def _take_some(self) -> tuple[list[HeardNode], list[Heard]]:
+        """Take the nodes that were heard of first; what is held back stays."""
+        touched = self._touched
+        nodes: list[HeardNode] = []
+        held: list[HeardNode] = []
+        heard: list[Heard] = []
+        for _ in range(min(len(touched), MAX_TOUCHED_AT_ONCE)):
+            node = touched.popleft()
+            if not node.is_touched:
+                continue
+            hostname = node.hostname
+            if hostname in self._held:
+                held.append(node)
+                continue
+            node.is_touched = False
+            nodes.append(node)
+            heard.append((hostname, node.last_update, node.address))
+        touched += held
+        return nodes, heard

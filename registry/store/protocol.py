@@ -53,12 +53,9 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     seen_seconds: float
 
 
-class Heard(NamedTuple):
-    """An unchanged node was heard of: its new `last_update` and address."""
-
-    hostname: str
-    last_update: int
-    address: str
+# An unchanged node was heard of: its hostname, new `last_update` and address. A plain tuple takes a
+# fifth of the time to make, and is of no concern to the garbage collector.
+Heard = tuple[str, int, str]
 
 
 class HeardBefore(NamedTuple):

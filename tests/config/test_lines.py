@@ -62,7 +62,7 @@ def test_a_mistake_of_nothing_in_the_file_stays_as_it_is(file: Path, mistake: st
     assert located(file, mistake) == (mistake,)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(text=st.text(max_size=40) | st.just(TEXT), setting=st.text(max_size=20))
 def test_whatever_the_file_holds_no_word_of_a_mistake_is_lost(
     tmp_path: Path, text: str, setting: str

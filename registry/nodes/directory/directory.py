@@ -51,7 +51,8 @@ class Entry(BlockItem):
 
     `heard` is the monotonic time of its last heartbeat, `digest` that of its last body. `head` is
     the node as JSON, up to the number of `last_update`. `older` and `newer` are its neighbours by
-    `heard`, among those that are stale or those that are not. `apps_down` is kept by the directory.
+    `heard`, among those that are stale or those that are not. `apps_down` is kept by the directory,
+    `is_touched` by DeferredWrites.
     """
 
     __slots__ = (
@@ -62,6 +63,7 @@ class Entry(BlockItem):
         "heard",
         "hostname",
         "is_stale",
+        "is_touched",
         "last_update",
         "newer",
         "older",
@@ -78,7 +80,7 @@ class Entry(BlockItem):
         self.heard = heard
         self.address = row.address
         self.digest = digest
-        self.is_stale = False
+        self.is_stale = self.is_touched = False
         self.apps_down = False
         self.older: Entry | None = None
         self.newer: Entry | None = None

@@ -136,7 +136,7 @@ class NodeOperations:
         `act` gets what was heard, without the hosts that another registry has changed since: what
         was heard of is not their node.
         """
-        waiting = [self._active[one.hostname] for one in heard if one.hostname in self._active]
+        waiting = [self._active[hostname] for hostname, _, _ in heard if hostname in self._active]
         if not waiting:
             act(heard)
             return
@@ -149,7 +149,7 @@ class NodeOperations:
             left -= 1
             if not left:
                 changed = self._changed.pop(call)
-                act([one for one in heard if one.hostname not in changed])
+                act([one for one in heard if one[0] not in changed])
 
         for operations in waiting:
             operations.append(passed)

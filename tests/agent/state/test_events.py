@@ -149,7 +149,7 @@ def test_an_event_is_known_by_its_number_and_its_time() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.text(max_size=50), st.text(max_size=2000), st.floats(0, 4e9))
 async def test_any_text_comes_back_and_is_one_line_of_a_stream(
     by: str, message: str, time: float

@@ -53,7 +53,7 @@ def expiring(days: int) -> str:
 
 
 @pytest.mark.slow
-@settings(max_examples=share_of(50), deadline=None)
+@settings(max_examples=share_of(50))
 @given(NAMES, TIMES)
 def test_the_end_of_any_certificate_is_read(name: str, until: dt.datetime) -> None:
     made = certificate(name, until)

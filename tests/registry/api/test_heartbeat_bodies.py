@@ -124,7 +124,7 @@ def written(pairs: list[tuple[str, str]], *, ascii_only: bool) -> str:
 
 
 @pytest.mark.slow
-@settings(max_examples=share_of(150), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=share_of(150), suppress_health_check=list(HealthCheck))
 @given(labels=st.lists(WORDS, max_size=4), kv=PAIRS, more=FIELDS, ascii_only=st.booleans())
 async def test_a_key_that_stands_twice_is_found_in_any_body(
     registry: InProcessRegistry,

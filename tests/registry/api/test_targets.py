@@ -272,7 +272,7 @@ KV = st.dictionaries(
 
 
 @pytest.mark.slow
-@settings(max_examples=share_of(60), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=share_of(60), suppress_health_check=list(HealthCheck))
 @given(nodes=st.lists(st.tuples(LABELS, KV), min_size=1, max_size=4))
 async def test_whatever_nodes_send_a_scraper_takes_the_answer(
     nodes: Sequence[tuple[list[str], dict[str, str]]], registry: InProcessRegistry

@@ -4,7 +4,7 @@ import pytest
 
 from config.registry import NodesSettings
 from registry.errors import CloneRefused, StoreUnreachable
-from registry.store.protocol import Heard, HeardBefore, Row
+from registry.store.protocol import HeardBefore, Row
 from tests.support.registry.in_process import InProcessRegistry, in_process_registry
 from tests.support.registry.stores.memory_store import MemoryStore
 
@@ -62,13 +62,13 @@ async def test_a_node_that_is_heard_of_elsewhere_stays_fresh_and_its_time_is_sho
         await registry.post("a")
         await registry.post("b")
         registry.clock.pass_seconds(60)
-        heard = [Heard("a", 1_700_000_500, "192.0.2.9"), Heard("unknown", 1, "x")]
+        heard = [("a", 1_700_000_500, "192.0.2.9"), ("unknown", 1, "x")]
         registry.store.shared.heard(heard, own=False)
         registry.clock.pass_seconds(60)
 
         assert await states(registry) == (1, 1)
         assert (await registry.get("/nodes/a"))[0]["last_update"] == 1_700_000_500
-        registry.store.shared.heard([Heard("b", 1_700_000_600, "192.0.2.9")], own=False)
+        registry.store.shared.heard([("b", 1_700_000_600, "192.0.2.9")], own=False)
         assert await states(registry) == (2, 0)
 
 
@@ -104,10 +104,10 @@ async def test_an_own_report_that_comes_back_does_not_undo_a_later_one() -> None
         await registry.post("a")
         shown = (await registry.get("/nodes/a"))[0]["last_update"]
 
-        registry.store.shared.heard([Heard("a", shown - 10, "127.0.0.1")], own=True)
+        registry.store.shared.heard([("a", shown - 10, "127.0.0.1")], own=True)
         assert (await registry.get("/nodes/a"))[0]["last_update"] == shown
         await registry.components.nodes.flush()
-        registry.store.shared.heard([Heard("a", shown + 3, "127.0.0.1")], own=True)
+        registry.store.shared.heard([("a", shown + 3, "127.0.0.1")], own=True)
         assert (await registry.get("/nodes/a"))[0]["last_update"] == shown + 3
 
 

@@ -1,43 +1,79 @@
 """Writes that a store gets later, for many nodes at once."""
 
 import asyncio
+import itertools
 
 from registry.errors import StoreUnavailable
+from registry.nodes.directory.directory import Entry
 from registry.store.conformance import Clock
-from registry.store.deferred_writes import DeferredWrites
+from registry.store.deferred_writes import MAX_TOUCHED_AT_ONCE, DeferredWrites
 from tests.support.registry.stores.memory_store import MemoryStore
 from tests.support.registry.stores.sqlite_store import ignore, row
 
 BEFORE = row("a")
-HEARD = BEFORE._replace(last_update=BEFORE.last_update + 60)
-HEARD_LATER = BEFORE._replace(last_update=BEFORE.last_update + 90)
+HEARD_AT = BEFORE.last_update + 60
 LONG_SECONDS = 100.0
 
 
+def heard(hostname: str = "a") -> Entry:
+    """Return a node that was heard of since it was written."""
+    return Entry(row(hostname)._replace(last_update=HEARD_AT), heard=0.0)
+
+
 async def test_what_could_not_be_written_is_written_next_time() -> None:
-    store = MemoryStore([BEFORE])
+    store, node = MemoryStore([BEFORE]), heard()
     writes = DeferredWrites(store, done=ignore, monotonic=Clock())
-    writes.touch(HEARD)
+    writes.touch(node)
 
     store.failure = StoreUnavailable("the disk is full")
     await writes.flush(max_interval=LONG_SECONDS, retry=False)
-    assert writes.is_touched("a")
+    assert node.is_touched
     store.failure = None
     await writes.flush(max_interval=LONG_SECONDS, retry=False)
 
-    assert store.rows["a"].last_update == HEARD.last_update
-    assert not writes.is_touched("a")
+    assert store.rows["a"].last_update == HEARD_AT
+    assert not node.is_touched
+
+
+async def test_a_node_that_is_heard_of_often_meanwhile_is_written_once() -> None:
+    store, node = MemoryStore([BEFORE]), heard()
+    writes = DeferredWrites(store, done=ignore, monotonic=Clock())
+    store.failure = StoreUnavailable("the disk is full")
+    for _ in range(5):
+        writes.touch(node)
+        await writes.flush(max_interval=LONG_SECONDS, retry=True)
+
+    assert writes.touched == 1
+
+
+async def test_many_nodes_are_written_in_the_order_in_which_they_were_heard_of() -> None:
+    hostnames = [f"h{number:05}" for number in reversed(range(2 * MAX_TOUCHED_AT_ONCE + 1))]
+    store = MemoryStore([row(name) for name in hostnames])
+    writes = DeferredWrites(store, done=ignore, monotonic=Clock())
+    for name in hostnames:
+        writes.touch(heard(name))
+
+    flushed = asyncio.create_task(writes.flush(max_interval=LONG_SECONDS, retry=False))
+    written = [0]
+    while not flushed.done():
+        await asyncio.sleep(0)
+        found = [store.rows[name].last_update == HEARD_AT for name in hostnames]
+        assert found == sorted(found, reverse=True)
+        written.append(sum(found))
+
+    steps = {later - before for before, later in itertools.pairwise(written)} - {0}
+    assert steps == {MAX_TOUCHED_AT_ONCE, 1}
 
 
 async def test_a_node_that_goes_while_its_write_fails_is_not_written_later() -> None:
-    store = MemoryStore([BEFORE])
+    store, node = MemoryStore([BEFORE]), heard()
     writes = DeferredWrites(store, done=ignore, monotonic=Clock())
-    writes.touch(HEARD)
+    writes.touch(node)
     store.failure = StoreUnavailable("the disk is full")
     failing = asyncio.create_task(writes.flush(max_interval=LONG_SECONDS, retry=False))
     await asyncio.sleep(0)  # it has handed the node to the store
 
-    writes.discard_touch("a")  # then a new node may have the name
+    writes.discard_touch(node)  # then a new node may have the name
     await failing
     store.failure = None
     await writes.flush(max_interval=LONG_SECONDS, retry=True)
@@ -45,31 +81,46 @@ async def test_a_node_that_goes_while_its_write_fails_is_not_written_later() -> 
     assert store.rows["a"] == BEFORE
 
 
-async def test_what_was_heard_of_a_node_waits_while_its_change_is_written() -> None:
-    store = MemoryStore([BEFORE])
+async def test_a_node_that_another_registry_changes_is_written_again_once_it_is_heard_of() -> None:
+    store, node = MemoryStore([BEFORE]), heard()
     writes = DeferredWrites(store, done=ignore, monotonic=Clock())
-    writes.touch(HEARD)
+    writes.touch(node)
+
+    writes.discard_touch(node)
+    await writes.flush(max_interval=LONG_SECONDS, retry=True)
+    assert store.rows["a"] == BEFORE
+    writes.touch(node)
+    await writes.flush(max_interval=LONG_SECONDS, retry=False)
+
+    assert store.rows["a"].last_update == HEARD_AT
+
+
+async def test_what_was_heard_of_a_node_waits_while_its_change_is_written() -> None:
+    store, node = MemoryStore([BEFORE]), heard()
+    writes = DeferredWrites(store, done=ignore, monotonic=Clock())
+    writes.touch(node)
 
     writes.hold("a")
     await writes.flush(max_interval=LONG_SECONDS, retry=True)
     assert store.rows["a"] == BEFORE
-    assert writes.is_touched("a")
-    writes.touch(HEARD_LATER)
+    assert node.is_touched
+    node.last_update += 30
+    writes.touch(node)
     writes.release("a")
     await writes.flush(max_interval=LONG_SECONDS, retry=False)
 
-    assert store.rows["a"].last_update == HEARD_LATER.last_update
+    assert store.rows["a"].last_update == HEARD_AT + 30
 
 
 async def test_a_node_that_goes_while_its_change_is_written_is_not_written_later() -> None:
-    store = MemoryStore([BEFORE])
+    store, node = MemoryStore([BEFORE]), heard()
     writes = DeferredWrites(store, done=ignore, monotonic=Clock())
-    writes.touch(HEARD)
+    writes.touch(node)
 
     writes.hold("a")
-    writes.discard_touch("a")
+    writes.discard_touch(node)
     writes.release("a")
     await writes.flush(max_interval=LONG_SECONDS, retry=True)
 
     assert store.rows["a"] == BEFORE
-    assert not writes.is_touched("a")
+    assert not node.is_touched

@@ -159,7 +159,8 @@ def in_batches(entries: Sequence[HeardOrAge], max_bytes: int) -> Iterator[list[H
     batch: list[HeardOrAge] = []
     size = 0
     for entry in entries:
-        added = len(entry.hostname) + len(entry.address) + ENTRY_BYTES
+        hostname, address = entry[0], entry[-1]
+        added = len(hostname) + len(address) + ENTRY_BYTES
         if batch and size + added > max_bytes - ENTRY_BYTES:
             yield batch
             batch, size = [], 0

@@ -69,7 +69,7 @@ class HeardNodes(Written, frozen=True, kw_only=True):
         """Return those that nobody had changed since; given the last sequence of each host."""
         if not self.seen:
             return self.heard
-        return [one for one in self.heard if sequence_of(one.hostname) <= self.seen]
+        return [one for one in self.heard if sequence_of(one[0]) <= self.seen]
 
 
 class Age(NamedTuple):

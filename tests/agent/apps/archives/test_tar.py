@@ -7,7 +7,7 @@ import tarfile
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.apps.archives.tar import COPIED_AT_ONCE, LONGEST_RECORDS, MalformedTar, copied
@@ -53,7 +53,6 @@ EVERYTHING = b"".join(map(everything, FORMATS)) + bytes(1024)
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(cuts=st.lists(st.integers(min_value=0), max_size=20))
 async def test_the_copy_has_the_same_entries_wherever_the_pieces_are_cut(cuts: list[int]) -> None:
     before, after = unpacked(EVERYTHING), unpacked(await copy(EVERYTHING, cuts))
@@ -67,7 +66,6 @@ async def test_the_copy_has_the_same_entries_wherever_the_pieces_are_cut(cuts: l
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(cut=st.integers(min_value=0, max_value=len(EVERYTHING) - 1025))
 async def test_a_tar_that_ends_before_its_end_is_refused(cut: int) -> None:
     with pytest.raises(MalformedTar, match="ends"):
@@ -75,7 +73,6 @@ async def test_a_tar_that_ends_before_its_end_is_refused(cut: int) -> None:
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(garbage=st.binary(min_size=512))
 async def test_garbage_is_copied_or_refused_and_nothing_else(garbage: bytes) -> None:
     try:

@@ -137,7 +137,7 @@ FIELDS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 
 
 @given(changes=st.lists(FIELDS, min_size=1, max_size=6), choice=st.integers(0, 6))
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 async def test_whatever_its_text_a_revision_comes_back_as_it_was(
     tmp_path_factory: pytest.TempPathFactory, changes: list[dict[str, Any]], choice: int
 ) -> None:

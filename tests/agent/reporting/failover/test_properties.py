@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from registry.client.errors import Busy, OverLimit, RegistryError, TooSlow, Unreachable, WrongKey
@@ -124,7 +124,6 @@ def scripts(draw: st.DrawFn) -> tuple[int, list[list[RegistryError | None]]]:
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(scripts())
 @in_virtual_time
 async def test_it_asks_one_after_another_leaves_no_good_one_and_ends_within_the_limits(

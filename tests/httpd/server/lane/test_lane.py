@@ -187,7 +187,7 @@ async def test_however_many_different_headers_there_are_all_are_answered() -> No
 
 
 @pytest.mark.slow
-@settings(max_examples=share_of(60), deadline=None)
+@settings(max_examples=share_of(60))
 @given(
     st.lists(
         st.tuples(st.sampled_from(["now", "now", "later", "other"]), st.integers(1, 2000)),

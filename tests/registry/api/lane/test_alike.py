@@ -96,7 +96,7 @@ async def state(registry: InProcessRegistry) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@settings(max_examples=share_of(25), deadline=None)
+@settings(max_examples=share_of(25))
 @given(
     kinds=st.lists(st.sampled_from(KINDS), max_size=60),
     cuts=st.lists(st.integers(0, 12_000), max_size=30),
@@ -121,7 +121,7 @@ HEAD = request("POST", "/nodes/web-0", "Connection: keep-alive", "Accept: */*", 
 
 
 @pytest.mark.slow
-@settings(max_examples=share_of(30), deadline=None)
+@settings(max_examples=share_of(30))
 @given(
     st.lists(
         st.tuples(
@@ -170,7 +170,7 @@ def request_lines() -> st.SearchStrategy[str]:
 
 
 @pytest.mark.slow
-@settings(max_examples=share_of(100), deadline=None)
+@settings(max_examples=share_of(100))
 @given(line=request_lines(), key=st.sampled_from([OPS, WEB_HOSTS, NODE_KEY]))
 def test_any_request_line_before_headers_that_were_seen_is_answered_alike_without_the_lane(
     line: str, key: str

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from registry.store.copying import copy
-from registry.store.protocol import CopySource, CopyTarget, Heard, Snapshot, StoreBackend, StoreName
+from registry.store.protocol import CopySource, CopyTarget, Snapshot, StoreBackend, StoreName
 from registry.store.sqlite.backend import SqliteBackend
 from tests.support.registry.stores.copies import Copy, ignore_text
 from tests.support.registry.stores.sqlite_store import ignore, row
@@ -40,7 +40,7 @@ async def test_all_that_a_registry_does_until_it_ends_is_in_the_copy(
         await store.put(row("changed", OTHER), ignore)
         await store.put(row("new", OTHER), ignore)
         await store.delete("deleted", ignore)
-        await store.touch([Heard("heard", 1_800_000_000, "192.0.2.9")], ignore)
+        await store.touch([("heard", 1_800_000_000, "192.0.2.9")], ignore)
 
     assert await running.ended() == 4
     async with used(target) as (copied, rows):

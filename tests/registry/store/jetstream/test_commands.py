@@ -19,7 +19,7 @@ from registry.store.jetstream.connection.link import Link, connected
 from registry.store.jetstream.format.messages import HeardNodes, encode
 from registry.store.jetstream.offline import write_backup
 from registry.store.options import NatsLogin
-from registry.store.protocol import Heard, Row
+from registry.store.protocol import Row
 from registry.store.sqlite.backend import SqliteBackend
 from tests.support.registry.nats.buckets import backend_at, open_bucket, restored
 from tests.support.registry.nats.servers import NatsCluster
@@ -53,7 +53,7 @@ def fill(server: NatsCluster, url: str, *hostnames: str) -> None:
 async def hear(server: NatsCluster, url: str, hostname: str, *, uptime: float, now: float) -> None:
     """Report as another registry that a node was heard of then, and the uptime of now."""
     prefix = f"$KV.{url.rpartition('/')[2]}.heard.other.0"
-    reports = {uptime: [Heard(hostname, 1_700_000_000, "192.0.2.1")], now: []}
+    reports = {uptime: [(hostname, 1_700_000_000, "192.0.2.1")], now: []}
     async with connected([f"nats://{server.servers[0].address}"], NatsLogin()) as link:
         for number, (time, heard) in enumerate(reports.items()):
             value = HeardNodes(by=f"other-{number}", uptime=time, heard=heard)

@@ -120,10 +120,10 @@ class Waiting:
         for operation in (self.refused, self.stored):
             self.parts.operations.submit(operation)
         names = ("refused", "stored", "changed", "same")
-        self.parts.operations.after([Heard(name, 7, "192.0.2.7") for name in names], self._act)
+        self.parts.operations.after([(name, 7, "192.0.2.7") for name in names], self._act)
 
     def _act(self, heard: Sequence[Heard]) -> None:
-        self.counted += [one.hostname for one in heard]
+        self.counted += [hostname for hostname, _, _ in heard]
 
     def change_elsewhere(self, sequence: int, hostname: str) -> None:
         """Deliver a node that another registry stored."""
@@ -150,9 +150,9 @@ async def test_what_was_heard_after_a_change_by_others_counts() -> None:
     counted: list[Heard] = []
     waiting.change_elsewhere(1, "same")
 
-    waiting.parts.operations.after([Heard("same", 8, "192.0.2.7")], counted.extend)
+    waiting.parts.operations.after([("same", 8, "192.0.2.7")], counted.extend)
 
-    assert [one.last_update for one in counted] == [8]
+    assert counted == [("same", 8, "192.0.2.7")]
 
 
 def test_hosts_of_which_the_bucket_has_nothing_are_forgotten() -> None:

@@ -16,11 +16,12 @@ from registry.store.jetstream.format.messages import (
     encode,
     node_value,
 )
-from registry.store.protocol import Heard, HeardBefore
+from registry.store.protocol import HeardBefore
 from registry.store.shared_conformance import numbered
 from tests.support.registry.nats.buckets import Parts
 
-HEARD = Heard("a", 7, "192.0.2.7")
+HEARD_AT = 7
+HEARD = ("a", HEARD_AT, "192.0.2.7")
 
 
 def stored(sequence: int, uptime: float, document: bytes = DOCUMENT) -> Message:
@@ -138,7 +139,7 @@ async def test_what_was_heard_of_counts_for_the_node_as_it_was_then(
 
     assert (("heard", HEARD) in running.memory.received) == is_taken
     for (row,) in (starting.receiver.take_rows(), copying.rows()):
-        assert (row.last_update == HEARD.last_update) == is_taken
+        assert (row.last_update == HEARD_AT) == is_taken
 
 
 async def test_nothing_is_confirmed_once_the_bucket_is_being_moved_until_it_is_not() -> None:

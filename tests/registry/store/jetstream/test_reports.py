@@ -13,7 +13,7 @@ from registry.store.jetstream.format.messages import COMPLETE, is_deletion
 from registry.store.jetstream.publisher import Publisher
 from registry.store.jetstream.reports import Reports
 from registry.store.jetstream.write import Write
-from registry.store.protocol import Heard, HeardBefore
+from registry.store.protocol import HeardBefore
 
 HOSTS = [f"h{number:04}" for number in range(CHUNK_NODES + 1)]
 AGE = 7.0
@@ -134,7 +134,7 @@ async def test_reports_and_ages_fit_into_what_the_servers_take() -> None:
     writer.max_value = 2000
     reports = Reports(writer, writer.rings)
     finishing = Finishing(lambda _error: None)
-    reports.write_heard([Heard(name, 1_700_000_000, "192.0.2.111") for name in HOSTS], finishing)
+    reports.write_heard([(name, 1_700_000_000, "192.0.2.111") for name in HOSTS], finishing)
     await finishing.future
     await write_ages(writer, bucket, Nodes(*HOSTS))
 

@@ -49,7 +49,7 @@ class RefusingStore(SqliteStore):
     async def _refuse(self, heard: Sequence[Heard], done: DoneCallback) -> None:
         error = StoreUnavailable("refused by the test")
         with suppress(ValueError):
-            await super().touch([*heard, Heard(NOT_TEXT, 0, "")], ignore)
+            await super().touch([*heard, (NOT_TEXT, 0, "")], ignore)
         done(error)
         raise error
 
@@ -131,7 +131,7 @@ class Model:
             self._sources[host] = self._random.choice(SOURCES)
         body, source = b"%d" % self._versions[host], self._sources[host]
         heartbeat = Heartbeat(labels=[body.decode()], kv={})
-        heard = Heard(host, int(self._clock.wall), source.address)
+        heard = (host, int(self._clock.wall), source.address)
         accepted = self._components.nodes.heartbeats.accept
         with suppress(StoreUnavailable):  # it refused what was flushed last; the host is alive
             result = accepted(host, heartbeat, body, source, operator=True)
@@ -148,9 +148,7 @@ class Model:
         for suffix in ("", "-wal"):
             shutil.copy(f"{self._path}{suffix}", f"{copy}{suffix}")
         async with open_store(copy) as (_, rows):
-            return {
-                each.hostname: Heard(each.hostname, each.last_update, each.address) for each in rows
-            }
+            return {each.hostname: (each.hostname, each.last_update, each.address) for each in rows}
 
 
 @pytest.mark.slow
@@ -184,7 +182,7 @@ def test_a_boundary_is_of_use_once_all_is_written_that_was_heard_of_before() -> 
 
 
 def test_a_boundary_from_before_a_failure_is_of_no_use() -> None:
-    hosts = [Heard("h1", 1, "192.0.2.1")]
+    hosts = [("h1", 1, "192.0.2.1")]
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         connection.execute(
             "CREATE TABLE heard_log (id INTEGER PRIMARY KEY, uptime, hosts, checksum)"

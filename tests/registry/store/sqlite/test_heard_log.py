@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from registry.store.conformance import Followed, age_of
-from registry.store.protocol import Heard, HeardBefore, Row
+from registry.store.protocol import HeardBefore, Row
 from registry.store.sqlite.heard_log import MIN_ENTRIES
 from registry.store.sqlite.store import SqliteStore
 from tests.support.machine.clocks import ManualClock
@@ -115,17 +115,17 @@ class Model:
         now = int(self.clock())
         if isinstance(step, Put):
             node = row(step.hostname)._replace(last_update=now, address=f"put at {now}")
-            before = store.touch([Heard(step.hostname, 0, "before")], ignore)
+            before = store.touch([(step.hostname, 0, "before")], ignore)
             await asyncio.gather(before, store.put(node, ignore))
             self.memory.put(node)
         elif isinstance(step, Delete):
             await store.delete(step.hostname, ignore)
             self.memory.nodes.pop(step.hostname, None)
         elif isinstance(step, Touch):
-            heard = [Heard(name, now, f"heard at {now}") for name in step.hostnames]
+            heard = [(name, now, f"heard at {now}") for name in step.hostnames]
             if step.is_refused:
                 with pytest.raises(ValueError, match="surrogates"):
-                    await store.touch([*heard, Heard(NOT_TEXT, now, "")], ignore)
+                    await store.touch([*heard, (NOT_TEXT, now, "")], ignore)
                 return
             await store.touch(heard, ignore)
             for hostname, last_update, address in heard:
@@ -134,7 +134,7 @@ class Model:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(steps, min_size=20, max_size=50))
 def test_each_start_finds_what_was_known(
     tmp_path_factory: pytest.TempPathFactory, todo: list[Step]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from registry.errors import StoreOpenError
-from registry.store.protocol import Heard, Row
+from registry.store.protocol import Row
 from registry.store.sqlite import backups
 from registry.store.sqlite.schema import SCHEMAS, Schema
 from tests.support.registry.stores.sqlite_store import (
@@ -97,7 +97,7 @@ async def test_a_store_of_an_earlier_release_is_taken_over_with_all_nodes(
     assert await stored(path) == nodes_of(fixture)
 
     async with open_store(path) as (store, _):
-        await store.touch([Heard("odd", 7, "192.0.2.77")], ignore)
+        await store.touch([("odd", 7, "192.0.2.77")], ignore)
         await store.put(row("web-00.example.com"), ignore)
     found = {row.hostname: row for row in await stored(path)}
     assert len(found) == 41

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from registry.nodes.directory.directory import Entry
 from registry.store.clock import AgeClock
 from registry.store.conformance import Clock, Followed
 from registry.store.deferred_writes import DeferredWrites
@@ -13,7 +14,7 @@ from registry.store.jetstream.connection.api import JetStreamApi
 from registry.store.jetstream.connection.bucket import BucketState, find_bucket
 from registry.store.jetstream.connection.link import connected
 from registry.store.options import NatsLogin
-from registry.store.protocol import Heard, HeardBefore, NodeStore, Row
+from registry.store.protocol import HeardBefore, NodeStore, Row
 from tests.support.registry.nats.buckets import backend_at
 from tests.support.registry.nats.servers import NatsCluster
 from tests.support.registry.stores.sqlite_store import Batches, ignore, row
@@ -94,7 +95,7 @@ async def test_ages_are_known_after_all_of_them_were_written_again_and_again(
         for number in range(1, 5):
             clock.now += LONG_SECONDS
             memory.note("alive")
-            await store.touch([Heard("alive", number, "x")], ignore)
+            await store.touch([("alive", number, "x")], ignore)
             began = await subjects(server, "again")
             await asyncio.sleep(1)  # some reports, and all ages
             expected = {"silent": number * LONG_SECONDS, "alive": 0}
@@ -123,7 +124,7 @@ async def test_what_is_heard_takes_a_bounded_number_of_keys(server: NatsCluster)
         await store.put(row("a"), ignore)
         for number in range(40):
             await asyncio.gather(
-                *[store.touch([Heard("a", 100 * number + n, "x")], ignore) for n in range(100)]
+                *[store.touch([("a", 100 * number + n, "x")], ignore) for n in range(100)]
             )
             await asyncio.sleep(0.05)
         assert await subjects(server, "bounded") < 2000
@@ -144,7 +145,7 @@ async def test_heartbeats_of_a_thousand_nodes_are_one_message(server: NatsCluste
         await asyncio.gather(*[store.put(row(name), ignore) for name in hosts])
         writes = DeferredWrites(store, done=ignore, monotonic=clock)
         for name in hosts:
-            writes.touch(row(name))
+            writes.touch(Entry(row(name), heard=0.0))
         before = (await state_of(server, "batch")).last
 
         await writes.flush(max_interval=LONG_SECONDS, retry=False)
