@@ -4,6 +4,8 @@ import { chart } from "../common/charts.js";
 import { clipped, h, show } from "../common/dom.js";
 
 const MIB = 2 ** 20;
+// With which the agent begins a message that tells of nothing that is wrong.
+const NOTE = "note: ";
 
 /** Return the state of an app: a dot and words, so that the colour is not alone. */
 export function appState(app) {
@@ -22,14 +24,18 @@ export function healthWord({ healthy }) {
 /** Return what is wrong with an app in words, as far as its record tells; null if nothing is. */
 export function problem(app) {
   const isUnwell = isDown(app) || app.healthy === false;
-  // An app that runs has a message if it is restarted again and again, or lacks something.
-  if (app.progress || !(isUnwell || (app.state === "running" && app.message))) return null;
+  // An app that runs has a message if it is restarted again and again, or lacks something, or a note.
+  if (app.progress || !(isUnwell || (app.state === "running" && app.message && !isNote(app.message)))) return null;
   return [
     isUnwell && (isDown(app) ? `It should run, but is ${app.state}.` : "It runs, but is unhealthy."),
     app.finished_at && isDown(app) && `Its last exit code is ${app.exit_code}.`,
     app.oom_killed && "It was killed for lack of memory.",
-    app.message && `${app.message[0].toUpperCase()}${app.message.slice(1)}`,
+    app.message && sentence(app.message),
   ].filter(Boolean).join(" ");
+}
+
+function isNote(message) {
+  return message.startsWith(NOTE);
 }
 
 function isDown(app) {
@@ -39,6 +45,10 @@ function isDown(app) {
 function kind(app) {
   if (problem(app) !== null) return "stale";
   return app.desired === "stopped" && !app.progress && app.state !== "running" ? "stopped" : "fresh";
+}
+
+function sentence(text) {
+  return text[0].toUpperCase() + text.slice(1);
 }
 
 /** Return the charts of CPU and memory of an app, or nothing if it was not measured. */
@@ -86,7 +96,8 @@ export class AppsView {
 
 function row(app, usage, columns) {
   const wrong = problem(app);
-  const cells = [[appState(app), wrong && h("p", { class: "problem" }, clipped(wrong, 300))], healthWord(app), app.desired, h("code", {}, app.image), `http ${app.http_port}, ssh ${app.ssh_port}`, usageCharts(usage, app.name) ?? h("span", { class: "more" }, "not measured yet")];
+  const note = wrong === null && app.message && isNote(app.message) ? sentence(app.message) : null;
+  const cells = [[appState(app), wrong && h("p", { class: "problem" }, clipped(wrong, 300)), note && h("p", { class: "hint" }, clipped(note, 300))], healthWord(app), app.desired, h("code", {}, app.image), `http ${app.http_port}, ssh ${app.ssh_port}`, usageCharts(usage, app.name) ?? h("span", { class: "more" }, "not measured yet")];
   return h("tr", {},
     h("th", { scope: "row" }, h("a", { href: `#/app/${encodeURIComponent(app.name)}`, "data-key": app.name }, app.name)),
     cells.map((cell, index) => h("td", { "data-title": columns[index + 1] }, cell)));

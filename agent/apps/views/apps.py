@@ -15,6 +15,9 @@ from agent.engine.models import (
 )
 from agent.model import App, AppSpec, rfc3339, spec_values
 
+# With which a message begins that tells of nothing that is wrong: the page shows it as a note.
+NOTE = "note: "
+
 AppSpecT = TypeVar("AppSpecT", bound=AppSpec)
 AppState = Literal[
     "created",
@@ -142,7 +145,7 @@ def _view(
     note: str | None,
     **inspected: Any,
 ) -> AppView:
-    notes = "; ".join(filter(None, (_note(container), note))) or None
+    notes = "; ".join(filter(None, (_note(container), note)))
     return AppView(
         **spec_values(app),
         labels=app.labels,
@@ -153,7 +156,7 @@ def _view(
         container_id=container.id if container else None,
         image_id=container.image_id if container else None,
         created_at=app.created_at,
-        message=_message(app, container, crashes, notes),
+        message=_message(app, container, crashes, f"{NOTE}{notes}" if notes else None),
         password=_password(app),
         progress=_progress(operation) if operation else None,
         revision=app.revision,
@@ -177,16 +180,16 @@ def _state(app: App, container: Container | None, operation: OperationStatus | N
 
 
 def _message(
-    app: App, container: Container | None, crashes: str | None, notes: str | None
+    app: App, container: Container | None, crashes: str | None, note: str | None
 ) -> str | None:
-    """Return what is wrong now, else why the last operation failed, else the notes."""
+    """Return what is wrong now, else why the last operation failed, else the note."""
     return (
         _unpublished_ports(app, container)
         or _why_down(app, container)
         or crashes
         or _restarts(container)
         or app.message
-        or notes
+        or note
     )
 
 

@@ -179,6 +179,27 @@ def test_an_app_that_is_unhealthy_or_dead_is_told_in_the_list_and_on_its_sheet(
     expect(notice).to_have_count(0)
 
 
+def test_a_note_on_an_app_that_is_well_is_not_shown_as_a_problem(
+    app: AppOnAgent, tabs: Tabs
+) -> None:
+    page = log_in(tabs, app.agent)
+    row = page.get_by_role("row", name=app.name)
+    note = "note: the app is not isolated from others yet"
+    alter(page, "**/v1/apps", lambda body: body[0].update(message=note))
+    expect(row.locator(".hint")).to_have_text(f"N{note[1:]}")
+    expect(row.locator(".state.fresh")).to_have_text("running")
+    expect(row.locator(".problem")).to_have_count(0)
+    alter(page, f"**/v1/apps/{app.name}", lambda body: body.update(message=note))
+    page.get_by_role("link", name=app.name).click()
+    expect(page.locator("main dl")).to_contain_text(note)
+    expect(page.locator(".notice.bad")).to_have_count(0)
+    page.get_by_role("link", name="Apps").click()
+    page.unroute("**/v1/apps")
+    alter(page, "**/v1/apps", lambda body: body[0].update(message=note, healthy=False))
+    expect(row.locator(".problem")).to_have_text(f"It runs, but is unhealthy. N{note[1:]}")
+    assert serious_findings(page) == []
+
+
 def test_charts_have_gaps_where_nothing_was_measured(app: AppOnAgent, tabs: Tabs) -> None:
     def hour(usage: Any) -> None:
         memory = [None] * 10 + [2**20] * 20 + [None] * 5 + [2**21] + [None] * 4 + [2**21] * 20
