@@ -11,6 +11,7 @@ from agent.client.errors import AgentError, AgentRefused
 from cli.connections.session import Session
 from cli.connections.trust import AGENT_URL
 from cli.errors import CommandError, NotReached, WrongUsage
+from cli.output.program import typed
 
 MAX_SHOWN = 3
 
@@ -47,7 +48,7 @@ async def agent_of(
     if AGENT_URL not in node.kv:
         raise NotReached(
             f"{node.hostname} has no agent: its kv has no {AGENT_URL}",
-            hint=f"{session.rollcall} node {node.hostname}",
+            hint=typed(f"{session.rollcall} node", node.hostname),
         )
     async with session.agent(node) as agent:
         try:
@@ -60,7 +61,7 @@ async def agent_of(
             meant = [str(app._replace(name=name)) for name in found]
             raise CommandError(
                 f"there is no app {app}; did you mean {' or '.join(meant)}?",
-                hint=f"{session.rollcall} app show {meant[0]}",
+                hint=typed(f"{session.rollcall} app show", meant[0]),
             ) from error
 
 

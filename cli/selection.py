@@ -11,6 +11,7 @@ from cli.connections.names import NotKnown, node_not_known
 from cli.connections.session import Session
 from cli.errors import CommandError, WrongUsage
 from cli.labels import require_labels
+from cli.output.program import typed
 from registry.client.client import RegistryClient
 from registry.client.errors import NotFound
 from registry.message import HostnameInvalid, Node, normalise_hostname
@@ -80,7 +81,7 @@ async def selected(session: Session, selection: Selection) -> list[Node]:
         missing = [name for name in names if name not in known]
         if missing and is_filtered:
             reason = f"no node {missing[0]!a} is known, or it does not pass the filters"
-            raise NotKnown(reason, hint=f"rollcall node {missing[0]}")
+            raise NotKnown(reason, hint=typed("rollcall node", missing[0]))
         if missing:
             raise await node_not_known(registry, missing[0])
     return [known[name] for name in names] if names else found

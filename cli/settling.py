@@ -13,6 +13,7 @@ from agent.client.client import AgentClient
 from agent.client.errors import AgentError, AgentRefused, AgentUnreachable
 from cli.app_names import AppName
 from cli.errors import CommandError
+from cli.output.program import typed
 
 LOOK_SECONDS = 0.5
 # As long as agents watch a new container, if nothing else is configured.
@@ -117,7 +118,7 @@ async def wait_until_settled(
         except AgentError as error:
             if not is_passing(error) or clock.now() - began >= longest:
                 reason = f"the change is done, but its agent cannot be asked about it: {error}"
-                raise CommandError(reason, hint=f"{rollcall} app show {app}") from error
+                raise CommandError(reason, hint=typed(f"{rollcall} app show", str(app))) from error
             await clock.sleep(LOOK_SECONDS)
             continue
         if record["desired"] != "running":
@@ -137,7 +138,8 @@ async def wait_until_settled(
 
 
 def _not_well(rollcall: str, app: AppName, reason: str) -> CommandError:
-    hint = f"{rollcall} app logs {app}; to end it: {rollcall} app stop {app}"
+    logs, stop = (typed(f"{rollcall} app {step}", str(app)) for step in ("logs", "stop"))
+    hint = f"{logs}; to end it: {stop}"
     return CommandError(reason, hint=hint)
 
 

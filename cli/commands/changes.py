@@ -23,6 +23,7 @@ from cli.errors import CommandError, WrongUsage
 from cli.fields import Fields
 from cli.options import App, DryRun, NoWait
 from cli.output.app_changes import failure, outcome, plan_lines
+from cli.output.program import typed
 from cli.output.progress import following
 from cli.run import FormCommand, session_of
 from cli.settling import wait_until_settled
@@ -78,13 +79,12 @@ def carry_out(
     try:
         answer = asyncio.run(run())
     except Silent as error:
-        error.hint = f"{session.rollcall} app show {app}"
+        error.hint = typed(f"{session.rollcall} app show", str(app))
         raise
     except KeyboardInterrupt:
         if not dry_run:
-            session.output.note(
-                f"the agent goes on with what it has begun; next: {session.rollcall} app show {app}"
-            )
+            step = typed(f"{session.rollcall} app show", str(app))
+            session.output.note(f"the agent goes on with what it has begun; next: {step}")
         raise
     _print(session, app, answer, dry_run=dry_run)
 
@@ -134,8 +134,9 @@ async def _made(
 def _next(session: Session, app: AppName, *, is_other: bool) -> str:
     command = f"{session.rollcall} app"
     if is_other:
-        return f"to change it: {command} update {app} --help"
-    return f"{command} events {app}; its log: {command} logs {app}"
+        return f"to change it: {typed(f'{command} update', str(app), options='--help')}"
+    events, logs = (typed(f"{command} {step}", str(app)) for step in ("events", "logs"))
+    return f"{events}; its log: {logs}"
 
 
 def create(

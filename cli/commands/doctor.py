@@ -14,6 +14,7 @@ from cli.connections.session import Session
 from cli.connections.trust import AGENT_URL, agent_address
 from cli.errors import FAILED, NotReached
 from cli.output.form import Format
+from cli.output.program import typed
 from cli.output.staleness import causes, gone, limit, silence
 from cli.output.text import age, counted
 from cli.run import FormCommand, session_of
@@ -132,7 +133,7 @@ def _stale(session: Session, nodes: Sequence[Node], status: Status) -> Iterable[
     yield Finding("error", "heartbeats", f"{text}; {after}{more}; {gone(program, 'HOST')}")
     for node in nodes[:NAMES_SHOWN]:
         since = silence(node.last_update, status.now)
-        following = f"next: {program} node {node.hostname}"
+        following = f"next: {typed(f'{program} node', node.hostname)}"
         # A terminal may cut off the end.
         text = f"{node.hostname}: {since}; {following}; likely: {causes(node.kv)}"
         yield Finding("error", "heartbeats", text)
@@ -338,7 +339,7 @@ def _dead_apps(
             # Without a container, there is no log.
             steps = ("show",) if is_lost else ("show", "logs")
             program = f"{session.rollcall} app"
-            following = ", ".join(f"{program} {step} {where}" for step in steps)
+            following = ", ".join(typed(f"{program} {step}", where) for step in steps)
             text = f"{where} is {app['state']}{message}; next: {following}"
             yield Finding("error", "apps", text)
 

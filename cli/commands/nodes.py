@@ -10,6 +10,7 @@ import typer
 from cli.connections.session import Session
 from cli.labels import LabelUnknown, require_labels
 from cli.options import Host, Hosts, Kv, Labels, Prefixes
+from cli.output.program import typed
 from cli.output.staleness import causes, gone, limit, moment, silence, steps
 from cli.output.text import age, counted
 from cli.run import FormCommand, session_of
@@ -75,7 +76,7 @@ def nodes(
         told = [
             limit(found.status.stale_after_seconds),
             f"likely, of {first.hostname}: {causes(first.kv)}",
-            f"next: {session.rollcall} node {first.hostname}",
+            f"next: {typed(f'{session.rollcall} node', first.hostname)}",
             gone(session.rollcall, "HOST"),
         ]
         session.output.note("; ".join(told))

@@ -2,6 +2,8 @@
 
 import re
 
+from cli.output.program import typed
+
 READ = re.compile(
     r"GET /v1/apps(?:/(?P<name>[a-z0-9](?:[a-z0-9_.-]*[a-z0-9])?)(?:/(?P<what>[a-z]+))?)?"
     r"(?![\w/{])",
@@ -26,11 +28,12 @@ def in_commands(message: str, hostname: str, *, rollcall: str = "rollcall") -> s
 
     def command(found: re.Match[str]) -> str:
         if found["name"] is None:
-            return f"`{rollcall} apps {hostname}`"
+            return f"`{typed(f'{rollcall} apps', hostname)}`"
         action = COMMANDS.get(found["what"])
         if action is None:
             return found[0]
-        return f"`{rollcall} app {action} {hostname}/{found['name']}`"
+        where = f"{hostname}/{found['name']}"
+        return f"`{typed(f'{rollcall} app {action}', where)}`"
 
     first, *others = message.split("\n")
     return "\n".join([READ.sub(command, first), *others])

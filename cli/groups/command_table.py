@@ -8,6 +8,7 @@ import click
 
 from cli.groups.completion_words import COMPLETE_WORDS
 from cli.groups.lazy_group import Entry, LazyGroup
+from cli.output.program import typed
 
 HOST_AND_NAME = re.compile(r"([A-Za-z0-9._-]+)/([a-z0-9_.-]+)", re.ASCII)
 CONTEXT = LazyGroup(
@@ -69,7 +70,7 @@ def looked_at(arguments: Sequence[str]) -> str | None:
     if HOST_AND_NAME.fullmatch(app) is None:
         return None
     if action not in OF_AN_APP:
-        return f"rollcall app show {app}"
+        return typed("rollcall app show", app)
     # Whoever asks for a dry run must not get another command.
     return f"rollcall app {shlex.join([action, app, *arguments[2:]])}"
 
@@ -180,6 +181,6 @@ def mistaken(command: str, arguments: Sequence[str]) -> str | None:
     host, name = found.groups()
     return (
         f"{arguments[0]!a} is an app on one host, and `rollcall {command}` is for many hosts."
-        f" Did you mean `rollcall {command} {name} {host}`"
-        f" or `rollcall app {command} {host}/{name}`?"
+        f" Did you mean `{typed(f'rollcall {command}', name, host)}`"
+        f" or `{typed(f'rollcall app {command}', arguments[0])}`?"
     )

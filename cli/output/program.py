@@ -14,6 +14,17 @@ def program(context: str | None) -> str:
     return "rollcall" if context is None else f"rollcall --context {shlex.quote(context)}"
 
 
+def typed(command: str, *arguments: str, options: str = "") -> str:
+    """Return a command with its arguments, then its options.
+
+    Where an argument begins like an option, as a hostname may, the options are before `--`, and the
+    arguments after it.
+    """
+    is_like_option = any(each.startswith("-") for each in arguments)
+    last = (options, "--", *arguments) if is_like_option else (*arguments, options)
+    return " ".join(filter(None, (command, *last)))
+
+
 def of_context(text: str, context: str | None) -> str:
     """Return a text of this program whose commands name the context, if one was given."""
     return COMMAND.sub(lambda _: f"{program(context)} ", text)

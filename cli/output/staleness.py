@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from cli.output.program import typed
 from cli.output.text import age
 
 UNIT = "rollcall-agent"
@@ -36,7 +37,7 @@ def causes(kv: Mapping[str, str]) -> str:
 
 def gone(rollcall: str, hostname: str) -> str:
     """Return what to do if a host will not come back; ``rollcall`` is how commands begin."""
-    return f"if the host is gone for good: {rollcall} forget {hostname}"
+    return f"if the host is gone for good: {typed(f'{rollcall} forget', hostname)}"
 
 
 def steps(hostname: str, kv: Mapping[str, str]) -> str:

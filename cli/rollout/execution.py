@@ -12,6 +12,7 @@ import msgspec
 from cli.confirmation import confirm
 from cli.connections.session import Session
 from cli.errors import DONE, FAILED, INTERRUPTED, CommandError, WrongUsage
+from cli.output.program import typed
 from cli.rollout.agents import AgentHosts
 from cli.rollout.candidates import Candidate, HostsUnfit, hosts_with
 from cli.rollout.display import Display
@@ -305,7 +306,8 @@ def _tell_what_is_left(session: Session, rollout: Rollout) -> None:
     )
     if failed is not None:
         command = "logs" if has_new_container(failed) else "events"
-        output.note(f"why: {rollcall} app {command} {failed.host}/{rollout.change.app}")
+        where = f"{failed.host}/{rollout.change.app}"
+        output.note(f"why: {typed(f'{rollcall} app {command}', where)}")
     for step in next_steps(rollcall, rollout):
         output.note(step)
 

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from cli.output.output import Output
+from cli.output.program import typed
 from cli.output.text import first_line, some
 from cli.rollout.model import DOWN, AppNow, Change, HostProgress, Rollout
 
@@ -100,7 +101,7 @@ def next_steps(rollcall: str, rollout: Rollout) -> Iterator[str]:
     if not undo_first:
         yield from _undoing(rollcall, rollout)
     if unknown := [each.host for each in rollout.hosts if each.is_touched and each.now is None]:
-        yield f"not known: {', '.join(unknown)}; next: {rollcall} apps {' '.join(unknown)}"
+        yield f"not known: {', '.join(unknown)}; next: {typed(f'{rollcall} apps', *unknown)}"
     yield f"to leave it so: {rollcall} rollouts --forget {change.app}"
 
 
@@ -116,10 +117,12 @@ def _undoing(rollcall: str, rollout: Rollout) -> Iterator[str]:
     far = [each for each in changed if change.action in REVISING and not _is_one_ahead(each)]
     if near := [each.host for each in changed if each not in far]:
         action = OPPOSITE.get(change.action, "rollback")
-        yield f"to undo it: {rollcall} {action} {change.app} {' '.join(near)} --give-up"
+        command = typed(f"{rollcall} {action}", change.app, *near, options="--give-up")
+        yield f"to undo it: {command}"
     for each in far:
-        revision = "" if each.before is None else f" --revision {each.before.revision}"
-        yield f"to undo it: {rollcall} app rollback {each.host}/{change.app}{revision}"
+        revision = "" if each.before is None else f"--revision {each.before.revision}"
+        where = f"{each.host}/{change.app}"
+        yield f"to undo it: {typed(f'{rollcall} app rollback', where, options=revision)}"
 
 
 def _is_one_ahead(host: HostProgress) -> bool:

@@ -1,15 +1,18 @@
 """Each command that is named as a next step is one of the context that was given."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 import yaml
 
-from cli.output.program import of_context, program
+from cli.output.program import of_context, program, typed
 from tests.support.cli.command import Rollcall
+from tests.support.cli.fake_agent import APP_RECORD, fake_agent
 from tests.support.registry.in_process import InProcessRegistry
 
+TO_TRY = re.compile(r"(?<![\w/-])rollcall ([a-z][^;,`\n]+)")
 NAMED = re.compile(r"(?<![\w/])rollcall ([a-z-]+ \S+)")
 
 
@@ -42,7 +45,7 @@ def test_a_context_is_written_as_a_shell_takes_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "typed",
+    "given",
     [
         "nodes --label service:wbe",
         "nodes --label nothing:alike",
@@ -73,14 +76,14 @@ async def test_each_command_that_is_printed_names_the_context(
     rollcall: Rollcall,
     registry: InProcessRegistry,
     capsys: pytest.CaptureFixture[str],
-    typed: str,
+    given: str,
 ) -> None:
     await registry.post("old-1")
     registry.clock.pass_seconds(301)
     await registry.post("web-1", ["service:web"], {"agent.url": "http://10.0.0.1:1"})
     await registry.post("web-2", ["prometheus:node:port:none"])
 
-    ran = await rollcall("--context", "test", *typed.split())
+    ran = await rollcall("--context", "test", *given.split())
 
     printed = ran.out + ran.err + capsys.readouterr().err.partition("Error:")[2]
     named = [found[1] for found in NAMED.finditer(printed)]
@@ -113,3 +116,50 @@ async def test_context_set_changes_the_context_that_is_given(
         "test": None,
         "lab": str(tmp_path / "ca"),
     }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "told"),
+    [
+        (("web-1",), "", "rollcall x web-1"),
+        (("shop", "web-1"), "--give-up", "rollcall x shop web-1 --give-up"),
+        (("-web-1",), "", "rollcall x -- -web-1"),
+        (("shop", "-web-1", "web-2"), "--give-up", "rollcall x --give-up -- shop -web-1 web-2"),
+    ],
+)
+def test_what_begins_like_an_option_is_after_two_dashes(
+    arguments: tuple[str, ...], options: str, told: str
+) -> None:
+    assert typed("rollcall x", *arguments, options=options) == told
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "nodes --stale",
+        "node -- -old-1",
+        "doctor",
+        "apps --label service:x -- -web-1",
+        "app show -- -old-1/shop",
+        "app show -- -web-1/shpo",
+        "app update --image shop:2 -- -web-1/shop",
+    ],
+)
+@pytest.mark.slow
+async def test_a_step_that_names_a_host_with_a_dash_in_front_can_be_taken(
+    rollcall: Rollcall, registry: InProcessRegistry, given: str
+) -> None:
+    await registry.post("-old-1", ["service:x"])
+    registry.clock.pass_seconds(301)
+    async with fake_agent() as agent:
+        agent.answers["GET", "/v1/apps"] = [APP_RECORD | {"state": "exited"}]
+        agent.answers["GET", "/v1/apps/shop"] = APP_RECORD
+        await registry.post("-web-1", kv={"agent.url": agent.url})
+
+        ran = await rollcall(*given.split())
+
+        steps = [found for found in TO_TRY.findall(ran.out + ran.err) if "HOST" not in found]
+        assert any(" -- " in step for step in steps), ran
+        for step in steps:
+            taken = await rollcall(*shlex.split(step))
+            assert "option" not in taken.err.lower(), (step, taken)

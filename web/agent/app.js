@@ -71,9 +71,9 @@ export class AppView {
     this.#image = image;
     show(this.#commands, section("Change the image",
       h("p", { class: "hint" }, "The image and all other fields are changed with the command line. Write the new image in place of the present one:"),
-      command(`rollcall app update ${hostname}/${name} --image ${image}`),
+      command("rollcall app update", `${hostname}/${name}`, `--image ${image}`),
       h("p", { class: "hint" }, "On all hosts that have the app, one after the other; it asks first:"),
-      command(`rollcall update ${name} --image ${image}`)));
+      command("rollcall update", name, `--image ${image}`)));
   }
 
   #showButtons(mayWrite) {

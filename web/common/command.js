@@ -2,8 +2,12 @@
 
 import { h } from "./dom.js";
 
-/** Return a command with a button that copies it. */
-export function command(text) {
+/** Return a command, with an argument and an option, and a button that copies it.
+ *
+ * An argument that begins like an option, as a hostname may, is last, after `--`. */
+export function command(start, argument = "", option = "") {
+  const isLikeOption = argument.startsWith("-");
+  const text = [start, ...(isLikeOption ? [option, "--", argument] : [argument, option])].filter(Boolean).join(" ");
   const code = h("code", {}, text);
   const said = h("span", { class: "more", role: "status" });
   const copy = () => {

@@ -63,7 +63,7 @@ function staleCard({ hostname, kv, last_update: at }, limit, refusal) {
     h("p", {}, `A host is stale after ${duration(limit)} without a heartbeat. `,
       refusal ? "The refusal above may be the cause." : `The host may be off, ${hasAgent ? "its agent" : "what posts its heartbeats"} stopped, or the network between them and the registry broken.`),
     h("p", {}, "What the registry knows of it:"),
-    command(`rollcall node ${hostname}`),
+    command("rollcall node", hostname),
     hasAgent && h("p", {}, "On the host, whether its agent runs:"),
     hasAgent && command("systemctl status rollcall-agent"));
 }

@@ -81,6 +81,18 @@ def test_the_sheet_says_which_command_changes_the_image(app: AppOnAgent, tabs: T
     expect(codes).to_have_count(0)
 
 
+def test_a_hostname_that_begins_like_an_option_is_last_in_a_command(
+    app: AppOnAgent, tabs: Tabs
+) -> None:
+    page = app.sheet(tabs)
+    alter(page, "**/access", lambda access: access.update(hostname="-web-1"))
+    page.reload()
+    image = app.record()["image"]
+    expect(page.locator(".command code").first).to_have_text(
+        f"rollcall app update --image {image} -- -web-1/{app.name}"
+    )
+
+
 def test_the_health_and_exit_codes_are_told(app: AppOnAgent, tabs: Tabs) -> None:
     page = log_in(tabs, app.agent)
     row = page.get_by_role("row", name=app.name)

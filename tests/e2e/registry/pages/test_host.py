@@ -29,8 +29,9 @@ def test_a_stale_host_says_since_when_and_what_to_do_next(daemons: Daemons, tabs
     registry = daemons.registry(nodes={"stale_after_seconds": 1})
     post(registry, "web-1", [], {"agent.url": "https://web-1:7656"})
     post(registry, "switch-1", [], {})
+    post(registry, "-switch-2", [], {})
     page = log_in(tabs, registry)
-    expect(page.locator(".tile.stale strong")).to_have_text("2")
+    expect(page.locator(".tile.stale strong")).to_have_text("3")
     expect(page.locator(".tile.stale")).to_have_attribute("title", "Not heard for more than 1 s")
     page.get_by_role("link", name="web-1").click()
     notice = page.locator(".notice.bad")
@@ -49,6 +50,8 @@ def test_a_stale_host_says_since_when_and_what_to_do_next(daemons: Daemons, tabs
     page.evaluate("() => { location.hash = '#/host/switch-1'; }")
     expect(notice).to_contain_text("what posts its heartbeats stopped")
     expect(notice.locator("code")).to_have_text(["rollcall node switch-1"])
+    page.evaluate("() => { location.hash = '#/host/-switch-2'; }")
+    expect(notice.locator("code")).to_have_text(["rollcall node -- -switch-2"])
 
 
 def test_the_address_of_an_agent_is_shown_and_marked_if_it_is_not_of_the_host(
