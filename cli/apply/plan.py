@@ -9,11 +9,11 @@ from agent.client.client import AgentClient
 from agent.client.errors import AgentError, AgentRefused
 from cli.app_names import AppName
 from cli.apply.file import WantedApp
+from cli.changes.settling import wait_until_settled
 from cli.connections.session import Session
 from cli.errors import CommandError, WrongUsage
 from cli.labels import LabelUnknown
 from cli.selection import ask_all, selected
-from cli.settling import wait_until_settled
 from registry.message import Node
 
 StepKind = Literal["create", "update", "none", "error"]

@@ -14,13 +14,7 @@ import aiohttp
 
 from agent.client.client import AgentClient
 from agent.client.errors import AgentError, AgentNotConnected, AgentRefused
-from cli.connections.session import Session
-from cli.connections.silence import Silent, Watch, lives, telling
-from cli.connections.trust import agent_address
-from cli.errors import CommandError
-from cli.rollout.model import DOWN, AppNow, Bounds, Cause, Change, HostProgress, app_now
-from cli.rollout.runner import HostFailed, NotBegun
-from cli.settling import (
+from cli.changes.settling import (
     LOOK_SECONDS,
     Crashed,
     Settling,
@@ -30,6 +24,12 @@ from cli.settling import (
     last_lines,
     unix_time,
 )
+from cli.connections.session import Session
+from cli.connections.silence import Silent, Watch, lives, telling
+from cli.connections.trust import agent_address
+from cli.errors import CommandError
+from cli.rollout.model import DOWN, AppNow, Bounds, Cause, Change, HostProgress, app_now
+from cli.rollout.runner import HostFailed, NotBegun
 from registry.message import Node
 
 HTTP_SECONDS = 5

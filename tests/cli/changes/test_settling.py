@@ -11,8 +11,8 @@ from aiohttp import web
 
 from agent.client.client import AgentClient
 from cli.app_names import AppName
+from cli.changes.settling import Clock, wait_until_settled
 from cli.errors import CommandError
-from cli.settling import Clock, wait_until_settled
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, fake_agent
 from tests.support.cli.process import CommandLine
