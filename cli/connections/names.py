@@ -5,13 +5,16 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from cli.errors import CommandError
-from cli.output.text import is_harmless
+from cli.output.program import typed
+from cli.output.text import is_harmless, some
 from registry.client.client import RegistryClient
 
 # A guess looks at so many nodes at most: fleets have many more.
 MAX_NODES = 500
 MAX_SHOWN = 3
 ALIKE = 0.7
+# As agents allow them, who report a label `app:NAME` for each.
+APP_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{1,62}", re.ASCII)
 NUMBER = re.compile(r"[0-9]+")
 
 
@@ -20,11 +23,25 @@ class NotKnown(CommandError):
 
 
 async def node_not_known(registry: RegistryClient, hostname: str) -> NotKnown:
-    """Return the error of a host that the registry does not know; RegistryError."""
+    """Return the error of a host that the registry does not know; RegistryError.
+
+    Where the name is that of an app, it says on which hosts that is.
+    """
+    if hosts := await _hosts_with(registry, hostname):
+        return NotKnown(
+            f"no node {hostname!a} is known; it is an app on {some(hosts)}",
+            hint=typed("rollcall app show", f"{hosts[0]}/{hostname}"),
+        )
     nodes = await registry.nodes(limit=MAX_NODES)
     names = [each.hostname for each in nodes if not _is_another(hostname, each.hostname)]
     reason = f"no node {hostname!a} is known"
     return NotKnown(reason + _did_you_mean(hostname.lower(), names), hint="rollcall nodes")
+
+
+async def _hosts_with(registry: RegistryClient, app: str) -> list[str]:
+    if APP_NAME.fullmatch(app) is None:
+        return []
+    return [node.hostname for node in await registry.nodes(labels=[f"app:{app}"], limit=MAX_NODES)]
 
 
 def _is_another(hostname: str, other: str) -> bool:

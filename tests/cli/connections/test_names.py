@@ -34,6 +34,23 @@ async def test_a_host_that_is_not_known_is_told_with_those_alike(
     assert other.err == f"rollcall: no node 'web-9' is known{following}"
 
 
+@pytest.mark.parametrize("command", ["apps {}", "nodes web-1 {}", "node {}", "app show {}/x"])
+async def test_an_app_in_the_place_of_a_host_is_told_as_one_with_its_hosts(
+    rollcall: Rollcall, registry: InProcessRegistry, command: str
+) -> None:
+    for host in ("web-1", "web-2"):
+        await registry.post(host, ["app:shop"])
+    await registry.post("shops", ["app:blog"])
+
+    ran = await rollcall(*command.format("shop").split())
+
+    assert (ran.status, ran.out) == (1, "")
+    assert ran.err == (
+        "rollcall: no node 'shop' is known; it is an app on web-1, web-2\n"
+        "  next: rollcall app show web-1/shop\n"
+    )
+
+
 @pytest.mark.usefixtures("nodes")
 async def test_a_host_that_does_not_pass_the_filters_is_told_so(rollcall: Rollcall) -> None:
     ran = await rollcall("apps", "web-10", "--label", "service:database")
