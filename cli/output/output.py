@@ -1,7 +1,7 @@
 """Prints what commands find, in the form that was asked for."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import compress
 from typing import Any, Literal, TextIO
@@ -112,7 +112,8 @@ class Output:
             return
         # The last column would have trailing blanks.
         with self.out.capture() as captured:
-            self._print(make_table(titles, rows))
+            cells = [[_cell(value, None) for value in row] for row in rows]
+            self._print(_table(titles, cells, [None] * len(titles)))
         self._print(Text("\n".join(map(str.rstrip, captured.get().split("\n")[:-1]))))
 
     def _table_of_terminal(self, titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -126,17 +127,8 @@ class Output:
             used = [any(not _is_empty(row[place]) for row in rows) for place in range(len(titles))]
             titles = list(compress(titles, used))
             rows = [list(compress(row, used)) for row in rows]
-        cells = [[_cell(value, max_chars) for value in row] for row in rows]
-        columns = [
-            [title, *(row[place].plain for row in cells)] for place, title in enumerate(titles)
-        ]
-        widths = fitting(columns, available=self.out.width)
-        if widths is not None:
-            self._print(_table(titles, cells, widths))
-            return
-        for number, row in enumerate(cells):
-            self.lines([""] if number else [])
-            self._print(_lines_of(titles, row))
+        for part in fitted(titles, rows, available=self.out.width, max_chars=max_chars):
+            self._print(part)
 
     def time(self, text: Any) -> Any:
         """Return a time of the API for a table: on a terminal a short one, else to a second."""
@@ -165,10 +157,24 @@ class Output:
         self.out.print(what, soft_wrap=isinstance(what, Text))
 
 
-def make_table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
-    """Return a table without lines."""
-    cells = [[_cell(value, None) for value in row] for row in rows]
-    return _table(titles, cells, [None] * len(titles))
+def fitted(
+    titles: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    *,
+    available: int,
+    max_chars: int | None = MAX_CELL_CHARS,
+) -> Iterator[Table | Text]:
+    """Yield a table without lines, or the lines of each row where it does not fit."""
+    cells = [[_cell(value, max_chars) for value in row] for row in rows]
+    columns = [[title, *(row[place].plain for row in cells)] for place, title in enumerate(titles)]
+    widths = fitting(columns, available=available)
+    if widths is not None:
+        yield _table(titles, cells, widths)
+        return
+    for number, row in enumerate(cells):
+        if number:
+            yield Text("")
+        yield _lines_of(titles, row)
 
 
 def _table(

@@ -4,11 +4,11 @@ from collections import Counter
 from types import TracebackType
 from typing import Self, get_args
 
-from rich.console import Group
+from rich.console import ConsoleDimensions, Group
 from rich.live import Live
 from rich.text import Text
 
-from cli.output.output import Output, make_table
+from cli.output.output import Output, fitted
 from cli.output.text import first_line
 from cli.rollout.model import HostProgress, HostState, Rollout
 
@@ -30,7 +30,7 @@ class Display:
         """Return the overview, which is drawn anew some times a second."""
         console = self._output.err
         return Live(
-            get_renderable=lambda: overview(self._rollout, height=console.height),
+            get_renderable=lambda: overview(self._rollout, console.size),
             console=console,
             transient=True,
         )
@@ -66,10 +66,10 @@ class Display:
         self._output.note(f"{host.host}: {host.state}{reason}")
 
 
-def overview(rollout: Rollout, *, height: int) -> Group:
+def overview(rollout: Rollout, size: ConsoleDimensions) -> Group:
     """Return how many hosts are in each state, and a row for each that is changed or has failed.
 
-    It has at most so many rows. Those that are changed now come first.
+    It has no more rows than the terminal has lines. Those that are changed now come first.
     """
     counts = Counter(host.state for host in rollout.hosts)
     numbers = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
@@ -78,6 +78,7 @@ def overview(rollout: Rollout, *, height: int) -> Group:
     ]
     rows = [
         (host.host, host.state, host.health, first_line(host.message))
-        for host in told[: max(height - 2, 0)]
+        for host in told[: max(size.height - 2, 0)]
     ]
-    return Group(Text(numbers), make_table(TITLES, rows)) if rows else Group(Text(numbers))
+    table = fitted(TITLES, rows, available=size.width) if rows else ()
+    return Group(Text(numbers), *table)

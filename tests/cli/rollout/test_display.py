@@ -9,18 +9,26 @@ from cli.rollout.display import overview
 from cli.rollout.model import Bounds, Change, HostProgress, Rollout
 
 HEIGHT = 10
-FAILURES = {"failed": "no such image"}
+DOMAIN = ".r12.example.com"
+LONG = "the image registry.example.com/shop/web:1.4.2-20261126 cannot be had"
 
 
-def printed(*states: str) -> list[str]:
+def printed(
+    *states: str, width: int = 80, domain: str = "", message: str = "no such image"
+) -> list[str]:
     hosts = [
-        {"host": f"web-{number}", "state": state, "message": FAILURES.get(state)}
+        {
+            "host": f"web-{number}{domain}",
+            "state": state,
+            "message": message if state == "failed" else None,
+        }
         for number, state in enumerate(states)
     ]
     progress = msgspec.convert(hosts, list[HostProgress])
     rollout = Rollout(change=Change(action="rebuild", app="shop"), bounds=Bounds(), hosts=progress)
     text = StringIO()
-    Console(file=text, width=80, height=HEIGHT).print(overview(rollout, height=HEIGHT))
+    console = Console(file=text, width=width, height=HEIGHT)
+    console.print(overview(rollout, console.size))
     return [line.rstrip() for line in text.getvalue().splitlines()]
 
 
@@ -44,3 +52,18 @@ def test_it_is_no_higher_than_the_terminal() -> None:
 
 def test_before_the_first_change_there_are_numbers_alone() -> None:
     assert printed("waiting", "waiting") == ["2 waiting"]
+
+
+def test_on_a_narrow_terminal_names_and_states_are_whole() -> None:
+    narrow = printed("failed", "checking", width=60, domain=DOMAIN, message=LONG)
+
+    assert narrow[1].split() == ["HOST", "STATE", "HEALTH", "MESSAGE"]
+    assert narrow[2].split() == [f"web-1{DOMAIN}", "checking", "-", "-"]
+    assert narrow[3].split()[:3] == [f"web-0{DOMAIN}", "failed", "-"]
+    assert max(map(len, narrow)) <= 60
+    assert printed("failed", "checking", width=30, domain=DOMAIN)[1:5] == [
+        f"HOST     web-1{DOMAIN}",
+        "STATE    checking",
+        "HEALTH   -",
+        "MESSAGE  -",
+    ]
