@@ -29,6 +29,7 @@ from tests.support.registry.stores.sqlite_store import ignore, open_store, row
 HOSTS = [f"h{number:02}" for number in range(60)]
 LIVELY = HOSTS[10:25]
 STEPS = 200
+FAILING_STEPS = 30
 OFTEN, RARELY = 0.7, 0.05
 MIN_LOG_ENTRIES = 5
 STALE_AFTER = 40.0
@@ -101,6 +102,33 @@ class Model:
             assert await self._found_after_kill() == self.written
         await self._store.close()
 
+    async def run_while_changes_fail(self) -> None:
+        """Let a host report that it has changed, which fails, whenever others are written."""
+        host, other = HOSTS[:2]
+        await self._components.load()
+        await self.beat([host, other], is_changed=True)
+        self._clock.pass_seconds(3)
+        await self.beat([host], is_changed=False)
+        await self._flush(is_refused=False)
+        for _ in range(FAILING_STEPS):
+            self._clock.pass_seconds(3)
+            await self.beat([host, other], is_changed=False)
+            del self._unwritten[host]  # it is held back while the change is under way
+            change = self._change_that_fails(host)
+            await asyncio.sleep(0)  # the store's thread has it now, in a batch of its own
+            await self._flush(is_refused=False)
+            with pytest.raises(ValueError, match="surrogates"):
+                await change
+            assert await self._found_after_kill() == self.written
+        await self._store.close()
+
+    def _change_that_fails(self, host: str) -> asyncio.Future[None]:
+        heartbeat, source = Heartbeat(labels=["changed"], kv={}), Source("ops", NOT_TEXT)
+        accept = self._components.nodes.heartbeats.accept
+        durable = accept(host, heartbeat, b"changed", source, operator=True).durable
+        assert durable is not None
+        return durable
+
     async def _flush(self, *, is_refused: bool) -> None:
         self._store.refuses = is_refused
         await self._components.nodes.flush()
@@ -157,6 +185,13 @@ async def test_whatever_was_written_of_a_node_is_found_after_a_kill(
     seed: int, tmp_path: Path
 ) -> None:
     await Model(tmp_path / "r.db", Random(seed)).run()
+
+
+@pytest.mark.slow
+async def test_a_change_that_fails_costs_nothing_that_was_written_of_its_node(
+    tmp_path: Path,
+) -> None:
+    await Model(tmp_path / "r.db", Random(0)).run_while_changes_fail()
 
 
 class Unwritten(Followed):
