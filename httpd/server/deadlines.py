@@ -3,7 +3,11 @@
 import asyncio
 from collections.abc import Callable
 
-from httpd.server.limits import Timeouts
+from httpd.server.limits import TURNS_TO_BEGIN, Timeouts
+
+# When the time for a head ends, bytes that have arrived are read first, and their request begins:
+# the loop may have stood still. One more than that takes, for bytes that came after the last read.
+LAST_TURNS = TURNS_TO_BEGIN + 1
 
 
 class Deadlines:
@@ -24,14 +28,14 @@ class Deadlines:
         self._on_late = on_late
         self._on_stalled = on_stalled
         self._loop = loop
-        self._head_timer: asyncio.TimerHandle | None = None
+        self._head_timer: asyncio.Handle | None = None
         self._writer_timer: asyncio.TimerHandle | None = None
 
     def expect_head(self, since: float, reason: str) -> None:
         """Start the time for a head at `since`, unless it runs already."""
         if self._head_timer is None:
             due = since + self._timeouts.header
-            self._head_timer = self._loop.call_at(due, self._on_late, reason)
+            self._head_timer = self._loop.call_at(due, self._end_head, reason, LAST_TURNS)
 
     def head_arrived(self) -> None:
         """Stop the time for a head."""
@@ -59,6 +63,13 @@ class Deadlines:
         """Stop all timers."""
         self.head_arrived()
         self.stop_watching()
+
+    def _end_head(self, reason: str, turns: int) -> None:
+        """Call `on_late` after so many turns of the loop, unless the head has arrived by then."""
+        if turns:
+            self._head_timer = self._loop.call_soon(self._end_head, reason, turns - 1)
+        else:
+            self._on_late(reason)
 
     def _check_writing(self, transport: asyncio.WriteTransport, last_pending: int | None) -> None:
         pending = transport.get_write_buffer_size()

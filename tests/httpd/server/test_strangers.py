@@ -109,3 +109,21 @@ def test_a_head_that_begins_late_has_no_more_time_without_a_key(
             assert await reader.read() == b""
 
     run(script)
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_a_request_in_time_is_answered_by_a_server_that_stood_still(
+    run: Callable[[Script], None], *, is_read: bool
+) -> None:
+    async def script(loop: FastForwardLoop, address: Address, context: Any) -> None:
+        async with connected(address, context) as (reader, writer):
+            writer.write(asking("/healthz"))
+            assert await status_of(reader) == 200
+            if is_read:  # in the iteration of the loop in which the time is over
+                writer.write(asking("/healthz"))
+            else:  # it arrives while other callbacks of that iteration run
+                loop.call_soon(writer.write, asking("/healthz"))
+            await loop.advance(11)
+            assert await status_of(reader) == 200
+
+    run(script)
