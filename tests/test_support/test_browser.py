@@ -1,8 +1,14 @@
 """The tabs of tests, at pages with defects."""
 
+import os
+import socket
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -10,23 +16,29 @@ from playwright.sync_api import Browser, Page
 
 from dev.waiting import until
 from tests.support.browser.tabs import Tabs, heap_mib, overflows, serious_findings
+from tests.support.requirements import need
 
 pytest_plugins = ["tests.support.browser.fixtures"]
 pytestmark = pytest.mark.real("chromium")
 HEAD = "<!doctype html><html lang=en><title>t</title><link rel=icon href='data:,'><main><h1>t</h1>"
 SCRIPT = {"/s.js": "document.body.append(document.createElement('p'));"}
+BROKEN = {"/broken.js"}  # the connection is closed without an answer
+BACKLOG = 5
 SOON = 30.0
+SYN_SENT = "02"
 Serve = Callable[[Mapping[str, str]], str]
 
 
-@pytest.fixture
-def serve() -> Iterator[Serve]:
-    """Yield a function that serves files under a strict policy, and returns their address."""
-    servers: list[ThreadingHTTPServer] = []
+class FileServer(ThreadingHTTPServer):
+    """Serves files under a strict policy, from `start` on: until then, one connection waits."""
 
-    def start(files: Mapping[str, str]) -> str:
+    request_queue_size = 0
+
+    def __init__(self, files: Mapping[str, str]) -> None:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
+                if self.path in BROKEN:
+                    return
                 body = files.get(self.path, "").encode()
                 self.send_response(200 if self.path in files else 404)
                 kind = "text/javascript" if self.path.endswith(".js") else "text/html"
@@ -39,14 +51,54 @@ def serve() -> Iterator[Serve]:
             def log_message(self, *_: object) -> None:
                 pass
 
-        servers.append(ThreadingHTTPServer(("127.0.0.1", 0), Handler))
-        Thread(target=servers[-1].serve_forever, daemon=True).start()
-        return f"http://127.0.0.1:{servers[-1].server_port}/"
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}/"
+        self._is_started = False
 
-    yield start
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+    def start(self) -> None:
+        """Answer."""
+        self._is_started = True
+        self.socket.listen(BACKLOG)
+        Thread(target=self.serve_forever, daemon=True).start()
+
+    def server_close(self) -> None:
+        """End it."""
+        if self._is_started:
+            self.shutdown()
+        super().server_close()
+
+
+NewServer = Callable[[Mapping[str, str]], FileServer]
+
+
+@pytest.fixture
+def new_server() -> Iterator[NewServer]:
+    """Yield a function that returns a server of files, not started yet."""
+    with ExitStack() as stack:
+        yield lambda files: stack.enter_context(FileServer(files))
+
+
+@pytest.fixture
+def serve(new_server: NewServer) -> Serve:
+    """Return a function that serves files, and returns their address."""
+
+    def start(files: Mapping[str, str]) -> str:
+        server = new_server(files)
+        server.start()
+        return server.url
+
+    return start
+
+
+@pytest.fixture
+def change_network() -> Iterator[Callable[[], object]]:
+    """Yield a function that gives the network, which is of this process alone, a new address."""
+    if "ROLLCALL_ISOLATED" not in os.environ:
+        pytest.skip("needs a network of its own (dev/shell/isolated.sh)")
+    need("ip")
+    subprocess.run(["ip", "link", "add", "another", "type", "bridge"], check=True)
+    yield lambda: subprocess.check_call(["ip", "address", "add", "198.51.100.1", "dev", "another"])
+    subprocess.run(["ip", "link", "delete", "another"], check=True)
 
 
 @pytest.fixture
@@ -94,6 +146,40 @@ def test_defects_are_told(serve: Serve, watched: Tabs) -> None:
     for number, (_, problem) in enumerate(defects):
         page.goto(f"{address}{number}")
         until(partial(told, page, watched, problem), problem, within=SOON)
+
+
+def test_a_part_that_cannot_be_loaded_is_told_at_once(serve: Serve, watched: Tabs) -> None:
+    address = serve({"/": f"{HEAD}<script src=/broken.js></script>"})
+    with pytest.raises(
+        AssertionError, match=r"/broken\.js cannot be loaded: net::ERR_EMPTY_RESPONSE"
+    ):
+        watched.open(address)
+
+
+def is_connecting(port: int) -> bool:
+    """Return whether a client waits for a connection to this port of this machine."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
+    return any(each[2].endswith(f":{port:04X}") and each[3] == SYN_SENT for each in lines)
+
+
+def test_a_page_is_loaded_again_if_the_network_changes_meanwhile(
+    new_server: NewServer, tabs: Tabs, change_network: Callable[[], object]
+) -> None:
+    server = new_server({"/": HEAD})
+
+    def change_and_start() -> None:
+        until(partial(is_connecting, server.server_port), "a connection", within=SOON)
+        change_network()
+        server.start()
+
+    with (
+        socket.create_connection(("127.0.0.1", server.server_port)),  # so that no other one is made
+        ThreadPoolExecutor() as executor,
+    ):
+        changed = executor.submit(change_and_start)
+        page = tabs.open(server.url)
+        changed.result()
+    assert page.get_by_role("heading", name="t").is_visible()
 
 
 def test_what_a_screen_reader_cannot_name_is_found(serve: Serve, tabs: Tabs) -> None:

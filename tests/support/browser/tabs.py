@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
@@ -22,9 +22,11 @@ SERIOUS = frozenset({"serious", "critical"})
 _AXE = Axe()
 # Chromium writes a line for each request that fails or is refused, which is no defect of a page.
 EXPECTED = "Failed to load resource"
-# Chromium gives up what it loads if an interface of the machine changes, as each container makes
-# one.
+# Chromium gives up connecting if an address of an interface changes: Docker makes an interface for
+# each container, which gets an IPv6 address a second or two later.
 NETWORK_CHANGED = "net::ERR_NETWORK_CHANGED"
+ABORTED = "net::ERR_ABORTED"  # the page was loaded again meanwhile
+ERROR_PAGE = "chrome-error://chromewebdata/"
 PARTS = frozenset({"document", "script", "stylesheet"})
 MAX_TRIES = 20
 
@@ -33,7 +35,7 @@ class Tabs:
     """Opens tabs, each in a context of its own, and collects what went wrong in them.
 
     Console errors and warnings, violations of the Content-Security-Policy, exceptions, dialogs,
-    requests to another origin, and parts of a page that cannot be loaded are problems.
+    and requests to another origin are problems.
     """
 
     def __init__(self, browser: Browser) -> None:
@@ -42,7 +44,10 @@ class Tabs:
         self._problems: list[str] = []
 
     def open(self, url: str, **options: Any) -> Page:
-        """Open a tab; `options` are those of `Browser.new_context`, such as ``color_scheme``."""
+        """Open a tab; `options` are those of `Browser.new_context`, such as ``color_scheme``.
+
+        Fails if a part of the page cannot be loaded.
+        """
         context = self._browser.new_context(**options)
         self._contexts.append(context)
         page = context.new_page()
@@ -56,7 +61,7 @@ class Tabs:
         page.on("pageerror", self._exception)
         page.on("dialog", self._dialog)
         page.on("request", look)
-        self._load(page, url)
+        _load(page, partial(page.goto, url))
         return page
 
     def check(self) -> None:
@@ -69,24 +74,6 @@ class Tabs:
             context.close()
         self._contexts.clear()
 
-    def _load(self, page: Page, url: str) -> None:
-        """Load a page, again if the machine's network changes meanwhile."""
-        lost: list[str] = []
-
-        def look(request: Request) -> None:
-            if request.resource_type in PARTS:
-                lost.append(f"{request.url} cannot be loaded: {request.failure}")
-
-        page.on("requestfailed", look)
-        for _ in range(MAX_TRIES):
-            lost.clear()
-            with suppress(Error):  # which `lost` has, too
-                page.goto(url)
-            if not any(NETWORK_CHANGED in problem for problem in lost):
-                break
-        page.remove_listener("requestfailed", look)
-        self._problems += lost
-
     def _console(self, message: ConsoleMessage) -> None:
         if message.type in {"error", "warning"} and not message.text.startswith(EXPECTED):
             self._problems.append(f"console: {message.text}")
@@ -97,6 +84,34 @@ class Tabs:
     def _dialog(self, dialog: Dialog) -> None:
         self._problems.append(f"dialog: {dialog.message}")
         dialog.dismiss()
+
+
+def reload(page: Page) -> None:
+    """Load a page again. Fails if a part of it cannot be loaded."""
+    _load(page, page.reload)
+
+
+def _load(page: Page, load: Callable[[], object]) -> None:
+    """Load a page, again if the machine's network changes meanwhile."""
+    lost: list[str] = []
+
+    def look(request: Request) -> None:
+        if request.resource_type in PARTS and request.failure != ABORTED:
+            lost.append(f"{request.url} cannot be loaded: {request.failure}")
+
+    page.on("requestfailed", look)
+    for _ in range(MAX_TRIES):
+        lost.clear()
+        try:
+            load()
+        except Error as error:
+            lost.append(str(error))
+            if NETWORK_CHANGED in str(error):
+                page.wait_for_url(ERROR_PAGE)  # or it would come in the middle of the next try
+        if not any(NETWORK_CHANGED in problem for problem in lost):
+            break
+    page.remove_listener("requestfailed", look)
+    assert not lost, "\n".join(lost)
 
 
 def alter(page: Page, pattern: str, change: Callable[[Any], None]) -> None:
@@ -118,7 +133,7 @@ def stop_timers(page: Page) -> None:
     What it does from then on is the answer to an event, and waits for no timer.
     """
     page.clock.install()
-    page.reload()
+    reload(page)
     page.locator("#connection.live").wait_for()
     page.clock.pause_at(page.evaluate("() => Date.now()") / 1000 + 1)
 

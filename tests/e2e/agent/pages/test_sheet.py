@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.support.browser.agent_page import AppOnAgent, log_in
-from tests.support.browser.tabs import Tabs, alter, overflows, serious_findings
+from tests.support.browser.tabs import Tabs, alter, overflows, reload, serious_findings
 from tests.support.browser.tricks import TRICKS, assert_only_text
 
 pytest_plugins = ["tests.support.browser.fixtures"]
@@ -122,7 +122,7 @@ def test_a_change_that_the_key_does_not_allow_is_refused_in_words(
     page = app.sheet(tabs, key=app.reader)
     # The key could write when the page asked for it, and cannot any more.
     alter(page, "**/access", lambda access: access.update(allow=["read", "write"]))
-    page.reload()
+    reload(page)
     page.get_by_role("button", name="Delete", exact=True).click()
     expect(page.locator(".notice.bad")).to_contain_text("reader")
     expect(page.get_by_role("button", name="Delete now")).to_have_count(0)

@@ -9,7 +9,14 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.support.browser.keyboard import tab_to
 from tests.support.browser.registry_page import hosts, log_in, post
-from tests.support.browser.tabs import Tabs, alter, overflows, serious_findings, stop_timers
+from tests.support.browser.tabs import (
+    Tabs,
+    alter,
+    overflows,
+    reload,
+    serious_findings,
+    stop_timers,
+)
 from tests.support.daemons import Daemons
 
 pytest_plugins = ["tests.support.browser.fixtures"]
@@ -65,7 +72,7 @@ def test_a_wrong_key_is_refused_and_a_logout_forgets_the_key(daemons: Daemons, t
     page.get_by_label("Key", exact=True).fill(registry.key)
     page.keyboard.press("Enter")
     expect(page.locator("#connection")).to_have_text("Live")
-    page.reload()
+    reload(page)
     expect(page.locator("#connection")).to_have_text("Live")
     page.get_by_role("button", name="Log out").click()
     expect(page.get_by_label("Key", exact=True)).to_be_focused()
