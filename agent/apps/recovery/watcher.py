@@ -15,8 +15,9 @@ from agent.state.store import StoreError
 
 FIRST_PAUSE_SECONDS = 0.2
 MAX_PAUSE_SECONDS = 3.0
-# An event may come before the engine's list shows its effect.
-LIST_LAG_SECONDS = 0.5
+# An event may come before the engine's list shows its effect: an engine that is busy tells that a
+# container has ended, and lists it as running for seconds, until it has removed its network.
+LATER_LOOKS_SECONDS = (0.5, 2.0, 8.0)
 # A rebuild alone is some eight events, and each look lists all containers and volumes.
 MIN_PAUSE_SECONDS = 0.1
 # Events are read again from so long before the last one, since times are rounded.
@@ -77,7 +78,7 @@ class EngineWatcher:
         self._problem: str | None = "the container engine has not answered yet"
         self._last_error: str | None = None
         self._wake = asyncio.Event()
-        self._second_look: asyncio.TimerHandle | None = None
+        self._later_looks: list[asyncio.TimerHandle] = []
         self._reconciled = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -103,8 +104,7 @@ class EngineWatcher:
 
     async def close(self) -> None:
         """End."""
-        if self._second_look is not None:
-            self._second_look.cancel()
+        self._cancel_later_looks()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -147,15 +147,20 @@ class EngineWatcher:
     def _happened(self, event: ContainerEvent) -> None:
         self._reconciler.happened(event)
         if event.action in STATE_CHANGES:
-            self._look_twice()
+            self._look_now_and_later()
         self._on_change()
 
-    def _look_twice(self) -> None:
+    def _look_now_and_later(self) -> None:
         self._wake.set()
-        if self._second_look is not None:
-            self._second_look.cancel()
+        self._cancel_later_looks()
         loop = asyncio.get_running_loop()
-        self._second_look = loop.call_later(LIST_LAG_SECONDS, self._wake.set)
+        self._later_looks = [
+            loop.call_later(seconds, self._wake.set) for seconds in LATER_LOOKS_SECONDS
+        ]
+
+    def _cancel_later_looks(self) -> None:
+        for look in self._later_looks:
+            look.cancel()
 
     def _set_reachable(self, *, reachable: bool, reason: str | None = None) -> None:
         self._problem = reason
