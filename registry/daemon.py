@@ -50,7 +50,10 @@ SEARCH_REFRESH_SECONDS = 2.0
 NODES_PER_FREEZE = 5000
 SWITCH_SECONDS = 0.0005
 DRAIN_SECONDS = 8.0
-QUIET_LOAD_SECONDS = 3.0
+# Where systemd has kept the socket, nobody is to notice a restart. Elsewhere connections were
+# refused until now, and a quick 503 is no worse.
+KEPT_QUIET_SECONDS = 3.0
+QUIET_SECONDS = 0.1
 
 
 async def run(
@@ -108,7 +111,11 @@ async def run(
         await listener.listen(listen_address(settings.listen))
         refresher = stack.enter_context(IndexRefresher(registry.index, registry.directory))
         async with extending_start(notifier, log):
-            await accept_when_loaded(registry.load, listener.accept)
+            await accept_when_loaded(
+                registry.load,
+                listener.accept,
+                quiet_seconds=KEPT_QUIET_SECONDS if listener.has_kept_socket else QUIET_SECONDS,
+            )
         log.info("loaded", nodes=len(registry.directory))
         if settings.shared_listen is not None:  # others answer there until now
             await listener.start(listen_address(settings.shared_listen), shared=True)
@@ -133,16 +140,19 @@ async def run(
 
 
 async def accept_when_loaded(
-    load: Callable[[], Coroutine[Any, Any, None]], accept: Callable[[], Awaitable[None]]
+    load: Callable[[], Coroutine[Any, Any, None]],
+    accept: Callable[[], Awaitable[None]],
+    *,
+    quiet_seconds: float,
 ) -> None:
-    """Load the store, and accept connections once it is loaded, or takes long.
+    """Load the store, and accept connections once it is loaded, or takes longer than that.
 
     Hosts whose heartbeat is due wait meanwhile; a slow store is rather told by a 503. If loading
     has failed by then, they go on waiting, for the next start. Raises what `load` raises.
     """
     loading = asyncio.create_task(load())
     try:
-        await asyncio.wait([loading], timeout=QUIET_LOAD_SECONDS)
+        await asyncio.wait([loading], timeout=quiet_seconds)
         if loading.done():
             await loading
         await accept()

@@ -61,6 +61,8 @@ class Listener:
         self._loop = asyncio.get_running_loop()
         self._handshakes = HandshakeScheduler(limiter, loop=self._loop)
         self._servers: list[asyncio.Server] = []
+        self.has_kept_socket = False
+        """Whether systemd handed over a socket, where connections may have waited since before."""
         self._protocol: Callable[[], asyncio.BaseProtocol] = self._connection
         self._tls_options: dict[str, Any] = {}
         if tls is not None:
@@ -131,6 +133,7 @@ class Listener:
         """
         families = await self._resolve(address)
         taken = {} if shared else self._take(families, address)
+        self.has_kept_socket |= bool(taken)
         servers = [await self._server(each) for each in taken.values()]
         lacking: dict[Address, OSError] = {}
         for each in [each for each in families if each not in taken]:

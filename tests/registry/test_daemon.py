@@ -6,12 +6,13 @@ import pytest
 import structlog
 
 from httpd.process import PeriodicTask
-from registry.daemon import FLUSH_SECONDS, QUIET_LOAD_SECONDS, accept_when_loaded, timeouts
+from registry.daemon import FLUSH_SECONDS, accept_when_loaded, timeouts
 from registry.errors import StoreOpenError
 from registry.nodes.directory.events import Source
 from tests.support.machine.clocks import in_virtual_time
 from tests.support.registry.in_process import InProcessRegistry
 
+QUIET_SECONDS = 3.0
 BODY = b'{"labels":[],"kv":{}}'
 
 
@@ -77,12 +78,12 @@ async def test_connections_are_accepted_once_the_store_is_loaded_or_takes_long()
     quick, slow = Start(seconds=1), Start(seconds=60)
     began = asyncio.get_running_loop().time()
 
-    await accept_when_loaded(quick.load, quick.accept)
+    await accept_when_loaded(quick.load, quick.accept, quiet_seconds=QUIET_SECONDS)
     loaded = asyncio.get_running_loop().time()
-    await accept_when_loaded(slow.load, slow.accept)
+    await accept_when_loaded(slow.load, slow.accept, quiet_seconds=QUIET_SECONDS)
 
     assert quick.accepted == [loaded] == [began + 1]
-    assert slow.accepted == [loaded + QUIET_LOAD_SECONDS]
+    assert slow.accepted == [loaded + QUIET_SECONDS]
     assert not slow.is_loading
 
 
@@ -93,17 +94,19 @@ async def test_connections_go_on_waiting_if_the_store_cannot_be_loaded() -> None
 
     for start in (quick, slow):
         with pytest.raises(StoreOpenError, match="damaged"):
-            await accept_when_loaded(start.load, start.accept)
+            await accept_when_loaded(start.load, start.accept, quiet_seconds=QUIET_SECONDS)
 
     assert not quick.accepted
     assert len(slow.accepted) == 1
 
 
 @in_virtual_time
-@pytest.mark.parametrize("seconds", [QUIET_LOAD_SECONDS / 2, QUIET_LOAD_SECONDS * 2])
+@pytest.mark.parametrize("seconds", [QUIET_SECONDS / 2, QUIET_SECONDS * 2])
 async def test_a_start_that_is_cancelled_ends_loading(seconds: float) -> None:
     start = Start(seconds=60)
-    starting = asyncio.create_task(accept_when_loaded(start.load, start.accept))
+    starting = asyncio.create_task(
+        accept_when_loaded(start.load, start.accept, quiet_seconds=QUIET_SECONDS)
+    )
     await asyncio.sleep(seconds)
     assert start.is_loading
 

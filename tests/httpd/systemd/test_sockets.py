@@ -8,8 +8,11 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+import structlog
+from aiohttp import web
 
-from httpd.server.listener import ListenError
+from httpd.metrics import RequestMetrics, new_metrics
+from httpd.server.listener import ListenError, serving
 from httpd.systemd.notifier import SystemdNotifier
 from httpd.systemd.sockets import OWN_PREFIX, SystemdSockets, UnwantedSocket
 from tests.support.httpd.notify_socket import NotifySocket
@@ -87,6 +90,26 @@ async def test_connections_wait_from_one_run_to_the_next(
     ):
         assert response.status == 200
         assert systemd.is_silent(), "it is kept already"
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+async def test_a_listener_tells_whether_connections_may_have_waited(
+    systemd: NotifySocket, stack: ExitStack, *, is_kept: bool
+) -> None:
+    kept = bound(stack)
+    address = address_of(kept) if is_kept else ("127.0.0.1", 0)
+    async with serving(
+        web.Application(),
+        tls=None,
+        metrics=RequestMetrics(new_metrics()),
+        max_connections=10,
+        drain_seconds=1.0,
+        log=structlog.get_logger(),
+        systemd=handed_over(systemd, [("x.socket", kept)] if is_kept else []),
+    ) as listener:
+        await listener.start(address)
+
+        assert listener.has_kept_socket == is_kept
 
 
 def test_a_kept_socket_is_closed_for_good_once_listen_is_another(

@@ -1,0 +1,63 @@
+"""What hosts are told while a registry with many nodes starts."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from pathlib import Path
+from threading import Thread
+
+import pytest
+import requests
+
+from tests.support.daemons import Daemon, Daemons
+from tests.support.registry.load.large_fleet import rows
+from tests.support.registry.stores.sqlite_store import ignore, open_store
+
+pytestmark = pytest.mark.real
+NODES = 40_000
+LOADING = (HTTPStatus.SERVICE_UNAVAILABLE, "1")
+ACCEPTED = (HTTPStatus.OK, None)
+HEARTBEAT = {"labels": [], "kv": {}}
+Answer = tuple[int, str | None]
+
+
+async def fill(path: Path) -> None:
+    """Make a store of many nodes."""
+    async with open_store(path) as (store, _):
+        await asyncio.gather(*[store.put(row, ignore) for row in rows(NODES)])
+
+
+@contextmanager
+def reporting(registry: Daemon) -> Iterator[list[Answer]]:
+    """Have a host report while it is told to ask again; yield the statuses, with Retry-After."""
+    answers: list[Answer] = []
+
+    def report() -> None:
+        url, headers = f"{registry.base_url}/nodes/h1", {"Authorization": f"Bearer {registry.key}"}
+        while answers[-1:] in ([], [LOADING]):
+            try:
+                answer = requests.post(url, json=HEARTBEAT, headers=headers, timeout=60)
+            except requests.ConnectionError:
+                continue
+            answers.append((answer.status_code, answer.headers.get("Retry-After")))
+
+    host = Thread(target=report, daemon=True)
+    host.start()
+    yield answers
+    host.join()
+
+
+def test_a_host_is_told_to_ask_again_while_many_nodes_are_loaded(
+    daemons: Daemons, tmp_path: Path
+) -> None:
+    path = tmp_path / "registry.db"
+    asyncio.run(fill(path))
+    registry = daemons.registry(store=f"sqlite:///{path}")
+    registry.terminate()
+
+    with reporting(registry) as answers:
+        registry.start()
+
+    assert answers[0] == LOADING
+    assert set(answers) == {LOADING, ACCEPTED}
