@@ -188,7 +188,7 @@ class DockerEngine:
 
     async def images(self) -> list[ListedImage]:
         """List the images of this host."""
-        return await self._client.get("/images/json", decoding.images)
+        return await self._images.list()
 
     async def remove_image(self, reference: str) -> None:
         """Remove a tag or an image, never by force, and no other image with it."""

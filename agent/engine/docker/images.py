@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from urllib.parse import quote
 
@@ -16,10 +16,14 @@ from agent.engine.errors import (
     EngineUnavailable,
     ImageServerUnavailable,
     ImageUnavailable,
+    ObjectNotFound,
     PullTimeout,
 )
 from agent.engine.logins import ImageRegistryLogin, login_header, pull_query
-from agent.engine.models import Image, PullProgress
+from agent.engine.models import Image, ListedImage, PullProgress
+
+LIST_TRIES = 10
+LIST_PAUSE_SECONDS = 0.1
 
 
 class EngineImages:
@@ -49,6 +53,17 @@ class EngineImages:
             return await self._client.get(path, partial(decoding.image, reference=reference))
         except ImageUnavailable:
             return None
+
+    async def list(self) -> list[ListedImage]:
+        """List the images of this host.
+
+        With the containerd image store, the engine answers 404 if an image is removed meanwhile.
+        """
+        for _ in range(LIST_TRIES - 1):
+            with suppress(ObjectNotFound, ImageUnavailable):
+                return await self._client.get("/images/json", decoding.images)
+            await asyncio.sleep(LIST_PAUSE_SECONDS)
+        return await self._client.get("/images/json", decoding.images)
 
     async def pull(self, reference: str, progress: Callable[[PullProgress], None]) -> None:
         """Pull an image; ``progress`` is called with the progress."""

@@ -10,7 +10,7 @@ import pytest
 import requests
 
 from dev.waiting import until
-from tests.support.agent.containers import derived_image
+from tests.support.agent.containers import derived_image, has_image
 from tests.support.agent.image_registry import PASSWORD, USER, image_registry
 from tests.support.agent.kills.engine_proxy import Call, EngineProxy, Fault, Moment
 from tests.support.agent.kills.observed_app import ObservedApp
@@ -46,7 +46,7 @@ class PullingAgent:
 
     def is_here(self, image: str) -> bool:
         """Return whether an image is on this host."""
-        return bool(self._client.images(name=image))
+        return has_image(self._client, f"{image}:latest")
 
     def until_gone(self, image: str) -> None:
         """Wait until an image is removed."""

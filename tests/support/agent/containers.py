@@ -2,10 +2,11 @@
 
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import docker
+import docker.errors
 
 from dev.images import build
 from tests.support.agent.in_process import InProcessAgent
@@ -72,3 +73,14 @@ async def set_password(
     assert answer.status == 200, answer.json
     assert answer.json["password"] in ("set", "pending")
     return answer.json
+
+
+def has_image(client: docker.APIClient, image: str) -> bool:
+    """Return whether an image is on this host; `image` is its id or one of its tags.
+
+    An engine with the containerd image store lists none at all while one is being removed.
+    """
+    while True:
+        with suppress(docker.errors.NotFound):
+            listed = client.images()
+            return any(image in {each["Id"], *(each["RepoTags"] or ())} for each in listed)

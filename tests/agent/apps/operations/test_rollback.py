@@ -16,7 +16,7 @@ from agent.engine.logins import ImageRegistryLogin
 from agent.engine.models import ContainerSpec, PullProgress
 from agent.engine.protocol import Engine
 from agent.model import NewApp
-from tests.support.agent.containers import derived_image, read_file, write_file
+from tests.support.agent.containers import derived_image, has_image, read_file, write_file
 from tests.support.agent.engines.wrapped_engine import WrappedEngine
 from tests.support.agent.image_registry import PASSWORD, USER, ImageRegistry, image_registry
 from tests.support.agent.in_process import InProcessAgent, in_process_agent
@@ -57,13 +57,9 @@ async def served(
     return [await asyncio.to_thread(push, version) for version in ("1", "2")]
 
 
-def is_here(client: docker.APIClient, image: str) -> bool:
-    return image in {each["Id"] for each in client.images()}
-
-
 async def until_gone(client: docker.APIClient, image: str) -> None:
     async def gone() -> bool:
-        return not await asyncio.to_thread(is_here, client, image)
+        return not await asyncio.to_thread(has_image, client, image)
 
     await async_until(gone)
 
@@ -104,8 +100,8 @@ async def test_an_app_goes_back_with_its_data_and_its_images_go_with_it(
             served[0],
         ]
 
-        assert is_here(docker_client, first)
-        assert is_here(docker_client, second)
+        assert has_image(docker_client, first)
+        assert has_image(docker_client, second)
         assert (await agent.ask("DELETE", f"/{name}")).status == 200
         await until_gone(docker_client, first)
         await until_gone(docker_client, second)
@@ -128,7 +124,7 @@ async def test_an_image_that_made_room_on_a_full_disk_is_pulled_by_its_digest(
     full = in_process_agent(folder, engine_url, keep=True, min_free_percent=100)
     async with full as agent:
         await until_gone(docker_client, first)
-        assert is_here(docker_client, second)
+        assert has_image(docker_client, second)
         assert (await agent.get(name))["state"] == "running"
     async with in_process_agent(folder, engine_url, logins=(login,)) as agent:
         agent.used.append(name)
@@ -147,7 +143,7 @@ async def test_a_local_image_that_is_gone_is_refused_and_the_app_runs_on(
         (listed,) = docker_client.images(name=local)
         await update(agent, record["name"], busybox_image)
     before = await agent.get(record["name"])
-    assert not is_here(docker_client, record["image_id"])
+    assert not has_image(docker_client, record["image_id"])
 
     answer = await agent.ask("PUT", f"/{record['name']}/rollback")
 
