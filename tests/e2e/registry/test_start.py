@@ -18,7 +18,7 @@ pytestmark = pytest.mark.real
 NODES = 40_000
 LOADING = (HTTPStatus.SERVICE_UNAVAILABLE, "1")
 ACCEPTED = (HTTPStatus.OK, None)
-HEARTBEAT = {"labels": [], "kv": {}}
+HEARTBEAT: dict[str, object] = {"labels": [], "kv": {}}
 Answer = tuple[int, str | None]
 
 
