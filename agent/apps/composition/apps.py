@@ -161,7 +161,9 @@ async def open_apps(
         ),
     )
     hosted_apps = HostedAppsQuery(
-        apps=HostedAppBuilder(repository=repository, crashes=health.crashes),
+        apps=HostedAppBuilder(
+            repository=repository, findings=health.findings, crashes=health.crashes
+        ),
         containers=queries.containers,
         engine=watcher,
         on_change=on_change,

@@ -130,6 +130,7 @@ class HealthMonitor(ContainerObserver):
         )
         return sum(
             self._findings.shown(app, container).health == "unhealthy"
+            or self._findings.why_unhealthy(app, container) is not None
             for app, container in pairs
             if container is not None
         )
@@ -137,7 +138,7 @@ class HealthMonitor(ContainerObserver):
     def happened(self, event: ContainerEvent) -> None:
         """Begin anew with a container that was started, paused or the like."""
         if event.action in NEW_BEGINNINGS:
-            self._findings.forget(event.container_id)
+            self._findings.begin_anew(event.container_id)
             for checked in list(self._tasks):
                 if checked.container_id == event.container_id:
                     self._end(checked)

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from agent.apps.health.crashes import Crashes
+from agent.apps.health.findings import Findings
 from agent.apps.repository.repository import AppRepository
 from agent.apps.views import apps as views
 from agent.engine.errors import EngineError, EngineTimeout
@@ -37,10 +38,15 @@ class EngineStatus(Protocol):
 
 
 class HostedAppBuilder:
-    """Builds the apps for the heartbeat; one that crashes in a loop is unhealthy, too."""
+    """Builds the apps for the heartbeat.
 
-    def __init__(self, *, repository: AppRepository, crashes: Crashes) -> None:
+    One that crashes in a loop is unhealthy, too, and so is one that was restarted since it was
+    unhealthy, until a check has passed.
+    """
+
+    def __init__(self, *, repository: AppRepository, findings: Findings, crashes: Crashes) -> None:
         self._repository = repository
+        self._findings = findings
         self._crashes = crashes
 
     def apps(self, containers: Mapping[str, Container]) -> tuple[HostedApp, ...]:
@@ -50,6 +56,7 @@ class HostedAppBuilder:
 
     def _hosted(self, app: App, container: Container | None) -> HostedApp:
         is_loop = self._crashes.message(app.name) is not None
+        is_unhealthy = is_loop or self._findings.why_unhealthy(app, container) is not None
         running = container is not None and container.state == "running"
         return HostedApp(
             name=app.name,
@@ -57,7 +64,7 @@ class HostedAppBuilder:
             labels=app.labels,
             running=running,
             stopped=app.desired == "stopped" and not running,
-            healthy=False if is_loop else views.is_healthy(container),
+            healthy=False if is_unhealthy else views.is_healthy(container),
         )
 
 

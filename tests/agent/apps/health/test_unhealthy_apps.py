@@ -31,6 +31,18 @@ async def shows(metrics: CollectorRegistry, *, unhealthy: int) -> bool:
     return metrics.get_sample_value("rollcall_apps_unhealthy") == unhealthy
 
 
+async def assert_told_over_the_restart(apps: Apps, metrics: CollectorRegistry) -> None:
+    """Assert that an app counts as unhealthy though nothing was found since its restart."""
+
+    async def begins_anew() -> bool:
+        return (await apps.get("web")).healthy is None
+
+    await async_until(begins_anew)
+    assert "ended with exit code 7" in ((await apps.get("web")).message or "")
+    assert [each.healthy for each in (await apps.hosted_apps()).apps] == [False]
+    assert await shows(metrics, unhealthy=1)
+
+
 @pytest.mark.slow
 async def test_an_app_that_fails_its_check_is_told_counted_and_restarted_until_it_is_healthy(
     tmp_path: Path,
@@ -60,6 +72,7 @@ async def test_an_app_that_fails_its_check_is_told_counted_and_restarted_until_i
         await async_until(restarted)
         (container,) = engine.state.containers.values()
         engine.happen("start", container)
+        await assert_told_over_the_restart(apps, metrics)
         program.exit_code = 0
         await until_healthy(apps, is_so=True)
 

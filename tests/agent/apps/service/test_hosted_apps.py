@@ -9,6 +9,7 @@ import pytest
 from structlog.testing import LogCapture
 
 from agent.apps.health.crashes import Crashes
+from agent.apps.health.findings import Findings
 from agent.apps.repository.repository import AppRepository
 from agent.apps.service.hosted_apps import HostedAppBuilder, HostedAppsQuery
 from agent.engine.errors import EngineTimeout, EngineUnavailable
@@ -59,6 +60,7 @@ class UnavailableEngine:
 def apps(tmp_path: Path) -> HostedAppBuilder:
     return HostedAppBuilder(
         repository=AppRepository(Store(tmp_path / "agent.db")),
+        findings=Findings(),
         crashes=Crashes(on_loop=lambda: None, clock=time.time),
     )
 
