@@ -63,12 +63,12 @@ class Settling:
             self._restarts = restarts
         if restarts > self._restarts:
             raise Crashed
+        reason = f": {record['message']}" if record["message"] else ""
         if record["state"] != "running":
-            message = record["message"]
-            return f"it is {record['state']}" + (f": {message}" if message else "")
+            return f"it is {record['state']}{reason}"
         if record.get("health") is not None and record["healthy"] is not True:
-            return "it is not healthy"
-        return "it is unhealthy" if record["healthy"] is False else None
+            return f"it is not healthy{reason}"
+        return f"it is unhealthy{reason}" if record["healthy"] is False else None
 
 
 def is_passing(error: Exception) -> bool:

@@ -208,6 +208,26 @@ async def test_an_app_whose_check_has_odd_numbers_is_waited_for_as_any_other(
             )
 
 
+async def test_an_app_that_does_not_get_healthy_is_told_with_what_its_agent_found(
+    agent: FakeAgent,
+) -> None:
+    found = "unhealthy: GET / was not answered: the connection failed"
+    agent.answers["GET", SHOP] = records(
+        {"health": {"path": "/"}, "healthy": False, "message": found}
+    )
+    time = PlayedTime(40)
+
+    async with AgentClient(url=agent.url, server_hostname="web-1", key=lambda: "key") as client:
+        with pytest.raises(CommandError, match=rf"^after 80 s: it is not healthy: {found}; it"):
+            await wait_until_settled(
+                client,
+                AppName("web-1", "shop"),
+                RUNNING,
+                rollcall="rollcall",
+                clock=Clock(time.now, time.sleep),
+            )
+
+
 @pytest.mark.parametrize(
     "record",
     [
