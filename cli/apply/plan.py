@@ -1,5 +1,6 @@
 """What has to be done so that the hosts are as a file says."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -59,7 +60,12 @@ def _change(name: str, before: Any, after: Any) -> str:
         known = before if isinstance(before, dict) else {}
         names = {*known, *after}
         return f"env: {', '.join(sorted(n for n in names if known.get(n) != after.get(n)))}"
-    return f"{name}: {before} -> {after}"
+    return f"{name}: {_shown(before)} -> {_shown(after)}"
+
+
+def _shown(value: Any) -> str:
+    """Return a value of a field as it is written in YAML, where that differs from Python's form."""
+    return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
 
 
 async def make_plan(session: Session, apps: Sequence[WantedApp]) -> list[Step]:

@@ -116,6 +116,17 @@ async def test_what_differs_is_told_first_and_then_changed_and_no_more(
     ]
 
 
+async def test_values_of_a_difference_are_written_as_in_a_file(
+    rollcall: Rollcall, agent: FakeAgent, file: AppsFile
+) -> None:
+    file.write(FILE.rstrip() + "\n    http_target: 8000\n")
+    agent.answers["PUT", f"{SHOP}?dry_run=true"] = PLAN
+
+    told = await rollcall("diff", "-f", str(file))
+
+    assert "http_target: null -> 8000" in told.out, told.err
+
+
 async def test_an_app_that_is_missing_is_created(
     rollcall: Rollcall, agent: FakeAgent, file: AppsFile
 ) -> None:
