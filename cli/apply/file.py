@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,9 @@ def _mistakes(where: str, entry: Any) -> Iterator[str]:
     if not isinstance(name, str) or NAME.fullmatch(name) is None:
         yield f"{where}.name: {name!a} is no name of an app"
     if not isinstance(entry.get("image"), str):
-        yield f"{where}.image: an image is missing"
+        meant = get_close_matches("image", set(entry) - {"image"}, n=1)
+        instead = f"; `{meant[0]}` may have been meant as `image`" if meant else ""
+        yield f"{where}.image: an image is missing{instead}"
     if "labels" in entry and not _is_texts(entry["labels"]):
         yield f"{where}.labels: is no list of texts"
     yield from _mistakes_of_hosts(f"{where}.where", entry.get("where"))

@@ -185,6 +185,7 @@ def test_a_command_that_is_mistyped_is_named(tmp_path: Path, typed: str, meant: 
         ("app show", "missing argument 'HOST/NAME'", "rollcall app show --help"),
         ("diff apps.yml", "missing option '--file' / '-f'", "rollcall diff --file FILE"),
         ("nodes --staal", "no such option '--staal'", "rollcall nodes --help"),
+        ("apply -f a.yml --dry-run", "no such option '--dry-run'", "rollcall diff --file FILE"),
         ("app logs a/b --tail", "option '--tail' requires", "rollcall app logs --help"),
         ("stop web-1/shop", "'web-1/shop' is an app on one host", "rollcall stop --help"),
         (

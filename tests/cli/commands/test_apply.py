@@ -193,6 +193,7 @@ async def test_all_mistakes_of_a_file_are_told_with_their_paths(
         ("apps: {}", "no list of apps"),
         ("app: []", "no list of apps"),
         ("[", "is no YAML"),
+        (FILE.replace("image:", "imagee:"), "is missing; `imagee` may have been meant as `image`"),
         (FILE.replace("service:web", "service:none"), "no node has the label"),
         (FILE + FILE.removeprefix("apps:\n"), "apps[0] has shop on web-1, too"),
     ],
