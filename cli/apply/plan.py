@@ -32,7 +32,8 @@ class Step:
         added: labels to add.
         removed: labels to remove.
         before: what the fields are now.
-        note: what the agent says of the change, or why it cannot be done.
+        note: what the agent says of the change, why it cannot be done, or what is wrong with an app
+            that is so already.
 
     """
 
@@ -120,12 +121,22 @@ async def _update(
     added = [each for each in wanted if each not in labels]
     removed = [each for each in labels if each not in wanted]
     if not (fields or added or removed):
-        return Step(node, app, "none")
+        return Step(node, app, "none", note=_trouble(record))
     note = None
     if fields:
         plan = await agent.update(app.name, fields, dry_run=True)
         note = plan.get("message")
     return Step(node, app, "update", fields, added, removed, record, note)
+
+
+def _trouble(record: Mapping[str, Any]) -> str | None:
+    """Return what is wrong with an app that is as it is to be, such as after an earlier failure."""
+    if record.get("desired") != "running":
+        return None
+    reason = f": {record['message']}" if record.get("message") else ""
+    if record.get("state") != "running":
+        return f"it is {record.get('state')}{reason}"
+    return f"it is unhealthy{reason}" if record.get("healthy") is False else None
 
 
 def _differing(wanted: Mapping[str, Any], record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

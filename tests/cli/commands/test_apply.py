@@ -80,6 +80,25 @@ async def test_what_is_as_the_file_says_is_left_alone(
     assert agent.changes() == []
 
 
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"healthy": False, "message": "GET / failed"}, "it is unhealthy: GET / failed"),
+        ({"state": "exited", "message": None}, "it is exited"),
+    ],
+)
+async def test_an_app_that_is_as_the_file_says_and_not_well_is_told(
+    rollcall: Rollcall,
+    agent: FakeAgent,
+    file: AppsFile,
+    changed: dict[str, object],
+    told: str,
+) -> None:
+    agent.answers["GET", SHOP] = {**RECORD, **changed}
+
+    assert told in (await rollcall("diff", "-f", str(file))).out
+
+
 async def test_what_differs_is_told_first_and_then_changed_and_no_more(
     rollcall: Rollcall, agent: FakeAgent, file: AppsFile
 ) -> None:
