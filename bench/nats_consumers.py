@@ -56,7 +56,7 @@ class Consumers:
             link = await self._stack.enter_async_context(connected(urls, NatsLogin()))
             if not self.count:
                 await async_until(partial(self._is_made, link), START_SECONDS)
-            await Delivery(link, self._place.bucket, self._take).begin(1)
+            await async_until(partial(self._is_read, link), START_SECONDS)
             self.count += 1
 
     async def until_delivered(self, count: int) -> None:
@@ -75,6 +75,14 @@ class Consumers:
         """Make the bucket; return whether the servers, which have just started, could do that."""
         try:
             await open_bucket(JetStreamApi(link), self._place)
+        except NoConnection:
+            return False
+        return True
+
+    async def _is_read(self, link: Link) -> bool:
+        """Begin to read the bucket; return whether servers, which may be busy, answered in time."""
+        try:
+            await Delivery(link, self._place.bucket, self._take).begin(1)
         except NoConnection:
             return False
         return True
