@@ -54,7 +54,8 @@ class DeferredWrites:
         # In their order. One that is marked as touched no more is skipped.
         self._touched: deque[HeardNode] = deque()
         self._held: set[str] = set()
-        self._discarded: set[HeardNode] = set()  # since the write on its way has begun
+        # Those that went since the write that is on its way has begun; None while there is none.
+        self._discarded: set[HeardNode] | None = None
         self._expired: dict[str, None] = {}
 
     def touch(self, node: HeardNode) -> None:
@@ -82,7 +83,8 @@ class DeferredWrites:
     def discard_touch(self, node: HeardNode) -> None:
         """Record that a node is gone, or that another registry has changed it since."""
         node.is_touched = False
-        self._discarded.add(node)
+        if self._discarded is not None:
+            self._discarded.add(node)
 
     def expire(self, hostname: str) -> None:
         """Record that a node has expired."""
@@ -127,14 +129,16 @@ class DeferredWrites:
     async def _touch_some(self) -> bool:
         """Write that some nodes were heard of; return whether the store accepted it."""
         nodes, heard = self._take_some()
-        self._discarded.clear()
+        self._discarded = discarded = set[HeardNode]()
         try:
             await self._store.touch(heard, self._done)
         except StoreUnavailable:
             for node in nodes:
-                if node not in self._discarded:
+                if node not in discarded:
                     self.touch(node)
             return False
+        finally:
+            self._discarded = None
         return True
 
     def _take_some(self) -> tuple[list[HeardNode], list[Heard]]:

@@ -183,6 +183,19 @@ async def test_an_error_that_passes_late_in_a_wait_for_health_does_not_end_it(
     assert (record["healthy"], looks) == (True, [])
 
 
+async def wait_for_shop(agent: FakeAgent) -> None:
+    """Wait until the app has settled; CommandError."""
+    time = PlayedTime(40)
+    async with AgentClient(url=agent.url, server_hostname="web-1", key=lambda: "key") as client:
+        await wait_until_settled(
+            client,
+            AppName("web-1", "shop"),
+            RUNNING,
+            rollcall="rollcall",
+            clock=Clock(time.now, time.sleep),
+        )
+
+
 @pytest.mark.parametrize(
     "numbers",
     [
@@ -195,17 +208,9 @@ async def test_an_app_whose_check_has_odd_numbers_is_waited_for_as_any_other(
     agent: FakeAgent, numbers: dict[str, Any]
 ) -> None:
     agent.answers["GET", SHOP] = records({"health": {"path": "/", **numbers}})
-    time = PlayedTime(40)
 
-    async with AgentClient(url=agent.url, server_hostname="web-1", key=lambda: "key") as client:
-        with pytest.raises(CommandError, match=r"^after 80 s: it is not healthy; it wrote:"):
-            await wait_until_settled(
-                client,
-                AppName("web-1", "shop"),
-                RUNNING,
-                rollcall="rollcall",
-                clock=Clock(time.now, time.sleep),
-            )
+    with pytest.raises(CommandError, match=r"^after 80 s: it is not healthy; it wrote:"):
+        await wait_for_shop(agent)
 
 
 async def test_an_app_that_does_not_get_healthy_is_told_with_what_its_agent_found(
@@ -215,17 +220,9 @@ async def test_an_app_that_does_not_get_healthy_is_told_with_what_its_agent_foun
     agent.answers["GET", SHOP] = records(
         {"health": {"path": "/"}, "healthy": False, "message": found}
     )
-    time = PlayedTime(40)
 
-    async with AgentClient(url=agent.url, server_hostname="web-1", key=lambda: "key") as client:
-        with pytest.raises(CommandError, match=rf"^after 80 s: it is not healthy: {found}; it"):
-            await wait_until_settled(
-                client,
-                AppName("web-1", "shop"),
-                RUNNING,
-                rollcall="rollcall",
-                clock=Clock(time.now, time.sleep),
-            )
+    with pytest.raises(CommandError, match=rf"^after 80 s: it is not healthy: {found}; it"):
+        await wait_for_shop(agent)
 
 
 @pytest.mark.parametrize(

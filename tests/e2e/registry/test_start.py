@@ -1,6 +1,8 @@
 """What hosts are told while a registry with many nodes starts."""
 
 import asyncio
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -10,12 +12,22 @@ from threading import Thread
 import pytest
 import requests
 
+from registry.daemon import KEPT_QUIET_SECONDS
 from tests.support.daemons import Daemon, Daemons
 from tests.support.registry.load.large_fleet import rows
 from tests.support.registry.stores.sqlite_store import ignore, open_store
 
 pytestmark = pytest.mark.real
 NODES = 40_000
+# Starts a program as systemd does with a socket that it has kept: at descriptor 3.
+WITH_KEPT_SOCKET = """
+import os, socket, sys
+kept = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+os.dup2(kept.fileno(), 3)
+os.set_inheritable(3, True)
+os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1", "LISTEN_FDNAMES": "x.socket"}
+os.execv(sys.argv[2], sys.argv[2:])
+"""
 LOADING = (HTTPStatus.SERVICE_UNAVAILABLE, "1")
 ACCEPTED = (HTTPStatus.OK, None)
 HEARTBEAT: dict[str, object] = {"labels": [], "kv": {}}
@@ -61,3 +73,20 @@ def test_a_host_is_told_to_ask_again_while_many_nodes_are_loaded(
 
     assert answers[0] == LOADING
     assert set(answers) == {LOADING, ACCEPTED}
+
+
+def test_a_host_waits_while_nodes_are_loaded_where_the_socket_was_kept(
+    daemons: Daemons, tmp_path: Path
+) -> None:
+    path = tmp_path / "registry.db"
+    asyncio.run(fill(path))
+    registry = daemons.registry(store=f"sqlite:///{path}")
+    registry.terminate()
+    registry.prefix = [sys.executable, "-c", WITH_KEPT_SOCKET, str(registry.port)]
+
+    began = time.monotonic()
+    with reporting(registry) as answers:
+        registry.start()
+
+    # It may have been told to ask again only where loading takes that long.
+    assert answers[0] == ACCEPTED or time.monotonic() - began >= KEPT_QUIET_SECONDS
