@@ -1,6 +1,5 @@
 """The file of apps, in YAML; all of its mistakes are told at once, with their paths."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -9,11 +8,11 @@ from typing import Any
 
 import yaml
 
+from cli.connections.names import APP_NAME
 from cli.errors import WrongUsage
 from cli.fields import read_text
 from cli.selection import Selection
 
-NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{1,62}")
 SELECTORS = ("hosts", "labels", "prefixes", "kv")
 EXAMPLE = "apps: [{name: shop, where: {labels: [service:web]}, image: 'shop:1.4'}]"
 
@@ -59,7 +58,7 @@ def _mistakes(where: str, entry: Any) -> Iterator[str]:
         yield f"{where}: is no app, such as {EXAMPLE}"
         return
     name = entry.get("name")
-    if not isinstance(name, str) or NAME.fullmatch(name) is None:
+    if not isinstance(name, str) or APP_NAME.fullmatch(name) is None:
         yield f"{where}.name: {name!a} is no name of an app"
     if not isinstance(entry.get("image"), str):
         meant = get_close_matches("image", set(entry) - {"image"}, n=1)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cli.connections.names import APP_NAME
 from cli.errors import WrongUsage
 from cli.fields import Fields
 from cli.options import Hosts, Kv, Labels, Prefixes
@@ -16,7 +17,6 @@ from cli.selection import Selection
 
 DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h)?")
 SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600}
-APP = re.compile(r"[a-z0-9][a-z0-9_.-]{1,62}")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The app.")]
 Batch = Annotated[
@@ -299,7 +299,7 @@ def rollback(
 
 
 def _checked(name: str) -> str:
-    if APP.fullmatch(name) is None:
+    if APP_NAME.fullmatch(name) is None:
         raise WrongUsage(f"{name!a} is no name of an app", hint="rollcall apps")
     return name
 
