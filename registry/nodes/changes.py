@@ -12,6 +12,9 @@ from registry.store.deferred_writes import DeferredWrites
 from registry.store.protocol import Heard, HeardBefore, Row
 
 OTHER_REGISTRY = "another registry"
+# What is heard within this time shares one time: among a million nodes, no cache holds a number of
+# each, which is freed at its next heartbeat.
+SAME_MOMENT_SECONDS = 0.001
 # Reports reach other registries late, so smaller differences are ignored.
 SAME_SECONDS = 5.0
 
@@ -37,6 +40,7 @@ class AppliedChanges:
         self._freshness = acceptance.freshness
         self._deferred = deferred
         self._monotonic = monotonic
+        self._moment = monotonic()
 
     def put(self, entry: Entry, source: Source, reservation: Reservation | None = None) -> bool:
         """Add or replace a node; return whether that changes it."""
@@ -48,7 +52,7 @@ class AppliedChanges:
             return False
         was_stale = known is not None and known.is_stale
         self._acceptance.note_stored(known, entry, reservation)
-        before = self._directory.put(entry, heard=self._monotonic())
+        before = self._directory.put(entry, heard=self._now())
         kind = ChangeKind.ADDED if before is None else ChangeKind.CHANGED
         node = known or entry
         self._events.publish(Change(kind, node, source, before))
@@ -66,8 +70,14 @@ class AppliedChanges:
 
     def mark_heard(self, entry: Entry, *, last_update: int) -> None:
         """Record that a node was heard of now."""
-        if self._directory.heard(entry, last_update=last_update, heard=self._monotonic()):
+        if self._directory.heard(entry, last_update=last_update, heard=self._now()):
             self._events.publish(Change(ChangeKind.FRESH, entry, REGISTRY))
+
+    def _now(self) -> float:
+        now = self._monotonic()
+        if now - self._moment > SAME_MOMENT_SECONDS:
+            self._moment = now
+        return self._moment
 
     def move(self, entry: Entry, address: str, source: Source) -> None:
         """Record the address that a node posts from."""
@@ -139,13 +149,13 @@ class AppliedChanges:
         now = self._monotonic()
         return [_age(entry, now) for entry in self._directory.following(after)]
 
-    def silent(self, seconds: float) -> Iterator[HeardBefore]:
-        """Yield the ages of the nodes that were not heard of for so long, while nodes may change.
+    def silent(self, seconds: float) -> Iterator[tuple[Entry, float]]:
+        """Yield the nodes that were not heard of for so long, with their ages; nodes may change.
 
         Only one such iterator may be in use.
         """
         for entry in self._directory.heard_until(self._monotonic() - seconds):
-            yield _age(entry, self._monotonic())
+            yield entry, self._monotonic() - entry.heard
 
     @property
     def count(self) -> int:

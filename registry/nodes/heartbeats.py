@@ -78,6 +78,7 @@ class Heartbeats:
         self._acceptance = acceptance
         self._applied = applied
         self._wall, self._monotonic = clocks
+        self._second = 0
         self.counts = HeartbeatCounts()
 
     def accept_unchanged(self, hostname: str, body: bytes, source: Source) -> bytes | None:
@@ -273,12 +274,24 @@ class Heartbeats:
 
     def _update_address(self, known: Entry, received: _Received) -> None:
         known.digest = received.entry.digest
+        if known.address != received.entry.address:
+            self._writes.deferred.move(known)
         self._applied.move(known, received.entry.address, received.source)
 
     def _touch(self, entry: Entry) -> None:
         """Record that a node was heard of, also if the store does not accept that now."""
         self._writes.deferred.touch(entry)
-        self._applied.mark_heard(entry, last_update=int(self._wall()))
+        self._applied.mark_heard(entry, last_update=self._unix_time())
+
+    def _unix_time(self) -> int:
+        """Return the Unix time in seconds, each second the same object.
+
+        An object for each of a million nodes is in no processor's cache when it is freed.
+        """
+        second = int(self._wall())
+        if second != self._second:
+            self._second = second
+        return self._second
 
     def _mark_heard(self, entry: Entry) -> None:
         self._touch(entry)

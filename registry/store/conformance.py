@@ -11,7 +11,7 @@ from typing import Any
 
 from registry.errors import StoreUnavailable
 from registry.store.clock import AgeClock
-from registry.store.protocol import Heard, HeardBefore, NodeStore, Row
+from registry.store.protocol import DoneCallback, Heard, HeardBefore, NodeStore, Row
 
 Place = Callable[[AgeClock], NodeStore]
 Check = Callable[[Place], Awaitable[None]]
@@ -64,9 +64,9 @@ class Followed:
         """Return the ages of all nodes after a hostname."""
         return [age_of(self.nodes[name]) for name in sorted(self.nodes) if name > after]
 
-    def silent(self, seconds: float) -> Iterator[HeardBefore]:
-        """Yield the ages of the nodes that are so old."""
-        return (age_of(row) for row in [*self.nodes.values()] if row.age >= seconds)
+    def silent(self, seconds: float) -> Iterator[tuple[Row, float]]:
+        """Yield the nodes that are so old, with their ages."""
+        return ((row, row.age) for row in [*self.nodes.values()] if row.age >= seconds)
 
     @property
     def count(self) -> int:
@@ -95,6 +95,18 @@ class Outcomes(list[Exception | None]):
 def node(hostname: str, document: bytes = DOCUMENT) -> Row:
     """Return a row to store."""
     return Row(hostname, document, 1_700_000_000, "192.0.2.1")
+
+
+def touch(
+    store: NodeStore,
+    *hostnames: str,
+    last_update: int = 5,
+    address: str = "x",
+    done: DoneCallback | None = None,
+) -> asyncio.Future[None]:
+    """Let a store keep that hosts were heard of, from a new address."""
+    heard = [Row(hostname, b"", last_update, address) for hostname in hostnames]
+    return store.touch(heard, Outcomes() if done is None else done, moved=heard)
 
 
 @asynccontextmanager
@@ -155,7 +167,7 @@ async def operations_take_effect_in_the_order_of_the_calls(place: Place) -> None
             store.put(node("a", b'{"labels":["2"],"kv":{}}'), Outcomes()),
             store.put(node("b"), Outcomes()),
             store.delete("b", Outcomes()),
-            store.touch([("b", 5, "x"), ("a", 5, "x")], Outcomes()),
+            touch(store, "b", "a"),
             store.delete("c", Outcomes()),
             store.put(node("c"), Outcomes()),
         )
@@ -170,7 +182,7 @@ async def many_hosts_are_forgotten_in_one_go(place: Place) -> None:
     hostnames = [f"h{number}" for number in range(350)]
     async with opened(place) as (store, _):
         await asyncio.gather(*[store.put(node(name), Outcomes()) for name in hostnames])
-        await store.touch([(name, 5, "x") for name in hostnames], Outcomes())
+        await touch(store, *hostnames)
         await asyncio.gather(*[store.delete(name, Outcomes()) for name in hostnames[10:310]])
 
     assert sorted(await stored(place)) == sorted(hostnames[:10] + hostnames[310:])
@@ -205,7 +217,7 @@ async def unknown_hosts_are_ignored(place: Place) -> None:
     """Check that a touch or a deletion of a host that the store lacks keeps nothing."""
     outcomes = Outcomes()
     async with opened(place) as (store, _):
-        await store.touch([("ghost", 5, "x")], outcomes)
+        await touch(store, "ghost", done=outcomes)
         await store.delete("ghost", outcomes)
 
     assert outcomes == [None, None]
@@ -282,7 +294,7 @@ async def ages_leave_out_the_time_in_which_no_registry_ran(place: Place) -> None
         await store.put(node("touched"), Outcomes())
         clock.now += 60
         await store.put(node("young"), Outcomes())
-        await store.touch([("touched", 5, "x")], Outcomes())
+        await touch(store, "touched")
         clock.now += 30
     clock.now += 1_000_000
 

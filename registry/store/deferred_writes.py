@@ -6,30 +6,18 @@ from collections.abc import Callable
 from typing import Protocol
 
 from registry.errors import StoreUnavailable
-from registry.store.protocol import DoneCallback, Heard, NodeStore
+from registry.store.protocol import DoneCallback, HeardNode, NodeStore
 
 MAX_DELETED_AT_ONCE = 200
 # Of a million nodes, none is in the processor's cache: this many take the loop 2 ms.
-MAX_TOUCHED_AT_ONCE = 2000
+MAX_TOUCHED_AT_ONCE = 5000
 
 
-class HeardNode(Protocol):
-    """A node in memory, of which the store keeps when it was last heard of, and from where."""
+class KnownNode(HeardNode, Protocol):
+    """A node in memory."""
 
     is_touched: bool
     """Whether it is still to be written that it was heard of. Others only read it."""
-
-    @property
-    def hostname(self) -> str:
-        """Its name."""
-
-    @property
-    def last_update(self) -> int:
-        """The Unix time of its last heartbeat."""
-
-    @property
-    def address(self) -> str:
-        """The address that it was sent from."""
 
 
 class DeferredWrites:
@@ -52,13 +40,14 @@ class DeferredWrites:
         self._monotonic = monotonic
         self._last_flush = monotonic()
         # In their order. One that is marked as touched no more is skipped.
-        self._touched: deque[HeardNode] = deque()
+        self._touched: deque[KnownNode] = deque()
+        self._moved: set[KnownNode] = set()
         self._held: set[str] = set()
         # Those that went since the write that is on its way has begun; None while there is none.
-        self._discarded: set[HeardNode] | None = None
+        self._discarded: set[KnownNode] | None = None
         self._expired: dict[str, None] = {}
 
-    def touch(self, node: HeardNode) -> None:
+    def touch(self, node: KnownNode) -> None:
         """Record that a node was heard of, and nothing else of it changed.
 
         What is written is what the node has then.
@@ -66,6 +55,11 @@ class DeferredWrites:
         if not node.is_touched:
             node.is_touched = True
             self._touched.append(node)
+
+    def move(self, node: KnownNode) -> None:
+        """Record that a node was heard of from another address."""
+        self.touch(node)
+        self._moved.add(node)
 
     def hold(self, hostname: str) -> None:
         """Hold back that a node was heard of, until `release`."""
@@ -80,9 +74,10 @@ class DeferredWrites:
         """Of how many nodes it is still to be written that they were heard of, at most."""
         return len(self._touched)
 
-    def discard_touch(self, node: HeardNode) -> None:
+    def discard_touch(self, node: KnownNode) -> None:
         """Record that a node is gone, or that another registry has changed it since."""
         node.is_touched = False
+        self._moved.discard(node)
         if self._discarded is not None:
             self._discarded.add(node)
 
@@ -128,35 +123,35 @@ class DeferredWrites:
 
     async def _touch_some(self) -> bool:
         """Write that some nodes were heard of; return whether the store accepted it."""
-        nodes, heard = self._take_some()
-        self._discarded = discarded = set[HeardNode]()
+        nodes = self._take_some()
+        moved = self._moved.intersection(nodes) if self._moved else set[KnownNode]()
+        self._moved -= moved
+        self._discarded = discarded = set[KnownNode]()
         try:
-            await self._store.touch(heard, self._done)
+            await self._store.touch(nodes, self._done, moved=list(moved))
         except StoreUnavailable:
             for node in nodes:
                 if node not in discarded:
                     self.touch(node)
+            self._moved |= moved - discarded
             return False
         finally:
             self._discarded = None
         return True
 
-    def _take_some(self) -> tuple[list[HeardNode], list[Heard]]:
+    def _take_some(self) -> list[KnownNode]:
         """Take the nodes that were heard of first; what is held back stays."""
         touched = self._touched
-        nodes: list[HeardNode] = []
-        held: list[HeardNode] = []
-        heard: list[Heard] = []
+        nodes: list[KnownNode] = []
+        held: list[KnownNode] = []
         for _ in range(min(len(touched), MAX_TOUCHED_AT_ONCE)):
             node = touched.popleft()
             if not node.is_touched:
                 continue
-            hostname = node.hostname
-            if hostname in self._held:
+            if self._held and node.hostname in self._held:
                 held.append(node)
                 continue
             node.is_touched = False
             nodes.append(node)
-            heard.append((hostname, node.last_update, node.address))
         touched += held
-        return nodes, heard
+        return nodes

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -15,6 +16,13 @@ DoneCallback = Callable[[Exception | None], None]
 Guard = Callable[[], Exception | None]
 # Called with the operations of a batch that was made durable, and the seconds that it took.
 Observe = Callable[[int, float], None]
+# No two hostnames have the same digest of this length, also if somebody looks for such names.
+NAME_DIGEST_BYTES = 12
+
+
+def name_digest(hostname: str) -> bytes:
+    """Return a digest of a hostname, by which a store may name a node in few bytes."""
+    return sha256(hostname.encode()).digest()[:NAME_DIGEST_BYTES]
 
 
 class Row(NamedTuple):
@@ -29,6 +37,31 @@ class Row(NamedTuple):
     last_update: int
     address: str
     age: float = 0.0
+
+    @property
+    def name_digest(self) -> bytes:
+        """The digest of the hostname."""
+        return name_digest(self.hostname)
+
+
+class HeardNode(Protocol):
+    """A node that was heard of: when, and from where."""
+
+    @property
+    def hostname(self) -> str:
+        """Its name."""
+
+    @property
+    def name_digest(self) -> bytes:
+        """The digest of its name."""
+
+    @property
+    def last_update(self) -> int:
+        """The Unix time of its last heartbeat."""
+
+    @property
+    def address(self) -> str:
+        """The address that it was sent from."""
 
 
 class StorePosition(NamedTuple):
@@ -97,10 +130,11 @@ class SharedNodes(Protocol):
     def ages(self, after: str) -> list[HeardBefore]:
         """Return the ages of the next nodes after a hostname, a few at a time; none at the end."""
 
-    def silent(self, seconds: float) -> Iterator[HeardBefore]:
-        """Yield the ages of the nodes that were not heard of for so long, while nodes may change.
+    def silent(self, seconds: float) -> Iterator[tuple[HeardNode, float]]:
+        """Yield the nodes that were not heard of for so long, with their ages.
 
-        Nodes that are heard of meanwhile may be left out. Only one such iterator may be in use.
+        Nodes may change in between; those that are heard of meanwhile may be left out. Only one
+        such iterator may be in use.
         """
 
     @property
@@ -153,10 +187,13 @@ class NodeStore(Protocol):
         It replaces what was known of the host.
         """
 
-    def touch(self, heard: Sequence[Heard], done: DoneCallback) -> asyncio.Future[None]:
+    def touch(
+        self, nodes: Sequence[HeardNode], done: DoneCallback, *, moved: Sequence[HeardNode] = ()
+    ) -> asyncio.Future[None]:
         """Keep that these nodes were heard of now; those that the store lacks are ignored.
 
-        Without any, keep that time has passed: the ages of all nodes go on from now.
+        The new address is kept of those that are in `moved`, too. Without any nodes, keep that time
+        has passed: the ages of all nodes go on from now.
         """
 
     def delete(

@@ -10,10 +10,10 @@ from registry.store.conformance import (
     Check,
     Clock,
     Followed,
-    Outcomes,
     Place,
     node,
     stored,
+    touch,
 )
 from registry.store.protocol import Guard, Row
 
@@ -89,7 +89,7 @@ async def each_store_tells_of_what_the_others_did(place: Place) -> None:
         await one.put(node("a", numbered(1)))
         await eventually(lambda: other.documents() == {"a": numbered(1)})
         await other.put(node("a", numbered(2)))
-        await other.store.touch([("a", 7, "192.0.2.7")], Outcomes())
+        await touch(other.store, "a", last_update=7, address="192.0.2.7")
         await eventually(lambda: ("heard", ("a", 7, "192.0.2.7")) in one.memory.received)
         assert one.documents() == {"a": numbered(2)}
         await one.put(node("b"))
@@ -211,7 +211,7 @@ async def what_the_store_has_lost_is_put_back_over_no_change_by_others(place: Pl
         await asyncio.gather(
             *[other.put(node(name, numbered(2))) for name in changed],
             *[other.delete(name) for name in deleted],
-            one.store.touch([(name, 7, "x") for name in [*changed, *deleted]], Outcomes()),
+            touch(one.store, *changed, *deleted, last_update=7),
         )
         expected = dict.fromkeys(changed, numbered(2))
         await eventually(lambda: one.documents() == other.documents() == expected)

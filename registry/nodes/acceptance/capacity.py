@@ -10,7 +10,7 @@ from registry.nodes.directory.directory import END_OF_LABELS
 
 MIB = 1024 * 1024
 # Measured, as the growth of the process.
-NODE_BYTES = 660  # a node, without its text
+NODE_BYTES = 720  # a node, without its text
 BYTES_PER_BYTE = 2.7  # a byte of the text, which is held encoded and in answers
 TARGET_LABEL_BYTES = 26  # a label of a target, without its text
 GROUP_BYTES = 160  # a target group

@@ -65,6 +65,7 @@ class Entry(BlockItem):
         "is_stale",
         "is_touched",
         "last_update",
+        "name_digest",
         "newer",
         "older",
     )
@@ -72,6 +73,7 @@ class Entry(BlockItem):
     def __init__(self, row: Row, *, heard: float, digest: bytes = b"") -> None:
         super().__init__()
         self.hostname = row.hostname
+        self.name_digest = row.name_digest
         self.head = b'{"hostname":"%b",%b,"last_update":' % (
             row.hostname.encode(),
             row.document[1:-1],

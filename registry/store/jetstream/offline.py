@@ -30,7 +30,7 @@ from registry.store.jetstream.format.messages import (
     row_of,
 )
 from registry.store.jetstream.store import JetStreamStore
-from registry.store.protocol import Heard, HeardBefore, Restored, Row
+from registry.store.protocol import Heard, HeardBefore, HeardNode, Restored, Row
 
 BACKUP = "rollcall nodes 1"
 AT_ONCE = 1000
@@ -76,7 +76,7 @@ class _Unfollowed:
         del after
         return []
 
-    def silent(self, seconds: float) -> Iterator[HeardBefore]:
+    def silent(self, seconds: float) -> Iterator[tuple[HeardNode, float]]:
         del seconds
         return iter(())
 

@@ -30,7 +30,7 @@ from registry.store.jetstream.session import Session, end
 from registry.store.protocol import (
     DoneCallback,
     Guard,
-    Heard,
+    HeardNode,
     Member,
     Observe,
     Row,
@@ -122,13 +122,17 @@ class JetStreamStore:
         operation.expired = operation.only_if_unchanged = expired
         return self._submit(operation)
 
-    def touch(self, heard: Sequence[Heard], done: DoneCallback) -> asyncio.Future[None]:
-        """Keep when nodes were heard of; put back those that the bucket has lost."""
+    def touch(
+        self, nodes: Sequence[HeardNode], done: DoneCallback, *, moved: Sequence[HeardNode] = ()
+    ) -> asyncio.Future[None]:
+        """Keep when nodes were heard of, and where; put back those that the bucket has lost."""
+        del moved  # each report has the address
         finishing = Finishing(self._observed(done))
         refusal = self._refusal()
         if refusal is not None:
             self._loop.call_soon(finishing.finish, refusal)
             return finishing.future
+        heard = [(node.hostname, node.last_update, node.address) for node in nodes]
         for hostname, _, _ in heard:
             if hostname not in self._operations and not self._revisions.is_stored(hostname):
                 self._put_back(hostname)

@@ -1,28 +1,30 @@
 """The SQL of a batch of operations."""
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
-from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
-from registry.store.protocol import Heard, Row
-from registry.store.sqlite.heard_log import HeardLog, Repeated
+from registry.store.protocol import Row
+from registry.store.sqlite.heard_log import Entries, HeardLog, Repeated
 from registry.store.sqlite.schema import checksum
 
 # Rows in one statement. Each step of a statement releases the GIL and has to get it back from the
 # busy event loop, so that one statement for each row would wait at each row.
 ROWS_PER_STATEMENT = (128, 16, 1)
 
-HOSTNAME = itemgetter(0)
 T = TypeVar("T")
 
 
 class Touch(NamedTuple):
-    """Hosts that were heard of, and the ages to repeat with them in the log."""
+    """Hosts that were heard of, and the ages to repeat with them in the log.
 
-    heard: Sequence[Heard]
+    `addresses` are the new ones of those that have moved, by hostname.
+    """
+
+    heard: Entries
+    addresses: Mapping[str, str]
     repeated: Repeated | None
 
 
@@ -33,16 +35,16 @@ Operation = Row | str | Touch
 class Batch:
     """The rows to write for many operations, of which later ones replace earlier ones.
 
-    A changed node is one row of `node`. Nodes that were only heard of are one row of `heard_log`.
-    Where both have the same uptime, that of `node` counts.
+    A changed node is one row of `node`. Nodes that were only heard of are one row of `heard_log`
+    for each operation. Where both have the same uptime, that of `node` counts.
     """
 
     def __init__(self, operations: Sequence[Operation], uptime: float) -> None:
         self._uptime = uptime
         self._nodes: dict[str, Row] = {}
-        self._heard: dict[str, Heard] = {}
+        self._addresses: dict[str, str] = {}
         self._deleted: dict[str, None] = {}
-        self._repeated: list[Repeated] = []
+        self._touches: list[Touch] = []
         for operation in operations:
             self._add(operation)
 
@@ -50,26 +52,35 @@ class Batch:
         if isinstance(operation, Row):
             hostname = operation.hostname
             self._deleted.pop(hostname, None)
-            self._heard.pop(hostname, None)
+            self._addresses.pop(hostname, None)
             self._nodes[hostname] = operation
         elif isinstance(operation, str):
             self._deleted[operation] = None
+            self._addresses.pop(operation, None)
             self._nodes.pop(operation, None)
-            self._heard.pop(operation, None)
         else:
-            self._add_heard(operation.heard)
-            if operation.repeated is not None:
-                self._repeated.append(operation.repeated)
+            self._touches.append(operation)
+            self._addresses.update(operation.addresses)
+            if self._nodes:
+                self._touch_nodes(operation)
 
-    def _add_heard(self, hosts: Sequence[Heard]) -> None:
-        self._heard.update(zip(map(HOSTNAME, hosts), hosts, strict=True))
-        for hostname in self._heard.keys() & self._nodes.keys():
-            _, last_update, address = self._heard.pop(hostname)
-            row = self._nodes[hostname]
-            self._nodes[hostname] = row._replace(last_update=last_update, address=address)
+    def _touch_nodes(self, touch: Touch) -> None:
+        """Update the rows of nodes that were heard of after they had changed."""
+        names, last_updates, _ = touch.heard
+        positions = {name: position for position, name in enumerate(names)}
+        for hostname, row in self._nodes.items():
+            position = positions.get(row.name_digest)
+            if position is not None:
+                self._nodes[hostname] = row._replace(
+                    last_update=last_updates[position],
+                    address=self._addresses.pop(hostname, row.address),
+                )
 
     def apply(self, connection: sqlite3.Connection, log: HeardLog) -> None:
-        """Write everything in the transaction that is open. Raises sqlite3.Error, ValueError."""
+        """Write everything in the transaction that is open.
+
+        Raises sqlite3.Error, ValueError, OverflowError.
+        """
         uptime = self._uptime
         _delete(connection, sorted(self._deleted))
         nodes = [
@@ -77,11 +88,16 @@ class Batch:
             for name, row in sorted(self._nodes.items())
         ]
         _replace(connection, nodes)
-        for repeated in self._repeated:
-            log.repeat(connection, repeated)
-        if self._heard:
-            log.append(connection, self._heard.values(), uptime)
-            log.remove_some(connection)
+        connection.executemany(
+            "UPDATE node SET address = ? WHERE hostname = ?",
+            [(address, hostname) for hostname, address in self._addresses.items()],
+        )
+        for touch in self._touches:
+            if touch.repeated is not None:
+                log.repeat(connection, touch.repeated)
+            if touch.heard.names:
+                log.append(connection, touch.heard, uptime)
+                log.remove_some(connection)
         connection.execute("INSERT OR REPLACE INTO clock VALUES (1, ?)", [uptime])
 
 

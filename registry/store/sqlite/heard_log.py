@@ -4,17 +4,28 @@ A heartbeat that changes nothing is an entry of the log, so that many of them ar
 each node would be a page to read and to write for each heartbeat of a large fleet. From time to
 time a boundary is set in the log. Later, the ages of those nodes are repeated that were not heard
 of since: mostly few. What is before the boundary is then needed no more.
+
+An entry has the digest of the hostname, not the name, and no address: each byte counts for a large
+fleet. Where a node has moved, its new address is written to its own row.
 """
 
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from struct import iter_unpack
 from typing import NamedTuple
 
 import msgspec
 
-from registry.store.protocol import Heard, HeardBefore, Row, SharedNodes
+from registry.store.protocol import (
+    NAME_DIGEST_BYTES,
+    HeardBefore,
+    HeardNode,
+    Row,
+    SharedNodes,
+    name_digest,
+)
 
 # A boundary is set once the log has grown by an entry for each node, and by this many.
 MIN_ENTRIES = 1000
@@ -24,12 +35,24 @@ MIN_REPEATED = 10
 ROWS_REMOVED_AT_ONCE = 8
 HOSTS_IN_ROW = 1000
 
-# The uptime when a node was last heard of, and its `last_update` and address since then. A plain
-# tuple is of no concern to the garbage collector.
-LatestHeard = tuple[float, int, str]
+# The uptime when a node was last heard of, and its `last_update` and address since then; no address
+# where that is in the node's row. A plain tuple is of no concern to the garbage collector.
+LatestHeard = tuple[float, int, str | None]
 
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(list[HeardBefore]).decode
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(tuple[list[int], list[float]]).decode
+_decode_json = msgspec.json.Decoder(list[HeardBefore]).decode
+
+
+class Entries(NamedTuple):
+    """Nodes that were heard of: the digests of their names, and when that was.
+
+    `ages` are the seconds since then; without any, it was now.
+    """
+
+    names: Sequence[bytes]
+    last_updates: Sequence[int]
+    ages: Sequence[float] = ()
 
 
 class Repeated(NamedTuple):
@@ -39,7 +62,7 @@ class Repeated(NamedTuple):
     boundary is needed no more.
     """
 
-    hosts: Sequence[HeardBefore]
+    entries: Entries
     uptime: float
     sets_boundary: bool
     is_last: bool
@@ -56,7 +79,8 @@ class Repetition:
         self._min_entries = min_entries
         self._boundary: float | None = None  # the uptime when the last one was set
         self._entries = 0  # since then
-        self._silent: Iterator[HeardBefore] | None = None  # those whose ages are to be repeated
+        # The nodes whose ages are to be repeated.
+        self._silent: Iterator[tuple[HeardNode, float]] | None = None
         self._unwritten: int | None = None
 
     def next(self, entries: int) -> Repeated | None:
@@ -67,13 +91,13 @@ class Repetition:
             self._set_boundary()
         elif self._unwritten is not None:
             self._unwritten -= entries
-        hosts = self._take(max(entries, MIN_REPEATED))
+        repeated = _entries(self._take(max(entries, MIN_REPEATED)))
         is_last = self._unwritten is not None and self._unwritten <= 0
         if is_last:
             self._unwritten = None
-        if not (hosts or sets_boundary or is_last):
+        if not (repeated.names or sets_boundary or is_last):
             return None
-        return Repeated(hosts, self._uptime(), sets_boundary=sets_boundary, is_last=is_last)
+        return Repeated(repeated, self._uptime(), sets_boundary=sets_boundary, is_last=is_last)
 
     def _is_boundary_due(self) -> bool:
         if self._boundary is None:
@@ -88,19 +112,28 @@ class Repetition:
             self._silent = self._nodes.silent(now - self._boundary)
         self._boundary, self._entries = now, 0
 
-    def _take(self, count: int) -> list[HeardBefore]:
-        """Return the next ages; at the end, note how many nodes were heard of and not written.
+    def _take(self, count: int) -> list[tuple[HeardNode, float]]:
+        """Return the next nodes; at the end, note how many were heard of and not written.
 
         These were left out, so what the log has of them is needed until they are written: the
         nodes heard of first are written first.
         """
         if self._silent is None:
             return []
-        hosts = list(islice(self._silent, count))
-        if len(hosts) < count:
+        nodes = list(islice(self._silent, count))
+        if len(nodes) < count:
             self._silent = None
             self._unwritten = self._nodes.unwritten
-        return hosts
+        return nodes
+
+
+def _entries(nodes: Sequence[tuple[HeardNode, float]]) -> Entries:
+    """Return nodes with their ages as entries of the log."""
+    return Entries(
+        [node.name_digest for node, _ in nodes],
+        [node.last_update for node, _ in nodes],
+        [age for _, age in nodes],
+    )
 
 
 class HeardLog:
@@ -114,14 +147,13 @@ class HeardLog:
         self._last_superseded = 0
         self._next_superseded: int | None = None
 
-    def append(
-        self, connection: sqlite3.Connection, hosts: Iterable[Heard | HeardBefore], uptime: float
-    ) -> None:
-        """Add a row. Raises sqlite3.Error, ValueError."""
-        text = _encode(list(hosts)).decode()
+    def append(self, connection: sqlite3.Connection, entries: Entries, uptime: float) -> None:
+        """Add a row. Raises sqlite3.Error, OverflowError."""
+        names = b"".join(entries.names)
+        times = _encode((entries.last_updates, entries.ages))
         connection.execute(
-            "INSERT INTO heard_log (uptime, hosts, checksum) VALUES (?, ?, ?)",
-            [uptime, text, _checksum(uptime, text)],
+            "INSERT INTO heard_log (uptime, names, times, checksum) VALUES (?, ?, ?, ?)",
+            [uptime, names, times, _checksum(uptime, names, times)],
         ).close()
 
     def repeat(self, connection: sqlite3.Connection, repeated: Repeated) -> None:
@@ -130,8 +162,8 @@ class HeardLog:
             query = "SELECT ifnull(max(id), 0) FROM heard_log"
             self._previous = self._latest
             (self._latest,) = connection.execute(query).fetchone()
-        if repeated.hosts:
-            self.append(connection, repeated.hosts, repeated.uptime)
+        if repeated.entries.names:
+            self.append(connection, repeated.entries, repeated.uptime)
         if repeated.is_last:
             self._next_superseded = self._previous
 
@@ -162,8 +194,8 @@ def fold(connection: sqlite3.Connection, rows: Sequence[Row], uptime: float) -> 
     Otherwise it would grow with each run that ends before a boundary is of use. It is left as it
     is if there is no room. Raises sqlite3.Error.
     """
-    query = "SELECT ifnull(sum(json_array_length(hosts)), 0) FROM heard_log"
-    (entries,) = connection.execute(query).fetchone()
+    query = "SELECT ifnull(sum(length(names)), 0) / ? FROM heard_log"
+    (entries,) = connection.execute(query, [NAME_DIGEST_BYTES]).fetchone()
     if entries <= 2 * len(rows) + MIN_ENTRIES:
         return
     try:
@@ -178,29 +210,47 @@ def _write_all(connection: sqlite3.Connection, rows: Sequence[Row], uptime: floa
     connection.execute("BEGIN IMMEDIATE").close()
     connection.execute("DELETE FROM heard_log").close()
     for start in range(0, len(rows), HOSTS_IN_ROW):
-        ages = [
-            HeardBefore(row.hostname, row.last_update, row.address, row.age)
-            for row in rows[start : start + HOSTS_IN_ROW]
-        ]
-        log.append(connection, ages, uptime)
+        entries = _entries([(row, row.age) for row in rows[start : start + HOSTS_IN_ROW]])
+        log.append(connection, entries, uptime)
     connection.execute("COMMIT").close()
 
 
-def _checksum(uptime: float, text: str) -> int:
+def _checksum(uptime: float, *parts: bytes) -> int:
     """Return a checksum over a row: SQLite does not notice a flipped bit."""
-    return zlib.crc32(text.encode(), zlib.crc32(repr(uptime).encode()))
+    checksum = zlib.crc32(repr(uptime).encode())
+    for part in parts:
+        checksum = zlib.crc32(part, checksum)
+    return checksum
 
 
-def read_heard(rows: Iterable[tuple[float, str, int]]) -> dict[str, LatestHeard]:
-    """Return what a log says of each host; its rows come newest first.
+def read_heard(rows: Iterable[tuple[float, bytes, bytes, int]]) -> dict[bytes, LatestHeard]:
+    """Return what a log says of each host, by the digest of its name; its rows come newest first.
 
     Raises ValueError for a damaged row.
     """
-    latest: dict[str, LatestHeard] = {}
-    for uptime, text, checksum in rows:
-        if _checksum(uptime, text) != checksum:
+    latest: dict[bytes, LatestHeard] = {}
+    for uptime, names, times, checksum in rows:
+        if _checksum(uptime, names, times) != checksum:
             raise ValueError("a row of the table heard_log")
-        for hostname, last_update, address, age in _decode(text):
-            if hostname not in latest:
-                latest[hostname] = (uptime - age, last_update, address)
+        last_updates, ages = _decode(times)
+        digests = iter_unpack(f"{NAME_DIGEST_BYTES}s", names)
+        for (name,), last_update, age in zip(
+            digests, last_updates, ages or [0.0] * len(last_updates), strict=True
+        ):
+            if name not in latest:
+                latest[name] = (uptime - age, last_update, None)
+    return latest
+
+
+def read_json_log(rows: Iterable[tuple[float, str, int]]) -> dict[bytes, LatestHeard]:
+    """Return the same of a log of schema 3, whose rows have names and addresses, in JSON.
+
+    Raises ValueError for a damaged row.
+    """
+    latest: dict[bytes, LatestHeard] = {}
+    for uptime, text, checksum in rows:
+        if _checksum(uptime, text.encode()) != checksum:
+            raise ValueError("a row of the table heard_log")
+        for hostname, last_update, address, age in _decode_json(text):
+            latest.setdefault(name_digest(hostname), (uptime - age, last_update, address))
     return latest

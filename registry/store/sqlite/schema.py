@@ -2,13 +2,13 @@
 
 import sqlite3
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from registry.errors import StoreOpenError, StoreVersionError
-from registry.store.protocol import Row, StoreName
+from registry.store.protocol import Row, StoreName, name_digest
 from registry.store.sqlite.database import (
     APPLICATION_ID,
     REMEDY,
@@ -16,7 +16,9 @@ from registry.store.sqlite.database import (
     sqlite_errors,
     writes_a_log,
 )
-from registry.store.sqlite.heard_log import LatestHeard, read_heard
+from registry.store.sqlite.heard_log import LatestHeard, read_heard, read_json_log
+
+ReadLog = Callable[[Iterable[Any]], Mapping[bytes, LatestHeard]]
 
 
 class Schema(NamedTuple):
@@ -26,7 +28,7 @@ class Schema(NamedTuple):
     nodes. `nodes` reads hostname, document, checksum, last_update, address and the uptime when the
     host was heard of, sorted by hostname. `uptime` reads for how many seconds registries have run.
     `delete` forgets a host; the first statement affects a row if it was known. `heard` reads the
-    rows of the log, newest first, if there is one.
+    rows of the log, newest first, if there is one, and `read_log` makes sense of them.
     """
 
     migration: str
@@ -37,6 +39,7 @@ class Schema(NamedTuple):
         "DELETE FROM heard WHERE hostname = ?",
     )
     heard: str = ""
+    read_log: ReadLog = read_heard
 
 
 # Entry N is schema version N + 1.
@@ -99,7 +102,7 @@ SCHEMAS: tuple[Schema, ...] = (
         uptime="SELECT uptime FROM clock",
     ),
     Schema(
-        # `heard_log` is explained in heard_log.py.
+        # Nodes that were only heard of are in a log, of which one row has many.
         migration="""
         UPDATE node SET last_update = heard.last_update, uptime = heard.uptime,
                         address = heard.address
@@ -119,6 +122,37 @@ SCHEMAS: tuple[Schema, ...] = (
         uptime="SELECT uptime FROM clock",
         delete=("DELETE FROM node WHERE hostname = ?",),
         heard="SELECT uptime, hosts, checksum FROM heard_log ORDER BY id DESC",
+        read_log=read_json_log,
+    ),
+    Schema(
+        # The log takes a third of the bytes. It is explained in heard_log.py.
+        migration="""
+        UPDATE node SET last_update = latest.last_update, uptime = latest.heard,
+                        address = latest.address
+            FROM (
+                SELECT max(heard_log.id), json_extract(value, '$[0]') AS hostname,
+                       json_extract(value, '$[1]') AS last_update,
+                       json_extract(value, '$[2]') AS address,
+                       uptime - ifnull(json_extract(value, '$[3]'), 0) AS heard
+                FROM heard_log, json_each(hosts) GROUP BY json_extract(value, '$[0]')
+            ) AS latest
+            WHERE latest.hostname = node.hostname AND latest.heard > node.uptime;
+        DROP TABLE heard_log;
+        CREATE TABLE heard_log (
+            id INTEGER PRIMARY KEY,
+            uptime REAL NOT NULL,
+            names BLOB NOT NULL,
+            times BLOB NOT NULL,
+            checksum INTEGER NOT NULL
+        );
+        """,
+        nodes="""
+        SELECT hostname, document, checksum, last_update, address, uptime
+        FROM node ORDER BY hostname
+        """,
+        uptime="SELECT uptime FROM clock",
+        delete=("DELETE FROM node WHERE hostname = ?",),
+        heard="SELECT uptime, names, times, checksum FROM heard_log ORDER BY id DESC",
     ),
 )
 
@@ -224,18 +258,21 @@ def read_rows(path: Path, connection: sqlite3.Connection, schema: Schema) -> Ite
         if checksum(hostname, document) != stored or last is None:
             raise StoreOpenError(f"{path} is corrupt: the row of {hostname!a}; {REMEDY}")
         known = uptime, last, address
-        heard = later.get(hostname, known)
+        heard = later.get(name_digest(hostname), known)
         heard_at, last_update, heard_from = heard if heard[0] > uptime else known
-        yield Row(hostname, document, last_update, heard_from, now - heard_at)
+        from_row = heard_from is None
+        yield Row(
+            hostname, document, last_update, address if from_row else heard_from, now - heard_at
+        )
 
 
 def _read_heard(
     path: Path, connection: sqlite3.Connection, schema: Schema
-) -> Mapping[str, LatestHeard]:
+) -> Mapping[bytes, LatestHeard]:
     """Return when hosts were heard of after their nodes were written. Raises StoreOpenError."""
     if not schema.heard:
         return {}
     try:
-        return read_heard(connection.execute(schema.heard))
+        return schema.read_log(connection.execute(schema.heard))
     except ValueError as error:
         raise StoreOpenError(f"{path} is corrupt: {error}; {REMEDY}") from error

@@ -11,7 +11,7 @@ from registry.store.group_commit import GroupCommit
 from registry.store.protocol import (
     DoneCallback,
     Guard,
-    Heard,
+    HeardNode,
     Member,
     Observe,
     Row,
@@ -31,7 +31,7 @@ from registry.store.sqlite.database import (
     sibling,
     sqlite_errors,
 )
-from registry.store.sqlite.heard_log import MIN_ENTRIES, HeardLog, Repetition, fold
+from registry.store.sqlite.heard_log import MIN_ENTRIES, Entries, HeardLog, Repetition, fold
 from registry.store.sqlite.schema import (
     SCHEMAS,
     Schema,
@@ -102,11 +102,15 @@ class SqliteStore:
         del guard
         return self._require_loaded().submit(row, done)
 
-    def touch(self, heard: Sequence[Heard], done: DoneCallback) -> asyncio.Future[None]:
+    def touch(
+        self, nodes: Sequence[HeardNode], done: DoneCallback, *, moved: Sequence[HeardNode] = ()
+    ) -> asyncio.Future[None]:
         """Keep when nodes were heard of."""
         commits = self._require_loaded()
-        repeated = None if self._repetition is None else self._repetition.next(len(heard))
-        return commits.submit(Touch(heard, repeated), done)
+        heard = Entries([node.name_digest for node in nodes], [node.last_update for node in nodes])
+        addresses = {node.hostname: node.address for node in moved}
+        repeated = None if self._repetition is None else self._repetition.next(len(nodes))
+        return commits.submit(Touch(heard, addresses, repeated), done)
 
     def delete(
         self,

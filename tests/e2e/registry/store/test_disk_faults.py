@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from dev.waiting import until
-from registry.store.protocol import HeardBefore
+from registry.store.protocol import NAME_DIGEST_BYTES, name_digest
 from registry.store.sqlite import backups
-from registry.store.sqlite.heard_log import HeardLog
+from registry.store.sqlite.heard_log import Entries, HeardLog
 from tests.support.daemons import Daemon, Daemons, FreePort
 from tests.support.machine.disks import fill_disk, memory_disk, new_disk
 from tests.support.registry.load.write_load import WriteLoad
@@ -167,9 +167,8 @@ def test_a_full_disk_is_507_loses_nothing_and_is_over_when_there_is_room(
 def entries(path: Path) -> int:
     """Return how many entries the log of heartbeats has, without our code."""
     with closing(sqlite3.connect(path)) as connection:
-        query = "SELECT sum(json_array_length(hosts)) FROM heard_log"
-        (count,) = connection.execute(query).fetchone()
-        return int(count)
+        (length,) = connection.execute("SELECT sum(length(names)) FROM heard_log").fetchone()
+        return int(length) // NAME_DIGEST_BYTES
 
 
 async def test_a_long_log_is_kept_where_the_disk_has_no_room_to_write_it_anew(
@@ -180,7 +179,7 @@ async def test_a_long_log_is_kept_where_the_disk_has_no_room_to_write_it_anew(
     path, hosts = folder / "r.db", [f"h{number:04}" for number in range(3000)]
     await fill(path, *hosts)
     with closing(sqlite3.connect(path)) as connection:
-        heard = [HeardBefore(hostname, 1_700_000_000, "192.0.2.1", 0) for hostname in hosts]
+        heard = Entries(list(map(name_digest, hosts)), [1_700_000_000] * len(hosts))
         for _ in range(3):
             HeardLog().append(connection, heard, 0.0)
         connection.commit()

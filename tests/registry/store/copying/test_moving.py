@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from registry.store.conformance import touch
 from registry.store.copying import copy
 from registry.store.protocol import CopySource, CopyTarget, Snapshot, StoreBackend, StoreName
 from registry.store.sqlite.backend import SqliteBackend
@@ -40,7 +41,7 @@ async def test_all_that_a_registry_does_until_it_ends_is_in_the_copy(
         await store.put(row("changed", OTHER), ignore)
         await store.put(row("new", OTHER), ignore)
         await store.delete("deleted", ignore)
-        await store.touch([("heard", 1_800_000_000, "192.0.2.9")], ignore)
+        await touch(store, "heard", last_update=1_800_000_000, address="192.0.2.9")
 
     assert await running.ended() == 4
     async with used(target) as (copied, rows):

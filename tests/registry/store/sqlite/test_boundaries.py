@@ -19,8 +19,8 @@ from registry.nodes.directory.events import Source
 from registry.nodes.directory.freshness import Clocks, Freshness
 from registry.prometheus.targets import TargetOptions
 from registry.store.conformance import Followed
-from registry.store.protocol import DoneCallback, Heard, HeardBefore
-from registry.store.sqlite.heard_log import HeardLog, Repetition
+from registry.store.protocol import DoneCallback, Heard, HeardNode, name_digest
+from registry.store.sqlite.heard_log import Entries, HeardLog, Repeated, Repetition
 from registry.store.sqlite.store import SqliteStore
 from tests.support.machine.clocks import ManualClock
 from tests.support.registry.in_process import NO_LIMITS, ManualClocks
@@ -35,6 +35,7 @@ MIN_LOG_ENTRIES = 5
 STALE_AFTER = 40.0
 SOURCES = [Source("ops", f"192.0.2.{number}") for number in range(1, 4)]
 NOT_TEXT = "\udc80"
+TOO_LATE = row("late")._replace(last_update=2**70)  # no store takes it
 
 
 class RefusingStore(SqliteStore):
@@ -42,15 +43,19 @@ class RefusingStore(SqliteStore):
 
     refuses = False
 
-    def touch(self, heard: Sequence[Heard], done: DoneCallback) -> asyncio.Future[None]:
+    def touch(
+        self, nodes: Sequence[HeardNode], done: DoneCallback, *, moved: Sequence[HeardNode] = ()
+    ) -> asyncio.Future[None]:
         if not self.refuses:
-            return super().touch(heard, done)
-        return asyncio.ensure_future(self._refuse(heard, done))
+            return super().touch(nodes, done, moved=moved)
+        return asyncio.ensure_future(self._refuse(nodes, done, moved))
 
-    async def _refuse(self, heard: Sequence[Heard], done: DoneCallback) -> None:
+    async def _refuse(
+        self, nodes: Sequence[HeardNode], done: DoneCallback, moved: Sequence[HeardNode]
+    ) -> None:
         error = StoreUnavailable("refused by the test")
-        with suppress(ValueError):
-            await super().touch([*heard, (NOT_TEXT, 0, "")], ignore)
+        with suppress(OverflowError):
+            await super().touch([*nodes, TOO_LATE], ignore, moved=moved)
         done(error)
         raise error
 
@@ -156,6 +161,7 @@ class Model:
     async def _beat(self, host: str, *, is_changed: bool) -> None:
         if is_changed:
             self._versions[host] += 1
+        if is_changed or self._random.random() < RARELY:
             self._sources[host] = self._random.choice(SOURCES)
         body, source = b"%d" % self._versions[host], self._sources[host]
         heartbeat = Heartbeat(labels=[body.decode()], kv={})
@@ -194,6 +200,9 @@ async def test_a_change_that_fails_costs_nothing_that_was_written_of_its_node(
     await Model(tmp_path / "r.db", Random(0)).run_while_changes_fail()
 
 
+NONE = Entries([], [], [])
+
+
 class Unwritten(Followed):
     """Nodes of which some were heard of, and not written yet."""
 
@@ -211,16 +220,17 @@ def test_a_boundary_is_of_use_once_all_is_written_that_was_heard_of_before() -> 
 
     later = [repetition.next(1) for _ in range(3)]
 
-    assert first == ([], 100.0, True, False)
-    assert second == ([HeardBefore("old", 1_700_000_000, "192.0.2.1", 100)], 150.0, True, False)
-    assert later == [None, None, ([], 150.0, False, True)]
+    old = Entries([name_digest("old")], [1_700_000_000], [100])
+    assert first == Repeated(NONE, 100.0, sets_boundary=True, is_last=False)
+    assert second == Repeated(old, 150.0, sets_boundary=True, is_last=False)
+    assert later == [None, None, Repeated(NONE, 150.0, sets_boundary=False, is_last=True)]
 
 
 def test_a_boundary_from_before_a_failure_is_of_no_use() -> None:
-    hosts = [("h1", 1, "192.0.2.1")]
+    entries = Entries([name_digest("h1")], [1])
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         connection.execute(
-            "CREATE TABLE heard_log (id INTEGER PRIMARY KEY, uptime, hosts, checksum)"
+            "CREATE TABLE heard_log (id INTEGER PRIMARY KEY, uptime, names, times, checksum)"
         )
         log, nodes = HeardLog(), Followed()
         repetition = Repetition(nodes, ManualClock(), min_entries=1)
@@ -229,7 +239,7 @@ def test_a_boundary_from_before_a_failure_is_of_no_use() -> None:
             repeated = repetition.next(1)
             assert repeated is not None
             connection.execute("BEGIN")
-            log.append(connection, hosts, 1.0)
+            log.append(connection, entries, 1.0)
             log.repeat(connection, repeated)
             log.remove_some(connection)
             connection.execute("ROLLBACK" if fails else "COMMIT")

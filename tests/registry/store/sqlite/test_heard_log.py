@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from registry.store.conformance import Followed, age_of
-from registry.store.protocol import HeardBefore, Row
+from registry.store.conformance import Followed, touch
+from registry.store.protocol import NAME_DIGEST_BYTES, Row
 from registry.store.sqlite.heard_log import MIN_ENTRIES
 from registry.store.sqlite.store import SqliteStore
 from tests.support.machine.clocks import ManualClock
@@ -27,7 +27,7 @@ from tests.support.registry.stores.sqlite_store import (
 
 HOSTS = [f"h{number:02}" for number in range(25)]
 MIN_LOG_ENTRIES = 5
-NOT_TEXT = "\udc80"
+TOO_LATE = row("late")._replace(last_update=2**70)  # no store takes it
 
 
 class Put(NamedTuple):
@@ -43,10 +43,14 @@ class Delete(NamedTuple):
 
 
 class Touch(NamedTuple):
-    """Hosts that were heard of; if it is refused, there is one that no store can take."""
+    """Hosts that were heard of, from a new address if there is one.
+
+    If it is refused, there is one that no store can take.
+    """
 
     hostnames: list[str]
-    is_refused: bool
+    address: str = ""
+    is_refused: bool = False
 
 
 class Restart(NamedTuple):
@@ -56,7 +60,10 @@ class Restart(NamedTuple):
 Step = Put | Delete | Touch | Restart
 names = st.sampled_from(HOSTS)
 touches = st.builds(
-    Touch, st.lists(names, max_size=6, unique=True), st.sampled_from([False, False, False, True])
+    Touch,
+    st.lists(names, max_size=6, unique=True),
+    st.sampled_from(["", "", "192.0.2.7", "192.0.2.8"]),
+    st.sampled_from([False, False, False, True]),
 )
 steps = st.one_of(
     touches, touches, touches, st.builds(Put, names), st.builds(Delete, names), st.builds(Restart)
@@ -82,11 +89,11 @@ class Memory(Followed):
             for name in sorted(self.nodes)
         ]
 
-    def silent(self, seconds: float) -> Iterator[HeardBefore]:
+    def silent(self, seconds: float) -> Iterator[tuple[Row, float]]:
         until = self._clock() - seconds
         for name in [name for name in self.nodes if self._heard[name] <= until]:
             if known := self.nodes.get(name):
-                yield age_of(known._replace(age=self._clock() - self._heard[name]))
+                yield known, self._clock() - self._heard[name]
 
 
 class Model:
@@ -115,22 +122,26 @@ class Model:
         now = int(self.clock())
         if isinstance(step, Put):
             node = row(step.hostname)._replace(last_update=now, address=f"put at {now}")
-            before = store.touch([(step.hostname, 0, "before")], ignore)
+            before = touch(store, step.hostname, last_update=0, address="before")
             await asyncio.gather(before, store.put(node, ignore))
             self.memory.put(node)
         elif isinstance(step, Delete):
             await store.delete(step.hostname, ignore)
             self.memory.nodes.pop(step.hostname, None)
         elif isinstance(step, Touch):
-            heard = [(name, now, f"heard at {now}") for name in step.hostnames]
+            heard = [
+                row(name)._replace(last_update=now, address=step.address) for name in step.hostnames
+            ]
             if step.is_refused:
-                with pytest.raises(ValueError, match="surrogates"):
-                    await store.touch([*heard, (NOT_TEXT, now, "")], ignore)
+                with pytest.raises(OverflowError):
+                    await store.touch([*heard, TOO_LATE], ignore, moved=heard)
                 return
-            await store.touch(heard, ignore)
-            for hostname, last_update, address in heard:
-                if known := self.memory.nodes.get(hostname):
-                    self.memory.put(known._replace(last_update=last_update, address=address))
+            moved = heard if step.address else ()
+            await store.touch(heard, ignore, moved=moved)
+            for node in heard:
+                if known := self.memory.nodes.get(node.hostname):
+                    address = step.address or known.address
+                    self.memory.put(known._replace(last_update=now, address=address))
 
 
 @pytest.mark.slow
@@ -147,9 +158,9 @@ def test_each_start_finds_what_was_known(
 def entries(path: Path) -> int:
     """Return how many entries the log has, without our code."""
     with closing(sqlite3.connect(path)) as connection:
-        query = "SELECT ifnull(sum(json_array_length(hosts)), 0) FROM heard_log"
-        (count,) = connection.execute(query).fetchone()
-        return int(count)
+        query = "SELECT ifnull(sum(length(names)), 0) FROM heard_log"
+        (length,) = connection.execute(query).fetchone()
+        return int(length) // NAME_DIGEST_BYTES
 
 
 @pytest.mark.slow
@@ -164,7 +175,7 @@ async def test_the_log_stays_short_however_often_nodes_are_heard_of(tmp_path: Pa
         store.follow(model.memory)
         for start in [*range(20)] * 10:
             model.clock.now += 1
-            await model.carry_out(store, Touch(hosts[start::20], is_refused=False))
+            await model.carry_out(store, Touch(hosts[start::20]))
             lengths.append(entries(path))
 
     assert max(lengths) <= 4 * len(hosts) + 1000
@@ -181,7 +192,7 @@ async def test_the_log_stays_short_where_no_run_lasts_until_all_is_repeated(tmp_
     await model.run([Put(name) for name in hosts])
 
     for _ in range(6):
-        await model.run([Touch(hosts[start::20], is_refused=False) for start in range(18)])
+        await model.run([Touch(hosts[start::20]) for start in range(18)])
 
     assert entries(path) <= 4 * len(hosts) + 1000
 
@@ -189,13 +200,14 @@ async def test_the_log_stays_short_where_no_run_lasts_until_all_is_repeated(tmp_
 @pytest.mark.parametrize(
     "change",
     [
-        "UPDATE heard_log SET hosts = replace(hosts, 'heard', 'heart')",
+        "UPDATE heard_log SET names = zeroblob(length(names))",
+        "UPDATE heard_log SET times = x'9291ce6553f10090'",
         "UPDATE heard_log SET uptime = uptime + 1",
     ],
 )
 async def test_a_damaged_row_of_the_log_is_refused(change: str, tmp_path: Path) -> None:
     path = tmp_path / "r.db"
-    await Model(path).run([Put("h1"), Touch(["h1"], is_refused=False)])
+    await Model(path).run([Put("h1"), Touch(["h1"])])
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(change)
         connection.commit()

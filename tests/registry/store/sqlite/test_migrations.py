@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from registry.errors import StoreOpenError
+from registry.store.conformance import touch
 from registry.store.protocol import Row
 from registry.store.sqlite import backups
 from registry.store.sqlite.schema import SCHEMAS, Schema
 from tests.support.registry.stores.sqlite_store import (
     EARLIER,
     WRITTEN,
+    heard_of,
     ignore,
     open_store,
     row,
@@ -33,7 +35,8 @@ def known(rows: Sequence[Row]) -> list[Row]:
     return [row._replace(age=round(row.age)) for row in rows]
 
 
-# By schema version, the tests' own.
+DIGESTS_SINCE = 4  # the schema whose log has digests
+# By schema version, the tests' own. What a log with digests has is added to the last one.
 QUERIES = (
     (
         "SELECT hostname, document, last_update, address, 130 - uptime"
@@ -53,6 +56,7 @@ QUERIES = (
         " FROM heard_log, json_each(hosts) JOIN node ON json_extract(value, '$[0]') = hostname)"
         " GROUP BY hostname ORDER BY hostname"
     ),
+    ("SELECT hostname, document, last_update, address, 130 - uptime FROM node ORDER BY hostname"),
 )
 
 
@@ -61,7 +65,14 @@ def nodes_of(fixture: Path) -> list[Row]:
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(fixture.read_text("utf-8"))
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        return [Row(*columns) for columns in connection.execute(QUERIES[version - 1])]
+        rows = [Row(*columns) for columns in connection.execute(QUERIES[version - 1])]
+        return rows if version < DIGESTS_SINCE else [heard(row, connection) for row in rows]
+
+
+def heard(row: Row, connection: sqlite3.Connection) -> Row:
+    """Return a node as it is with what the log has of it."""
+    uptime, last_update = max([(130 - row.age, row.last_update), *heard_of(connection, row[0])])
+    return row._replace(last_update=last_update, age=130 - uptime)
 
 
 @asynccontextmanager
@@ -97,7 +108,7 @@ async def test_a_store_of_an_earlier_release_is_taken_over_with_all_nodes(
     assert await stored(path) == nodes_of(fixture)
 
     async with open_store(path) as (store, _):
-        await store.touch([("odd", 7, "192.0.2.77")], ignore)
+        await touch(store, "odd", last_update=7, address="192.0.2.77")
         await store.put(row("web-00.example.com"), ignore)
     found = {row.hostname: row for row in await stored(path)}
     assert len(found) == 41

@@ -7,7 +7,7 @@ from registry.errors import StoreUnavailable
 from registry.store.protocol import (
     DoneCallback,
     Guard,
-    Heard,
+    HeardNode,
     Member,
     Row,
     SharedNodes,
@@ -67,13 +67,20 @@ class MemoryStore:
         self.guard = guard
         return self._soon(done, lambda: {row.hostname: row})
 
-    def touch(self, heard: Sequence[Heard], done: DoneCallback) -> asyncio.Future[None]:
+    def touch(
+        self, nodes: Sequence[HeardNode], done: DoneCallback, *, moved: Sequence[HeardNode] = ()
+    ) -> asyncio.Future[None]:
         self.touches += 1
+        heard = [(node.hostname, node.last_update) for node in nodes]
+        addresses = {node.hostname: node.address for node in moved}
         return self._soon(
             done,
             lambda: {
-                hostname: self.rows[hostname]._replace(last_update=last_update, address=address)
-                for hostname, last_update, address in heard
+                hostname: self.rows[hostname]._replace(
+                    last_update=last_update,
+                    address=addresses.get(hostname, self.rows[hostname].address),
+                )
+                for hostname, last_update in heard
                 if hostname in self.rows
             },
         )

@@ -1,11 +1,13 @@
 """A store in a file, opened and filled by a test."""
 
 import asyncio
+import hashlib
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from registry.errors import StoreOpenError
@@ -84,17 +86,23 @@ def directory_snapshot(path: Path) -> tuple[bytes, set[str]]:
     return path.read_bytes(), {other.name for other in path.parent.iterdir()}
 
 
+def heard_of(connection: sqlite3.Connection, hostname: str) -> Iterator[tuple[float, int]]:
+    """Yield, without our code, each uptime and `last_update` that the log has of a host."""
+    name = hashlib.sha256(hostname.encode()).digest()[:12]
+    for uptime, names, times in connection.execute("SELECT uptime, names, times FROM heard_log"):
+        last_updates, ages = msgspec.msgpack.decode(times)
+        for position in range(len(names) // 12):
+            if names[12 * position : 12 * position + 12] == name:
+                yield uptime - (ages[position] if ages else 0), last_updates[position]
+
+
 def stored_last_update(path: Path, hostname: str) -> int:
     """Read from the file, without our code, when a host was heard of last."""
-    query = """
-        SELECT uptime, last_update FROM node WHERE hostname = :hostname
-        UNION ALL
-        SELECT uptime - ifnull(json_extract(value, '$[3]'), 0), json_extract(value, '$[1]')
-        FROM heard_log, json_each(hosts) WHERE json_extract(value, '$[0]') = :hostname
-        ORDER BY uptime DESC
-    """
+    query = "SELECT uptime, last_update FROM node WHERE hostname = ?"
     with closing(sqlite3.connect(path)) as connection:
-        _, last_update = connection.execute(query, {"hostname": hostname}).fetchone()
+        _, last_update = max(
+            [*connection.execute(query, [hostname]), *heard_of(connection, hostname)]
+        )
     return int(last_update)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from registry.nodes.directory.directory import Entry
 from registry.store.clock import AgeClock
-from registry.store.conformance import Clock, Followed
+from registry.store.conformance import Clock, Followed, touch
 from registry.store.deferred_writes import DeferredWrites
 from registry.store.jetstream.connection.api import JetStreamApi
 from registry.store.jetstream.connection.bucket import BucketState, find_bucket
@@ -95,7 +95,7 @@ async def test_ages_are_known_after_all_of_them_were_written_again_and_again(
         for number in range(1, 5):
             clock.now += LONG_SECONDS
             memory.note("alive")
-            await store.touch([("alive", number, "x")], ignore)
+            await touch(store, "alive", last_update=number)
             began = await subjects(server, "again")
             await asyncio.sleep(1)  # some reports, and all ages
             expected = {"silent": number * LONG_SECONDS, "alive": 0}
@@ -124,7 +124,7 @@ async def test_what_is_heard_takes_a_bounded_number_of_keys(server: NatsCluster)
         await store.put(row("a"), ignore)
         for number in range(40):
             await asyncio.gather(
-                *[store.touch([("a", 100 * number + n, "x")], ignore) for n in range(100)]
+                *[touch(store, "a", last_update=100 * number + n) for n in range(100)]
             )
             await asyncio.sleep(0.05)
         assert await subjects(server, "bounded") < 2000
