@@ -19,6 +19,10 @@ from registry.store.sqlite.database import (
 from registry.store.sqlite.heard_log import LatestHeard, read_heard, read_json_log
 
 ReadLog = Callable[[Iterable[Any]], Mapping[bytes, LatestHeard]]
+# Since schema 3.
+NODE_ROWS = """
+SELECT hostname, document, checksum, last_update, address, uptime FROM node ORDER BY hostname
+"""
 
 
 class Schema(NamedTuple):
@@ -115,10 +119,7 @@ SCHEMAS: tuple[Schema, ...] = (
             checksum INTEGER NOT NULL
         );
         """,
-        nodes="""
-        SELECT hostname, document, checksum, last_update, address, uptime
-        FROM node ORDER BY hostname
-        """,
+        nodes=NODE_ROWS,
         uptime="SELECT uptime FROM clock",
         delete=("DELETE FROM node WHERE hostname = ?",),
         heard="SELECT uptime, hosts, checksum FROM heard_log ORDER BY id DESC",
@@ -146,10 +147,7 @@ SCHEMAS: tuple[Schema, ...] = (
             checksum INTEGER NOT NULL
         );
         """,
-        nodes="""
-        SELECT hostname, document, checksum, last_update, address, uptime
-        FROM node ORDER BY hostname
-        """,
+        nodes=NODE_ROWS,
         uptime="SELECT uptime FROM clock",
         delete=("DELETE FROM node WHERE hostname = ?",),
         heard="SELECT uptime, names, times, checksum FROM heard_log ORDER BY id DESC",
@@ -260,10 +258,9 @@ def read_rows(path: Path, connection: sqlite3.Connection, schema: Schema) -> Ite
         known = uptime, last, address
         heard = later.get(name_digest(hostname), known)
         heard_at, last_update, heard_from = heard if heard[0] > uptime else known
-        from_row = heard_from is None
-        yield Row(
-            hostname, document, last_update, address if from_row else heard_from, now - heard_at
-        )
+        if heard_from is None:
+            heard_from = address
+        yield Row(hostname, document, last_update, heard_from, now - heard_at)
 
 
 def _read_heard(

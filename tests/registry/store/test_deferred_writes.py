@@ -20,6 +20,15 @@ def heard(hostname: str = "a") -> Entry:
     return Entry(row(hostname)._replace(last_update=HEARD_AT), heard=0.0)
 
 
+def moved() -> tuple[MemoryStore, Entry, DeferredWrites]:
+    """Return a store, a node that was heard of from a new address, and its writes."""
+    store, node = MemoryStore([BEFORE]), heard()
+    writes = DeferredWrites(store, done=ignore, monotonic=Clock())
+    node.address = "192.0.2.9"
+    writes.move(node)
+    return store, node, writes
+
+
 async def test_what_could_not_be_written_is_written_next_time() -> None:
     store, node = MemoryStore([BEFORE]), heard()
     writes = DeferredWrites(store, done=ignore, monotonic=Clock())
@@ -36,10 +45,7 @@ async def test_what_could_not_be_written_is_written_next_time() -> None:
 
 
 async def test_a_new_address_is_written_and_again_if_that_fails() -> None:
-    store, node = MemoryStore([BEFORE]), heard()
-    writes = DeferredWrites(store, done=ignore, monotonic=Clock())
-    node.address = "192.0.2.9"
-    writes.move(node)
+    store, node, writes = moved()
 
     store.failure = StoreUnavailable("the disk is full")
     await writes.flush(max_interval=LONG_SECONDS, retry=False)
@@ -54,10 +60,7 @@ async def test_a_new_address_is_written_and_again_if_that_fails() -> None:
 
 
 async def test_a_node_that_moves_again_while_it_is_written_is_written_again() -> None:
-    store, node = MemoryStore([BEFORE]), heard()
-    writes = DeferredWrites(store, done=ignore, monotonic=Clock())
-    node.address = "192.0.2.9"
-    writes.move(node)
+    store, node, writes = moved()
     writing = asyncio.create_task(writes.flush(max_interval=LONG_SECONDS, retry=False))
     await asyncio.sleep(0)  # it has handed the node to the store
 
@@ -70,10 +73,7 @@ async def test_a_node_that_moves_again_while_it_is_written_is_written_again() ->
 
 
 async def test_the_new_address_of_a_node_that_goes_while_its_write_fails_is_not_written() -> None:
-    store, node = MemoryStore([BEFORE]), heard()
-    writes = DeferredWrites(store, done=ignore, monotonic=Clock())
-    node.address = "192.0.2.9"
-    writes.move(node)
+    store, node, writes = moved()
     store.failure = StoreUnavailable("the disk is full")
     failing = asyncio.create_task(writes.flush(max_interval=LONG_SECONDS, retry=False))
     await asyncio.sleep(0)

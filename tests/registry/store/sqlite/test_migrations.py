@@ -2,6 +2,7 @@
 
 import shutil
 import sqlite3
+import zlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -115,6 +116,32 @@ async def test_a_store_of_an_earlier_release_is_taken_over_with_all_nodes(
     assert found["odd"][2:] == (7, "192.0.2.77", 0)
     assert found["web-00.example.com"] == row("web-00.example.com")
     assert found["web-03.example.com"].age == 30
+
+
+@pytest.mark.slow
+async def test_the_newest_entry_of_a_log_in_json_is_taken_over_unless_the_node_is_newer(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "r.db"
+    write_earlier_store(path, EARLIER[2])
+    with closing(sqlite3.connect(path)) as connection:
+        for uptime, text in (
+            (110.0, '[["web-01.example.com",1700000201,"192.0.2.51"]]'),
+            # As they were 5 and 90 seconds before: `odd` has changed since.
+            (125.0, '[["web-01.example.com",1700000202,"",5.0],["odd",9,"192.0.2.53",90.0]]'),
+        ):
+            checksum = zlib.crc32(text.encode(), zlib.crc32(repr(uptime).encode()))
+            connection.execute(
+                "INSERT INTO heard_log (uptime, hosts, checksum) VALUES (?, ?, ?)",
+                [uptime, text, checksum],
+            )
+        connection.commit()
+    before = {row.hostname: row for row in nodes_of(EARLIER[2])}
+
+    for _ in range(2):  # read with the old log, then from the migrated store
+        found = {row.hostname: row for row in await stored(path)}
+        assert found["web-01.example.com"][2:] == (1_700_000_202, "", 10)
+        assert found["odd"] == before["odd"]
 
 
 @pytest.mark.slow
