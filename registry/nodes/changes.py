@@ -12,8 +12,8 @@ from registry.store.deferred_writes import DeferredWrites
 from registry.store.protocol import Heard, HeardBefore, Row
 
 OTHER_REGISTRY = "another registry"
-# What is heard within this time shares one time: among a million nodes, no cache holds a number of
-# each, which is freed at its next heartbeat.
+# Nodes that are heard of within this time share one number. With a number for each of a million
+# nodes, each heartbeat would free one that is in no cache of the processor.
 SAME_MOMENT_SECONDS = 0.001
 # Reports reach other registries late, so smaller differences are ignored.
 SAME_SECONDS = 5.0
@@ -52,7 +52,7 @@ class AppliedChanges:
             return False
         was_stale = known is not None and known.is_stale
         self._acceptance.note_stored(known, entry, reservation)
-        before = self._directory.put(entry, heard=self._now())
+        before = self._directory.put(entry, heard=self._moment_of_now())
         kind = ChangeKind.ADDED if before is None else ChangeKind.CHANGED
         node = known or entry
         self._events.publish(Change(kind, node, source, before))
@@ -70,10 +70,11 @@ class AppliedChanges:
 
     def mark_heard(self, entry: Entry, *, last_update: int) -> None:
         """Record that a node was heard of now."""
-        if self._directory.heard(entry, last_update=last_update, heard=self._now()):
+        if self._directory.heard(entry, last_update=last_update, heard=self._moment_of_now()):
             self._events.publish(Change(ChangeKind.FRESH, entry, REGISTRY))
 
-    def _now(self) -> float:
+    def _moment_of_now(self) -> float:
+        """Return the monotonic time in seconds, or that of what was heard shortly before."""
         now = self._monotonic()
         if now - self._moment > SAME_MOMENT_SECONDS:
             self._moment = now
@@ -82,7 +83,7 @@ class AppliedChanges:
     def move(self, entry: Entry, address: str, source: Source) -> None:
         """Record the address that a node posts from."""
         if entry.address != address:
-            entry.address = address
+            entry.address, entry.is_moved = address, True
             self._events.publish(Change(ChangeKind.MOVED, entry, source))
 
     def stored(self, row: Row) -> None:

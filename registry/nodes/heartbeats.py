@@ -274,8 +274,6 @@ class Heartbeats:
 
     def _update_address(self, known: Entry, received: _Received) -> None:
         known.digest = received.entry.digest
-        if known.address != received.entry.address:
-            self._writes.deferred.move(known)
         self._applied.move(known, received.entry.address, received.source)
 
     def _touch(self, entry: Entry) -> None:
@@ -284,9 +282,10 @@ class Heartbeats:
         self._applied.mark_heard(entry, last_update=self._unix_time())
 
     def _unix_time(self) -> int:
-        """Return the Unix time in seconds, each second the same object.
+        """Return the Unix time in seconds, as one object for each second.
 
-        An object for each of a million nodes is in no processor's cache when it is freed.
+        With an object for each of a million nodes, each heartbeat would free one that is in no
+        cache of the processor.
         """
         second = int(self._wall())
         if second != self._second:

@@ -7,11 +7,20 @@ loaded yet; a later call opens the same place again, after the store was closed.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from registry.errors import StoreUnavailable
 from registry.store.clock import AgeClock
-from registry.store.protocol import DoneCallback, Heard, HeardBefore, NodeStore, Row
+from registry.store.protocol import (
+    DoneCallback,
+    Heard,
+    HeardBefore,
+    HeardNode,
+    NodeStore,
+    Row,
+    name_digest,
+)
 
 Place = Callable[[AgeClock], NodeStore]
 Check = Callable[[Place], Awaitable[None]]
@@ -64,9 +73,10 @@ class Followed:
         """Return the ages of all nodes after a hostname."""
         return [age_of(self.nodes[name]) for name in sorted(self.nodes) if name > after]
 
-    def silent(self, seconds: float) -> Iterator[tuple[Row, float]]:
+    def silent(self, seconds: float) -> Iterator[tuple[HeardNode, float]]:
         """Yield the nodes that are so old, with their ages."""
-        return ((row, row.age) for row in [*self.nodes.values()] if row.age >= seconds)
+        silent = [row for row in self.nodes.values() if row.age >= seconds]
+        return ((touched(row), row.age) for row in silent)
 
     @property
     def count(self) -> int:
@@ -82,6 +92,26 @@ class Followed:
 def age_of(row: Row) -> HeardBefore:
     """Return the age of a node."""
     return HeardBefore(row.hostname, row.last_update, row.address, row.age)
+
+
+@dataclass
+class TouchedNode:
+    """A node that was heard of."""
+
+    hostname: str
+    last_update: int
+    address: str
+    is_moved: bool
+
+    @property
+    def name_digest(self) -> bytes:
+        """The digest of its name."""
+        return name_digest(self.hostname)
+
+
+def touched(row: Row, *, is_moved: bool = True) -> TouchedNode:
+    """Return a node as one that was heard of."""
+    return TouchedNode(row.hostname, row.last_update, row.address, is_moved)
 
 
 class Outcomes(list[Exception | None]):
@@ -105,8 +135,8 @@ def touch(
     done: DoneCallback | None = None,
 ) -> asyncio.Future[None]:
     """Let a store keep that hosts were heard of, from a new address."""
-    heard = [Row(hostname, b"", last_update, address) for hostname in hostnames]
-    return store.touch(heard, Outcomes() if done is None else done, moved=heard)
+    nodes = [TouchedNode(hostname, last_update, address, is_moved=True) for hostname in hostnames]
+    return store.touch(nodes, Outcomes() if done is None else done)
 
 
 @asynccontextmanager

@@ -16,7 +16,8 @@ DoneCallback = Callable[[Exception | None], None]
 Guard = Callable[[], Exception | None]
 # Called with the operations of a batch that was made durable, and the seconds that it took.
 Observe = Callable[[int, float], None]
-# No two hostnames have the same digest of this length, also if somebody looks for such names.
+# Nobody can find a hostname that has the digest of a given one. Who looks for long enough finds two
+# of equal digest: a start then gives both the later time of the two.
 NAME_DIGEST_BYTES = 12
 
 
@@ -38,11 +39,6 @@ class Row(NamedTuple):
     address: str
     age: float = 0.0
 
-    @property
-    def name_digest(self) -> bytes:
-        """The digest of the hostname."""
-        return name_digest(self.hostname)
-
 
 class HeardNode(Protocol):
     """A node that was heard of: when, and from where."""
@@ -62,6 +58,10 @@ class HeardNode(Protocol):
     @property
     def address(self) -> str:
         """The address that it was sent from."""
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether the address may be another one than `put` or `load` last had."""
 
 
 class StorePosition(NamedTuple):
@@ -187,13 +187,10 @@ class NodeStore(Protocol):
         It replaces what was known of the host.
         """
 
-    def touch(
-        self, nodes: Sequence[HeardNode], done: DoneCallback, *, moved: Sequence[HeardNode] = ()
-    ) -> asyncio.Future[None]:
+    def touch(self, nodes: Sequence[HeardNode], done: DoneCallback) -> asyncio.Future[None]:
         """Keep that these nodes were heard of now; those that the store lacks are ignored.
 
-        The new address is kept of those that are in `moved`, too. Without any nodes, keep that time
-        has passed: the ages of all nodes go on from now.
+        Without any, keep that time has passed: the ages of all nodes go on from now.
         """
 
     def delete(

@@ -11,7 +11,7 @@ import msgspec
 from registry.message import Heartbeat, Node
 from registry.nodes.directory.age_order import AgeOrder
 from registry.responses.sorted_blocks import Block, BlockItem, SortedBlocks
-from registry.store.protocol import Row
+from registry.store.protocol import Row, name_digest
 
 AGENT_ID = "agent.id"
 AGENT_INSTANCE = "agent.instance"
@@ -52,7 +52,7 @@ class Entry(BlockItem):
     `heard` is the monotonic time of its last heartbeat, `digest` that of its last body. `head` is
     the node as JSON, up to the number of `last_update`. `older` and `newer` are its neighbours by
     `heard`, among those that are stale or those that are not. `apps_down` is kept by the directory,
-    `is_touched` by DeferredWrites.
+    `is_touched` by DeferredWrites, `is_moved` (see HeardNode) by AppliedChanges.
     """
 
     __slots__ = (
@@ -62,6 +62,7 @@ class Entry(BlockItem):
         "head",
         "heard",
         "hostname",
+        "is_moved",
         "is_stale",
         "is_touched",
         "last_update",
@@ -73,7 +74,7 @@ class Entry(BlockItem):
     def __init__(self, row: Row, *, heard: float, digest: bytes = b"") -> None:
         super().__init__()
         self.hostname = row.hostname
-        self.name_digest = row.name_digest
+        self.name_digest = name_digest(row.hostname)
         self.head = b'{"hostname":"%b",%b,"last_update":' % (
             row.hostname.encode(),
             row.document[1:-1],
@@ -82,7 +83,7 @@ class Entry(BlockItem):
         self.heard = heard
         self.address = row.address
         self.digest = digest
-        self.is_stale = self.is_touched = False
+        self.is_stale = self.is_touched = self.is_moved = False
         self.apps_down = False
         self.older: Entry | None = None
         self.newer: Entry | None = None
@@ -207,7 +208,7 @@ class Directory:
     def put(self, entry: Entry, *, heard: float) -> bytes | None:
         """Add or replace a host; return its former `head`, None if it is new.
 
-        `heard` is the monotonic time, at or after that of all other nodes.
+        `heard` is the monotonic time, at or after that of all other nodes, within a millisecond.
         """
         known = self._entries.get(entry.hostname)
         if known is None:
@@ -220,6 +221,7 @@ class Directory:
         before = known.head
         self.replaced_bytes += len(before)
         known.head, known.digest, known.address = entry.head, entry.digest, entry.address
+        known.is_moved = False
         known.invalidate_block()
         self._count_apps_down(known, is_down=known.has_apps_down())
         self.heard(known, last_update=entry.last_update, heard=heard)
@@ -228,7 +230,7 @@ class Directory:
     def heard(self, entry: Entry, *, last_update: int, heard: float) -> bool:
         """Record that a host was heard of now; return whether it was marked as stale.
 
-        `heard` is the monotonic time, at or after that of all other nodes.
+        `heard` is the monotonic time, at or after that of all other nodes, within a millisecond.
         """
         was_stale = entry.is_stale
         (self._stale if was_stale else self._fresh).remove(entry)

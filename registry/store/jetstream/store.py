@@ -122,11 +122,8 @@ class JetStreamStore:
         operation.expired = operation.only_if_unchanged = expired
         return self._submit(operation)
 
-    def touch(
-        self, nodes: Sequence[HeardNode], done: DoneCallback, *, moved: Sequence[HeardNode] = ()
-    ) -> asyncio.Future[None]:
-        """Keep when nodes were heard of, and where; put back those that the bucket has lost."""
-        del moved  # each report has the address
+    def touch(self, nodes: Sequence[HeardNode], done: DoneCallback) -> asyncio.Future[None]:
+        """Keep when nodes were heard of; put back those that the bucket has lost."""
         finishing = Finishing(self._observed(done))
         refusal = self._refusal()
         if refusal is not None:

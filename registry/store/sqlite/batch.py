@@ -1,12 +1,12 @@
 """The SQL of a batch of operations."""
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
-from registry.store.protocol import Row
+from registry.store.protocol import Row, name_digest
 from registry.store.sqlite.heard_log import Entries, HeardLog, Repeated
 from registry.store.sqlite.schema import checksum
 
@@ -18,13 +18,9 @@ T = TypeVar("T")
 
 
 class Touch(NamedTuple):
-    """Hosts that were heard of, and the ages to repeat with them in the log.
-
-    `addresses` are the new ones of those that have moved, by hostname.
-    """
+    """Hosts that were heard of, and the ages to repeat with them in the log."""
 
     heard: Entries
-    addresses: Mapping[str, str]
     repeated: Repeated | None
 
 
@@ -42,7 +38,6 @@ class Batch:
     def __init__(self, operations: Sequence[Operation], uptime: float) -> None:
         self._uptime = uptime
         self._nodes: dict[str, Row] = {}
-        self._addresses: dict[str, str] = {}
         self._deleted: dict[str, None] = {}
         self._touches: list[Touch] = []
         for operation in operations:
@@ -52,28 +47,24 @@ class Batch:
         if isinstance(operation, Row):
             hostname = operation.hostname
             self._deleted.pop(hostname, None)
-            self._addresses.pop(hostname, None)
             self._nodes[hostname] = operation
         elif isinstance(operation, str):
             self._deleted[operation] = None
-            self._addresses.pop(operation, None)
             self._nodes.pop(operation, None)
         else:
             self._touches.append(operation)
-            self._addresses.update(operation.addresses)
             if self._nodes:
-                self._touch_nodes(operation)
+                self._touch_nodes(operation.heard)
 
-    def _touch_nodes(self, touch: Touch) -> None:
+    def _touch_nodes(self, heard: Entries) -> None:
         """Update the rows of nodes that were heard of after they had changed."""
-        names, last_updates, _ = touch.heard
-        positions = {name: position for position, name in enumerate(names)}
+        positions = {name: position for position, name in enumerate(heard.names)}
         for hostname, row in self._nodes.items():
-            position = positions.get(row.name_digest)
+            position = positions.get(name_digest(hostname))
             if position is not None:
                 self._nodes[hostname] = row._replace(
-                    last_update=last_updates[position],
-                    address=self._addresses.pop(hostname, row.address),
+                    last_update=heard.last_updates[position],
+                    address=heard.addresses.get(position, row.address),
                 )
 
     def apply(self, connection: sqlite3.Connection, log: HeardLog) -> None:
@@ -88,10 +79,6 @@ class Batch:
             for name, row in sorted(self._nodes.items())
         ]
         _replace(connection, nodes)
-        connection.executemany(
-            "UPDATE node SET address = ? WHERE hostname = ?",
-            [(address, hostname) for hostname, address in self._addresses.items()],
-        )
         for touch in self._touches:
             if touch.repeated is not None:
                 log.repeat(connection, touch.repeated)

@@ -84,13 +84,16 @@ def connect_locked(path: Path) -> sqlite3.Connection:
 
 
 def _connect(uri: str) -> sqlite3.Connection:
-    return sqlite3.connect(
+    connection = sqlite3.connect(
         uri,
         uri=True,
         timeout=2.0,
         isolation_level=None,
         check_same_thread=False,
     )
+    # Temporary files may have no place: in a container that is read-only but for its data.
+    connection.execute("PRAGMA temp_store = MEMORY").close()
+    return connection
 
 
 def check_header(path: Path, *, allowed: Container[int] = (APPLICATION_ID,)) -> None:

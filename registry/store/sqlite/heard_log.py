@@ -5,13 +5,14 @@ each node would be a page to read and to write for each heartbeat of a large fle
 time a boundary is set in the log. Later, the ages of those nodes are repeated that were not heard
 of since: mostly few. What is before the boundary is then needed no more.
 
-An entry has the digest of the hostname, not the name, and no address: each byte counts for a large
-fleet. Where a node has moved, its new address is written to its own row.
+An entry has the digest of the hostname, not the name: each byte counts for a large fleet. It has
+the address only if the node has moved since its own row was written. A start writes such addresses
+to the rows.
 """
 
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from struct import iter_unpack
 from typing import NamedTuple
@@ -36,23 +37,55 @@ ROWS_REMOVED_AT_ONCE = 8
 HOSTS_IN_ROW = 1000
 
 # The uptime when a node was last heard of, and its `last_update` and address since then; no address
-# where that is in the node's row. A plain tuple is of no concern to the garbage collector.
+# if it is that of the node's row. A plain tuple is of no concern to the garbage collector.
 LatestHeard = tuple[float, int, str | None]
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(tuple[list[int], list[float]]).decode
-_decode_json = msgspec.json.Decoder(list[HeardBefore]).decode
 
 
 class Entries(NamedTuple):
     """Nodes that were heard of: the digests of their names, and when that was.
 
-    `ages` are the seconds since then; without any, it was now.
+    `ages` are the seconds since then; without any, it was now. `addresses` are those of nodes that
+    have moved, by their position.
     """
 
     names: Sequence[bytes]
     last_updates: Sequence[int]
     ages: Sequence[float] = ()
+    addresses: Mapping[int, str] = {}
+
+    @classmethod
+    def of(cls, nodes: Sequence[HeardNode], ages: Sequence[float] = ()) -> "Entries":
+        """Return nodes as entries."""
+        return cls(
+            [node.name_digest for node in nodes],
+            [node.last_update for node in nodes],
+            ages,
+            {position: node.address for position, node in enumerate(nodes) if node.is_moved},
+        )
+
+
+class _Times(msgspec.Struct, array_like=True):
+    """What a row of the log has beside the digests."""
+
+    last_updates: list[int]
+    ages: list[float]
+    addresses: dict[int, str] = {}
+
+
+class Contents(NamedTuple):
+    """All nodes of a store as they are at an uptime, sorted by hostname.
+
+    `moved` are those of which only the log has the address.
+    """
+
+    rows: list[Row]
+    moved: list[Row]
+    uptime: float
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Times).decode
+_decode_json = msgspec.json.Decoder(list[HeardBefore]).decode
 
 
 class Repeated(NamedTuple):
@@ -91,7 +124,8 @@ class Repetition:
             self._set_boundary()
         elif self._unwritten is not None:
             self._unwritten -= entries
-        repeated = _entries(self._take(max(entries, MIN_REPEATED)))
+        nodes = self._take(max(entries, MIN_REPEATED))
+        repeated = Entries.of([node for node, _ in nodes], [age for _, age in nodes])
         is_last = self._unwritten is not None and self._unwritten <= 0
         if is_last:
             self._unwritten = None
@@ -127,15 +161,6 @@ class Repetition:
         return nodes
 
 
-def _entries(nodes: Sequence[tuple[HeardNode, float]]) -> Entries:
-    """Return nodes with their ages as entries of the log."""
-    return Entries(
-        [node.name_digest for node, _ in nodes],
-        [node.last_update for node, _ in nodes],
-        [age for _, age in nodes],
-    )
-
-
 class HeardLog:
     """Writes the log. Used in the store's thread, in the transaction that is open."""
 
@@ -148,16 +173,16 @@ class HeardLog:
         self._next_superseded: int | None = None
 
     def append(self, connection: sqlite3.Connection, entries: Entries, uptime: float) -> None:
-        """Add a row. Raises sqlite3.Error, OverflowError."""
+        """Add a row. Raises sqlite3.Error, ValueError, OverflowError."""
         names = b"".join(entries.names)
-        times = _encode((entries.last_updates, entries.ages))
+        times = _encode(entries[1:])
         connection.execute(
             "INSERT INTO heard_log (uptime, names, times, checksum) VALUES (?, ?, ?, ?)",
             [uptime, names, times, _checksum(uptime, names, times)],
         ).close()
 
     def repeat(self, connection: sqlite3.Connection, repeated: Repeated) -> None:
-        """Add ages that are repeated. Raises sqlite3.Error."""
+        """Add ages that are repeated. Raises sqlite3.Error, ValueError, OverflowError."""
         if repeated.sets_boundary:
             query = "SELECT ifnull(max(id), 0) FROM heard_log"
             self._previous = self._latest
@@ -188,31 +213,48 @@ class HeardLog:
         self._previous = self._latest = self._next_superseded = None
 
 
-def fold(connection: sqlite3.Connection, rows: Sequence[Row], uptime: float) -> None:
-    """Write a log that is long anew, with one entry for each node: these are all, as at an uptime.
+def fold(connection: sqlite3.Connection, contents: Contents) -> None:
+    """Write the addresses of moved nodes to their rows; write a log that is long anew.
 
-    Otherwise it would grow with each run that ends before a boundary is of use. It is left as it
-    is if there is no room. Raises sqlite3.Error.
+    The log then has one entry for each node. Otherwise it would grow with each run that ends before
+    a boundary is of use. All is left as it is if there is no room. Raises sqlite3.Error.
     """
     query = "SELECT ifnull(sum(length(names)), 0) / ? FROM heard_log"
     (entries,) = connection.execute(query, [NAME_DIGEST_BYTES]).fetchone()
-    if entries <= 2 * len(rows) + MIN_ENTRIES:
+    is_long = entries > 2 * len(contents.rows) + MIN_ENTRIES
+    if not (is_long or contents.moved):
         return
     try:
-        _write_all(connection, rows, uptime)
+        connection.execute("BEGIN IMMEDIATE").close()
+        if is_long:
+            connection.execute("DELETE FROM heard_log").close()
+            write_log(connection, contents)
+        write_addresses(connection, contents)
+        connection.execute("COMMIT").close()
     except sqlite3.OperationalError:
         if connection.in_transaction:
             connection.execute("ROLLBACK").close()
 
 
-def _write_all(connection: sqlite3.Connection, rows: Sequence[Row], uptime: float) -> None:
+def write_log(connection: sqlite3.Connection, contents: Contents) -> None:
+    """Write an entry for each node to a log that is empty. Raises sqlite3.Error."""
     log = HeardLog()
-    connection.execute("BEGIN IMMEDIATE").close()
-    connection.execute("DELETE FROM heard_log").close()
-    for start in range(0, len(rows), HOSTS_IN_ROW):
-        entries = _entries([(row, row.age) for row in rows[start : start + HOSTS_IN_ROW]])
-        log.append(connection, entries, uptime)
-    connection.execute("COMMIT").close()
+    for start in range(0, len(contents.rows), HOSTS_IN_ROW):
+        some = contents.rows[start : start + HOSTS_IN_ROW]
+        entries = Entries(
+            [name_digest(row.hostname) for row in some],
+            [row.last_update for row in some],
+            [row.age for row in some],
+        )
+        log.append(connection, entries, contents.uptime)
+
+
+def write_addresses(connection: sqlite3.Connection, contents: Contents) -> None:
+    """Write the addresses of moved nodes to their rows. Raises sqlite3.Error."""
+    connection.executemany(
+        "UPDATE node SET address = ? WHERE hostname = ?",
+        [(row.address, row.hostname) for row in contents.moved],
+    ).close()
 
 
 def _checksum(uptime: float, *parts: bytes) -> int:
@@ -232,13 +274,13 @@ def read_heard(rows: Iterable[tuple[float, bytes, bytes, int]]) -> dict[bytes, L
     for uptime, names, times, checksum in rows:
         if _checksum(uptime, names, times) != checksum:
             raise ValueError("a row of the table heard_log")
-        last_updates, ages = _decode(times)
+        last_updates, ages, addresses = msgspec.structs.astuple(_decode(times))
         digests = iter_unpack(f"{NAME_DIGEST_BYTES}s", names)
-        for (name,), last_update, age in zip(
-            digests, last_updates, ages or [0.0] * len(last_updates), strict=True
+        for position, ((name,), last_update, age) in enumerate(
+            zip(digests, last_updates, ages or [0.0] * len(last_updates), strict=True)
         ):
             if name not in latest:
-                latest[name] = (uptime - age, last_update, None)
+                latest[name] = (uptime - age, last_update, addresses.get(position))
     return latest
 
 

@@ -16,7 +16,14 @@ from registry.store.sqlite.database import (
     sqlite_errors,
     writes_a_log,
 )
-from registry.store.sqlite.heard_log import LatestHeard, read_heard, read_json_log
+from registry.store.sqlite.heard_log import (
+    Contents,
+    LatestHeard,
+    read_heard,
+    read_json_log,
+    write_addresses,
+    write_log,
+)
 
 ReadLog = Callable[[Iterable[Any]], Mapping[bytes, LatestHeard]]
 # Since schema 3.
@@ -32,7 +39,9 @@ class Schema(NamedTuple):
     nodes. `nodes` reads hostname, document, checksum, last_update, address and the uptime when the
     host was heard of, sorted by hostname. `uptime` reads for how many seconds registries have run.
     `delete` forgets a host; the first statement affects a row if it was known. `heard` reads the
-    rows of the log, newest first, if there is one, and `read_log` makes sense of them.
+    rows of the log, newest first, if there is one, and `read_log` returns of them what the log has
+    of each host, by the digest of its name. With `empties_log`, the migration leaves an empty log,
+    to which all nodes are to be written.
     """
 
     migration: str
@@ -44,6 +53,7 @@ class Schema(NamedTuple):
     )
     heard: str = ""
     read_log: ReadLog = read_heard
+    empties_log: bool = False
 
 
 # Entry N is schema version N + 1.
@@ -128,16 +138,6 @@ SCHEMAS: tuple[Schema, ...] = (
     Schema(
         # The log takes a third of the bytes. It is explained in heard_log.py.
         migration="""
-        UPDATE node SET last_update = latest.last_update, uptime = latest.heard,
-                        address = latest.address
-            FROM (
-                SELECT max(heard_log.id), json_extract(value, '$[0]') AS hostname,
-                       json_extract(value, '$[1]') AS last_update,
-                       json_extract(value, '$[2]') AS address,
-                       uptime - ifnull(json_extract(value, '$[3]'), 0) AS heard
-                FROM heard_log, json_each(hosts) GROUP BY json_extract(value, '$[0]')
-            ) AS latest
-            WHERE latest.hostname = node.hostname AND latest.heard > node.uptime;
         DROP TABLE heard_log;
         CREATE TABLE heard_log (
             id INTEGER PRIMARY KEY,
@@ -151,6 +151,7 @@ SCHEMAS: tuple[Schema, ...] = (
         uptime="SELECT uptime FROM clock",
         delete=("DELETE FROM node WHERE hostname = ?",),
         heard="SELECT uptime, names, times, checksum FROM heard_log ORDER BY id DESC",
+        empties_log=True,
     ),
 )
 
@@ -178,16 +179,25 @@ def read_version(path: Path, connection: sqlite3.Connection, schemas: Sequence[S
     return int(version)
 
 
-def migrate(connection: sqlite3.Connection, version: int, schemas: Sequence[Schema]) -> None:
+def migrate(
+    connection: sqlite3.Connection,
+    version: int,
+    schemas: Sequence[Schema],
+    contents: Contents | None = None,
+) -> None:
     """Bring a store from a version to the newest, in one transaction.
 
-    Afterwards the version is in the file itself, where earlier releases look for it.
+    `contents` is what it has, None if it is new. Afterwards the version is in the file itself,
+    where earlier releases look for it.
     """
-    steps = " ".join([schema.migration for schema in schemas[version:]])
-    connection.executescript(
-        f"BEGIN IMMEDIATE; {steps} PRAGMA application_id = {APPLICATION_ID};"
-        f" PRAGMA user_version = {len(schemas)}; COMMIT;"
-    )
+    steps = schemas[version:]
+    connection.executescript(" ".join(["BEGIN IMMEDIATE;", *[step.migration for step in steps]]))
+    if contents is not None and any(step.empties_log for step in steps):
+        write_log(connection, contents)
+        write_addresses(connection, contents)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}").close()
+    connection.execute(f"PRAGMA user_version = {len(schemas)}").close()
+    connection.execute("COMMIT").close()
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
 
 
@@ -248,19 +258,47 @@ def read_uptime(connection: sqlite3.Connection, schema: Schema) -> float:
     return float(uptime)
 
 
+def read_contents(path: Path, connection: sqlite3.Connection, schema: Schema) -> Contents:
+    """Return all nodes, checked, with their ages. Raises StoreOpenError."""
+    rows: list[Row] = []
+    moved: list[Row] = []
+    for row, address in _read_nodes(path, connection, schema):
+        rows.append(row)
+        if row.address != address:
+            moved.append(row)
+    return Contents(rows, moved, read_uptime(connection, schema))
+
+
 def read_rows(path: Path, connection: sqlite3.Connection, schema: Schema) -> Iterator[Row]:
     """Yield each node, checked, with its age. Raises StoreOpenError."""
+    for row, _ in _read_nodes(path, connection, schema):
+        yield row
+
+
+def _read_nodes(
+    path: Path, connection: sqlite3.Connection, schema: Schema
+) -> Iterator[tuple[Row, str]]:
+    """Yield each node, and the address that its row has."""
     now = read_uptime(connection, schema)
     later = _read_heard(path, connection, schema)
     for hostname, document, stored, last, address, uptime in connection.execute(schema.nodes):
-        if checksum(hostname, document) != stored or last is None:
+        if last is None or not _is_whole(hostname, document, stored):
             raise StoreOpenError(f"{path} is corrupt: the row of {hostname!a}; {REMEDY}")
         known = uptime, last, address
         heard = later.get(name_digest(hostname), known)
         heard_at, last_update, heard_from = heard if heard[0] > uptime else known
         if heard_from is None:
             heard_from = address
-        yield Row(hostname, document, last_update, heard_from, now - heard_at)
+        yield Row(hostname, document, last_update, heard_from, now - heard_at), address
+
+
+def _is_whole(hostname: object, document: object, stored: object) -> bool:
+    """Return whether a row fits its checksum, and its columns are still of their types."""
+    return (
+        isinstance(hostname, str)
+        and isinstance(document, bytes)
+        and checksum(hostname, document) == stored
+    )
 
 
 def _read_heard(
@@ -271,5 +309,6 @@ def _read_heard(
         return {}
     try:
         return schema.read_log(connection.execute(schema.heard))
-    except ValueError as error:
-        raise StoreOpenError(f"{path} is corrupt: {error}; {REMEDY}") from error
+    except (ValueError, TypeError) as error:  # a damaged column may have another type
+        reason = "a row of the table heard_log"
+        raise StoreOpenError(f"{path} is corrupt: {reason}; {REMEDY}") from error

@@ -31,15 +31,21 @@ from registry.store.sqlite.database import (
     sibling,
     sqlite_errors,
 )
-from registry.store.sqlite.heard_log import MIN_ENTRIES, Entries, HeardLog, Repetition, fold
+from registry.store.sqlite.heard_log import (
+    MIN_ENTRIES,
+    Contents,
+    Entries,
+    HeardLog,
+    Repetition,
+    fold,
+)
 from registry.store.sqlite.schema import (
     SCHEMAS,
     Schema,
     check_structure,
     migrate,
+    read_contents,
     read_generation,
-    read_rows,
-    read_uptime,
     read_version,
     renew_generation,
 )
@@ -90,6 +96,7 @@ class SqliteStore:
     async def load(self) -> list[Row]:
         """Read and check every row, then start the writer. Raises StoreOpenError."""
         rows = await asyncio.to_thread(self._load)
+        self._started = self._monotonic()  # while nodes were read, none could report
         self._commits = GroupCommit(name="store", write=self._write, observe=self._observe)
         return rows
 
@@ -102,15 +109,11 @@ class SqliteStore:
         del guard
         return self._require_loaded().submit(row, done)
 
-    def touch(
-        self, nodes: Sequence[HeardNode], done: DoneCallback, *, moved: Sequence[HeardNode] = ()
-    ) -> asyncio.Future[None]:
+    def touch(self, nodes: Sequence[HeardNode], done: DoneCallback) -> asyncio.Future[None]:
         """Keep when nodes were heard of."""
         commits = self._require_loaded()
-        heard = Entries([node.name_digest for node in nodes], [node.last_update for node in nodes])
-        addresses = {node.hostname: node.address for node in moved}
         repeated = None if self._repetition is None else self._repetition.next(len(nodes))
-        return commits.submit(Touch(heard, addresses, repeated), done)
+        return commits.submit(Touch(Entries.of(nodes), repeated), done)
 
     def delete(
         self,
@@ -215,28 +218,27 @@ class SqliteStore:
             with closing(connect_locked(self._path)) as connection:
                 check_structure(self._path, connection)
                 schema = self._schemas[self._version - 1]
-                self._uptime_at_start = read_uptime(connection, schema)
-                self._uptime_stored = self._uptime_at_start
-                rows = list(read_rows(self._path, connection, schema))
+                contents = read_contents(self._path, connection, schema)
+                self._uptime_at_start = self._uptime_stored = contents.uptime
                 self._continues = self._is_own(connection)
-            self._connection = self._open()
-            fold(self._connection, rows, self._uptime_at_start)
-            return rows
+            self._connection = self._open(contents)
+            fold(self._connection, contents)
+            return contents.rows
 
     def _is_own(self, connection: sqlite3.Connection) -> bool:
         generation = read_generation(connection) if self._version > 1 else None
         return stamp.is_own(self._path, generation, self._uptime_at_start)
 
-    def _open(self) -> sqlite3.Connection:
+    def _open(self, contents: Contents) -> sqlite3.Connection:
         connection = connect(self._path, mode="rw")
         try:
-            self._prepare(connection)
+            self._prepare(connection, contents)
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def _prepare(self, connection: sqlite3.Connection) -> None:
+    def _prepare(self, connection: sqlite3.Connection, contents: Contents) -> None:
         # What the header said may have been undone now: a copy was killed as it completed the file.
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         check_application(self._path, application)
@@ -254,7 +256,7 @@ class SqliteStore:
                 f" journal_mode is {journal}, synchronous is {synchronous}"
             )
         if self._version < len(self._schemas):
-            migrate(connection, self._version, self._schemas)
+            migrate(connection, self._version, self._schemas, contents)
         if not self._continues:  # from now on no stamp fits, whatever was here before
             renew_generation(connection)
         self._generation = read_generation(connection)

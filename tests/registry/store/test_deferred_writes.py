@@ -20,15 +20,6 @@ def heard(hostname: str = "a") -> Entry:
     return Entry(row(hostname)._replace(last_update=HEARD_AT), heard=0.0)
 
 
-def moved() -> tuple[MemoryStore, Entry, DeferredWrites]:
-    """Return a store, a node that was heard of from a new address, and its writes."""
-    store, node = MemoryStore([BEFORE]), heard()
-    writes = DeferredWrites(store, done=ignore, monotonic=Clock())
-    node.address = "192.0.2.9"
-    writes.move(node)
-    return store, node, writes
-
-
 async def test_what_could_not_be_written_is_written_next_time() -> None:
     store, node = MemoryStore([BEFORE]), heard()
     writes = DeferredWrites(store, done=ignore, monotonic=Clock())
@@ -42,49 +33,6 @@ async def test_what_could_not_be_written_is_written_next_time() -> None:
 
     assert store.rows["a"].last_update == HEARD_AT
     assert not node.is_touched
-
-
-async def test_a_new_address_is_written_and_again_if_that_fails() -> None:
-    store, node, writes = moved()
-
-    store.failure = StoreUnavailable("the disk is full")
-    await writes.flush(max_interval=LONG_SECONDS, retry=False)
-    store.failure = None
-    await writes.flush(max_interval=LONG_SECONDS, retry=False)
-    assert store.rows["a"][2:4] == (HEARD_AT, "192.0.2.9")
-    node.address = "192.0.2.10"  # by a change, which is written apart
-    writes.touch(node)
-    await writes.flush(max_interval=LONG_SECONDS, retry=False)
-
-    assert store.rows["a"].address == "192.0.2.9"
-
-
-async def test_a_node_that_moves_again_while_it_is_written_is_written_again() -> None:
-    store, node, writes = moved()
-    writing = asyncio.create_task(writes.flush(max_interval=LONG_SECONDS, retry=False))
-    await asyncio.sleep(0)  # it has handed the node to the store
-
-    node.address = "192.0.2.10"
-    writes.move(node)
-    await writing
-    await writes.flush(max_interval=LONG_SECONDS, retry=False)
-
-    assert store.rows["a"].address == "192.0.2.10"
-
-
-async def test_the_new_address_of_a_node_that_goes_while_its_write_fails_is_not_written() -> None:
-    store, node, writes = moved()
-    store.failure = StoreUnavailable("the disk is full")
-    failing = asyncio.create_task(writes.flush(max_interval=LONG_SECONDS, retry=False))
-    await asyncio.sleep(0)
-
-    writes.discard_touch(node)  # another registry has changed it
-    await failing
-    store.failure = None
-    writes.touch(node)
-    await writes.flush(max_interval=LONG_SECONDS, retry=True)
-
-    assert store.rows["a"].address == BEFORE.address
 
 
 async def test_a_node_that_is_heard_of_often_meanwhile_is_written_once() -> None:

@@ -33,6 +33,8 @@ MAX_RING = 600
 CHUNK_NODES = 800
 # Of an entry beside its texts, and of what every value says: numbers and punctuation.
 ENTRY_BYTES = 80
+# Each registry that receives them applies them in one go, which takes the loop some 5 ms.
+MAX_ENTRIES = 2000
 HeardOrAge = TypeVar("HeardOrAge", Heard, Age)
 
 
@@ -155,13 +157,17 @@ def age_at(heard: HeardBefore, uptime: float) -> Age:
 
 
 def in_batches(entries: Sequence[HeardOrAge], max_bytes: int) -> Iterator[list[HeardOrAge]]:
-    """Yield lists of entries: each takes at most `max_bytes` as JSON, or has one entry."""
+    """Yield lists of at most MAX_ENTRIES.
+
+    Each takes at most `max_bytes` as JSON, or has one entry.
+    """
     batch: list[HeardOrAge] = []
     size = 0
     for entry in entries:
         hostname, address = entry[0], entry[-1]
         added = len(hostname) + len(address) + ENTRY_BYTES
-        if batch and size + added > max_bytes - ENTRY_BYTES:
+        is_full = len(batch) == MAX_ENTRIES or size + added > max_bytes - ENTRY_BYTES
+        if batch and is_full:
             yield batch
             batch, size = [], 0
         batch.append(entry)

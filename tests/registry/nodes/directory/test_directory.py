@@ -95,3 +95,16 @@ def test_a_node_that_becomes_stale_while_silent_nodes_are_read_is_not_left_out()
     read += [entry.hostname for entry in found]
 
     assert sorted({*read}) == HOSTS
+
+
+def test_a_node_that_is_stored_anew_has_not_moved_since() -> None:
+    directory = Directory()
+    row = Row("h1", b'{"labels":[],"kv":{}}', 1, "192.0.2.1")
+    known = Entry(row, heard=0.0)
+    directory.put(known, heard=0.0)
+    known.address, known.is_moved = "192.0.2.2", True
+
+    changed = row._replace(document=b'{"labels":["a"],"kv":{}}', address="192.0.2.3")
+    directory.put(Entry(changed, heard=1.0), heard=1.0)
+
+    assert (known.address, known.is_moved) == ("192.0.2.3", False)

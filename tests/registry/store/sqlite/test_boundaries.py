@@ -18,7 +18,7 @@ from registry.message import Heartbeat
 from registry.nodes.directory.events import Source
 from registry.nodes.directory.freshness import Clocks, Freshness
 from registry.prometheus.targets import TargetOptions
-from registry.store.conformance import Followed
+from registry.store.conformance import Followed, touched
 from registry.store.protocol import DoneCallback, Heard, HeardNode, name_digest
 from registry.store.sqlite.heard_log import Entries, HeardLog, Repeated, Repetition
 from registry.store.sqlite.store import SqliteStore
@@ -35,7 +35,7 @@ MIN_LOG_ENTRIES = 5
 STALE_AFTER = 40.0
 SOURCES = [Source("ops", f"192.0.2.{number}") for number in range(1, 4)]
 NOT_TEXT = "\udc80"
-TOO_LATE = row("late")._replace(last_update=2**70)  # no store takes it
+TOO_LATE = touched(row("late")._replace(last_update=2**70))  # no store takes it
 
 
 class RefusingStore(SqliteStore):
@@ -43,19 +43,15 @@ class RefusingStore(SqliteStore):
 
     refuses = False
 
-    def touch(
-        self, nodes: Sequence[HeardNode], done: DoneCallback, *, moved: Sequence[HeardNode] = ()
-    ) -> asyncio.Future[None]:
+    def touch(self, nodes: Sequence[HeardNode], done: DoneCallback) -> asyncio.Future[None]:
         if not self.refuses:
-            return super().touch(nodes, done, moved=moved)
-        return asyncio.ensure_future(self._refuse(nodes, done, moved))
+            return super().touch(nodes, done)
+        return asyncio.ensure_future(self._refuse(nodes, done))
 
-    async def _refuse(
-        self, nodes: Sequence[HeardNode], done: DoneCallback, moved: Sequence[HeardNode]
-    ) -> None:
+    async def _refuse(self, nodes: Sequence[HeardNode], done: DoneCallback) -> None:
         error = StoreUnavailable("refused by the test")
         with suppress(OverflowError):
-            await super().touch([*nodes, TOO_LATE], ignore, moved=moved)
+            await super().touch([*nodes, TOO_LATE], ignore)
         done(error)
         raise error
 
@@ -220,7 +216,7 @@ def test_a_boundary_is_of_use_once_all_is_written_that_was_heard_of_before() -> 
 
     later = [repetition.next(1) for _ in range(3)]
 
-    old = Entries([name_digest("old")], [1_700_000_000], [100])
+    old = Entries([name_digest("old")], [1_700_000_000], [100], {0: "192.0.2.1"})
     assert first == Repeated(NONE, 100.0, sets_boundary=True, is_last=False)
     assert second == Repeated(old, 150.0, sets_boundary=True, is_last=False)
     assert later == [None, None, Repeated(NONE, 150.0, sets_boundary=False, is_last=True)]

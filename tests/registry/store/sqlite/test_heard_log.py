@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from registry.store.conformance import Followed, touch
-from registry.store.protocol import NAME_DIGEST_BYTES, Row
+from registry.store.conformance import Followed, TouchedNode, touch, touched
+from registry.store.protocol import NAME_DIGEST_BYTES, HeardNode, Row
 from registry.store.sqlite.heard_log import MIN_ENTRIES
 from registry.store.sqlite.store import SqliteStore
 from tests.support.machine.clocks import ManualClock
@@ -27,7 +27,7 @@ from tests.support.registry.stores.sqlite_store import (
 
 HOSTS = [f"h{number:02}" for number in range(25)]
 MIN_LOG_ENTRIES = 5
-TOO_LATE = row("late")._replace(last_update=2**70)  # no store takes it
+TOO_LATE = touched(row("late")._replace(last_update=2**70))  # no store takes it
 
 
 class Put(NamedTuple):
@@ -77,10 +77,23 @@ class Memory(Followed):
         super().__init__()
         self._clock = clock
         self._heard: dict[str, float] = {}
+        self._addresses: dict[str, str] = {}
 
     def put(self, node: Row) -> None:
+        self.note_heard(node)
+        self._addresses[node.hostname] = node.address
+
+    def note_heard(self, node: Row) -> None:
         self.nodes[node.hostname] = node
         self._heard[node.hostname] = self._clock()
+
+    def note_start(self) -> None:
+        """Note that the store has all addresses in the rows of the nodes."""
+        self._addresses = {name: node.address for name, node in self.nodes.items()}
+
+    def touched(self, node: Row) -> TouchedNode:
+        is_moved = node.address != self._addresses.get(node.hostname)
+        return touched(node, is_moved=is_moved)
 
     def aged(self) -> list[Row]:
         """Return all nodes with their ages, sorted."""
@@ -89,11 +102,11 @@ class Memory(Followed):
             for name in sorted(self.nodes)
         ]
 
-    def silent(self, seconds: float) -> Iterator[tuple[Row, float]]:
+    def silent(self, seconds: float) -> Iterator[tuple[HeardNode, float]]:
         until = self._clock() - seconds
         for name in [name for name in self.nodes if self._heard[name] <= until]:
             if known := self.nodes.get(name):
-                yield known, self._clock() - self._heard[name]
+                yield self.touched(known), self._clock() - self._heard[name]
 
 
 class Model:
@@ -110,6 +123,7 @@ class Model:
         while remaining:
             async with self._open(uptime=self.clock) as (store, rows):
                 assert rows == self.memory.aged()
+                self.memory.note_start()
                 store.follow(self.memory)
                 while not isinstance(step := remaining.pop(0), Restart):
                     self.clock.now += 1
@@ -129,19 +143,21 @@ class Model:
             await store.delete(step.hostname, ignore)
             self.memory.nodes.pop(step.hostname, None)
         elif isinstance(step, Touch):
+            known = self.memory.nodes
+            heard = [known.get(name, row(name)) for name in step.hostnames]
             heard = [
-                row(name)._replace(last_update=now, address=step.address) for name in step.hostnames
+                node._replace(last_update=now, address=step.address or node.address)
+                for node in heard
             ]
+            nodes = [self.memory.touched(node) for node in heard]
             if step.is_refused:
                 with pytest.raises(OverflowError):
-                    await store.touch([*heard, TOO_LATE], ignore, moved=heard)
+                    await store.touch([*nodes, TOO_LATE], ignore)
                 return
-            moved = heard if step.address else ()
-            await store.touch(heard, ignore, moved=moved)
+            await store.touch(nodes, ignore)
             for node in heard:
-                if known := self.memory.nodes.get(node.hostname):
-                    address = step.address or known.address
-                    self.memory.put(known._replace(last_update=now, address=address))
+                if node.hostname in known:
+                    self.memory.note_heard(node)
 
 
 @pytest.mark.slow
@@ -197,12 +213,26 @@ async def test_the_log_stays_short_where_no_run_lasts_until_all_is_repeated(tmp_
     assert entries(path) <= 4 * len(hosts) + 1000
 
 
+@pytest.mark.slow
+async def test_a_start_writes_the_addresses_of_moved_nodes_to_their_rows(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    model = Model(path)
+
+    await model.run([Put("h1"), Put("h2"), Touch(["h1", "h2"]), Touch(["h2"], "192.0.2.7")])
+
+    with closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute("SELECT address FROM node ORDER BY hostname").fetchall()
+    assert rows == [("put at 101",), ("192.0.2.7",)]
+
+
 @pytest.mark.parametrize(
     "change",
     [
         "UPDATE heard_log SET names = zeroblob(length(names))",
         "UPDATE heard_log SET times = x'9291ce6553f10090'",
         "UPDATE heard_log SET uptime = uptime + 1",
+        "UPDATE heard_log SET names = 'text'",
+        "UPDATE heard_log SET times = 'text'",
     ],
 )
 async def test_a_damaged_row_of_the_log_is_refused(change: str, tmp_path: Path) -> None:

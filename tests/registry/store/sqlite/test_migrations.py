@@ -72,8 +72,10 @@ def nodes_of(fixture: Path) -> list[Row]:
 
 def heard(row: Row, connection: sqlite3.Connection) -> Row:
     """Return a node as it is with what the log has of it."""
-    uptime, last_update = max([(130 - row.age, row.last_update), *heard_of(connection, row[0])])
-    return row._replace(last_update=last_update, age=130 - uptime)
+    stored = (130 - row.age, row.last_update, row.address)
+    times = [stored, *heard_of(connection, row.hostname)]
+    uptime, last_update, address = max(times, key=lambda heard: heard[0])
+    return row._replace(last_update=last_update, age=130 - uptime, address=address or row.address)
 
 
 @asynccontextmanager
@@ -256,6 +258,25 @@ async def test_a_damaged_store_of_an_earlier_release_is_refused_and_not_migrated
         connection.commit()
 
     assert "corrupt: the row of 'odd'" in await start_error(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE heard_log SET hosts = replace(hosts, '17', '18')",
+        "UPDATE heard_log SET uptime = uptime + 1",
+    ],
+)
+async def test_a_damaged_log_in_json_is_refused_and_not_migrated(
+    change: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "r.db"
+    write_earlier_store(path, EARLIER[2])
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(change)
+        connection.commit()
+
+    assert "corrupt: a row of the table heard_log" in await start_error(path)
 
 
 @pytest.mark.slow

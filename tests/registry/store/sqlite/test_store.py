@@ -2,6 +2,8 @@
 
 import asyncio
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,8 @@ import pytest
 from registry.errors import StoreOpenError
 from registry.store.conformance import touch
 from registry.store.sqlite import backups
+from registry.store.sqlite.store import SqliteStore
+from tests.support.machine.clocks import ManualClock
 from tests.support.registry.stores.sqlite_store import (
     Batches,
     fill,
@@ -16,6 +20,7 @@ from tests.support.registry.stores.sqlite_store import (
     ignore,
     open_store,
     row,
+    start_error,
 )
 
 
@@ -91,3 +96,29 @@ async def test_a_crash_between_commit_and_answer_is_harmless_to_repeat(tmp_path:
         async with open_store(crashed / "r.db") as (store, rows):
             assert hostnames_of(rows) == ["a"]
             await store.put(row("a"), ignore)
+
+
+async def test_the_time_that_a_start_takes_to_read_the_nodes_makes_none_older(
+    tmp_path: Path,
+) -> None:
+    path, clock = tmp_path / "r.db", ManualClock()
+    await fill(path, "a")
+
+    store = SqliteStore(path=path, monotonic=clock, observe=Batches().observe)
+    clock.now += 60
+    (before,) = await store.load()
+    clock.now += 5
+    await store.close()
+
+    async with open_store(path) as (_, (after,)):
+        assert (before.age, after.age) == (0, 5)
+
+
+async def test_a_row_whose_document_is_no_longer_bytes_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    await fill(path, "a")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE node SET document = CAST(document AS TEXT)")
+        connection.commit()
+
+    assert "corrupt: the row of 'a'" in await start_error(path)

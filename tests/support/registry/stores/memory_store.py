@@ -67,12 +67,10 @@ class MemoryStore:
         self.guard = guard
         return self._soon(done, lambda: {row.hostname: row})
 
-    def touch(
-        self, nodes: Sequence[HeardNode], done: DoneCallback, *, moved: Sequence[HeardNode] = ()
-    ) -> asyncio.Future[None]:
+    def touch(self, nodes: Sequence[HeardNode], done: DoneCallback) -> asyncio.Future[None]:
         self.touches += 1
         heard = [(node.hostname, node.last_update) for node in nodes]
-        addresses = {node.hostname: node.address for node in moved}
+        addresses = {node.hostname: node.address for node in nodes if node.is_moved}
         return self._soon(
             done,
             lambda: {

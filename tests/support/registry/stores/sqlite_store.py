@@ -86,23 +86,28 @@ def directory_snapshot(path: Path) -> tuple[bytes, set[str]]:
     return path.read_bytes(), {other.name for other in path.parent.iterdir()}
 
 
-def heard_of(connection: sqlite3.Connection, hostname: str) -> Iterator[tuple[float, int]]:
-    """Yield, without our code, each uptime and `last_update` that the log has of a host."""
+def heard_of(
+    connection: sqlite3.Connection, hostname: str
+) -> Iterator[tuple[float, int, str | None]]:
+    """Yield, without our code, each uptime, `last_update` and address that the log has of a host.
+
+    Where it has none, the address is that of the node's row.
+    """
     name = hashlib.sha256(hostname.encode()).digest()[:12]
     for uptime, names, times in connection.execute("SELECT uptime, names, times FROM heard_log"):
-        last_updates, ages = msgspec.msgpack.decode(times)
+        last_updates, ages, addresses = msgspec.msgpack.decode(times)
         for position in range(len(names) // 12):
             if names[12 * position : 12 * position + 12] == name:
-                yield uptime - (ages[position] if ages else 0), last_updates[position]
+                age = ages[position] if ages else 0
+                yield uptime - age, last_updates[position], addresses.get(position)
 
 
 def stored_last_update(path: Path, hostname: str) -> int:
     """Read from the file, without our code, when a host was heard of last."""
     query = "SELECT uptime, last_update FROM node WHERE hostname = ?"
     with closing(sqlite3.connect(path)) as connection:
-        _, last_update = max(
-            [*connection.execute(query, [hostname]), *heard_of(connection, hostname)]
-        )
+        times = [(uptime, last) for uptime, last, _ in heard_of(connection, hostname)]
+        _, last_update = max([*connection.execute(query, [hostname]), *times])
     return int(last_update)
 
 

@@ -13,6 +13,7 @@ from registry.store.deferred_writes import DeferredWrites
 from registry.store.jetstream.connection.api import JetStreamApi
 from registry.store.jetstream.connection.bucket import BucketState, find_bucket
 from registry.store.jetstream.connection.link import connected
+from registry.store.jetstream.format.ages import MAX_ENTRIES, in_batches
 from registry.store.options import NatsLogin
 from registry.store.protocol import HeardBefore, NodeStore, Row
 from tests.support.registry.nats.buckets import backend_at
@@ -153,3 +154,12 @@ async def test_heartbeats_of_a_thousand_nodes_are_one_message(server: NatsCluste
         after = (await state_of(server, "batch")).last
         # The others are those by which a registry shows about every half second that it runs.
         assert 0 < after - before < MAX_MESSAGES
+
+
+def test_no_message_has_so_many_nodes_that_it_holds_up_who_receives_it() -> None:
+    heard = [(f"h{number}", number, "192.0.2.1") for number in range(2 * MAX_ENTRIES + 1)]
+
+    batches = [*in_batches(heard, max_bytes=1024 * 1024)]
+
+    assert [len(batch) for batch in batches] == [MAX_ENTRIES, MAX_ENTRIES, 1]
+    assert [entry for batch in batches for entry in batch] == heard
