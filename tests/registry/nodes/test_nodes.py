@@ -147,18 +147,21 @@ async def test_a_deletion_for_another_identity_is_refused_as_what_it_is(
 async def test_a_deletion_leaves_nothing_behind_whether_it_succeeds_or_fails(
     registry: InProcessRegistry,
 ) -> None:
-    await registry.post("web-1")
+    for hostname in ("web-1", "web-2"):
+        await registry.post(hostname)
     registry.store.failure = StoreUnavailable("broken")
-    assert (await registry.ask("DELETE", "/nodes/web-1")).status == 503
+    for hostname in ("web-1", "web-2"):
+        assert (await registry.ask("DELETE", f"/nodes/{hostname}")).status == 503
     registry.store.failure = None
     await registry.components.nodes.flush()
 
     assert (await registry.post("web-1")).status == 200  # it changes nothing
     assert (await registry.counts())["unchanged"] == 1
-    assert (await registry.ask("DELETE", "/nodes/web-1")).status == 200
-    assert (await registry.ask("DELETE", "/nodes/web-1")).status == 404
+    for hostname in ("web-1", "web-2"):
+        assert (await registry.ask("DELETE", f"/nodes/{hostname}")).status == 200
+        assert (await registry.ask("DELETE", f"/nodes/{hostname}")).status == 404
 
     for _ in range(3):
         assert (await registry.post("web-1")).status == 200
     counts = await registry.counts()
-    assert (counts["added"], counts["changed"], counts["unchanged"]) == (2, 0, 3)
+    assert (counts["added"], counts["changed"], counts["unchanged"]) == (3, 0, 3)
