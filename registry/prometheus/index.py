@@ -39,7 +39,8 @@ class TargetIndex:
         self._slices = slices
         self._services: dict[str, Service] = {}
         self._by_name = SortedBlocks[Service](key=attrgetter("name"), max_items=MAX_BLOCK_SERVICES)
-        self._offered: dict[str, tuple[Service, ...]] = {}
+        # By hostname, and by name: tuples of services would stay known to the garbage collector.
+        self._offered: dict[str, tuple[str, ...]] = {}
         # The nodes that have changed, in their order and as a set.
         self._unread: deque[str] = deque()
         self._invalidated: set[str] = set()
@@ -172,11 +173,11 @@ class TargetIndex:
         before = self._offered.pop(hostname, ())
         services = []
         for name, offer in offers.items():
-            services.append(self._put_offer(name, offer))
+            services.append(self._put_offer(name, offer).name)  # one text for all nodes
             yield
-        for service in before:
-            if service.name not in offers:
-                self._remove_offer(service, hostname)
+        for name in before:
+            if name not in offers:
+                self._remove_offer(self._services[name], hostname)
                 yield
         if services:
             self._offered[hostname] = tuple(services)

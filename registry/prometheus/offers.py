@@ -1,6 +1,7 @@
 """What nodes add to the targets of a service, encoded once for all answers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -12,7 +13,7 @@ from registry.prometheus.targets import (
     hostname_meta_label,
     meta_labels,
 )
-from registry.responses.sorted_blocks import BlockItem
+from registry.responses.sorted_blocks import Block
 from registry.responses.time_slices import Steps
 
 NO_LABELS = b"{}"
@@ -22,54 +23,51 @@ LARGE_BYTES = 64 * 1024
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
-class Offer(BlockItem):
-    """What one node adds to the answers of one service.
+class Offer(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """What one node adds to the answers of one service; `targets` is how many all groups have.
 
-    The node's labels for relabelling are not part of it: they are the same in all its offers, of
-    which there may be thousands, and may take a mebibyte.
+    `groups` holds the targets and the labels of each one in turn, encoded. The node's labels for
+    relabelling are not part of it: they are the same in all its offers, of which there may be
+    thousands, and may take a mebibyte. The garbage collector does not know of it, and soon lets go
+    of a tuple of bytes. After a change of all nodes, it would look at all of their offers at once.
     """
 
-    __slots__ = ("_groups", "hostname", "reasons", "targets")
+    hostname: str
+    groups: tuple[bytes, ...]
+    reasons: tuple[str, ...]
+    targets: int
 
-    def __init__(
-        self,
-        hostname: str,
-        groups: Sequence[tuple[bytes, bytes]],
-        reasons: Sequence[str],
-        *,
-        targets: int = 0,
-    ) -> None:
-        super().__init__()
-        self.hostname = hostname
-        self._groups = tuple(groups)  # of each one the targets and the labels, encoded
-        self.reasons = tuple(reasons)
-        self.targets = targets  # of all groups
+    def enter(self, block: Block[Any]) -> None:
+        """Take no note of the block: an offer is replaced, and does not change."""
 
     def flat(self, meta: bytes) -> list[bytes]:
         """Return the groups as http_sd has them, with encoded labels for relabelling."""
         return [
             b'{"targets":%b,"labels":%b%b%b}'
             % (targets, labels[:-1], b"," if len(labels) > len(NO_LABELS) else b"", meta[1:])
-            for targets, labels in self._groups
+            for targets, labels in self._pairs()
         ]
 
     def nested(self) -> list[bytes]:
         """Return the array of the node's groups in the documented form; nothing if it has none."""
-        groups = [b'{"Targets":%b,"Labels":%b}' % group for group in self._groups]
+        groups = [b'{"Targets":%b,"Labels":%b}' % pair for pair in self._pairs()]
         return [b"[%b]" % b",".join(groups)] if groups else []
+
+    def _pairs(self) -> Iterator[tuple[bytes, bytes]]:
+        return zip(self.groups[::2], self.groups[1::2], strict=True)
 
 
 def make_offer(hostname: str, node_targets: NodeTargets) -> Steps[Offer]:
     """Return the offer of a node with these targets."""
-    groups = []
+    groups: list[bytes] = []
     for number, group in enumerate(node_targets.groups, 1):
         labels = _encode(group.labels) if group.labels else NO_LABELS
-        groups.append((_encode(group.targets), labels))
+        groups += _encode(group.targets), labels
         if number % ITEMS_PER_STEP == 0:
             yield
-    reasons = [remark.reason for remark in node_targets.remarks]
+    reasons = tuple(remark.reason for remark in node_targets.remarks)
     targets = sum(len(group.targets) for group in node_targets.groups)
-    return Offer(hostname, groups, reasons, targets=targets)
+    return Offer(hostname, tuple(groups), reasons, targets)
 
 
 def encoded_meta_labels(entry: Entry, offer: Offer) -> Steps[bytes]:

@@ -2,18 +2,29 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from registry.responses.encoded_runs import EncodedRun
 
 
+class SortedItem(Protocol):
+    """An item of SortedBlocks."""
+
+    def enter(self, block: "Block[Any]") -> None:
+        """Take note of the block that holds the item from now on."""
+
+
 class BlockItem:
-    """An item of SortedBlocks. It knows its block, so that a change needs no search."""
+    """A sorted item that knows its block, so that a change of the item needs no search."""
 
     __slots__ = ("block",)
 
     def __init__(self) -> None:
         self.block: Block[Any] | None = None
+
+    def enter(self, block: "Block[Any]") -> None:
+        """Take note of the block that holds the item from now on."""
+        self.block = block
 
     def invalidate_block(self) -> None:
         """Record that this item is no longer what it was when its block was encoded."""
@@ -21,7 +32,7 @@ class BlockItem:
             self.block.invalidate(self)
 
 
-T = TypeVar("T", bound=BlockItem)
+T = TypeVar("T", bound=SortedItem)
 
 
 class BlockText(Generic[T]):
@@ -53,7 +64,7 @@ class Block(Generic[T]):
         self.runs = {}
         self.text: BlockText[T] | None = None
         for item in items:
-            item.block = self
+            item.enter(self)
 
     def invalidate(self, changed: T | None = None) -> None:
         """Drop what was encoded. What is being encoded at present goes into the old dict.
@@ -131,7 +142,7 @@ class SortedBlocks(Generic[T]):
         block = self._blocks[at]
         block.invalidate(item)
         items = block.items
-        item.block = block
+        item.enter(block)
         place = bisect_left(items, key, key=self._key)
         if place < len(items) and self._key(items[place]) == key:
             replaced, items[place] = items[place], item

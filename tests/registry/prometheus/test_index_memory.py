@@ -120,7 +120,7 @@ def finish(steps: Iterator[None]) -> None:
 def offering(name: str, *, nodes: int = 1) -> Service:
     service = Service(name)
     for number in range(nodes):
-        service.put(Offer(f"h{number:03}", [(b'["h1:1"]', b"{}")], []))
+        service.put(Offer(f"h{number:03}", (b'["h1:1"]', b"{}"), (), targets=1))
     for block in service.offers.blocks():
         block.runs["flat"] = run_of([b"{}"])
     return service
