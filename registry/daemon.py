@@ -47,7 +47,10 @@ FLUSH_SECONDS = DURABLE_WITHIN_SECONDS / 2
 # A request for targets reads the changed nodes itself. This bounds how many it finds unread.
 INDEX_REFRESH_SECONDS = 2.0
 SEARCH_REFRESH_SECONDS = 2.0
-NODES_PER_FREEZE = 5000
+# With 100,000 nodes of two services each, a full collection takes 0.9 ms of CPU when so many are
+# new, with 1000 0.5 ms, and 1.9 ms with 5000: for 100,000 new nodes 44, 54 and 38 ms. A freeze
+# takes 10 us.
+NODES_PER_FREEZE = 2000
 SWITCH_SECONDS = 0.0005
 DRAIN_SECONDS = 8.0
 # Where systemd has kept the socket, nobody is to notice a restart. Elsewhere connections were
@@ -207,7 +210,8 @@ class IndexRefresher:
 
     Of a hundred thousand nodes, each full collection would stop the loop for 50 to 80 ms. While
     this is open, the collector is off until the loaded nodes are in the index. Afterwards it does
-    not look at what was there when some thousands of nodes had come.
+    not look at what was there when some thousands of nodes had come. Garbage would stay for ever if
+    it were frozen, so it is collected before: at the start alone there is too much to look at.
     """
 
     def __init__(self, index: TargetIndex, directory: Directory) -> None:
@@ -227,6 +231,8 @@ class IndexRefresher:
         await self._index.refresh()
         known = len(self._directory)
         if known >= self._nodes_to_freeze:
+            if self._nodes_to_freeze:
+                gc.collect()
             gc.freeze()
             gc.enable()
             self._nodes_to_freeze = known + NODES_PER_FREEZE

@@ -2,14 +2,18 @@
 
 import asyncio
 import gc
+import weakref
 from collections.abc import Iterator, Sequence
 
 import pytest
 
+from registry.daemon import NODES_PER_FREEZE
 from registry.nodes.directory.directory import Entry, entries_from_rows
 from registry.store.protocol import Row
 from tests.support.registry.load.large_fleet import MeasuredLoop, rows
 from tests.support.registry.stalls.loaded_registry import (
+    MAX_SECONDS,
+    NODES,
     LoadedRegistry,
     loaded_registry,
     report,
@@ -18,7 +22,16 @@ from tests.support.registry.stalls.loaded_registry import (
 pytestmark = pytest.mark.real
 
 REPORTED_AT_ONCE = 20
+# So many that a collection would take too long if no new node were frozen.
+FREEZES = 12
 CHANGED = 10_000
+
+
+class Cycle:
+    """What only a collection frees."""
+
+    def __init__(self) -> None:
+        self.itself = self
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +41,54 @@ def loaded() -> Iterator[LoadedRegistry]:
         yield loaded
 
 
+def new_nodes(loaded: LoadedRegistry, count: int) -> Sequence[Entry]:
+    """Return so many nodes that the registry does not know."""
+    known = len(loaded.registry.components.directory)
+    return entries_from_rows(rows(known + count)[known:], now=loaded.registry.clock.uptime)
+
+
 async def report_all(loaded: LoadedRegistry, entries: Sequence[Entry]) -> None:
     """Report nodes, some in each iteration of the loop, and refresh the index."""
     for start in range(0, len(entries), REPORTED_AT_ONCE):
         report(loaded.registry, entries[start : start + REPORTED_AT_ONCE])
         await asyncio.sleep(0)  # the store takes them in the next iteration
     await loaded.refresher.refresh()
+
+
+async def collect() -> None:
+    """Collect all garbage, as happens by itself now and then."""
+    gc.collect()
+
+
+def test_a_full_collection_when_as_many_nodes_as_may_be_are_not_frozen(
+    loaded: LoadedRegistry,
+) -> None:
+    directory = loaded.registry.components.directory
+    known = len(directory)
+    assert known >= NODES
+
+    for _ in range(FREEZES):
+        loaded.loop.run(report_all(loaded, new_nodes(loaded, NODES_PER_FREEZE)))
+    frozen = gc.get_freeze_count()
+    loaded.loop.run(report_all(loaded, new_nodes(loaded, NODES_PER_FREEZE - 1)))
+
+    assert len(directory) == known + (FREEZES + 1) * NODES_PER_FREEZE - 1
+    assert gc.get_freeze_count() <= frozen  # the last ones are not
+    assert loaded.longest(collect) < MAX_SECONDS
+
+
+def test_garbage_is_not_frozen(loaded: LoadedRegistry) -> None:
+    cycle = Cycle()
+    garbage = weakref.ref(cycle)
+    entries = new_nodes(loaded, NODES_PER_FREEZE)
+    gc.disable()  # until the freeze
+    del cycle
+
+    loaded.loop.run(report_all(loaded, entries))
+
+    assert gc.isenabled()
+    gc.collect()
+    assert garbage() is None
 
 
 def test_the_collector_does_not_know_of_what_is_made_for_changed_nodes(
