@@ -82,11 +82,13 @@ class AgentConfiguration:
             ("apps", partial(_check_apps, settings.apps)),
             ("tls", self._load_tls),
             ("node", partial(_check_node, settings.node)),
-            ("node", partial(_address, settings, system_hostname=system_hostname())),
+            ("node", partial(_check_capacity, settings.node)),
+            ("node", partial(_hostname, settings.node, system_hostname())),
+            ("node", partial(_check_advertise, settings.node)),
         ]
         found = [check for name, check in checks if name not in faulty - {"apps", "node", "tls"}]
         if "keys" in faulty:
-            found += self._secrets.checks(loaded.sound_parts("keys", Secret))
+            found += self._secrets.key_checks(loaded.sound_parts("keys", Secret))
         if "tls" in faulty:
             found += tls_checks(loaded, file=self.file, find=self._secrets.path)
         groups = loaded.sound_parts("registries", RegistryGroupParts)
@@ -242,12 +244,17 @@ def _node_mistakes(node: NodeSettings) -> Iterator[str]:
 
 
 def _check_node(node: NodeSettings) -> None:
-    """Check the labels and the kv against the limits of a registry."""
+    """Check each label, and the names of the kv."""
     raise_invalid(_node_mistakes(node))
+
+
+def _check_capacity(node: NodeSettings) -> None:
+    """Check the kv, and the labels that are valid, against the limits of a registry."""
+    labels = [label for label in node.labels if label_error(label) is None]
     kv = {**node.kv, **dict.fromkeys(AGENT_KV_KEYS, "")}
     try:
-        msgspec.convert({"labels": node.labels, "kv": kv}, Heartbeat)
-        msgspec.json.encode([node.labels, node.kv])
+        msgspec.convert({"labels": labels, "kv": kv}, Heartbeat)
+        msgspec.json.encode([labels, node.kv])
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
         raise InvalidSetting(f"node: {error}") from error
 
@@ -257,17 +264,28 @@ def _address(
 ) -> AgentAddress:
     """Return the URL of this host; ``port`` is the port that the agent listens on, if known."""
     node = settings.node
+    hostname = _hostname(node, system_hostname)
+    port = port or listen_address(settings.listen)[1]
+    scheme = "https" if settings.tls else "http"
+    url = node.advertise or f"{scheme}://{hostname}:{port}"
+    return AgentAddress(hostname, url, _port_of(url), tls=urlsplit(url).scheme == "https")
+
+
+def _hostname(node: NodeSettings, system_hostname: str) -> str:
     try:
-        hostname = normalise_hostname(node.hostname or system_hostname)
+        return normalise_hostname(node.hostname or system_hostname)
     except HostnameInvalid as error:
         given = node.hostname or f"not set, and the system calls itself {system_hostname}"
         raise InvalidSetting(f"node.hostname: is `{given}`; {error}") from error
-    port = port or listen_address(settings.listen)[1]
-    scheme = "https" if settings.tls else "http"
-    return _advertised(node.advertise or f"{scheme}://{hostname}:{port}", hostname)
 
 
-def _advertised(url: str, hostname: str) -> AgentAddress:
+def _check_advertise(node: NodeSettings) -> None:
+    if node.advertise:
+        _port_of(node.advertise)
+
+
+def _port_of(url: str) -> int:
+    """Return the port that an agent's URL names. Raises InvalidSetting if it is no such URL."""
     try:
         parts = urlsplit(url)
         port = parts.port or DEFAULT_PORTS.get(parts.scheme, 0)
@@ -276,6 +294,6 @@ def _advertised(url: str, hostname: str) -> AgentAddress:
     if not port or not parts.hostname or parts.username or parts.query or parts.fragment:
         raise InvalidSetting(
             f"node.advertise: `{url}` is no address of an agent; "
-            f"write http://HOST:PORT, such as http://{hostname}:7656"
+            "write http://HOST:PORT, such as http://web-1.example.com:7656"
         )
-    return AgentAddress(hostname, url, port, tls=parts.scheme == "https")
+    return port

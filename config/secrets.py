@@ -1,10 +1,11 @@
 """Reads secrets: a value in the settings, a file beside them, or a systemd credential."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from config.load import ConfigError, mistakes_of, raise_mistakes
+from config.load import ConfigError, mistakes_of, raise_invalid, raise_mistakes
 from config.server import Secret
 
 MIN_SECRET_LENGTH = 16
@@ -67,25 +68,30 @@ class SecretReader:
             ConfigError: there is no key, one is not usable, or two are the same.
 
         """
-        keys = list(keys)
-        raise_mistakes(
-            mistakes_of(
-                self._settings_file,
-                [partial(self.read, f"keys[{index}]", key) for index, key in enumerate(keys)],
-            )
-        )
-        texts = [self.read(f"keys[{index}]", key) for index, key in enumerate(keys)]
-        if not texts:
+        named = [(f"keys[{index}]", key) for index, key in enumerate(keys)]
+        if not named:
             raise self._error(
                 "keys",
                 f"no key is set, so nobody could ask anything; {GENERATE_HINT}, and name its file",
             )
-        raise_mistakes(
-            f"{self._settings_file}: keys[{index}]: is the same as an earlier key"
-            for index, text in enumerate(texts)
-            if text in texts[:index]
-        )
-        return texts
+        raise_mistakes(mistakes_of(self._settings_file, self.key_checks(named)))
+        return [self.read(where, key) for where, key in named]
+
+    def key_checks(self, keys: Sequence[tuple[str, Secret]]) -> list[Callable[[], object]]:
+        """Return functions that read keys, given with their paths, and that compare them."""
+        return [*self.checks(keys), partial(self._check_distinct, keys)]
+
+    def _check_distinct(self, keys: Iterable[tuple[str, Secret]]) -> None:
+        """Raise InvalidSetting if two are the same; ignore those that are not usable."""
+        texts = set[str]()
+        same: list[str] = []
+        for where, key in keys:
+            with suppress(ConfigError):
+                text = self.read(where, key)
+                if text in texts:
+                    same.append(f"{where}: is the same as an earlier key")
+                texts.add(text)
+        raise_invalid(same)
 
     def _validated(self, where: str, text: str) -> str:
         if len(text) < MIN_SECRET_LENGTH:

@@ -71,9 +71,7 @@ def copy(configuration: RegistryConfiguration, source: str, target: str) -> None
 
 def warn(configuration: RegistryConfiguration) -> None:
     """Print what is no mistake in the settings, but would stop the start on this machine."""
-    warning = configuration.store().warning()
-    if warning is not None:
-        sys.stderr.write(f"rollcall-registry: {configuration.file}: store: {warning}\n")
+    sys.stderr.writelines(f"rollcall-registry: {text}\n" for text in configuration.warnings())
 
 
 def _print(text: str) -> None:

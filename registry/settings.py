@@ -2,14 +2,20 @@
 
 import os
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 
 import msgspec
 
 from config.load import ConfigError, InvalidSetting, Loaded, load_sound, mistakes_of, raise_mistakes
-from config.registry import CallbackParts, NatsLoginSettings, NatsTlsSettings, RegistrySettings
+from config.registry import (
+    CallbackParts,
+    NatsLoginSettings,
+    NatsSettings,
+    NatsTlsSettings,
+    RegistrySettings,
+)
 from config.secrets import SecretReader
 from config.server import Secret
 from httpd.auth import Caller, fingerprint
@@ -35,19 +41,31 @@ class RegistryConfiguration:
         self.settings = loaded.settings
         self._secrets = SecretReader(settings_file=file, environ=environ)
         if loaded.mistakes:
-            raise_mistakes([*loaded.mistakes, *self._mistakes(loaded)])
+            mistakes = [*loaded.mistakes, *self._mistakes(loaded)]
+            raise_mistakes(mistakes + ([] if "store" in loaded.faulty else self.warnings()))
 
     def validate(self) -> None:
         """Read everything that the file names. Raises ConfigError with all mistakes."""
-        raise_mistakes(mistakes_of(self.file, self._checks().values()))
+        mistakes = mistakes_of(self.file, self._checks().values())
+        if mistakes:
+            raise_mistakes(mistakes + self.warnings())
+
+    def warnings(self) -> list[str]:
+        """Return what is no mistake in the file, but would stop the start on this machine."""
+        try:
+            warning = self._store(StoreOptions()).warning()
+        except ConfigError:
+            return []  # which is a mistake of its own
+        return [] if warning is None else [f"{self.file}: store: {warning}"]
 
     def _checks(self) -> dict[str, Callable[[], object]]:
         """Return what reads all that the settings name, by their sections."""
         return {
             "callbacks": self.callbacks,
             "keys": lambda: self.callers,
+            "nats": self.nats_options,
             "node_secret": self.node_key_callers,
-            "store": self.store,
+            "store": lambda: self._store(StoreOptions()),
             "tls": self.tls,
         }
 
@@ -55,8 +73,10 @@ class RegistryConfiguration:
         """Return what is wrong with what the settings name, as far as these are sound."""
         unreadable = loaded.faulty & {"callbacks", "keys", "node_secret", "store"}
         checks = [check for name, check in self._checks().items() if name not in unreadable]
-        for section in unreadable & {"keys", "node_secret"}:
-            checks += self._secrets.checks(loaded.sound_parts(section, Secret))
+        if "keys" in loaded.faulty:
+            checks += self._secrets.key_checks(loaded.sound_parts("keys", Secret))
+        if "node_secret" in loaded.faulty:
+            checks += self._secrets.checks(loaded.sound_parts("node_secret", Secret))
         if "callbacks" in loaded.faulty:
             for where, parts in loaded.sound_parts("callbacks", CallbackParts):
                 checks += self._callback_checks(where, parts)
@@ -122,8 +142,11 @@ class RegistryConfiguration:
 
     def store(self) -> StoreBackend:
         """Return the place of the store. Raises ConfigError."""
+        return self._store(self._store_options())
+
+    def _store(self, options: StoreOptions) -> StoreBackend:
         try:
-            return backend_of(self.settings.store, self._store_options())
+            return backend_of(self.settings.store, options)
         except ValueError as error:
             raise ConfigError(f"{self.file}: store: {error}") from error
 
@@ -138,8 +161,9 @@ class RegistryConfiguration:
         return StoreOptions(nats=self.nats_options())
 
     def nats_options(self) -> NatsOptions:
-        """Return the options of a store in NATS. Raises ConfigError."""
+        """Return the options of a store in NATS. Raises ConfigError with all mistakes."""
         nats = self.settings.nats
+        raise_mistakes(mistakes_of(self.file, self._nats_checks(nats)))
         return NatsOptions(
             login=self._nats_login("nats", nats, nats.tls),
             replicas=nats.replicas,
@@ -151,6 +175,14 @@ class RegistryConfiguration:
             ),
             accept_loss=nats.accept_loss,
         )
+
+    def _nats_checks(self, nats: NatsSettings) -> Iterator[Callable[[], object]]:
+        """Yield what reads each file and secret that the section names."""
+        yield partial(self._nats_login, "nats", nats, None)
+        if nats.system is not None:
+            yield partial(self._nats_login, "nats.system", nats.system, None)
+        if nats.tls is not None:
+            yield partial(self._nats_tls, nats.tls)
 
     def _nats_login(
         self, where: str, login: NatsLoginSettings, tls: NatsTlsSettings | None
@@ -176,14 +208,11 @@ class RegistryConfiguration:
             ) from error
 
     def _nats_tls(self, tls: NatsTlsSettings) -> ssl.SSLContext:
-        ca, certificate, key = [
-            None if name is None else self._readable(f"nats.tls.{setting}", name)
-            for setting, name in (
-                ("ca", tls.ca),
-                ("certificate", tls.certificate),
-                ("key", tls.key),
-            )
-        ]
+        named = {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key}
+        paths = {name: self._secrets.path(file) for name, file in named.items() if file is not None}
+        checks = [partial(self._check_readable, f"nats.tls.{name}", paths[name]) for name in paths]
+        raise_mistakes(mistakes_of(self.file, checks))
+        ca, certificate, key = map(paths.get, named)
         files = " and ".join(str(path) for path in (ca, certificate, key) if path is not None)
         try:
             context = ssl.create_default_context(cafile=ca)
@@ -203,15 +232,13 @@ class RegistryConfiguration:
         )
         return expiries_of(certificate=certificate, authorities=authorities)
 
-    def _readable(self, where: str, name: str) -> Path:
-        path = self._secrets.path(name)
+    def _check_readable(self, where: str, path: Path) -> None:
         try:
             path.open("rb").close()
         except OSError as error:
             raise ConfigError(
                 f"{self.file}: {where}: {path} cannot be read: {error.strerror}"
             ) from error
-        return path
 
     def target_options(self) -> TargetOptions:
         """Return how labels become targets."""

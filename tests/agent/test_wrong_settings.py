@@ -149,11 +149,20 @@ def test_the_check_prints_every_mistake_on_its_own_line(
         tmp_path,
         heartbeat=30,
         docker={"timeout_seconds": 0, "url": "tcp://a"},
-        keys=[{"name": "ops", "value": "short", "allow": ["read"]}],
+        keys=[
+            {"name": "ops", "value": "k" * 16, "allow": ["read"]},
+            {"name": "short", "value": "short", "allow": ["read"]},
+            {"name": "other", "value": "k" * 16, "allow": ["read"]},
+        ],
         store="postgres://x",
         apps={"bind": "x", "data": "srv"},
         tls={"certificate": "a.crt", "key": "a.key"},
-        node={"hostname": "web 1", "labels": ["", "a\nb"]},
+        node={
+            "advertise": "web-1",
+            "hostname": "web 1",
+            "kv": {"k": "v" * 16385},
+            "labels": ["", "a\nb"],
+        },
         registries=registries,
     )
 
@@ -165,7 +174,10 @@ def test_the_check_prints_every_mistake_on_its_own_line(
         "docker",
         "docker.timeout_seconds",
         "heartbeat",
-        "keys[0].value",
+        "keys[1].value",
+        "keys[2]",
+        "node",
+        "node.advertise",
         "node.hostname",
         "node.labels[0]",
         "node.labels[1]",
@@ -187,6 +199,8 @@ def test_what_is_sound_in_a_faulty_section_is_checked_too(
         keys=[
             {"name": "ops", "value": "short", "allow": ["reed"]},
             {"name": "scraper", "file": "none.key", "allow": ["read"]},
+            {"name": "one", "value": "k" * 16, "allow": ["reed"]},
+            {"name": "two", "value": "k" * 16, "allow": ["read"]},
         ],
         apps={"bind": "x", "cpu": "many"},
         tls={"certificate": 5, "key": "none.key"},
@@ -202,6 +216,8 @@ def test_what_is_sound_in_a_faulty_section_is_checked_too(
         "keys[0].allow[0]",
         "keys[0].value",
         "keys[1].file",
+        "keys[2].allow[0]",
+        "keys[3]",
         "node.hostname",
         "node.labels",
         "registries[0].key_file",
@@ -210,6 +226,16 @@ def test_what_is_sound_in_a_faulty_section_is_checked_too(
         "tls.certificate",
         "tls.key",
     ]
+
+
+def test_a_label_that_is_wrong_is_told_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path, node={"labels": ["good", "", "a\nb"]})
+
+    assert main(["--config", str(file), "--check"]) == 2
+
+    assert settings_in(capsys.readouterr().err, file) == ["node.labels[1]", "node.labels[2]"]
 
 
 def test_all_mistakes_of_registries_without_a_key_file_are_told_at_once(

@@ -72,3 +72,22 @@ def test_no_key_at_all_is_refused_with_how_to_make_one(secrets: SecretReader) ->
 def test_the_same_key_for_two_owners_is_refused(secrets: SecretReader) -> None:
     with pytest.raises(ConfigError, match=r"keys\[1\]: is the same as an earlier key"):
         secrets.keys([key("a", value=GOOD), key("b", value=GOOD)])
+
+
+def test_keys_that_are_the_same_are_told_with_those_that_are_not_usable(
+    secrets: SecretReader, tmp_path: Path
+) -> None:
+    short = key("c", value="short")
+    owners = [key("a", value=GOOD), short, key("b", value=GOOD), key("d", file="gone"), short]
+    with pytest.raises(ConfigError) as refusal:
+        secrets.keys(owners)
+    told = [
+        mistake.removeprefix(f"{tmp_path}/registry.yml: ") for mistake in refusal.value.mistakes
+    ]
+    assert [mistake.partition(": ")[0] for mistake in told] == [
+        "keys[1].value",
+        "keys[3].file",
+        "keys[4].value",
+        "keys[2]",
+    ]
+    assert told[-1] == "keys[2]: is the same as an earlier key"

@@ -27,7 +27,8 @@ def file(tmp_path: Path) -> Path:
         "keys": [
             {"name": "inline", "value": INLINE, "allow": ["read"]},
             {"name": "ops", "file": "ops.key", "allow": ["register"], "nodes": ["web-*"]},
-        ]
+        ],
+        "store": f"sqlite:///{tmp_path}/registry.db",
     }
     path = tmp_path / "registry.yml"
     path.write_text(yaml.safe_dump(settings))
@@ -73,6 +74,8 @@ def test_what_is_sound_in_a_faulty_section_is_checked_too(tmp_path: Path) -> Non
             {"name": "scraper", "file": "none.key", "allow": ["read"], "unknown": 1},
             {"name": 7, "value": "a", "file": "b", "allow": ["read"]},
             "none",
+            {"name": "b", "value": INLINE, "allow": ["read"], "unknown": 1},
+            {"name": "c", "value": INLINE, "allow": ["read"]},
         ],
         "node_secret": [{"file": 1}, {"file": "none.secret"}],
         "tls": {"certificate": "none.crt", "key": "none.key", "client": "none.ca"},
@@ -94,6 +97,8 @@ def test_what_is_sound_in_a_faulty_section_is_checked_too(tmp_path: Path) -> Non
         "keys[2]",
         "keys[2].name",
         "keys[3]",
+        "keys[4].unknown",
+        "keys[5]",
         "nats.password.value",
         "nats.replicas",
         "node_secret[0].file",
@@ -102,6 +107,72 @@ def test_what_is_sound_in_a_faulty_section_is_checked_too(tmp_path: Path) -> Non
         "tls.client",
         "tls.key",
     ]
+
+
+def test_the_check_prints_every_mistake_and_what_would_stop_the_start_here(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nats = {
+        "tls": {"ca": "none.ca", "certificate": "none.crt", "key": "none.key"},
+        "nkey": {"value": "short"},
+        "system": {"credentials": "none.creds"},
+    }
+    settings = {
+        "keys": [
+            {"name": "ops", "value": INLINE, "allow": ["read"]},
+            {"name": "short", "value": "short", "allow": ["read"]},
+            {"name": "scraper", "value": INLINE, "allow": ["read"]},
+        ],
+        "nats": nats,
+        "node_secret": {"file": "none.secret"},
+        "store": f"sqlite:///{file.parent}/none/registry.db",
+        "tls": {"certificate": "none.crt", "key": "none.key"},
+    }
+    of_files = [
+        "keys[1].value",
+        "keys[2]",
+        "nats.nkey.value",
+        "nats.system.credentials",
+        "nats.tls.ca",
+        "nats.tls.certificate",
+        "nats.tls.key",
+        "node_secret.file",
+        "store",
+        "tls.certificate",
+        "tls.key",
+    ]
+    unknown = {"listn": "127.0.0.1:1"}
+    of_form = {"keys": "ops.key", "store": 5}
+    for faulty, told in [
+        (settings, of_files),
+        (settings | unknown, sorted([*of_files, "listn"])),
+        (settings | of_form, [each for each in of_files if "keys[" not in each] + ["keys"]),
+        (settings | {"store": "postgres://x"}, of_files),
+    ]:
+        file.write_text(yaml.safe_dump(faulty))
+
+        assert main(["--config", str(file), "--check"]) == 2
+
+        assert settings_in(capsys.readouterr().err, file) == sorted(told)
+
+
+def settings_in(errors: str, file: Path) -> list[str]:
+    """Return the settings of the mistakes, which begin with the file and a line of it."""
+    form = re.compile(rf"rollcall-registry: {re.escape(str(file))}:\d+: (\S+): ")
+    return sorted(form.sub(r"\1 ", line).split()[0] for line in errors.splitlines())
+
+
+def test_a_store_without_a_directory_is_told_and_is_no_mistake(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = file.parent / "none"
+    settings = yaml.safe_load(file.read_text()) | {"store": f"sqlite:///{folder}/registry.db"}
+    file.write_text(yaml.safe_dump(settings))
+
+    assert main(["--config", str(file), "--check"]) == 0
+
+    told = capsys.readouterr().err
+    assert told.startswith(f"rollcall-registry: {file}: store: the directory {folder} does not")
 
 
 def test_all_mistakes_in_callbacks_are_told(file: Path) -> None:
