@@ -2,21 +2,27 @@
 
 import select
 import socket
+import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from http.client import HTTPConnection, RemoteDisconnected
+from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 
 from dev.waiting import until
+from httpd.server.handshakes import REFUSAL_DESCRIPTORS
 from tests.support.daemons import Daemon, Daemons
+from tests.support.httpd.tls_listener import TlsListener, connect
 from tests.support.machine.memory import MEBIBYTE, peak, reset_peak, resident
 from tests.support.machine.memory_cgroup import memory_max
 
 # The bound is 64 MiB; aiohttp, Python and the C library keep something beside it.
 MAX_GROWTH = 120 * MEBIBYTE
+# A thousand heads of 16 KiB, or two hundred with what TLS takes for each, and as much beside it.
+MAX_GROWTH_OF_HEADS = 48 * MEBIBYTE
 MAX_LEFT_OVER = 60 * MEBIBYTE
 HEADER = b"X-Padding: " + b"x" * 7987 + b"\r\n"
 REGISTRY, AGENT = "registry", "agent"
@@ -37,17 +43,15 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture
+def tls(tmp_path: Path) -> TlsListener:
+    """Return the TLS of a listener."""
+    return TlsListener(tmp_path / "tls")
+
+
 def start(daemons: Daemons, kind: str, **settings: Any) -> Daemon:
     """Start a daemon."""
     return daemons.registry(**settings) if kind == REGISTRY else daemons.agent(**settings)
-
-
-def connect(daemon: Daemon, sockets: ExitStack, sent: bytes = b"") -> socket.socket:
-    """Open a connection and send something."""
-    port = int(daemon.base_url.rpartition(":")[2])
-    client = sockets.enter_context(closing(socket.create_connection(("127.0.0.1", port), 30)))
-    client.sendall(sent)
-    return client
 
 
 def path_with_body(kind: str) -> tuple[str, int]:
@@ -88,10 +92,18 @@ def send_all(clients: Sequence[socket.socket], data: bytes) -> None:
         for number, _ in ready:
             client, rest = left.pop(number)
             with suppress(OSError):
-                if rest := rest[client.send(rest) :]:
+                if rest := rest[_sent(client, rest) :]:
                     left[number] = client, rest
                     continue
             waiting.unregister(number)
+
+
+def _sent(client: socket.socket, data: memoryview) -> int:
+    """Return how many bytes a connection has taken; over TLS it may be none."""
+    try:
+        return client.send(data)
+    except ssl.SSLWantWriteError:
+        return 0
 
 
 def metric(daemon: Daemon, line: str) -> float:
@@ -100,20 +112,40 @@ def metric(daemon: Daemon, line: str) -> float:
     return next(float(each.split()[-1]) for each in page if each.startswith(f"{line} "))
 
 
+def ended_heads(daemon: Daemon) -> float:
+    """Return how many heads were refused as too large, or cut off."""
+    page = daemon.ask("GET", "/metrics").text.splitlines()
+    ends = (
+        'rollcall_http_refusals_total{status="431"}',
+        "rollcall_http_connections_cut_off_total{",
+    )
+    return sum(float(line.split()[-1]) for line in page if line.startswith(ends))
+
+
 @pytest.mark.console_script
+@pytest.mark.parametrize(("over", "count", "headers"), [("plain", 1000, 20), ("tls", 200, 100)])
 def test_heads_without_end_take_little_memory(
-    daemons: Daemons, sockets: ExitStack, kind: str
+    daemons: Daemons,
+    sockets: ExitStack,
+    tls: TlsListener,
+    kind: str,
+    over: str,
+    count: int,
+    headers: int,
 ) -> None:
-    daemon = start(daemons, kind)
+    used = tls if over == "tls" else None
+    daemon = start(daemons, kind, **(used.settings if used else {}))
     before = resident(daemon)
     reset_peak(daemon)
 
-    clients = [connect(daemon, sockets, b"GET /nodes HTTP/1.1\r\nHost: x\r\n") for _ in range(1000)]
-    for _ in range(20):
+    head = b"GET /nodes HTTP/1.1\r\nHost: x\r\n"
+    clients = [connect(daemon, sockets, head, tls=used) for _ in range(count)]
+    for _ in range(headers):
         send_all(clients, HEADER)
     assert daemon.ask("GET", "/swagger.json").ok
+    until(lambda: ended_heads(daemon) >= count, "the end of each head", within=60)
 
-    assert peak(daemon) - before < MAX_GROWTH
+    assert peak(daemon) - before < MAX_GROWTH_OF_HEADS
     assert peak(daemon) < memory_max(kind)
     assert "Traceback" not in daemon.log()
 
@@ -209,6 +241,24 @@ def test_silent_sockets_make_room_for_who_asks(
     assert KeptConnection(daemon, sockets).ask() == 200
     assert metric(daemon, 'rollcall_http_connections_cut_off_total{reason="room"}') >= 150
     until(lambda: all(map(is_cut_off, silent)), "their end, 10 s after they connected", within=30)
+
+
+@pytest.mark.parametrize("when", ["before the handshake", "after it"])
+def test_silent_sockets_make_room_over_tls(
+    daemons: Daemons, sockets: ExitStack, tls: TlsListener, kind: str, when: str
+) -> None:
+    daemon = start(daemons, kind, max_connections=50, **tls.settings)
+    if when == "before the handshake":
+        for _ in range(200 + REFUSAL_DESCRIPTORS):
+            connect(daemon, sockets)
+    else:
+        for _ in range(200):
+            connect(daemon, sockets, tls=tls)
+
+    assert daemon.ask("GET", "/swagger.json").ok
+
+    assert metric(daemon, 'rollcall_http_connections_cut_off_total{reason="room"}') >= 150
+    assert metric(daemon, "rollcall_http_connections_refused_total") == 0
 
 
 def test_a_fleet_that_is_larger_than_the_limit_is_served(

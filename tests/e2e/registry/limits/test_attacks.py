@@ -1,14 +1,15 @@
 """Attacks on either daemon: memory stays bounded, and good clients are served meanwhile."""
 
-import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from threading import Thread
 from typing import NamedTuple
 
 import pytest
 
 from tests.support.daemons import Daemon, Daemons
+from tests.support.httpd.tls_listener import TlsListener, connect
 from tests.support.machine.memory import MEBIBYTE, resident
 
 pytestmark = pytest.mark.real
@@ -37,14 +38,22 @@ class Attacked(NamedTuple):
         return "\r\n".join([first, "Host: x", key, *lines, "", ""]).encode()
 
 
+@pytest.fixture
+def tls(request: pytest.FixtureRequest, tmp_path: Path) -> TlsListener | None:
+    """Return the TLS of the listener; None where a test does not ask for it."""
+    is_wanted = getattr(request, "param", "plain") == "tls"
+    return TlsListener(tmp_path / "tls") if is_wanted else None
+
+
 @pytest.fixture(params=["registry", "agent"])
-def attacked(request: pytest.FixtureRequest, daemons: Daemons) -> Attacked:
+def attacked(request: pytest.FixtureRequest, daemons: Daemons, tls: TlsListener | None) -> Attacked:
     """Return a registry, and an agent without an engine."""
+    settings = tls.settings if tls else {}
     if request.param == "registry":
-        registry = daemons.registry(log={"level": "info"})
+        registry = daemons.registry(**settings)
         heartbeat = ("POST", "/nodes/good", b'{"labels":[],"kv":{}}')
         return Attacked(registry, "/nodes/evil", MEBIBYTE, heartbeat)
-    agent = daemons.agent(log={"level": "info"})
+    agent = daemons.agent(**settings)
     return Attacked(agent, "/v1/apps", 65536, ("GET", "/swagger.json", b""))
 
 
@@ -55,28 +64,22 @@ def sockets() -> Iterator[ExitStack]:
         yield stack
 
 
-def connect(daemon: Daemon, sockets: ExitStack, sent: bytes) -> socket.socket:
-    """Open a connection and send something."""
-    port = int(daemon.base_url.rpartition(":")[2])
-    client = sockets.enter_context(closing(socket.create_connection(("127.0.0.1", port), 10)))
-    client.sendall(sent)
-    return client
-
-
 @pytest.mark.console_script
+@pytest.mark.parametrize("tls", ["plain", "tls"], indirect=True)
 def test_many_slow_clients_take_little_memory_and_nobodys_turn(
-    attacked: Attacked, sockets: ExitStack
+    attacked: Attacked, sockets: ExitStack, tls: TlsListener | None
 ) -> None:
     daemon = attacked.daemon
     assert attacked.serves()
     before = resident(daemon)
 
     for _ in range(EACH):
-        connect(daemon, sockets, b"")
-        connect(daemon, sockets, b"GET /nodes HTTP/1.1\r\nHost: x\r\nX-Slow: ")
+        connect(daemon, sockets, tls=tls)
+        connect(daemon, sockets, b"GET /nodes HTTP/1.1\r\nHost: x\r\nX-Slow: ", tls=tls)
         length = f"Content-Length: {attacked.max_body}"
-        connect(daemon, sockets, attacked.head(length) + b'{"labels":')
-        connect(daemon, sockets, attacked.head("Transfer-Encoding: chunked") + b"ffff\r\n{")
+        connect(daemon, sockets, attacked.head(length) + b'{"labels":', tls=tls)
+        chunked = attacked.head("Transfer-Encoding: chunked")
+        connect(daemon, sockets, chunked + b"ffff\r\n{", tls=tls)
 
     for _ in range(20):
         assert attacked.serves()
@@ -116,7 +119,7 @@ def test_a_thousand_requests_at_once_on_one_connection_are_all_answered(
 ) -> None:
     method, path, body = attacked.good
     one = attacked.head(f"Content-Length: {len(body)}", method=method, path=path) + body
-    client = connect(attacked.daemon, sockets, b"")
+    client = connect(attacked.daemon, sockets)
     sending = Thread(target=client.sendall, args=(one * 1000,))
     sending.start()
 

@@ -1,22 +1,20 @@
 """More connections than anybody needs: memory stays bounded, and good clients are served."""
 
 import resource
-import socket
-import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from dev.waiting import until
 from tests.support.daemons import Daemon, Daemons
-from tests.support.registry.replacement_process import replacement_process
+from tests.support.httpd.tls_listener import connect
 
 IDLE = 10_000
 ROOM = IDLE + 50
 MEBIBYTE = 1024 * 1024
-PROGRAM = Path(sys.executable).with_name("rollcall-registry")
+FEW_FILES = ("sh", "-c", 'ulimit -n 300; exec "$@"', "sh")
 EMPTY: dict[str, object] = {"labels": [], "kv": {}}
 
 
@@ -36,14 +34,6 @@ def many_files() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def connect(registry: Daemon, sockets: ExitStack, sent: bytes = b"") -> socket.socket:
-    """Open a connection and send something."""
-    port = int(registry.base_url.rpartition(":")[2])
-    client = sockets.enter_context(closing(socket.create_connection(("127.0.0.1", port), 30)))
-    client.sendall(sent)
-    return client
 
 
 def resident(registry: Daemon) -> int:
@@ -98,21 +88,20 @@ def test_ten_thousand_idle_connections_are_held_and_good_clients_served(
 
 
 @pytest.mark.real
-def test_a_registry_with_few_files_says_so_and_makes_room_for_each_client(
-    daemons: Daemons, sockets: ExitStack
+@pytest.mark.parametrize("kind", ["registry", "agent"])
+def test_a_daemon_with_few_files_says_so_and_makes_room_for_each_client(
+    daemons: Daemons, sockets: ExitStack, kind: str
 ) -> None:
-    registry = daemons.registry(max_connections=1000, log={"level": "info"})
-    limited = ("sh", "-c", 'ulimit -n 300; exec "$@"', "sh")
-    with replacement_process(
-        registry, *limited, str(PROGRAM), "--config", str(registry.config_path)
-    ):
-        assert registry.ask("POST", "/nodes/good", json=EMPTY).ok
+    daemons.prefix = FEW_FILES
+    start = daemons.registry if kind == "registry" else daemons.agent
+    daemon = start(max_connections=1000)
+    assert daemon.ask("GET", "/swagger.json").ok
 
-        for _ in range(700):
-            connect(registry, sockets)
+    for _ in range(700):
+        connect(daemon, sockets)
 
-        until_room_was_made(registry, 700 + 1 - 44)
-        assert registry.ask("POST", "/nodes/good", json=EMPTY).ok
-    assert "fewer connections than configured" in registry.log()
-    assert "to 1256" in registry.log()
-    assert "Too many open files" not in registry.log()
+    until_room_was_made(daemon, 700 + 1 - 44)
+    assert daemon.ask("GET", "/swagger.json").ok
+    assert "fewer connections than configured" in daemon.log()
+    assert "to 1256" in daemon.log()
+    assert "Too many open files" not in daemon.log()
