@@ -38,7 +38,7 @@ from registry.nodes.directory.directory import Directory
 from registry.nodes.directory.events import NodeEvents
 from registry.nodes.directory.freshness import Clocks, Freshness
 from registry.nodes.heartbeat_history import HeartbeatHistory
-from registry.nodes.history import FOLLOWED_KINDS, ChangeHistory
+from registry.nodes.history import FOLLOWED_KINDS, MAX_BYTES, ChangeHistory
 from registry.nodes.nodes import Nodes
 from registry.nodes.queries import NodeQueries
 from registry.nodes.refusals import RefusedHosts
@@ -90,10 +90,12 @@ def build_components(
     metrics: CollectorRegistry,
     log: FilteringBoundLogger,
     store_url: str,
+    history_bytes: int = MAX_BYTES,
 ) -> RegistryComponents:
     """Build the rules on a store that is not loaded yet, and the subscribers of changes.
 
-    `store_url` is what is shown of the store; it holds no secrets.
+    `store_url` is what is shown of the store; it holds no secrets. `history_bytes` bounds the
+    changes that are kept for watchers.
     """
     directory, events = Directory(), NodeEvents(log)
     nodes = Nodes(
@@ -119,7 +121,8 @@ def build_components(
     )
     index = TargetIndex(directory=directory, target_options=target_options, slices=slices)
     scrapers = Scrapers(clocks=clocks)
-    history, wakeups = ChangeHistory(store_position=lambda: store.position), Wakeups()
+    history = ChangeHistory(max_bytes=history_bytes, store_position=lambda: store.position)
+    wakeups = Wakeups()
     warm_up = WarmUp(store=store, seconds=limits.warm_up, monotonic=clocks.monotonic, log=log)
     node_metrics = NodeMetrics(
         metrics, nodes=nodes, warm_up=warm_up, index=index, scrapers=scrapers

@@ -27,6 +27,7 @@ from registry.composition import (
 from registry.nodes.audit import AUDITED_KINDS
 from registry.nodes.directory.events import Change, Source
 from registry.nodes.directory.freshness import Clocks, Freshness
+from registry.nodes.history import MAX_BYTES
 from registry.prometheus.targets import TargetOptions
 from tests.support.registry.stores.memory_store import MemoryStore
 
@@ -157,6 +158,7 @@ async def in_process_registry(
     lane: bool = True,
     record_audit: bool = True,
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
+    history_bytes: int = MAX_BYTES,
 ) -> AsyncIterator[InProcessRegistry]:
     """Run a registry while the context is open; without the lane, aiohttp answers everything."""
     clock = clock or ManualClocks()
@@ -177,6 +179,7 @@ async def in_process_registry(
         metrics=metrics,
         log=log,
         store_url="sqlite:///memory",
+        history_bytes=history_bytes,
     )
     audit: list[tuple[str, str, Source]] = []
 

@@ -1,14 +1,10 @@
 """A watcher that comes back goes on after the last event that it has."""
 
-import asyncio
-import random
-
 import pytest
 
-from tests.support.examples import share_of
-from tests.support.registry.in_process import InProcessRegistry, in_process_registry
+from tests.support.registry.in_process import InProcessRegistry
 from tests.support.registry.load.watcher import Watcher
-from tests.support.registry.watching import forget_changes, listed, watching
+from tests.support.registry.watching import forget_changes, watching
 
 
 @pytest.mark.slow
@@ -75,51 +71,6 @@ async def test_who_resumes_from_an_id_of_another_run_gets_all_nodes_again(
     await watcher.follow(events=2)
 
     assert [event.kind for event in watcher.events] == ["reset", "node"]
-
-
-@pytest.mark.slow
-async def test_after_any_number_of_lost_connections_a_watcher_knows_what_the_list_says() -> None:
-    chance = random.Random(7)
-    hosts = [f"h{number:03}" for number in range(400)]
-    async with in_process_registry(level="error") as registry:
-        await asyncio.gather(*[registry.post(host, ["service:a"]) for host in hosts[:300]])
-        done = False
-
-        async def change() -> None:
-            while not done:
-                host = chance.choice(hosts)
-                match chance.randrange(6):
-                    case 0:
-                        await registry.ask("DELETE", f"/nodes/{host}")
-                    case 1:
-                        registry.clock.pass_seconds(chance.randrange(100))
-                        await registry.components.queries.update_ages()
-                    case _:
-                        await registry.post(host, [f"service:{chance.choice('ab')}"])
-
-        changing = [asyncio.create_task(change()) for _ in range(3)]
-        watchers = [Watcher(registry.address), Watcher(registry.address, "&label=service:a")]
-        for _ in range(share_of(100)):
-            for watcher in watchers:
-                await watcher.follow(events=chance.randrange(1, 120))
-        done = True
-        await asyncio.gather(*changing)
-        await knows_what_the_list_says(watchers[0], registry)
-        await knows_what_the_list_says(watchers[1], registry, "?label=service:a")
-
-
-async def knows_what_the_list_says(
-    watcher: Watcher, registry: InProcessRegistry, query: str = ""
-) -> None:
-    """Follow until the watcher knows what the list says, and no other state."""
-    nodes = await listed(registry, query)
-    stale = {entry.hostname for entry in registry.components.directory.stale()} & nodes.keys()
-    task = asyncio.create_task(watcher.follow())
-    try:
-        state = (nodes, stale)
-        await asyncio.wait_for(watcher.until(lambda seen: (seen.nodes, seen.stale) == state), 60)
-    finally:
-        task.cancel()
 
 
 @pytest.mark.slow

@@ -30,7 +30,8 @@ class Watcher:
     """Follows a registry's nodes over one connection after the other.
 
     `nodes` are the nodes by hostname, without `last_update`, and `stale` the hostnames of those
-    that are stale, as the events so far say.
+    that are stale, as the events so far say. `cut_events` counts connections that it cut within an
+    event.
     """
 
     def __init__(self, address: tuple[str, int], query: str = "") -> None:
@@ -39,6 +40,7 @@ class Watcher:
         self.last_id: str | None = None
         self.events: list[Event] = []
         self.comments = 0
+        self.cut_events = 0
         self.nodes: dict[str, Any] = {}
         self.stale: set[str] = set()
         self._changed = asyncio.Event()
@@ -47,8 +49,14 @@ class Watcher:
         """Follow another registry from the next connection on."""
         self._url = f"http://{address[0]}:{address[1]}/nodes?watch=true{self._query}"
 
-    async def follow(self, *, events: int | None = None, lines: int | None = None) -> None:
-        """Follow until the connection ends, or so many events or lines have come."""
+    async def follow(
+        self,
+        *,
+        events: int | None = None,
+        lines: int | None = None,
+        size: int | None = None,
+    ) -> None:
+        """Follow until the connection ends, or so many events, lines or bytes have come."""
         headers = {"Authorization": f"Bearer {OPS}"}
         if self.last_id is not None:
             headers["Last-Event-ID"] = self.last_id
@@ -61,7 +69,7 @@ class Watcher:
             assert response.status == 200, await response.text()
             assert response.headers["Content-Type"] == "text/event-stream"
             with suppress(aiohttp.ClientPayloadError):
-                async for event in self._parse(response.content, lines):
+                async for event in self._parse(response.content, lines, size):
                     self._take(event)
                     left = None if left is None else left - 1
                     if left == 0:
@@ -74,14 +82,18 @@ class Watcher:
             await self._changed.wait()
 
     async def _parse(
-        self, content: aiohttp.StreamReader, lines: int | None
+        self, content: aiohttp.StreamReader, lines: int | None, size: int | None
     ) -> AsyncIterator[Event]:
         fields: dict[str, str] = {}
-        count = 0
+        count = received = 0
         async for line in content:
             if count == lines:
                 return
             count += 1
+            received += len(line)
+            if size is not None and received > size:
+                self.cut_events += 1
+                return
             text = line.decode().rstrip("\n")
             if not text:
                 self.last_id = fields.get("id", self.last_id)
@@ -95,6 +107,9 @@ class Watcher:
             else:
                 name, _, value = text.partition(": ")
                 fields[name] = value
+            if received == size:
+                self.cut_events += bool(fields)
+                return
 
     def _take(self, event: Event) -> None:
         self.events.append(event)
