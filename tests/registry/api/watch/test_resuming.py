@@ -60,6 +60,24 @@ async def test_who_resumes_right_after_a_stale_node_is_told_when_it_goes(
     assert watcher.nodes.keys() == watcher.stale == {"web-2"}
 
 
+@pytest.mark.slow
+async def test_who_resumes_between_the_events_of_a_stale_node_is_told_that_it_is_stale(
+    registry: InProcessRegistry,
+) -> None:
+    await registry.post("web-1")
+    registry.clock.pass_seconds(100)
+    watcher = Watcher(registry.address)
+    await watcher.follow(events=2)
+    assert watcher.nodes.keys() == {"web-1"}
+    assert not watcher.stale
+    await registry.post("web-2")
+
+    await watcher.follow(events=3)
+
+    assert watcher.nodes.keys() == {"web-1", "web-2"}
+    assert watcher.stale == {"web-1"}
+
+
 @pytest.mark.parametrize("last_id", ["", "x", "00000000-0", "00000000-1-web", "12", "-", "é"])
 async def test_who_resumes_from_an_id_of_another_run_gets_all_nodes_again(
     registry: InProcessRegistry, last_id: str
