@@ -1,13 +1,15 @@
-"""`make fuzz`: random requests to two registries, then to two agents without an engine."""
+"""`make fuzz`: random requests to two registries, then to two agents with an engine each."""
 
 import argparse
 import asyncio
 import secrets
 import sys
 import tempfile
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
+from tests.fuzz.engine import empty_engine
 from tests.fuzz.fuzzer import Fuzzer, Pair
 from tests.fuzz.targets import agent_target, registry_target
 from tests.support.daemons import Daemons
@@ -15,7 +17,6 @@ from tests.support.machine.ports import FreePorts
 
 TEN_MINUTES = 600.0
 REGISTRIES_SHARE = 0.75
-ENGINE_AWAY = frozenset({503})
 
 
 def main() -> int:
@@ -30,15 +31,16 @@ def main() -> int:
         {"name": "ops", "file": "ops.key", "allow": ["read", "write"]},
         {"name": "fuzz", "value": key, "allow": ["read", "write"]},
     ]
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Daemons(folder=Path(folder), free_port=FreePorts(), forked=False) as daemons,
-    ):
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        engines = [stack.enter_context(empty_engine()) for _ in range(2)]
+        daemons = stack.enter_context(Daemons(folder=folder, free_port=FreePorts(), forked=False))
         target = partial(registry_target, key)
         registries = Pair(daemons.registry(keys=keys), daemons.registry(keys=keys), target)
         fuzz("registry", registries, options.seed, options.seconds * REGISTRIES_SHARE)
         target = partial(agent_target, key)
-        agents = Pair(daemons.agent(keys=keys), daemons.agent(keys=keys), target, ENGINE_AWAY)
+        straight, other = [daemons.agent(keys=keys, engine=engine) for engine in engines]
+        agents = Pair(straight, other, target)
         fuzz("agent", agents, options.seed, options.seconds * (1 - REGISTRIES_SHARE))
     return 0
 
@@ -48,7 +50,7 @@ def fuzz(name: str, pair: Pair, seed: int, seconds: float) -> None:
     fuzzer = Fuzzer(pair, seed)
     asyncio.run(fuzzer.run(seconds))
     answers = ", ".join(f"{count} x {status}" for status, count in sorted(fuzzer.statuses.items()))
-    say(f"{name}: {fuzzer.streams} streams; answers: {answers}")
+    say(f"{name}: {fuzzer.streams} streams, {fuzzer.resets} resets; answers: {answers}")
 
 
 def say(text: str) -> None:

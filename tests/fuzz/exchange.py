@@ -3,6 +3,7 @@
 import asyncio
 import re
 import socket
+import struct
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -11,7 +12,13 @@ Address = tuple[str, int]
 PATIENCE_SECONDS = 15.0  # more than a body may take
 END = b"\r\n\r\n"
 # What differs from one moment, or from one process, to another.
-CHANGING = re.compile(rb'"last_update":[0-9]+|Date: [^\r]+|(?i:etag): [^\r]+|[0-9.]+ seconds?')
+CHANGING = re.compile(
+    rb'"last_update":[0-9]+|Date: [^\r]+|(?i:etag): [^\r]+|[0-9.]+ seconds?'
+    # Of apps and their events: times, ids made from them, and ports that are free.
+    rb'|"[0-9]{4}-[0-9]{2}-[0-9]{2}T[^"]+Z"|"id":"[^"]+"|"(?:ssh|http)_port":[0-9]+'
+)
+# Of another length in another process.
+EVENT_ID = b'"id":"'
 # Of a request without a version, HTTP/0.9.
 STATUS_LINE = re.compile(rb"HTTP/[01]\.[019] ([0-9]{3}) ")
 NOT_HTTP = 0  # the status of what is no answer
@@ -20,6 +27,7 @@ LAST = b"GET /healthz HTTP/1.1\r\nHost: fuzz\r\nConnection: close\r\n\r\n"
 # Completes a body that was cut off, so that nobody has to wait for its time limit.
 FILLER = b"\r\n" * 8192 + LAST
 QUIET_SECONDS = 0.5
+RESET_AT_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER of no seconds
 FIRST = b"GET /healthz HTTP/1.1\r\nHost: fuzz\r\n\r\n"
 
 
@@ -58,6 +66,25 @@ async def exchange(address: Address, pieces: Sequence[bytes], *, first: bytes = 
         sending.cancel()
         await asyncio.wait({sending})
     return Outcome(_answers(received), is_closed)
+
+
+async def break_off(address: Address, pieces: Sequence[bytes], *, awaits_answer: bool) -> None:
+    """Send the pieces, and reset the connection; before, wait for a part of an answer if asked to.
+
+    It is reset too if nothing happens for QUIET_SECONDS.
+    """
+    loop = asyncio.get_running_loop()
+    with socket.socket() as client:
+        client.setblocking(False)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_AT_CLOSE)
+        await loop.sock_connect(client, address)
+        with suppress(OSError, TimeoutError):
+            for piece in pieces:
+                async with asyncio.timeout(QUIET_SECONDS):
+                    await loop.sock_sendall(client, piece)
+            if awaits_answer:
+                async with asyncio.timeout(QUIET_SECONDS):
+                    await loop.sock_recv(client, 100)
 
 
 async def _send(client: socket.socket, pieces: Sequence[bytes]) -> None:
@@ -102,18 +129,21 @@ def _answers(received: bytes) -> list[Answer]:
             length = 0
         if status >= 200:
             body = CHANGING.sub(b"-", rest[:length])
-            answers.append(Answer(status, b"\r\n".join(_headers(head)), body))
+            lines = _headers(head, has_length=EVENT_ID not in rest[:length])
+            answers.append(Answer(status, b"\r\n".join(lines), body))
         received = rest[length:]
     return answers
 
 
-def _headers(head: bytes) -> list[bytes]:
+def _headers(head: bytes, *, has_length: bool) -> list[bytes]:
     """Return the status line and the sorted headers, without values that change.
 
     An answer that does not need the body says whether the connection ends by what came so far.
+    Without ``has_length``, the length of the body changes too.
     """
+    left_out = (b"Connection:",) if has_length else (b"Connection:", b"Content-Length:")
     status, *headers = CHANGING.sub(b"-", head).split(b"\r\n")
-    return [status, *sorted(line for line in headers if not line.startswith(b"Connection:"))]
+    return [status, *sorted(line for line in headers if not line.startswith(left_out))]
 
 
 def _length(head: bytes) -> int:

@@ -4,6 +4,7 @@ import json
 from random import Random
 
 from registry.message import MAX_BODY_BYTES
+from tests.fuzz.engine import ABSENT_IMAGE, IMAGE
 from tests.fuzz.generator import Target
 
 PATHS = ["/healthz", "/swagger.json", "/nothing", "/", "*", "//", "/nodes/%zz", "/nodes/%41"]
@@ -18,8 +19,13 @@ def registry_target(key: str, client: int) -> Target:
     """Return what a client asks of a registry."""
     label = f"client-{client}"
     odd = ["/nodes/.", "/nodes/a/b", "/prometheus/web"]
+
+    def path(rng: Random) -> str:
+        return rng.choice([f"/nodes/{label}-{rng.randrange(HOSTS)}"] * 8 + odd)
+
     return Target(
-        change=lambda rng: rng.choice([f"/nodes/{label}-{rng.randrange(HOSTS)}"] * 8 + odd),
+        change=path,
+        any_method=path,
         reads=[
             *(*PATHS, f"/nodes?label={label}", f"/nodes?search={label}-", "/nodes?nonsense"),
             # Of a known host, it has the age in tenths of a second, which two registries differ in.
@@ -44,27 +50,35 @@ def heartbeat(rng: Random, label: str) -> bytes:
 
 
 def agent_target(key: str, client: int) -> Target:
-    """Return what a client asks of an agent that has no engine."""
-    app = f"/v1/apps/client-{client}"
-    changes = [
-        *("/v1/apps", app, f"{app}/start", f"{app}/labels", f"{app}/keys", "/v1/nothing"),
+    """Return what a client asks of an agent; its engine is an `empty_engine`."""
+    name = f"client-{client}"
+    app = f"/v1/apps/{name}"
+    paths = [
+        *(app, f"{app}/start", f"{app}/labels", f"{app}/keys", "/v1/apps?nonsense", "/v1/nothing"),
         *(f"{app}?dry_run=true", f"{app}/stop?dry_run=1", f"{app}/rebuild?dry_run=x"),
     ]
+    creates = ["/v1/apps"] * 3 + ["/v1/apps?dry_run=true"] * 2
     return Target(
-        change=lambda rng: rng.choice(changes),
+        change=lambda rng: rng.choice(paths + creates),
+        any_method=lambda rng: rng.choice(
+            paths
+        ),  # the list of all apps is not of this client alone
         reads=[
-            *(*PATHS, "/v1/apps", app, f"{app}/logs?tail=1", f"{app}/logs?tail=x"),
-            *(f"{app}/events", "/v1/events?nonsense"),
+            *(*PATHS, f"/v1/apps?label=client:{client}", app, f"{app}/logs?tail=1"),
+            *(f"{app}/logs?tail=x", "/v1/events?nonsense"),
         ],
-        body=app_body,
+        body=lambda rng: app_body(rng, name),
         key=key,
+        only_get=[f"{app}/events"],
     )
 
 
-def app_body(rng: Random) -> bytes:
+def app_body(rng: Random, name: str) -> bytes:
     """Return a body for one of an agent's operations, or for none."""
     fields: list[dict[str, object]] = [
-        {"name": "web", "image": "image:1"},
+        {"name": name, "image": IMAGE},
+        {"name": name, "image": IMAGE, "data": rng.choice([["/data"], ["data"], "/data"])},
+        {"name": name, "image": ABSENT_IMAGE},
         {"Value": "key:value"},
         {"cpu": rng.choice([-1, 0, 100, "x"])},
         {},
