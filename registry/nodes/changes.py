@@ -44,6 +44,7 @@ class AppliedChanges:
 
     def put(self, entry: Entry, source: Source, reservation: Reservation | None = None) -> bool:
         """Add or replace a node; return whether that changes it."""
+        self._moment = self._monotonic()  # the node is not heard of before it was stored
         known = self._directory.get(entry.hostname)
         if known is not None and known.head == entry.head:
             known.digest = entry.digest or known.digest

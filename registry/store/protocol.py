@@ -17,7 +17,7 @@ Guard = Callable[[], Exception | None]
 # Called with the operations of a batch that was made durable, and the seconds that it took.
 Observe = Callable[[int, float], None]
 # Nobody can find a hostname that has the digest of a given one. Who looks for long enough finds two
-# of equal digest: a start then gives both the later time of the two.
+# of equal digest: a start then gives both the later time, and the address that goes with it.
 NAME_DIGEST_BYTES = 12
 
 
@@ -30,7 +30,8 @@ class Row(NamedTuple):
     """A node as it is stored.
 
     `document` is the JSON of labels and kv, `last_update` Unix time in seconds. `age` is the
-    seconds since the host was heard of, without those in which no registry ran.
+    seconds since the host was heard of, without those in which no registry ran. `is_moved` is as in
+    HeardNode.
     """
 
     hostname: str
@@ -38,6 +39,7 @@ class Row(NamedTuple):
     last_update: int
     address: str
     age: float = 0.0
+    is_moved: bool = False
 
 
 class HeardNode(Protocol):
@@ -61,7 +63,7 @@ class HeardNode(Protocol):
 
     @property
     def is_moved(self) -> bool:
-        """Whether the address may be another one than `put` or `load` last had."""
+        """Whether the address is another one than the store has in the node's own row."""
 
 
 class StorePosition(NamedTuple):

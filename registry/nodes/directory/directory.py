@@ -83,7 +83,8 @@ class Entry(BlockItem):
         self.heard = heard
         self.address = row.address
         self.digest = digest
-        self.is_stale = self.is_touched = self.is_moved = False
+        self.is_stale = self.is_touched = False
+        self.is_moved = row.is_moved
         self.apps_down = False
         self.older: Entry | None = None
         self.newer: Entry | None = None

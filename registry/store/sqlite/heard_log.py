@@ -213,48 +213,49 @@ class HeardLog:
         self._previous = self._latest = self._next_superseded = None
 
 
-def fold(connection: sqlite3.Connection, contents: Contents) -> None:
+def fold(connection: sqlite3.Connection, contents: Contents) -> list[Row]:
     """Write the addresses of moved nodes to their rows; write a log that is long anew.
 
     The log then has one entry for each node. Otherwise it would grow with each run that ends before
-    a boundary is of use. All is left as it is if there is no room. Raises sqlite3.Error.
+    a boundary is of use. All is left as it is if there is no room. Return all nodes, of which some
+    `is_moved` in that case. Raises sqlite3.Error.
     """
     query = "SELECT ifnull(sum(length(names)), 0) / ? FROM heard_log"
     (entries,) = connection.execute(query, [NAME_DIGEST_BYTES]).fetchone()
     is_long = entries > 2 * len(contents.rows) + MIN_ENTRIES
     if not (is_long or contents.moved):
-        return
+        return contents.rows
     try:
         connection.execute("BEGIN IMMEDIATE").close()
         if is_long:
             connection.execute("DELETE FROM heard_log").close()
             write_log(connection, contents)
-        write_addresses(connection, contents)
+        connection.executemany(
+            "UPDATE node SET address = ? WHERE hostname = ?",
+            [(row.address, row.hostname) for row in contents.moved],
+        ).close()
         connection.execute("COMMIT").close()
     except sqlite3.OperationalError:
         if connection.in_transaction:
             connection.execute("ROLLBACK").close()
+        moved = {row.hostname for row in contents.moved}
+        return [row._replace(is_moved=row.hostname in moved) for row in contents.rows]
+    return contents.rows
 
 
 def write_log(connection: sqlite3.Connection, contents: Contents) -> None:
     """Write an entry for each node to a log that is empty. Raises sqlite3.Error."""
     log = HeardLog()
+    moved = {row.hostname for row in contents.moved}
     for start in range(0, len(contents.rows), HOSTS_IN_ROW):
         some = contents.rows[start : start + HOSTS_IN_ROW]
         entries = Entries(
             [name_digest(row.hostname) for row in some],
             [row.last_update for row in some],
             [row.age for row in some],
+            {place: row.address for place, row in enumerate(some) if row.hostname in moved},
         )
         log.append(connection, entries, contents.uptime)
-
-
-def write_addresses(connection: sqlite3.Connection, contents: Contents) -> None:
-    """Write the addresses of moved nodes to their rows. Raises sqlite3.Error."""
-    connection.executemany(
-        "UPDATE node SET address = ? WHERE hostname = ?",
-        [(row.address, row.hostname) for row in contents.moved],
-    ).close()
 
 
 def _checksum(uptime: float, *parts: bytes) -> int:

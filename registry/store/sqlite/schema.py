@@ -21,11 +21,12 @@ from registry.store.sqlite.heard_log import (
     LatestHeard,
     read_heard,
     read_json_log,
-    write_addresses,
     write_log,
 )
 
 ReadLog = Callable[[Iterable[Any]], Mapping[bytes, LatestHeard]]
+# Those before the uptime.
+COLUMN_TYPES = [str, bytes, int, int, str]
 # Since schema 3.
 NODE_ROWS = """
 SELECT hostname, document, checksum, last_update, address, uptime FROM node ORDER BY hostname
@@ -194,7 +195,6 @@ def migrate(
     connection.executescript(" ".join(["BEGIN IMMEDIATE;", *[step.migration for step in steps]]))
     if contents is not None and any(step.empties_log for step in steps):
         write_log(connection, contents)
-        write_addresses(connection, contents)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}").close()
     connection.execute(f"PRAGMA user_version = {len(schemas)}").close()
     connection.execute("COMMIT").close()
@@ -255,6 +255,8 @@ def clear_other_store(connection: sqlite3.Connection) -> None:
 def read_uptime(connection: sqlite3.Connection, schema: Schema) -> float:
     """Return for how many seconds registries have run on this store, as far as it knows."""
     (uptime,) = connection.execute(schema.uptime).fetchone()
+    if not isinstance(uptime, (int, float)):
+        raise sqlite3.DatabaseError("the table clock is corrupt")
     return float(uptime)
 
 
@@ -281,8 +283,9 @@ def _read_nodes(
     """Yield each node, and the address that its row has."""
     now = read_uptime(connection, schema)
     later = _read_heard(path, connection, schema)
-    for hostname, document, stored, last, address, uptime in connection.execute(schema.nodes):
-        if last is None or not _is_whole(hostname, document, stored):
+    for columns in connection.execute(schema.nodes):
+        hostname, document, stored, last, address, uptime = columns
+        if not (_has_types(columns) and checksum(hostname, document) == stored):
             raise StoreOpenError(f"{path} is corrupt: the row of {hostname!a}; {REMEDY}")
         known = uptime, last, address
         heard = later.get(name_digest(hostname), known)
@@ -292,13 +295,10 @@ def _read_nodes(
         yield Row(hostname, document, last_update, heard_from, now - heard_at), address
 
 
-def _is_whole(hostname: object, document: object, stored: object) -> bool:
-    """Return whether a row fits its checksum, and its columns are still of their types."""
-    return (
-        isinstance(hostname, str)
-        and isinstance(document, bytes)
-        and checksum(hostname, document) == stored
-    )
+def _has_types(columns: tuple[object, ...]) -> bool:
+    """Return whether the columns of a node still have the types with which they were written."""
+    *others, uptime = columns
+    return [*map(type, others)] == COLUMN_TYPES and isinstance(uptime, (int, float))
 
 
 def _read_heard(

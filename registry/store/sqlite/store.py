@@ -222,8 +222,7 @@ class SqliteStore:
                 self._uptime_at_start = self._uptime_stored = contents.uptime
                 self._continues = self._is_own(connection)
             self._connection = self._open(contents)
-            fold(self._connection, contents)
-            return contents.rows
+            return fold(self._connection, contents)
 
     def _is_own(self, connection: sqlite3.Connection) -> bool:
         generation = read_generation(connection) if self._version > 1 else None

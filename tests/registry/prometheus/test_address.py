@@ -39,13 +39,13 @@ async def targets(registry: InProcessRegistry) -> list[list[str]]:
 @pytest.mark.slow
 async def test_a_host_that_moves_may_name_its_new_address_and_no_longer_the_old_one() -> None:
     async with in_process_registry(target_options=TargetOptions(own_only=True)) as registry:
-        for address in ("127.0.0.1", "127.0.0.2", "127.0.0.1"):
+        for address in ("127.0.0.1", "127.0.0.2", "127.0.0.1", "127.0.0.2"):
             await post_from(registry, address, LABELS)
 
             assert await targets(registry) == [[f"{address}:9100"]]
-        assert (await registry.counts())["unchanged"] == 2
+        assert (await registry.counts())["unchanged"] == 3
         await registry.components.nodes.flush()
-        assert registry.store.rows["h1"].address == "127.0.0.1"
+        assert registry.store.rows["h1"].address == "127.0.0.2"
 
 
 async def test_after_a_restart_a_host_may_name_the_address_that_it_had_last() -> None:

@@ -17,7 +17,7 @@ from registry.store.sqlite.heard_log import Entries, HeardLog
 from tests.support.daemons import Daemon, Daemons, FreePort
 from tests.support.machine.disks import fill_disk, memory_disk, new_disk
 from tests.support.registry.load.write_load import WriteLoad
-from tests.support.registry.stores.sqlite_store import fill, open_store
+from tests.support.registry.stores.sqlite_store import fill, hostnames_of, open_store
 from tests.support.requirements import need_root
 
 pytestmark = pytest.mark.real("mkfs.ext4", "mount")
@@ -179,19 +179,24 @@ async def test_a_long_log_is_kept_where_the_disk_has_no_room_to_write_it_anew(
     path, hosts = folder / "r.db", [f"h{number:04}" for number in range(3000)]
     await fill(path, *hosts)
     with closing(sqlite3.connect(path)) as connection:
-        heard = Entries(list(map(name_digest, hosts)), [1_700_000_000] * len(hosts))
+        digests, addresses = list(map(name_digest, hosts)), {0: "192.0.2.99"}
+        heard = Entries(digests, [1_700_000_000] * len(hosts), addresses=addresses)
         for _ in range(3):
-            HeardLog().append(connection, heard, 0.0)
+            HeardLog().append(connection, heard, 1.0)
         connection.commit()
     filler = fill_disk(folder)
     os.truncate(filler, filler.stat().st_size - ROOM_TO_OPEN_BYTES)
 
     for _ in range(2):
         async with open_store(path) as (_store, rows):
-            assert sorted(row.hostname for row in rows) == hosts
+            assert hostnames_of(rows) == hosts
+            assert [row[0] for row in rows if row.is_moved] == hosts[:1]
+            assert rows[0].address == "192.0.2.99"
         assert entries(path) == 3 * len(hosts)
 
     filler.unlink()
     async with open_store(path) as (_store, rows):
-        assert sorted(row.hostname for row in rows) == hosts
+        assert hostnames_of(rows) == hosts
+        assert not any(row.is_moved for row in rows)
+        assert rows[0].address == "192.0.2.99"
     assert entries(path) == len(hosts)

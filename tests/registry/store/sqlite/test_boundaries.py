@@ -33,6 +33,7 @@ FAILING_STEPS = 30
 OFTEN, RARELY = 0.7, 0.05
 MIN_LOG_ENTRIES = 5
 STALE_AFTER = 40.0
+TICK_SECONDS = 1e-6
 SOURCES = [Source("ops", f"192.0.2.{number}") for number in range(1, 4)]
 NOT_TEXT = "\udc80"
 TOO_LATE = touched(row("late")._replace(last_update=2**70))  # no store takes it
@@ -69,7 +70,7 @@ class Model:
         self.written: dict[str, Heard] = {}
         self._store = RefusingStore(
             path=path,
-            monotonic=lambda: self._clock.uptime,
+            monotonic=self._monotonic,
             observe=lambda _operations, _seconds: None,
             min_log_entries=MIN_LOG_ENTRIES,
         )
@@ -78,11 +79,16 @@ class Model:
             target_options=TargetOptions(),
             freshness=Freshness(stale_after=STALE_AFTER, expire_after=0, started=0.0),
             limits=NO_LIMITS,
-            clocks=Clocks(wall=lambda: self._clock.wall, monotonic=lambda: self._clock.uptime),
+            clocks=Clocks(wall=lambda: self._clock.wall, monotonic=self._monotonic),
             metrics=new_metrics(),
             log=structlog.get_logger(),
             store_url="sqlite:///test",
         )
+
+    def _monotonic(self) -> float:
+        """Return the time, which is never twice the same."""
+        self._clock.uptime += TICK_SECONDS
+        return self._clock.uptime
 
     async def run(self) -> None:
         """Let hosts report, of which most are silent for long, and kill the registry at times."""
@@ -120,6 +126,24 @@ class Model:
             await self._flush(is_refused=False)
             with pytest.raises(ValueError, match="surrogates"):
                 await change
+            assert await self._found_after_kill() == self.written
+        await self._store.close()
+
+    async def run_with_a_quick_move(self) -> None:
+        """Let a host move within a millisecond of its change, and be silent afterwards."""
+        host, other = HOSTS[:2]
+        await self._components.load()
+        await self.beat([other], is_changed=True)
+        await self.beat([other], is_changed=False)
+        self._clock.pass_seconds(0.0003)
+        await self.beat([host], is_changed=True)
+        self._clock.pass_seconds(0.0005)
+        self._sources[host] = next(each for each in SOURCES if each != self._sources[host])
+        await self.beat([host], is_changed=False)
+        for _ in range(3 * MIN_LOG_ENTRIES):
+            self._clock.pass_seconds(1)
+            await self.beat([other], is_changed=False)
+            await self._flush(is_refused=False)
             assert await self._found_after_kill() == self.written
         await self._store.close()
 
@@ -187,6 +211,13 @@ async def test_whatever_was_written_of_a_node_is_found_after_a_kill(
     seed: int, tmp_path: Path
 ) -> None:
     await Model(tmp_path / "r.db", Random(seed)).run()
+
+
+@pytest.mark.slow
+async def test_a_node_that_moves_right_after_it_was_stored_is_found_at_its_new_address(
+    tmp_path: Path,
+) -> None:
+    await Model(tmp_path / "r.db", Random(0)).run_with_a_quick_move()
 
 
 @pytest.mark.slow

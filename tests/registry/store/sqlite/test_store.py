@@ -114,11 +114,23 @@ async def test_the_time_that_a_start_takes_to_read_the_nodes_makes_none_older(
         assert (before.age, after.age) == (0, 5)
 
 
-async def test_a_row_whose_document_is_no_longer_bytes_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("UPDATE node SET document = CAST(document AS TEXT)", "corrupt: the row of 'a'"),
+        ("UPDATE node SET last_update = 1.5", "corrupt: the row of 'a'"),
+        ("UPDATE node SET uptime = x'00'", "corrupt: the row of 'a'"),
+        ("UPDATE node SET address = x'00'", "corrupt: the row of 'a'"),
+        ("UPDATE clock SET uptime = x'00'", "the table clock is corrupt"),
+    ],
+)
+async def test_a_column_that_is_no_longer_of_its_type_is_refused(
+    change: str, told: str, tmp_path: Path
+) -> None:
     path = tmp_path / "r.db"
     await fill(path, "a")
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("UPDATE node SET document = CAST(document AS TEXT)")
+        connection.execute(change)
         connection.commit()
 
-    assert "corrupt: the row of 'a'" in await start_error(path)
+    assert told in await start_error(path)
