@@ -4,6 +4,7 @@ import itertools
 import re
 import subprocess
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -178,8 +179,9 @@ def run(
     """
     # Not by a pipe: what the script leaves running would hold it open.
     log = folder.with_name(f"{folder.name}.log")
-    with log.open("wb") as output:
-        done = subprocess.run(
+    ended: int | None = None
+    with log.open("wb") as output, suppress(subprocess.TimeoutExpired):
+        ended = subprocess.run(
             [*shell, script],
             cwd=folder,
             env=dict(environment),
@@ -188,9 +190,10 @@ def run(
             stderr=output,
             timeout=seconds,
             check=False,
-        )
+        ).returncode
     text = log.read_text(errors="replace")
-    assert done.returncode == 0, f"it ended with {done.returncode}:\n{text}"
+    assert ended is not None, f"it did not end within {seconds:.0f} s:\n{text}"
+    assert ended == 0, f"it ended with {ended}:\n{text}"
     return text
 
 
