@@ -170,8 +170,6 @@ class Store:
             raise StoreTooNew(f"{self._path}: was made by a newer agent; use that one")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        # Temporary files may have no place: in a container that is read-only but for its state.
-        connection.execute("PRAGMA temp_store = MEMORY")
         if not tables:
             connection.executescript(SCHEMA)
         elif version < SCHEMA_VERSION:

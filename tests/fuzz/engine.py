@@ -11,7 +11,7 @@ from tests.support.agent.engines.fake_docker_api import FakeDockerApi, fake_dock
 
 IMAGE = "image:1"
 ABSENT_IMAGE = "absent:1"
-START_SECONDS = 30.0
+PATIENCE_SECONDS = 30.0
 
 
 @contextmanager
@@ -34,11 +34,12 @@ def empty_engine() -> Iterator[str]:
         thread = Thread(target=runner.run, args=(serve(),))
         thread.start()
         try:
-            assert ready.wait(START_SECONDS)
+            assert ready.wait(PATIENCE_SECONDS)
             yield urls[0]
         finally:
             loop.call_soon_threadsafe(ended.set)
-            thread.join()
+            thread.join(PATIENCE_SECONDS)
+            assert not thread.is_alive()
 
 
 def _fill(api: FakeDockerApi) -> None:

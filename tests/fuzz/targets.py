@@ -60,9 +60,8 @@ def agent_target(key: str, client: int) -> Target:
     creates = ["/v1/apps"] * 3 + ["/v1/apps?dry_run=true"] * 2
     return Target(
         change=lambda rng: rng.choice(paths + creates),
-        any_method=lambda rng: rng.choice(
-            paths
-        ),  # the list of all apps is not of this client alone
+        # Not those of `creates`: the list of all apps is not of this client alone.
+        any_method=lambda rng: rng.choice(paths),
         reads=[
             *(*PATHS, f"/v1/apps?label=client:{client}", app, f"{app}/logs?tail=1"),
             *(f"{app}/logs?tail=x", "/v1/events?nonsense"),

@@ -16,4 +16,4 @@ async def change_all(path: Path) -> int:
 
 
 if __name__ == "__main__":
-    print(asyncio.run(change_all(Path(sys.argv[1]))))  # noqa: T201
+    sys.stdout.write(f"{asyncio.run(change_all(Path(sys.argv[1])))}\n")
