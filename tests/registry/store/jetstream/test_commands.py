@@ -6,9 +6,9 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
-from nats.aio.msg import Msg
 
 from registry.errors import StoreOpenError
 from registry.store.jetstream.backend import JetStreamBackend
@@ -21,6 +21,7 @@ from registry.store.jetstream.offline import write_backup
 from registry.store.options import NatsLogin
 from registry.store.protocol import Row
 from registry.store.sqlite.backend import SqliteBackend
+from tests.support.registry.fake_servers import tcp_server
 from tests.support.registry.nats.buckets import backend_at, open_bucket, restored
 from tests.support.registry.nats.servers import NatsCluster
 from tests.support.registry.stores.copies import Copy
@@ -147,24 +148,39 @@ def test_a_node_of_a_backup_is_as_old_as_it_was(
 
 
 @asynccontextmanager
-async def at_first(
-    url: str, keys: str, react: Callable[[Link], Awaitable[None]]
-) -> AsyncIterator[None]:
-    """Do something at the first message of a key."""
+async def before_first(
+    server: NatsCluster, url: str, keys: str, react: Callable[[Link], Awaitable[None]]
+) -> AsyncIterator[JetStreamBackend]:
+    """Yield a bucket's backend; its first message of some keys waits until something is done."""
     address, _, bucket = url.rpartition("/")
+    parts = urlsplit(address)
+    awaited = f"$KV.{bucket}.{keys}.".encode()
     async with connected([address], NatsLogin()) as link:
+        has_reacted = False
 
-        async def react_once(_message: Msg) -> None:
-            await subscription.unsubscribe()
-            await react(link)
+        async def pass_requests(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal has_reacted
+            async for line in reader:
+                if awaited in line and not has_reacted:
+                    has_reacted = True
+                    await react(link)
+                writer.write(line)
+            writer.close()
 
-        subscription = await link.client.subscribe(f"$KV.{bucket}.{keys}", cb=react_once)
-        await link.client.flush()
-        yield
+        async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            replies, requests = await asyncio.open_connection(parts.hostname, parts.port)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(pass_requests(reader, requests))
+                while some := await replies.read(2**16):
+                    writer.write(some)
+
+        async with tcp_server(relay) as relayed:
+            port = urlsplit(relayed).port
+            yield backend_at(f"nats://127.0.0.1:{port}/{bucket}", server.options())
 
 
 async def test_a_restore_is_refused_if_a_registry_begins_before_it_writes(
-    server: NatsCluster, url: str, backend: JetStreamBackend, tmp_path: Path
+    server: NatsCluster, url: str, tmp_path: Path
 ) -> None:
     write_backup([row("b")], tmp_path / "backup")
     await asyncio.to_thread(fill, server, url, "a")
@@ -173,7 +189,7 @@ async def test_a_restore_is_refused_if_a_registry_begins_before_it_writes(
     async def begin(link: Link) -> None:
         await Delivery(link, bucket, lambda _message: None).begin(1)
 
-    async with at_first(url, "heard.>", begin):
+    async with before_first(server, url, "heard", begin) as backend:
         with pytest.raises(StoreOpenError, match="in use by a registry"):
             await asyncio.to_thread(backend.restore, tmp_path / "backup")
 
@@ -181,7 +197,7 @@ async def test_a_restore_is_refused_if_a_registry_begins_before_it_writes(
 
 
 async def test_a_restore_tells_of_a_registry_that_began_before_it_was_complete(
-    server: NatsCluster, url: str, backend: JetStreamBackend, tmp_path: Path
+    server: NatsCluster, url: str, tmp_path: Path
 ) -> None:
     write_backup([row(name) for name in MANY], tmp_path / "backup")
     await asyncio.to_thread(fill, server, url, "a")
@@ -189,9 +205,9 @@ async def test_a_restore_tells_of_a_registry_that_began_before_it_was_complete(
 
     async def report(link: Link) -> None:
         value = HeardNodes(by="other-1", uptime=0.0, heard=[], name="there")
-        await link.client.publish(f"$KV.{bucket}.heard.other.0.1", encode(value))
+        await link.client.request(f"$KV.{bucket}.heard.other.0.1", encode(value))
 
-    async with at_first(url, "node.>", report):
+    async with before_first(server, url, "node", report) as backend:
         with pytest.raises(StoreOpenError, match="a registry has begun meanwhile, on there"):
             await asyncio.to_thread(backend.restore, tmp_path / "backup")
 
