@@ -19,6 +19,7 @@ from registry.message import (
     normalise_hostname,
 )
 from registry.nodes.acceptance.large_heartbeats import MAX_BYTES_AT_ONCE
+from registry.nodes.directory.directory import body_digest
 from registry.nodes.nodes import Nodes
 
 # Every error with a status: the handler meets it again, and answers.
@@ -58,13 +59,14 @@ class HeartbeatEndpoint:
         if peer.names is not None and hostname not in peer.names:
             return None
         source = source_of(caller, peer.address)
-        unchanged = nodes.heartbeats.accept_unchanged(hostname, body, source)
+        digest = body_digest(body)
+        unchanged = nodes.heartbeats.accept_unchanged(hostname, digest, source)
         if unchanged is not None:
             return LaneResponse(unchanged)
         try:
             heartbeat = decode(body, self._decoder, has_unique_keys=has_unique_keys)
             operator = "write" in caller.allow
-            result = nodes.heartbeats.accept(hostname, heartbeat, body, source, operator=operator)
+            result = nodes.heartbeats.accept(hostname, heartbeat, digest, source, operator=operator)
         except LEFT_TO_HANDLER:  # the handler may repeat it: at most, the host counts as heard
             return None
         return LaneResponse(result.response, result.durable)

@@ -28,6 +28,7 @@ from registry.api.sources import request_source
 from registry.api.watch import Watch
 from registry.message import MAX_BODY_BYTES, Heartbeat, has_unique_keys, normalise_hostname
 from registry.nodes.acceptance.large_heartbeats import MAX_BYTES_AT_ONCE
+from registry.nodes.directory.directory import body_digest
 from registry.nodes.directory.events import Source
 from registry.nodes.directory.listing import Listing
 from registry.nodes.nodes import Nodes
@@ -97,29 +98,31 @@ class NodesApi:
         hostname, source = _hostname(request), request_source(request)
         request[QUIET] = True  # the audit log tells what it changes
         body = request_body(request)
-        response = self._nodes.heartbeats.accept_unchanged(hostname, body, source)
+        digest = body_digest(body)
+        response = self._nodes.heartbeats.accept_unchanged(hostname, digest, source)
         if response is None:
             operator = "write" in caller(request).allow
-            response = await self._accepted(hostname, body, source, operator=operator)
+            response = await self._accepted(hostname, body, digest, source, operator=operator)
         return await self._answers.confirm(request, response)
 
     async def _accepted(
-        self, hostname: str, body: bytes, source: Source, *, operator: bool
+        self, hostname: str, body: bytes, digest: bytes, source: Source, *, operator: bool
     ) -> bytes:
         """Accept a heartbeat that cannot be answered at once; return the answer."""
         heartbeats = self._nodes.heartbeats
         with heartbeats.room_for(body):
-            response = await heartbeats.accept_unchanged_later(hostname, body, source)
+            response = await heartbeats.accept_unchanged_later(hostname, digest, source)
             if response is not None:
                 return response
             heartbeats.take_bytes(hostname, body)
-            heartbeat = await self._decoded(body)
+            is_large = len(body) > MAX_BYTES_AT_ONCE
+            heartbeat = await self._decoded(body, is_large=is_large)
             return await heartbeats.accept_durably(
-                hostname, heartbeat, body, source, operator=operator
+                hostname, heartbeat, digest, source, operator=operator, is_large=is_large
             )
 
-    async def _decoded(self, body: bytes) -> Heartbeat:
-        if len(body) > MAX_BYTES_AT_ONCE:
+    async def _decoded(self, body: bytes, *, is_large: bool) -> Heartbeat:
+        if is_large:
             return await asyncio.to_thread(self._decode, body)
         return self._decode(body)
 

@@ -18,10 +18,9 @@ from registry.errors import (
 )
 from registry.message import Heartbeat, normalise_hostname
 from registry.nodes.acceptance.capacity import Reservation, TargetCost, target_cost_of
-from registry.nodes.acceptance.large_heartbeats import MAX_BYTES_AT_ONCE
 from registry.nodes.acceptance.rules import Acceptance
 from registry.nodes.changes import AppliedChanges
-from registry.nodes.directory.directory import Directory, Entry, body_digest, encode_document
+from registry.nodes.directory.directory import Directory, Entry, encode_document
 from registry.nodes.directory.events import Source
 from registry.nodes.directory.freshness import Clocks
 from registry.nodes.writes import NodeWrites
@@ -81,8 +80,10 @@ class Heartbeats:
         self._second = 0
         self.counts = HeartbeatCounts()
 
-    def accept_unchanged(self, hostname: str, body: bytes, source: Source) -> bytes | None:
+    def accept_unchanged(self, hostname: str, digest: bytes, source: Source) -> bytes | None:
         """Accept a heartbeat whose body has the same bytes as the host's last one.
+
+        `digest` is that of its body, see `body_digest`; also in the other methods.
 
         Return the answer, a JSON array of the node. Return None for any other heartbeat, which is
         for `accept` or `accept_durably`; nothing has changed then.
@@ -93,12 +94,12 @@ class Heartbeats:
         if not self._writes.is_up_to_date:
             return None
         known = self._known_at(hostname, source)
-        if known is None or known.digest != body_digest(body):
+        if known is None or known.digest != digest:
             return None
         return self._confirmation(known)
 
     async def accept_unchanged_later(
-        self, hostname: str, body: bytes, source: Source
+        self, hostname: str, digest: bytes, source: Source
     ) -> bytes | None:
         """Accept an unchanged heartbeat while changes by other registries may be missing.
 
@@ -111,7 +112,6 @@ class Heartbeats:
         known = self._known_at(hostname, source)
         if self._writes.is_up_to_date or known is None:
             return None
-        digest = body_digest(body)
         if known.digest != digest:
             return None
         self._touch(known)  # it is alive, also if the store is out of reach
@@ -141,21 +141,30 @@ class Heartbeats:
             self._acceptance.large.take(hostname, body)
 
     async def accept_durably(
-        self, hostname: str, heartbeat: Heartbeat, body: bytes, source: Source, *, operator: bool
+        self,
+        hostname: str,
+        heartbeat: Heartbeat,
+        digest: bytes,
+        source: Source,
+        *,
+        operator: bool,
+        is_large: bool = False,
     ) -> bytes:
         """Accept a heartbeat; return the answer once all that it changes is durable.
+
+        A large one is encoded in a thread.
 
         Raises HostnameMismatch, StoreUnavailable, NotLoaded, and CloneRefused, ChangesTooFast and
         CapacityReached, which are counted.
         """
-        if len(body) > MAX_BYTES_AT_ONCE:
+        if is_large:
             entry, targets = await asyncio.to_thread(
-                self._prepare, hostname, heartbeat, body, source
+                self._prepare, hostname, heartbeat, digest, source
             )
             # Others may have come since the thread began.
             entry.last_update, entry.heard = int(self._wall()), self._monotonic()
         else:
-            entry, targets = self._entry(hostname, heartbeat, body, source), None
+            entry, targets = self._entry(hostname, heartbeat, digest, source), None
         with self._counted():
             result = self._accept(_Received(heartbeat, source, operator, entry, targets))
         if result.durable is not None:
@@ -163,7 +172,7 @@ class Heartbeats:
         return result.response
 
     def accept(
-        self, hostname: str, heartbeat: Heartbeat, body: bytes, source: Source, *, operator: bool
+        self, hostname: str, heartbeat: Heartbeat, digest: bytes, source: Source, *, operator: bool
     ) -> HeartbeatResult:
         """Accept a heartbeat, and hand to the store what it changes.
 
@@ -174,20 +183,19 @@ class Heartbeats:
         Raises HostnameMismatch, CloneRefused, ChangesTooFast, CapacityReached, StoreUnavailable,
         NotLoaded.
         """
-        entry = self._entry(hostname, heartbeat, body, source)
+        entry = self._entry(hostname, heartbeat, digest, source)
         return self._accept(_Received(heartbeat, source, operator, entry))
 
     def _prepare(
-        self, hostname: str, heartbeat: Heartbeat, body: bytes, source: Source
+        self, hostname: str, heartbeat: Heartbeat, digest: bytes, source: Source
     ) -> tuple[Entry, TargetCost]:
-        entry = self._entry(hostname, heartbeat, body, source)
+        entry = self._entry(hostname, heartbeat, digest, source)
         return entry, target_cost_of(entry.head)
 
-    def _entry(self, hostname: str, heartbeat: Heartbeat, body: bytes, source: Source) -> Entry:
+    def _entry(self, hostname: str, heartbeat: Heartbeat, digest: bytes, source: Source) -> Entry:
         """Return the node that a heartbeat describes, heard of now.
 
-        `hostname` is that of the path, `body` the heartbeat as it was sent. Raises
-        HostnameMismatch.
+        `hostname` is that of the path. Raises HostnameMismatch.
         """
         if heartbeat.hostname is not UNSET and normalise_hostname(heartbeat.hostname) != hostname:
             raise HostnameMismatch(
@@ -197,7 +205,7 @@ class Heartbeats:
         return Entry(
             Row(hostname, encode_document(heartbeat), int(self._wall()), source.address),
             heard=self._monotonic(),
-            digest=body_digest(body),
+            digest=digest,
         )
 
     def _accept(self, received: _Received, *, is_up_to_date: bool = False) -> HeartbeatResult:

@@ -108,12 +108,12 @@ class GroupCommit(Generic[T]):
 
     def _resolve_some(self) -> None:
         """Resolve operations for a while, in their order; the others in later iterations."""
-        end = time.thread_time() + MAX_RESOLVE_SECONDS
+        end = time.monotonic() + MAX_RESOLVE_SECONDS
         while self._written:
             submitted, outcome = self._written[0]
             submitted.finishing.finish(outcome)
             self._written.popleft()
-            if self._written and time.thread_time() >= end:
+            if self._written and time.monotonic() >= end:
                 self._loop.call_soon(self._resolve_some)
                 return
         self._end_if_idle()

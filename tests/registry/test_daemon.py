@@ -8,6 +8,7 @@ import structlog
 from httpd.process import PeriodicTask
 from registry.daemon import FLUSH_SECONDS, accept_when_loaded, timeouts
 from registry.errors import StoreOpenError
+from registry.nodes.directory.directory import body_digest
 from registry.nodes.directory.events import Source
 from tests.support.machine.clocks import in_virtual_time
 from tests.support.registry.in_process import InProcessRegistry
@@ -54,7 +55,9 @@ async def test_an_unchanged_heartbeat_is_durable_within_a_second(
     async def sleep(seconds: float) -> None:
         if clock.uptime == heard:  # a flush has just ended
             assert (
-                nodes.heartbeats.accept_unchanged("h1", BODY, Source("ops", "127.0.0.1"))
+                nodes.heartbeats.accept_unchanged(
+                    "h1", body_digest(BODY), Source("ops", "127.0.0.1")
+                )
                 is not None
             )
         elif registry.store.rows["h1"].last_update == wall:

@@ -52,8 +52,11 @@ class Entry(BlockItem):
     `heard` is the monotonic time of its last heartbeat, `digest` that of its last body. `head` is
     the node as JSON, up to the number of `last_update`. `older` and `newer` are its neighbours by
     `heard`, among those that are stale or those that are not. `apps_down` is kept by the directory,
-    `is_touched` by DeferredWrites, `is_moved` (see HeardNode) by AppliedChanges.
+    `is_touched` by DeferredWrites, `is_moved` (see HeardNode) by AppliedChanges. `name_digest` is
+    set by the directory: an entry that only replaces what it has of a host needs none.
     """
+
+    name_digest: bytes
 
     __slots__ = (
         "address",
@@ -74,7 +77,6 @@ class Entry(BlockItem):
     def __init__(self, row: Row, *, heard: float, digest: bytes = b"") -> None:
         super().__init__()
         self.hostname = row.hostname
-        self.name_digest = name_digest(row.hostname)
         self.head = b'{"hostname":"%b",%b,"last_update":' % (
             row.hostname.encode(),
             row.document[1:-1],
@@ -202,9 +204,7 @@ class Directory:
         """
         self._sorted.fill(sorted(entries, key=attrgetter("hostname")))
         for entry in sorted(self._sorted, key=attrgetter("heard")):
-            self._entries[entry.hostname] = entry
-            self._fresh.add(entry)
-            self._count_apps_down(entry, is_down=entry.has_apps_down())
+            self._add(entry)
 
     def put(self, entry: Entry, *, heard: float) -> bytes | None:
         """Add or replace a host; return its former `head`, None if it is new.
@@ -214,10 +214,8 @@ class Directory:
         known = self._entries.get(entry.hostname)
         if known is None:
             entry.heard = heard
-            self._entries[entry.hostname] = entry
-            self._fresh.add(entry)
+            self._add(entry)
             self._sorted.put(entry)
-            self._count_apps_down(entry, is_down=entry.has_apps_down())
             return None
         before = known.head
         self.replaced_bytes += len(before)
@@ -227,6 +225,13 @@ class Directory:
         self._count_apps_down(known, is_down=known.has_apps_down())
         self.heard(known, last_update=entry.last_update, heard=heard)
         return before
+
+    def _add(self, entry: Entry) -> None:
+        """Add a host that was heard of later than all others."""
+        entry.name_digest = name_digest(entry.hostname)
+        self._entries[entry.hostname] = entry
+        self._fresh.add(entry)
+        self._count_apps_down(entry, is_down=entry.has_apps_down())
 
     def heard(self, entry: Entry, *, last_update: int, heard: float) -> bool:
         """Record that a host was heard of now; return whether it was marked as stale.

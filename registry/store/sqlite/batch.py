@@ -10,9 +10,12 @@ from registry.store.protocol import Row, name_digest
 from registry.store.sqlite.heard_log import Entries, HeardLog, Repeated
 from registry.store.sqlite.schema import checksum
 
-# Rows in one statement. Each step of a statement releases the GIL and has to get it back from the
-# busy event loop, so that one statement for each row would wait at each row.
-ROWS_PER_STATEMENT = (128, 16, 1)
+# Each statement releases the GIL and has to get it back from the busy event loop, so many rows
+# share one. It has room for a power of two, so that eight prepared statements are enough.
+MAX_ROWS_IN_STATEMENT = 128
+# A prepared statement keeps what was bound to it last, so larger documents do not share one.
+MAX_SHARED_DOCUMENT_BYTES = 16 * 1024
+NO_COLUMNS = (None,) * 6
 
 T = TypeVar("T")
 
@@ -74,11 +77,7 @@ class Batch:
         """
         uptime = self._uptime
         _delete(connection, sorted(self._deleted))
-        nodes = [
-            (name, row.document, checksum(name, row.document), row.last_update, uptime, row.address)
-            for name, row in sorted(self._nodes.items())
-        ]
-        _replace(connection, nodes)
+        _replace(connection, (row for _, row in sorted(self._nodes.items())), uptime)
         for touch in self._touches:
             if touch.repeated is not None:
                 log.repeat(connection, touch.repeated)
@@ -90,28 +89,45 @@ class Batch:
 
 def _delete(connection: sqlite3.Connection, hostnames: Sequence[str]) -> None:
     for some in _in_statements(hostnames):
-        connection.execute(_deletion(len(some)), some)
+        room = _room_for(len(some))
+        connection.execute(_deletion(room), [*some, *[None] * (room - len(some))])
 
 
-def _replace(connection: sqlite3.Connection, nodes: Sequence[Iterable[object]]) -> None:
-    for some in _in_statements(nodes):
-        connection.execute(_replacement(len(some)), list(chain.from_iterable(some)))
+def _replace(connection: sqlite3.Connection, rows: Iterable[Row], uptime: float) -> None:
+    shared: list[tuple[object, ...]] = []
+    for row in rows:
+        name, document = row.hostname, row.document
+        columns = name, document, checksum(name, document), row.last_update, uptime, row.address
+        if len(document) > MAX_SHARED_DOCUMENT_BYTES:
+            connection.execute(_replacement(1), columns)
+        else:
+            shared.append(columns)
+    for some in _in_statements(shared):
+        room = _room_for(len(some))
+        unused = NO_COLUMNS * (room - len(some))
+        connection.execute(_replacement(room), [*chain.from_iterable(some), *unused])
 
 
 def _in_statements(rows: Sequence[T]) -> Iterator[Sequence[T]]:
     """Yield the rows of each statement."""
-    start = 0
-    for row_count in ROWS_PER_STATEMENT:
-        while len(rows) - start >= row_count:
-            yield rows[start : start + row_count]
-            start += row_count
+    for start in range(0, len(rows), MAX_ROWS_IN_STATEMENT):
+        yield rows[start : start + MAX_ROWS_IN_STATEMENT]
+
+
+def _room_for(rows: int) -> int:
+    """Return the next power of two: for how many rows the statement is that takes these."""
+    return 1 << (rows - 1).bit_length()
 
 
 @cache
-def _deletion(rows: int) -> str:
-    return " ".join(["DELETE FROM node WHERE hostname IN", f"({','.join('?' * rows)})"])
+def _deletion(room: int) -> str:
+    return " ".join(["DELETE FROM node WHERE hostname IN", f"({','.join('?' * room)})"])
 
 
 @cache
-def _replacement(rows: int) -> str:
-    return " ".join(["INSERT OR REPLACE INTO node VALUES", ",".join(["(?,?,?,?,?,?)"] * rows)])
+def _replacement(room: int) -> str:
+    """Return a statement for this many rows. Those whose hostname is NULL are left out."""
+    rows = ",".join(["(?,?,?,?,?,?)"] * room)
+    return " ".join(
+        ["INSERT OR REPLACE INTO node SELECT * FROM", f"(VALUES {rows})", "WHERE column1 NOT NULL"]
+    )

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from registry.nodes.acceptance.capacity import target_cost_of
+from registry.nodes.directory.directory import body_digest
 from registry.store.group_commit import GroupCommit
 from registry.store.protocol import Row
 from tests.support.registry.in_process import OPS, InProcessRegistry, in_process_registry
@@ -180,7 +181,7 @@ def test_a_large_node_that_another_registry_changes_while_its_heartbeat_waits(
 
     async def work(_: int) -> None:
         await registry.components.nodes.heartbeats.accept_durably(
-            "large", heartbeat, same, SOURCE, operator=True
+            "large", heartbeat, body_digest(same), SOURCE, operator=True, is_large=True
         )
 
     try:

@@ -9,6 +9,7 @@ import msgspec
 from registry.errors import NodeNotFound
 from registry.message import MAX_BODY_BYTES, Heartbeat
 from registry.nodes.acceptance.large_heartbeats import MAX_BYTES_AT_ONCE
+from registry.nodes.directory.directory import body_digest
 from registry.nodes.directory.events import Source
 from registry.nodes.nodes import Nodes
 from tests.support.registry.in_process import InProcessRegistry
@@ -50,7 +51,7 @@ def heartbeat_of(body: bytes) -> Heartbeat:
 async def accept(nodes: Nodes, hostname: str, body: bytes) -> bytes:
     """Accept a heartbeat as the handler of POST /nodes/HOSTNAME does, not the lane."""
     return await nodes.heartbeats.accept_durably(
-        hostname, heartbeat_of(body), body, SOURCE, operator=True
+        hostname, heartbeat_of(body), body_digest(body), SOURCE, operator=True, is_large=True
     )
 
 
