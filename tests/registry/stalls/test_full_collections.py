@@ -8,9 +8,11 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from registry.daemon import NODES_PER_FREEZE
+from registry.message import Heartbeat
 from registry.nodes.directory.directory import Entry, entries_from_rows
 from registry.store.protocol import Row
 from tests.support.registry.load.large_fleet import MeasuredLoop, rows
+from tests.support.registry.load.large_nodes import SOURCE
 from tests.support.registry.stalls.loaded_registry import (
     MAX_SECONDS,
     NODES,
@@ -25,6 +27,8 @@ REPORTED_AT_ONCE = 20
 # So many that a collection would take too long if no new node were frozen.
 FREEZES = 12
 CHANGED = 10_000
+WAITING = 128
+ROUNDS = 20
 
 
 class Cycle:
@@ -110,3 +114,28 @@ def test_the_collector_does_not_know_of_what_is_made_for_changed_nodes(
     gc.collect()
     # The store of the test keeps rows, and the log of changes up to some hundred until it writes.
     assert sum(not isinstance(each, Row) for each in gc.get_objects()) < CHANGED / 4
+
+
+def test_changes_that_wait_for_the_store_start_no_collection(loaded: LoadedRegistry) -> None:
+    heartbeats = loaded.registry.components.nodes.heartbeats
+    hostnames = [row.hostname for row in rows(WAITING)]
+
+    async def change_all(number: int) -> None:
+        heartbeat = Heartbeat(labels=[], kv={"number": str(number)})
+        results = [
+            heartbeats.accept(hostname, heartbeat, b"", SOURCE, operator=True)
+            for hostname in hostnames
+        ]
+        await asyncio.gather(*[result.durable for result in results if result.durable])
+
+    loaded.loop.run(change_all(0))
+    before = collections()
+    for number in range(1, ROUNDS + 1):
+        loaded.loop.run(change_all(number))
+
+    assert collections() - before < ROUNDS / 2
+
+
+def collections() -> int:
+    """Return how often the collector has looked at new objects."""
+    return int(gc.get_stats()[0]["collections"])
