@@ -14,6 +14,7 @@ from registry.store.sqlite import backups
 from registry.store.sqlite.store import SqliteStore
 from tests.support.machine.clocks import ManualClock
 from tests.support.registry.stores.sqlite_store import (
+    DOCUMENT,
     Batches,
     fill,
     hostnames_of,
@@ -22,6 +23,11 @@ from tests.support.registry.stores.sqlite_store import (
     row,
     start_error,
 )
+
+# Around the powers of two, for which statements have room.
+SIZES = [1, 2, 3, 4, 5, 8, 9, 15, 16, 17, 33, 63, 64, 65, 127, 128, 129, 193, 250]
+LARGE = b'{"labels":["%b"],"kv":{}}' % (b"a" * 20_000)
+LARGE_EVERY = 7
 
 
 async def test_a_new_file_is_for_its_owner_alone(tmp_path: Path) -> None:
@@ -39,6 +45,26 @@ async def test_what_queues_while_a_batch_is_written_is_one_batch(tmp_path: Path)
     assert sum(batches) == 600
     assert max(batches) == 250
     assert len(batches) <= 4
+
+
+@pytest.mark.slow
+async def test_a_batch_of_any_size_is_kept_whole(tmp_path: Path) -> None:
+    path, batches = tmp_path / "r.db", Batches()
+    kept: dict[str, bytes] = {}
+    async with open_store(path, batches=batches) as (store, _):
+        for size in SIZES:
+            added = {
+                f"h{size}-{i}": LARGE if i % LARGE_EVERY == LARGE_EVERY - 1 else DOCUMENT
+                for i in range(size)
+            }
+            gone = sorted(kept)[:size]
+            await asyncio.gather(*[store.put(row(*each), ignore) for each in added.items()])
+            await asyncio.gather(*[store.delete(name, ignore) for name in gone])
+            kept = {name: kept[name] for name in kept if name not in gone} | added
+
+    assert set(SIZES) <= set(batches)
+    async with open_store(path) as (_, rows):
+        assert [*rows] == [row(*each) for each in sorted(kept.items())]
 
 
 @pytest.mark.slow
