@@ -116,7 +116,7 @@ class Bench:
     ) -> None:
         """Measure both alternately; print the medians, and the median of the ratios.
 
-        `aim` is that ratio of the rates, `cpu_aim` how many times ours the peer's CPU time is.
+        `aim` is the least ratio of the rates, `cpu_aim` that of the peer's CPU time to ours.
         """
         rounds = [(self._measure(ours), self._measure(peer)) for _ in range(self._rounds)]
         ratios = [mine.rate / theirs.rate for (mine, _), (theirs, _) in rounds]

@@ -61,7 +61,10 @@ class _Received(NamedTuple):
 
 
 class Heartbeats:
-    """Accepts heartbeats by the rules, and applies what they change once it is durable."""
+    """Accepts heartbeats by the rules, and applies what they change once it is durable.
+
+    The `digest` of a heartbeat is the `body_digest` of its body.
+    """
 
     def __init__(
         self,
@@ -82,8 +85,6 @@ class Heartbeats:
 
     def accept_unchanged(self, hostname: str, digest: bytes, source: Source) -> bytes | None:
         """Accept a heartbeat whose body has the same bytes as the host's last one.
-
-        `digest` is that of its body, see `body_digest`; also in the other methods.
 
         Return the answer, a JSON array of the node. Return None for any other heartbeat, which is
         for `accept` or `accept_durably`; nothing has changed then.
@@ -110,9 +111,7 @@ class Heartbeats:
         """
         self._writes.require_loaded()
         known = self._known_at(hostname, source)
-        if self._writes.is_up_to_date or known is None:
-            return None
-        if known.digest != digest:
+        if self._writes.is_up_to_date or known is None or known.digest != digest:
             return None
         self._touch(known)  # it is alive, also if the store is out of reach
         await self._catch_up()

@@ -108,6 +108,7 @@ class GroupCommit(Generic[T]):
 
     def _resolve_some(self) -> None:
         """Resolve operations for a while, in their order; the others in later iterations."""
+        # The time of the thread would be a system call for each operation.
         end = time.monotonic() + MAX_RESOLVE_SECONDS
         while self._written:
             submitted, outcome = self._written[0]

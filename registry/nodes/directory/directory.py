@@ -53,7 +53,7 @@ class Entry(BlockItem):
     the node as JSON, up to the number of `last_update`. `older` and `newer` are its neighbours by
     `heard`, among those that are stale or those that are not. `apps_down` is kept by the directory,
     `is_touched` by DeferredWrites, `is_moved` (see HeardNode) by AppliedChanges. `name_digest` is
-    set by the directory: an entry that only replaces what it has of a host needs none.
+    set when the directory adds the entry; one that only replaces the content of another has none.
     """
 
     name_digest: bytes
@@ -227,7 +227,7 @@ class Directory:
         return before
 
     def _add(self, entry: Entry) -> None:
-        """Add a host that was heard of later than all others."""
+        """Add a host that was heard of later than all others, but for the sorted list."""
         entry.name_digest = name_digest(entry.hostname)
         self._entries[entry.hostname] = entry
         self._fresh.add(entry)

@@ -11,11 +11,12 @@ from registry.store.sqlite.heard_log import Entries, HeardLog, Repeated
 from registry.store.sqlite.schema import checksum
 
 # Each statement releases the GIL and has to get it back from the busy event loop, so many rows
-# share one. It has room for a power of two, so that eight prepared statements are enough.
+# share one. It has room for a power of two of rows, so that few prepared statements are needed.
 MAX_ROWS_IN_STATEMENT = 128
-# A prepared statement keeps what was bound to it last, so larger documents do not share one.
+# Each prepared statement keeps a copy of what was bound to it last. So larger documents do not
+# share one, and the copies take at most 4 MiB together, and one large document.
 MAX_SHARED_DOCUMENT_BYTES = 16 * 1024
-NO_COLUMNS = (None,) * 6
+UNUSED_ROW = (None,) * 6
 
 T = TypeVar("T")
 
@@ -104,7 +105,7 @@ def _replace(connection: sqlite3.Connection, rows: Iterable[Row], uptime: float)
             shared.append(columns)
     for some in _in_statements(shared):
         room = _room_for(len(some))
-        unused = NO_COLUMNS * (room - len(some))
+        unused = UNUSED_ROW * (room - len(some))
         connection.execute(_replacement(room), [*chain.from_iterable(some), *unused])
 
 
@@ -115,18 +116,19 @@ def _in_statements(rows: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 def _room_for(rows: int) -> int:
-    """Return the next power of two: for how many rows the statement is that takes these."""
+    """Return for how many rows a statement has room that takes these: the next power of two."""
     return 1 << (rows - 1).bit_length()
 
 
 @cache
 def _deletion(room: int) -> str:
+    """Return a statement that deletes this many hosts. NULL is the name of none."""
     return " ".join(["DELETE FROM node WHERE hostname IN", f"({','.join('?' * room)})"])
 
 
 @cache
 def _replacement(room: int) -> str:
-    """Return a statement for this many rows. Those whose hostname is NULL are left out."""
+    """Return a statement that writes this many rows. Those whose hostname is NULL are left out."""
     rows = ",".join(["(?,?,?,?,?,?)"] * room)
     return " ".join(
         ["INSERT OR REPLACE INTO node SELECT * FROM", f"(VALUES {rows})", "WHERE column1 NOT NULL"]

@@ -4,7 +4,7 @@ import asyncio
 import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -26,6 +26,7 @@ from tests.support.registry.nats.buckets import backend_at, open_bucket, restore
 from tests.support.registry.nats.servers import NatsCluster
 from tests.support.registry.stores.copies import Copy
 from tests.support.registry.stores.sqlite_store import hostnames_of, ignore, row
+from tests.support.servers import closing
 from tests.support.waiting import async_until
 
 pytestmark = pytest.mark.real
@@ -153,30 +154,30 @@ async def before_first(
 ) -> AsyncIterator[JetStreamBackend]:
     """Yield a bucket's backend; its first message of some keys waits until something is done."""
     address, _, bucket = url.rpartition("/")
-    parts = urlsplit(address)
+    far = urlsplit(address)
     awaited = f"$KV.{bucket}.{keys}.".encode()
-    async with connected([address], NatsLogin()) as link:
-        has_reacted = False
+    reactions: list[asyncio.Future[None]] = []
 
-        async def pass_requests(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            nonlocal has_reacted
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
             async for line in reader:
-                if awaited in line and not has_reacted:
-                    has_reacted = True
-                    await react(link)
+                if not reactions and line.startswith((b"PUB " + awaited, b"HPUB " + awaited)):
+                    reactions.append(asyncio.ensure_future(react(link)))
+                    await asyncio.wait(reactions)
                 writer.write(line)
-            writer.close()
+                await writer.drain()
+        writer.close()
 
-        async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            replies, requests = await asyncio.open_connection(parts.hostname, parts.port)
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(pass_requests(reader, requests))
-                while some := await replies.read(2**16):
-                    writer.write(some)
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        replies, requests = await asyncio.open_connection(far.hostname, far.port)
+        async with closing(writer), closing(requests), asyncio.TaskGroup() as directions:
+            directions.create_task(pass_on(reader, requests))
+            directions.create_task(pass_on(replies, writer))
 
-        async with tcp_server(relay) as relayed:
-            port = urlsplit(relayed).port
-            yield backend_at(f"nats://127.0.0.1:{port}/{bucket}", server.options())
+    async with connected([address], NatsLogin()) as link, tcp_server(relay) as relayed:
+        yield backend_at(f"nats://127.0.0.1:{urlsplit(relayed).port}/{bucket}", server.options())
+        [reaction] = reactions
+        await reaction
 
 
 async def test_a_restore_is_refused_if_a_registry_begins_before_it_writes(

@@ -11,6 +11,7 @@ import pytest
 from registry.errors import StoreOpenError
 from registry.store.conformance import touch
 from registry.store.sqlite import backups
+from registry.store.sqlite.batch import MAX_SHARED_DOCUMENT_BYTES
 from registry.store.sqlite.store import SqliteStore
 from tests.support.machine.clocks import ManualClock
 from tests.support.registry.stores.sqlite_store import (
@@ -26,8 +27,12 @@ from tests.support.registry.stores.sqlite_store import (
 
 # Around the powers of two, for which statements have room.
 SIZES = [1, 2, 3, 4, 5, 8, 9, 15, 16, 17, 33, 63, 64, 65, 127, 128, 129, 193, 250]
-LARGE = b'{"labels":["%b"],"kv":{}}' % (b"a" * 20_000)
-LARGE_EVERY = 7
+# Most share a statement. So does the second to last, and the last one does not.
+DOCUMENTS = [
+    *[DOCUMENT] * 4,
+    DOCUMENT.ljust(MAX_SHARED_DOCUMENT_BYTES),
+    DOCUMENT.ljust(MAX_SHARED_DOCUMENT_BYTES + 1),
+]
 
 
 async def test_a_new_file_is_for_its_owner_alone(tmp_path: Path) -> None:
@@ -53,10 +58,7 @@ async def test_a_batch_of_any_size_is_kept_whole(tmp_path: Path) -> None:
     kept: dict[str, bytes] = {}
     async with open_store(path, batches=batches) as (store, _):
         for size in SIZES:
-            added = {
-                f"h{size}-{i}": LARGE if i % LARGE_EVERY == LARGE_EVERY - 1 else DOCUMENT
-                for i in range(size)
-            }
+            added = {f"h{size}-{i}": DOCUMENTS[-1 - i % len(DOCUMENTS)] for i in range(size)}
             gone = sorted(kept)[:size]
             await asyncio.gather(*[store.put(row(*each), ignore) for each in added.items()])
             await asyncio.gather(*[store.delete(name, ignore) for name in gone])
