@@ -11,13 +11,25 @@ from tests.support.agent.kills.subject import OPEN, Subject
 
 # The agent looks once a minute for the images of pulls that broke off.
 LEFT_SECONDS = 150.0
+PAUSED_SECONDS = 30.0
 
 
 def paused(subject: Subject) -> None:
     """Pause the app."""
     subject.running()
     (container,) = subject.app.containers()
-    subject.app.client.pause(container["Id"])
+    until(lambda: _has_paused(subject, container["Id"]), "paused", within=PAUSED_SECONDS)
+
+
+def _has_paused(subject: Subject, container: str) -> bool:
+    """Pause a container; return False if the kernel did not freeze its processes in time."""
+    try:
+        subject.app.client.pause(container)
+    except docker.errors.APIError as error:
+        if "unable to freeze" not in str(error):
+            raise
+        return False
+    return True
 
 
 def running_without_the_other_image(subject: Subject) -> None:
