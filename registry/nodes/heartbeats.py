@@ -147,7 +147,7 @@ class Heartbeats:
         source: Source,
         *,
         operator: bool,
-        is_large: bool = False,
+        is_large: bool,
     ) -> bytes:
         """Accept a heartbeat; return the answer once all that it changes is durable.
 

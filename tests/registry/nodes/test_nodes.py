@@ -44,7 +44,9 @@ async def test_a_crash_makes_nobody_fresh_who_was_silent_for_long(tmp_path: Path
     nodes = registry_on(store, uptime).nodes
     await nodes.load(TimeSlices())
     heartbeat = Heartbeat(labels=[], kv={})
-    await nodes.heartbeats.accept_durably("web-1", heartbeat, b"", OPERATOR, operator=True)
+    await nodes.heartbeats.accept_durably(
+        "web-1", heartbeat, b"", OPERATOR, operator=True, is_large=False
+    )
     for _ in range(200):
         uptime.now += 0.5
         await nodes.flush()

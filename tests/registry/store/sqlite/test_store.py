@@ -1,6 +1,8 @@
 """The SQLite store alone: what it keeps, and how it refuses what is not its own."""
 
 import asyncio
+import ctypes
+import ctypes.util
 import shutil
 import sqlite3
 from contextlib import closing
@@ -33,6 +35,10 @@ DOCUMENTS = [
     DOCUMENT.ljust(MAX_SHARED_DOCUMENT_BYTES),
     DOCUMENT.ljust(MAX_SHARED_DOCUMENT_BYTES + 1),
 ]
+
+LARGE_BYTES = 200_000
+# The cached pages, and one large document.
+MAX_KEPT_BYTES = 5_000_000
 
 
 async def test_a_new_file_is_for_its_owner_alone(tmp_path: Path) -> None:
@@ -67,6 +73,22 @@ async def test_a_batch_of_any_size_is_kept_whole(tmp_path: Path) -> None:
     assert set(SIZES) <= set(batches)
     async with open_store(path) as (_, rows):
         assert [*rows] == [row(*each) for each in sorted(kept.items())]
+
+
+@pytest.mark.slow
+async def test_sqlite_keeps_no_copies_of_large_documents_that_are_written(tmp_path: Path) -> None:
+    sqlite = ctypes.CDLL(ctypes.util.find_library("sqlite3"))
+    sqlite.sqlite3_memory_used.restype = ctypes.c_int64
+    used: list[int] = []
+    async with open_store(tmp_path / "r.db") as (store, _):
+        for document in (DOCUMENT, DOCUMENT.ljust(LARGE_BYTES)):
+            for size in (1, 2, 4, 8, 16, 32, 64):
+                rows = [row(f"h{i}", document) for i in range(size)]
+                await asyncio.gather(*[store.put(each, ignore) for each in rows])
+            used.append(sqlite.sqlite3_memory_used())
+
+    assert used[0] > 0
+    assert used[1] - used[0] < MAX_KEPT_BYTES
 
 
 @pytest.mark.slow
