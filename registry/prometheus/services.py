@@ -82,5 +82,6 @@ class ServiceList:
         ]
         chunk = _encode(summaries)[1:-1]
         self.size += len(chunk) + (1 if self._chunks else 0)
+        self._hash.update(b"," if self._chunks else b"[")
         self._hash.update(chunk)
         self._chunks.append(chunk)

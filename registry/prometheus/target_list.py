@@ -39,7 +39,7 @@ class TargetList:
 
     @property
     def digest(self) -> bytes:
-        """Return what identifies the content."""
+        """Return a digest of the digests of all values."""
         return self._hash.digest()
 
     def pieces(self) -> Iterator[bytes]:
@@ -74,7 +74,7 @@ class TargetList:
             yield
 
     def _add(self, run: EncodedRun) -> None:
-        self._hash.update(run.digest)
+        self._hash.update(run.digests)
         if run.size:
             self.size += run.size + (1 if self._runs else 0)
             self._runs.append(run)

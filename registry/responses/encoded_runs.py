@@ -1,7 +1,7 @@
 """Encoded runs of JSON values, which answers share, and how many bytes only their readers hold."""
 
 from collections.abc import Sequence
-from hashlib import blake2b
+from hashlib import sha256
 
 DIGEST_BYTES = 16
 MAX_JOINED_BYTES = 256 * 1024
@@ -15,19 +15,19 @@ class DroppedRuns:
 
 
 class EncodedRun:
-    """JSON values with commas between them, in parts, and a digest of these bytes.
+    """JSON values with commas between them, in parts, and the digests of the values.
 
     Several answers refer to one run. Once it is dropped, it counts until the last of them is gone.
     """
 
-    __slots__ = ("_dropped", "_is_dropped", "digest", "parts", "size")
+    __slots__ = ("_dropped", "_is_dropped", "digests", "parts", "size")
 
     def __init__(
-        self, parts: Sequence[bytes], *, size: int, digest: bytes, dropped: DroppedRuns
+        self, parts: Sequence[bytes], *, size: int, digests: bytes, dropped: DroppedRuns
     ) -> None:
         self.parts = parts
         self.size = size
-        self.digest = digest
+        self.digests = digests
         self._dropped = dropped
         self._is_dropped = False
 
@@ -44,11 +44,15 @@ class EncodedRun:
 
 
 class RunEncoder:
-    """Joins JSON values into a run, some at a time."""
+    """Joins JSON values into a run, some at a time.
+
+    Each value has a digest of its own. So the digest of an array, made of those of its values, does
+    not depend on where the array is cut into runs, and one changed value costs one new run.
+    """
 
     def __init__(self, dropped: DroppedRuns) -> None:
         self._dropped = dropped
-        self._hash = blake2b(digest_size=DIGEST_BYTES)
+        self._digests: list[bytes] = []
         self._parts: list[bytes] = []
         self._size = 0
 
@@ -59,7 +63,7 @@ class RunEncoder:
         joined = b",".join(values)
         if self._parts:
             joined = b"," + joined
-        self._hash.update(joined)
+        self._digests += [sha256(value).digest()[:DIGEST_BYTES] for value in values]
         self._parts.append(joined)
         self._size += len(joined)
 
@@ -67,5 +71,5 @@ class RunEncoder:
         """Return the run. Small parts are joined; to join large ones would take too long."""
         is_small = self._size <= MAX_JOINED_BYTES
         parts = [b"".join(self._parts)] if is_small else self._parts
-        digest = self._hash.digest()
-        return EncodedRun(parts, size=self._size, digest=digest, dropped=self._dropped)
+        digests = b"".join(self._digests)
+        return EncodedRun(parts, size=self._size, digests=digests, dropped=self._dropped)

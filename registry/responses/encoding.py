@@ -22,12 +22,13 @@ NOTHING_PINNED = Pinned(None, 0)
 class LargeBody(Protocol):
     """A body that several readers may be reading, each at its own speed.
 
-    `digest` identifies its content, `size` is its length in bytes.
+    `digest` depends on its bytes alone, so that registries which answer the same have the same;
+    `size` is its length in bytes.
     """
 
     @property
     def digest(self) -> bytes:
-        """Return what identifies the content."""
+        """Return what identifies the bytes."""
 
     @property
     def size(self) -> int:
@@ -75,12 +76,18 @@ def array_parts(chunks: Iterable[Iterable[bytes]]) -> Iterator[bytes]:
 
 
 def in_pieces(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the same bytes in pieces of a good size to send. A large part is not copied whole."""
+    """Yield the same bytes in pieces of PIECE_BYTES. A large part is not copied whole.
+
+    The pieces do not depend on the parts. So a compressed body does not, either.
+    """
     piece = bytearray()
     for part in parts:
-        for start in range(0, len(part), PIECE_BYTES):
-            piece += memoryview(part)[start : start + PIECE_BYTES]
-            if len(piece) >= PIECE_BYTES:
+        rest = memoryview(part)
+        while rest:
+            room = PIECE_BYTES - len(piece)
+            piece += rest[:room]
+            rest = rest[room:]
+            if len(piece) == PIECE_BYTES:
                 yield bytes(piece)
                 piece.clear()
     if piece:

@@ -92,6 +92,7 @@ class Listing:
         if not chunk.finish():
             return
         self.size += 1 if self._chunks else 0
+        self._hash.update(b"," if self._chunks else b"[")
         for part in chunk.parts():
             self._hash.update(part)
             self.size += len(part)
