@@ -209,7 +209,7 @@ class FileTarget:
             try:
                 if snapshot.continues:
                     generation = read_generation(self._connection)
-                    Stamp(self._path).write(Mark(generation, int(snapshot.uptime)))
+                    Stamp(self._path).write(Mark((generation,), int(snapshot.uptime)))
                 else:
                     stamp.remove(self._path)
             except OSError as error:

@@ -214,9 +214,9 @@ def read_generation(connection: sqlite3.Connection) -> str:
     return str(word)
 
 
-def renew_generation(connection: sqlite3.Connection) -> None:
+def write_generation(connection: sqlite3.Connection, word: str) -> None:
     """Set another generation of a store, durably."""
-    connection.execute("UPDATE generation SET word = lower(hex(randomblob(16)))").close()
+    connection.execute("UPDATE generation SET word = ?", [word]).close()
 
 
 def clear_generation(connection: sqlite3.Connection) -> None:

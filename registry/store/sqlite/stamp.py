@@ -1,9 +1,14 @@
 """The stamp, a file beside a store. It shows whether the store is the original or a copy.
 
-A store has a generation, a random word, and an uptime that each write advances. The stamp repeats
-both. A file that was copied in has another generation, or, if it is an earlier state of the same
-store, an earlier uptime. Backups have no generation. The stamp only ever lags behind the store, so
-that a crash between the two makes nothing look copied.
+A store has a generation, a random word that is drawn anew at each start, and an uptime that each
+write advances. The stamp repeats both. A file that was copied in has the generation of an earlier
+start or of another store; if it was copied in the same run, its uptime is an earlier one. Backups
+have no generation.
+
+A crash must not make the store look copied, so whatever is in the store has to fit at any moment.
+At a start the stamp first has both generations, durably, then the store has the new one, and then
+only the stamp has the new one alone. Nothing else is written to the store before that, so a copy
+that still fits after a crash in between lacks nothing. The uptime in the stamp only ever lags.
 """
 
 import os
@@ -21,23 +26,24 @@ SUFFIX = ".stamp"
 UPGRADE = "upgrade"
 # What it writes if it finds that the store was copied in. No generation fits.
 NEVER = "never"
-# A copy that was made within these seconds cannot be recognised as a copy.
+# A copy that was made within these seconds before the registry ended cannot be recognised as one.
 INTERVAL_SECONDS = 5.0
 
 
 class Mark(NamedTuple):
-    """The content of a stamp: a generation, and an uptime of the store in whole seconds."""
+    """The content of a stamp: generations that fit, and an uptime of the store in whole seconds."""
 
-    generation: str
+    generations: tuple[str, ...]
     uptime: int
 
     def fits(self, generation: str | None, uptime: float) -> bool:
         """Return whether a store of this generation and uptime is the one that was stamped."""
-        return self.generation in {generation, UPGRADE} and uptime >= self.uptime
+        is_known = UPGRADE in self.generations or generation in self.generations
+        return is_known and uptime >= self.uptime
 
     def encoded(self) -> bytes:
-        """Return the content of the file, which always has the same length for a generation."""
-        return f"{self.generation} {self.uptime:020d}\n".encode("ascii")
+        """Return the content of the file, which always has the same length for its generations."""
+        return f"{' '.join(self.generations)} {self.uptime:020d}\n".encode("ascii")
 
 
 class Stamp:
@@ -51,8 +57,8 @@ class Stamp:
     def read(self) -> Mark | None:
         """Return what the stamp says, or None if there is none."""
         try:
-            generation, uptime = self._path.read_text("ascii").split()
-            return Mark(generation, int(uptime))
+            *generations, uptime = self._path.read_text("ascii").split()
+            return Mark(tuple(generations), int(uptime))
         except (OSError, ValueError):
             return None
 
@@ -69,9 +75,9 @@ class Stamp:
         self._written = mark
 
     def resume(self, generation: str) -> bool:
-        """Go on with the stamp that is there, if it is of this generation; else return False."""
+        """Go on with the stamp that is there, if this generation fits; else return False."""
         mark = self.read()
-        if mark is None or mark.generation != generation:
+        if mark is None or generation not in mark.generations:
             return False
         self._written = mark
         return True

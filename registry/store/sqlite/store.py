@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
+from secrets import token_hex
 
 from registry.errors import StoreFull, StoreOpenError, StoreUnavailable
 from registry.store.group_commit import GroupCommit
@@ -47,7 +48,7 @@ from registry.store.sqlite.schema import (
     read_contents,
     read_generation,
     read_version,
-    renew_generation,
+    write_generation,
 )
 from registry.store.sqlite.stamp import NEVER, UPGRADE, Mark, Stamp
 
@@ -256,15 +257,29 @@ class SqliteStore:
             )
         if self._version < len(self._schemas):
             migrate(connection, self._version, self._schemas, contents)
-        if not self._continues:  # from now on no stamp fits, whatever was here before
-            renew_generation(connection)
-        self._generation = read_generation(connection)
-        if self._continues and not self._stamp.resume(self._generation):
-            self._write_stamp(self._generation)
+        self._draw_generation(connection)
 
-    def _write_stamp(self, generation: str) -> None:
+    def _draw_generation(self, connection: sqlite3.Connection) -> None:
+        """Draw another generation, so that no copy from before this start fits.
+
+        A stamp of another store does not fit then, either. If the disk is full, the stamp that
+        fits stays: a registry starts on a full disk, and older copies have an earlier uptime.
+        """
+        before, drawn = read_generation(connection), token_hex(16)
         try:
-            self._stamp.write(Mark(generation, int(self._uptime_stored)))
+            if self._continues:
+                self._write_stamp(before, drawn)
+            write_generation(connection, drawn)
+            if self._continues:
+                self._write_stamp(drawn)
+        except (StoreOpenError, sqlite3.OperationalError):
+            if not (self._continues and self._stamp.resume(before)):
+                raise
+        self._generation = read_generation(connection)
+
+    def _write_stamp(self, *generations: str) -> None:
+        try:
+            self._stamp.write(Mark(generations, int(self._uptime_stored)))
         except OSError as error:
             raise StoreOpenError(f"the stamp of {self._path} cannot be written: {error}") from error
 

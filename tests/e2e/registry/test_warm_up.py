@@ -119,6 +119,26 @@ def test_an_ordinary_restart_and_a_crash_need_no_warm_up(registry: Daemon) -> No
     assert "targets withheld" not in registry.log()
 
 
+@pytest.mark.parametrize("end", [Daemon.terminate, Daemon.kill])
+def test_a_copy_from_before_a_run_of_a_moment_is_warmed_up(
+    registry: Daemon, end: Callable[[Daemon], object], tmp_path: Path
+) -> None:
+    registry.terminate()
+    shutil.copy(folder_of(registry) / "store.db", tmp_path / "copy")
+    registry.start()
+    post(registry, "web-9")
+    end(registry)
+    for file in folder_of(registry).glob("store.db-*"):
+        file.unlink()
+
+    shutil.copy(tmp_path / "copy", folder_of(registry) / "store.db")
+    registry.start()
+
+    answer = registry.ask("GET", "/prometheus/web")
+    assert answer.status_code == 503
+    assert "put back from a copy" in answer.json()["message"]
+
+
 def test_an_upgrade_over_the_store_of_an_earlier_schema_needs_no_warm_up(
     registry: Daemon,
 ) -> None:

@@ -108,6 +108,60 @@ async def test_an_earlier_copy_of_the_file_does_not_continue(tmp_path: Path, age
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0, 1, 4])
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_a_copy_from_before_a_short_run_does_not_continue(
+    tmp_path: Path, seconds: float, *, is_killed: bool
+) -> None:
+    path = await settled(tmp_path / "data" / "r.db", "a")
+    saved, killed = copy(path, tmp_path / "saved.db"), tmp_path / "killed"
+    clock = ManualClock()
+    async with open_store(path, uptime=clock) as (store, _):
+        clock.now += seconds
+        await store.put(row("b"), ignore)
+        shutil.copytree(path.parent, killed)
+    place = killed / "r.db" if is_killed else path
+
+    copy(saved, place)
+
+    assert not await continues(place)
+    assert not await continues(place)
+
+
+@pytest.mark.slow
+async def test_a_start_that_is_killed_continues_and_older_copies_do_not(tmp_path: Path) -> None:
+    path = await settled(tmp_path / "data" / "r.db", "a")
+    oldest = copy(path, tmp_path / "oldest.db")
+    stamp = path.with_name("r.db.stamp")
+    assert await continues(path)
+    before, word_before = path.read_bytes(), stamp.read_bytes().split()[0]
+    async with open_store(path):
+        after = {suffix: path.with_name(f"r.db{suffix}").read_bytes() for suffix in ("", "-wal")}
+        final = stamp.read_bytes()
+    both = b" ".join([word_before, final])
+
+    for number, (file, log, mark) in enumerate(
+        [
+            (before, b"", both),
+            (after[""], after["-wal"], both),
+            (after[""], after["-wal"], final),
+        ]
+    ):
+        found = tmp_path / str(number) / "r.db"
+        shutil.copytree(path.parent, found.parent)
+        found.write_bytes(file)
+        found.with_name("r.db-wal").write_bytes(log)
+        found.with_name("r.db.stamp").write_bytes(mark)
+        with_oldest = tmp_path / f"{number}-oldest" / "r.db"
+        shutil.copytree(found.parent, with_oldest.parent)
+        copy(oldest, with_oldest)
+
+        assert await continues(found), number
+        assert await continues(found), number
+        assert not await continues(with_oldest), number
+
+
+@pytest.mark.slow
 async def test_the_store_of_another_registry_does_not_continue(tmp_path: Path) -> None:
     path = await settled(tmp_path / "one" / "r.db", "a")
     other = await settled(tmp_path / "other" / "r.db", "a", seconds=9999)
