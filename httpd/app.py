@@ -40,7 +40,7 @@ def build_app(
     permits: Permits = permits_by_method,
     body_limits: BodyLimits = DEFAULT_BODY_LIMITS,
     unavailable_reason: Callable[[], str | None] = lambda: None,
-    health: Callable[[], str] = lambda: "ok",
+    health: Callable[[], Mapping[str, str]] = lambda: {"message": "ok"},
     open_metrics: bool = False,
     open_swagger: bool = False,
     pages: Pages | None = None,
@@ -49,8 +49,8 @@ def build_app(
 
     ``status_by_error`` maps each of the daemon's exceptions to its status. ``unavailable_reason``
     returns why the daemon cannot serve at present (GET /healthz is 503 then), or None. ``health``
-    returns the message of a GET /healthz that is 200. ``swagger`` is the text of the Swagger
-    document, in YAML. ``pages`` are open, and hold no data.
+    returns the body of a GET /healthz that is 200. ``swagger`` is the text of the Swagger document,
+    in YAML. ``pages`` are open, and hold no data.
     """
     may_be_open = {HEALTH: True, METRICS: open_metrics, SWAGGER: open_swagger}
     open_paths = {path for path, is_open in may_be_open.items() if is_open}
@@ -98,7 +98,9 @@ class HealthHandler:
     """GET /healthz: whether the daemon can do its work."""
 
     def __init__(
-        self, unavailable_reason: Callable[[], str | None], health: Callable[[], str]
+        self,
+        unavailable_reason: Callable[[], str | None],
+        health: Callable[[], Mapping[str, str]],
     ) -> None:
         self._unavailable_reason = unavailable_reason
         self._health = health
@@ -107,7 +109,7 @@ class HealthHandler:
         """Answer 200, or 503 with the reason."""
         unavailable_reason = self._unavailable_reason()
         if unavailable_reason is None:
-            return message_response(self._health())
+            return json_response(self._health())
         return message_response(
             unavailable_reason, status=HTTPStatus.SERVICE_UNAVAILABLE, headers={"Retry-After": "5"}
         )

@@ -243,8 +243,8 @@ def build_application(
         metrics=metrics,
         request_metrics=request_metrics,
         swagger=files("registry").joinpath("swagger.yml").read_text("utf-8"),
-        unavailable_reason=lambda: nodes.unavailable_reason,
-        health=lambda: warm_up.reason or "ok",
+        unavailable_reason=lambda: nodes.unhealthy_reason,
+        health=partial(_health, nodes, warm_up),
         open_metrics=open_metrics,
         open_swagger=open_swagger,
         pages=Pages("registry") if pages else None,
@@ -256,3 +256,12 @@ def build_application(
     app.on_response_prepare.append(RefusalRecorder(registry.remembered.refused, nodes).__call__)
     app.on_response_prepare.append(StoreAgeHeader(nodes).__call__)
     return app
+
+
+def _health(nodes: Nodes, warm_up: WarmUp) -> dict[str, str]:
+    """Return the body of a GET /healthz while reads are possible."""
+    state, reason = nodes.store_state
+    if state == "full":
+        message = f"store: full, so changes are rejected; reads go on: {reason}"
+        return {"message": message, "store": state}
+    return {"message": warm_up.reason or "ok"}

@@ -98,6 +98,15 @@ class Nodes:
         return str(error) if error else None
 
     @property
+    def unhealthy_reason(self) -> str | None:
+        """Why a load balancer is to send nobody here, or None.
+
+        While the store is full, reads are complete: to lose the readers would help nobody.
+        """
+        is_full = isinstance(self._writes.unavailable_error, StoreFull)
+        return None if is_full else self.unavailable_reason
+
+    @property
     def members(self) -> Sequence[Member]:
         """The registries that share the store; none if only one can use it."""
         return self._store.members

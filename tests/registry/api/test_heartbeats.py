@@ -215,8 +215,12 @@ async def test_while_a_change_waits_for_the_disk_reads_show_what_was_before(
     assert answer.headers["Retry-After"] == "5"
     assert answer.json() == {"message": "full"}
     assert (await registry.get("/nodes/web-1"))[0]["labels"] == ["before"]
+    health = await registry.get("/healthz", key=None)
+    assert health["store"] == "full"
+    assert health["message"].startswith("store: full, ")
     registry.store.failure = None
     assert (await registry.post("web-1", ["after"])).status == 200
+    assert await registry.get("/healthz", key=None) == {"message": "ok"}
 
 
 async def test_a_heartbeat_that_cannot_be_made_durable_counts_as_heard_but_is_507(
