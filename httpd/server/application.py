@@ -12,6 +12,7 @@ from httpd.bodies import GATHERED_BODY, SERVER, message_response
 from httpd.continue_100 import DeferredContinue
 from httpd.metrics import RequestMetrics
 from httpd.server.connection import HttpConnection
+from httpd.server.framing import MAX_HEAD_BYTES, MAX_HEAD_FIELDS
 from httpd.server.limits import ConnectionLimiter
 from httpd.server.responders import READ_BUFFER_BYTES
 
@@ -45,6 +46,11 @@ class ApplicationServer:
             keepalive_timeout=timeouts.idle,
             lingering_time=timeouts.linger,
             access_log=None,
+            # The whole head is within its limits already. Without these, any line that is longer
+            # than half of it would pass for malformed.
+            max_line_size=MAX_HEAD_BYTES,
+            max_field_size=MAX_HEAD_BYTES,
+            max_headers=MAX_HEAD_FIELDS,
             read_bufsize=READ_BUFFER_BYTES,
             auto_decompress=False,  # compressed bodies are refused, so nothing unpacks them
         )

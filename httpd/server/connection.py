@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import suppress
 from functools import partial
+from http import HTTPStatus
 
 from aiohttp import StreamReader, web
 
@@ -11,7 +12,12 @@ from httpd.server.deadlines import Deadlines
 from httpd.server.framing import Body, HeadTooLarge, body_after, take_head, without_other_protocols
 from httpd.server.lane.connection import LaneConnection
 from httpd.server.limits import ConnectionLimiter
-from httpd.server.responders import HEAD_TOO_LARGE, TOO_MANY_CONNECTIONS, Responders
+from httpd.server.responders import (
+    HEAD_TOO_LARGE,
+    TOO_MANY_CONNECTIONS,
+    Responders,
+    refusal,
+)
 from httpd.server.tls_protocol import RAW_TRANSPORT
 
 # What may wait behind a request that is not answered yet, before nothing more is read.
@@ -178,8 +184,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         """Pass on a head; return whether it is complete."""
         try:
             head = take_head(self._input)
-        except HeadTooLarge:
-            self._refuse_head()
+        except HeadTooLarge as error:
+            self._refuse_head(*HEAD_TOO_LARGE[type(error)])
             return False
         if head is None:
             if self._input:
@@ -209,13 +215,13 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._kept_body_bytes = 0
         self.hold(0)
 
-    def _refuse_head(self) -> None:
-        """Answer 431, and close once the client has had time to read that."""
+    def _refuse_head(self, status: HTTPStatus, text: bytes) -> None:
+        """Answer with an error, and close once the client has had time to read that."""
         assert self._transport is not None
-        self._limiter.metrics.observe(UNMATCHED, "other", 431, 0.0)
+        self._limiter.metrics.observe(UNMATCHED, "other", status, 0.0)
         self._is_refused = True
         self._input.clear()
-        self._transport.write(HEAD_TOO_LARGE)
+        self._transport.write(refusal(status, text))
         self._deadlines.linger(self._close)
         if self._transport.can_write_eof():
             self._transport.write_eof()

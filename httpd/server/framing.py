@@ -9,6 +9,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 MAX_HEAD_BYTES = 16 * 1024
+# Each costs a parser some microseconds, also for clients without a key.
+MAX_HEAD_FIELDS = 128
 END_OF_HEAD = b"\r\n\r\n"
 LINE_BREAKS = b"\r\n"
 # llhttp accepts any number of zeros before a length.
@@ -35,13 +37,21 @@ class HeadTooLarge(Exception):
     """A request's head has more than MAX_HEAD_BYTES."""
 
 
+class RequestLineTooLong(HeadTooLarge):
+    """The first line alone has more than MAX_HEAD_BYTES."""
+
+
+class TooManyFields(HeadTooLarge):
+    """A request's head has more than MAX_HEAD_FIELDS."""
+
+
 def take_head(data: bytearray) -> bytes | None:
     """Remove a head, with the empty line at its end, from the beginning of the data.
 
     Returns None if it is not complete, NO_HEAD at once for what cannot become one.
 
     Raises:
-        HeadTooLarge: it is larger than allowed.
+        HeadTooLarge: it is larger than allowed, or has more fields.
 
     """
     if data.startswith((b"\r", b"\n")):  # allowed before a request
@@ -54,8 +64,11 @@ def take_head(data: bytearray) -> bytes | None:
         return NO_HEAD
     if not is_complete:
         if len(data) >= MAX_HEAD_BYTES:
-            raise HeadTooLarge
+            has_line = data.find(END_OF_LINE, 0, MAX_HEAD_BYTES) >= 0
+            raise HeadTooLarge if has_line else RequestLineTooLong
         return None
+    if head.count(END_OF_LINE) > MAX_HEAD_FIELDS + 2:  # the request line, and the empty line
+        raise TooManyFields
     del data[:end]
     return bytes(head)
 

@@ -1,10 +1,17 @@
 """What answers requests: aiohttp, the lane, and fixed refusals before either."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
 
 from aiohttp import web
 
-from httpd.server.framing import MAX_HEAD_BYTES
+from httpd.server.framing import (
+    MAX_HEAD_BYTES,
+    MAX_HEAD_FIELDS,
+    HeadTooLarge,
+    RequestLineTooLong,
+    TooManyFields,
+)
 from httpd.server.lane.lane import Lane
 from httpd.server.limits import UnfinishedRequests
 
@@ -16,18 +23,32 @@ REFUSAL = (
 )
 
 
-def _refusal(status: bytes, text: bytes, headers: bytes = b"") -> bytes:
+def refusal(status: HTTPStatus, text: bytes, headers: bytes = b"") -> bytes:
+    """Return a whole response with a Message, which needs no escapes."""
+    line = f"{status.value} {status.phrase}".encode()
     body = b'{"message":"%b"}' % text
-    return REFUSAL % (status, headers, len(body), body)
+    return REFUSAL % (line, headers, len(body), body)
 
 
-TOO_MANY_CONNECTIONS = _refusal(
-    b"503 Service Unavailable", b"too many connections", b"Retry-After: 5\r\n"
+TOO_MANY_CONNECTIONS = refusal(
+    HTTPStatus.SERVICE_UNAVAILABLE, b"too many connections", b"Retry-After: 5\r\n"
 )
-HEAD_TOO_LARGE = _refusal(
-    b"431 Request Header Fields Too Large",
-    b"the request line and headers are larger than the limit of %d bytes" % MAX_HEAD_BYTES,
-)
+HEAD_TOO_LARGE: Mapping[type[HeadTooLarge], tuple[HTTPStatus, bytes]] = {
+    HeadTooLarge: (
+        HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+        b"the request line and headers are larger than the limit of %d bytes; send shorter or"
+        b" fewer headers, or a shorter query" % MAX_HEAD_BYTES,
+    ),
+    RequestLineTooLong: (
+        HTTPStatus.REQUEST_URI_TOO_LONG,
+        b"the request line is longer than the limit of %d bytes, which holds for it and the"
+        b" headers together; send a shorter query" % MAX_HEAD_BYTES,
+    ),
+    TooManyFields: (
+        HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+        b"there are more headers than the limit of %d; send fewer" % MAX_HEAD_FIELDS,
+    ),
+}
 
 
 class Responders:

@@ -190,7 +190,7 @@ def test_a_head_that_is_too_large_is_told_so(
         answered = received.count(b"HTTP/1.1 %d " % HEALTH[kind])
         assert answered == len(before[:1])
         assert b"HTTP/1.1 431 " in received
-        assert received.endswith(b'limit of 16384 bytes"}')
+        assert b"limit of 16384 bytes" in received
 
 
 def test_without_a_key_nothing_is_learned_but_health_and_that_there_is_a_page(

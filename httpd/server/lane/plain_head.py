@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import httptools
 
+# Heads of heartbeats are small. A larger one is left to aiohttp.
 LANE_MAX_HEAD_BYTES = 8190
 MAX_HEAD_LINES = 128
 # More digits than any length that is accepted; Python refuses to convert thousands of them.

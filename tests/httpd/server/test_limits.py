@@ -18,7 +18,7 @@ from config.agent import AgentSettings
 from config.registry import RegistrySettings
 from httpd import bodies
 from httpd.server import limits
-from httpd.server.framing import MAX_HEAD_BYTES
+from httpd.server.framing import MAX_HEAD_BYTES, MAX_HEAD_FIELDS
 from httpd.server.handshakes import MAX_HANDSHAKES
 from httpd.server.limits import MAX_UNFINISHED_BYTES
 from registry import message
@@ -53,7 +53,7 @@ def test_the_limits_are_as_the_page_tells_them() -> None:
 
     assert promised() == {
         "the first request": [timeouts.header],
-        "a request's headers": [timeouts.header, MAX_HEAD_BYTES / 1024, 8, 128],
+        "a request's headers": [timeouts.header, MAX_HEAD_BYTES / 1024, MAX_HEAD_FIELDS],
         "a request's body": [
             bodies.DEFAULT_MAX_BODY_BYTES / 1024,
             message.MAX_BODY_BYTES / 2**20,

@@ -70,6 +70,7 @@ async def test_all_nodes_are_listed_by_hostname_with_exactly_the_documented_fiel
         ("?max_age=0", []),
         ("?label=hostname", []),
         ("?label=r1", []),
+        ("?" + "&".join(["label=" + "x" * 900] * 16), []),
     ],
 )
 async def test_a_node_is_listed_if_all_filters_hold(
