@@ -119,7 +119,7 @@ class AppsSettings(Settings, frozen=True, kw_only=True):
     settle_seconds: Annotated[int, msgspec.Meta(ge=0, le=3600)] = 5
     healthy_seconds: Annotated[int, msgspec.Meta(ge=0, le=86400)] = 60
     allow_command: bool = True
-    password_min: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 8
+    password_min: Annotated[int, msgspec.Meta(ge=1, le=511)] = 8
     pids: Annotated[int, msgspec.Meta(ge=1)] = 512
     log_mib: Annotated[int, msgspec.Meta(ge=1)] = 10
     overcommit_percent: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0

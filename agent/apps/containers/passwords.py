@@ -19,7 +19,8 @@ from agent.engine.models import Container
 from agent.engine.protocol import Engine
 from agent.model import App
 
-MAX_PASSWORD_LENGTH = 1024
+# In UTF-8. The crypt of an app's image (libxcrypt) hashes no more, so nobody could log in.
+MAX_PASSWORD_BYTES = 511
 # This takes some 70 ms here, and as long in the app at each login.
 ROUNDS = 100_000
 PUBLIC_KEY = re.compile(r"\s*(ssh-|ecdsa-|sk-|-----BEGIN |---- BEGIN SSH2)")
@@ -48,8 +49,13 @@ def check_password(password: str, *, min_length: int) -> None:
         raise InvalidPassword(
             "this looks like an SSH public key; this call sets a password, and wants that"
         )
-    if not min_length <= len(password) <= MAX_PASSWORD_LENGTH:
-        raise InvalidPassword(f"a password has {min_length} to {MAX_PASSWORD_LENGTH} characters")
+    if len(password) < min_length:
+        raise InvalidPassword(f"a password has at least {min_length} characters")
+    if len(password.encode()) > MAX_PASSWORD_BYTES:
+        raise InvalidPassword(
+            f"a password has at most {MAX_PASSWORD_BYTES} bytes of UTF-8, as nobody could log in"
+            " with a longer one"
+        )
     if CONTROL_CHARACTER.search(password):
         raise InvalidPassword("a password holds no control characters")
 

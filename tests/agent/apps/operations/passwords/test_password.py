@@ -122,6 +122,8 @@ async def test_an_update_to_an_image_that_cannot_take_the_password_is_undone(
         ("application/json", b"bare text word\n", "bare text word"),
         ("application/json", b"1234567890", "1234567890"),
         ("text/plain; charset=utf-8", "ümlaut word\n".encode(), "ümlaut word"),
+        ("text/plain", b"x" * 511, "x" * 511),
+        ("text/plain", b"x" + "ä".encode() * 255, "x" + "ä" * 255),
     ],
 )
 async def test_the_body_is_the_password_as_text_or_as_a_json_string(
@@ -142,7 +144,8 @@ async def test_the_body_is_the_password_as_text_or_as_a_json_string(
     "body",
     [
         b"short",
-        b"x" * 1025,
+        b"x" * 512,
+        "ä".encode() * 256,
         b"two\nlines of it",
         b"nul\0inside it",
         b"\xff\xfe\xff\xfe\xff\xfe\xff\xfe",
