@@ -36,6 +36,11 @@ to prevent that: systemctl disable --now rollcall-agent
 NOT_DEREGISTERED = "nothing was taken out, but the agent is silent until it is started again"
 NOTHING_FOREIGN = "no container or volume of another agent carries this identity"
 NOTHING_TO_ADOPT = "No container or volume on this engine carries the identity of another agent.\n"
+NAME_WHAT_TO_ADOPT = """\
+rollcall-agent: name the agents whose apps are to be adopted, or --all. Those that do not run at
+this moment count as gone, one that is being upgraded or restarted too. On this engine are:
+"""
+USAGE = 2
 ADOPTED_BY_RUNNING = "The agent that runs here goes on with adopted apps within seconds.\n"
 ADOPTED_AT_START = "The agent goes on with adopted apps when it is started.\n"
 STILL_SENDING = """\
@@ -173,7 +178,7 @@ def _agent(view: StatusView, now: float) -> str:
 
 def _foreign_lines(foreign: Sequence[ForeignObject]) -> Iterator[str]:
     if foreign:
-        yield "foreign     left alone; `rollcall-agent adopt` takes over what no other agent runs"
+        yield "foreign     left alone; `rollcall-agent adopt AGENT` takes over from one that ended"
     for each in foreign:
         whose = f"agent {each.agent}" if each.agent else "no agent named"
         yield f"  {each.kind} {each.name} of app {each.app}, {whose}"
@@ -261,11 +266,11 @@ async def deregister(configuration: AgentConfiguration, *, force: bool, wait_sec
     return 0 if stopped and all(result.done for result in results) else 1
 
 
-async def adopt(configuration: AgentConfiguration, *, wanted: Sequence[str]) -> int:
+async def adopt(configuration: AgentConfiguration, *, wanted: Sequence[str] | None) -> int:
     """Take over the apps of other agents that are gone; return the exit status, 0 if all were.
 
-    ``wanted`` are the identities of these agents, all that are found if it is empty. The agent
-    itself may run meanwhile.
+    ``wanted`` are the identities of these agents, None for all that are found. If it is empty,
+    nothing is adopted: those that are found are listed. The agent itself may run meanwhile.
 
     Raises:
         StateError: the state cannot be used.
@@ -277,7 +282,10 @@ async def adopt(configuration: AgentConfiguration, *, wanted: Sequence[str]) -> 
     try:
         adopter = Adopter(engine=engine, identities=identities)
         foreign = await adopter.foreign()
-        unknown = [each for each in wanted if each not in foreign]
+        if wanted is not None and not wanted:
+            sys.stderr.writelines(_adoption_usage(foreign))
+            return USAGE
+        unknown = [each for each in wanted or () if each not in foreign]
         if unknown:
             sys.stdout.writelines(f"{each}: {NOTHING_FOREIGN}\n" for each in unknown)
             return 1
@@ -303,6 +311,15 @@ def _identities(configuration: AgentConfiguration) -> Identities:
         raise StateUnusable(f"{directory} cannot be created: {error.strerror}") from error
     identity = Identity(directory=directory, machine=machine_id())
     return open_identities(identity, directory=directory, database=configuration.database)
+
+
+def _adoption_usage(foreign: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    if not foreign:
+        yield NOTHING_TO_ADOPT
+        return
+    yield NAME_WHAT_TO_ADOPT
+    for identity, apps in foreign.items():
+        yield f"  rollcall-agent adopt {identity}    # {', '.join(apps)}\n"
 
 
 def _adoption_outcome(result: AdoptionResult) -> str:

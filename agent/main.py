@@ -55,7 +55,8 @@ def _run(options: argparse.Namespace, configuration: AgentConfiguration) -> int:
                 commands.deregister(configuration, force=options.force, wait_seconds=options.wait)
             )
         case "adopt":
-            return asyncio.run(commands.adopt(configuration, wanted=options.identities))
+            wanted = None if options.all else options.identities
+            return asyncio.run(commands.adopt(configuration, wanted=wanted))
         case "backup":
             commands.backup(configuration, options.file)
             return 0
@@ -110,11 +111,20 @@ def _parser() -> argparse.ArgumentParser:
         help="how long to wait until a heartbeat that is being sent has ended "
         "(default: %(default)s)",
     )
-    command("adopt", "take over the apps on this host's engine whose agents are gone").add_argument(
+    adopt_group = command(
+        "adopt", "take over the apps on this host's engine whose agents are gone"
+    ).add_mutually_exclusive_group()
+    adopt_group.add_argument(
         "identities",
         nargs="*",
+        default=[],
         metavar="IDENTITY",
-        help="only those of this agent, as `status` shows them (default: of all)",
+        help="those of this agent, as `status` shows them; without any, list what there is",
+    )
+    adopt_group.add_argument(
+        "--all",
+        action="store_true",
+        help="those of every other agent that does not run now, also of one that is being upgraded",
     )
     command(
         "backup", "copy the agent's database to a new file, also while the agent runs"

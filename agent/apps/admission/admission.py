@@ -161,5 +161,5 @@ def name_taken(name: str) -> NameTaken:
     return NameTaken(
         f"there is a container `{name}` that is not the agent's; it is left alone, so choose"
         " another name, or rename that container; if it is an app of another agent that is gone,"
-        " `rollcall-agent adopt` takes it over"
+        " `rollcall-agent adopt` shows how to take it over"
     )

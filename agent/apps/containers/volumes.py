@@ -152,11 +152,11 @@ class Volumes:
         if await self._is_ours(name, labels, app):
             return
         agent = labels.get(AGENT_LABEL, self._ownership.agent)
-        whose, adopt = "that is not the agent's", ""
+        whose, adopt, which = "that is not the agent's", "", "--all"
         if agent != self._ownership.agent:
-            whose = f"of another agent, whose identity is `{agent}`"
+            whose, which = f"of another agent, whose identity is `{agent}`", agent
         if APP_LABEL in labels:
-            adopt = ", or run `rollcall-agent adopt` if no other agent uses it"
+            adopt = f", or run `rollcall-agent adopt {which}` if no other agent uses it"
         raise NameTaken(
             f"there is a volume `{name}` {whose}; it is left alone, so choose another name for the"
             f" app, or remove the volume if nobody needs its data{adopt}"

@@ -131,7 +131,8 @@ class Ownership:
         if self.agent in self._adopted:
             raise AppOfAnother(
                 "the identity of this agent was adopted by the agent"
-                f" `{self._adopted[self.agent]}`; end that one and run `rollcall-agent adopt` here"
+                f" `{self._adopted[self.agent]}`; end that one and run"
+                f" `rollcall-agent adopt {self.agent}` here"
             )
 
     async def owns_volume(self, name: str, labels: Mapping[str, str]) -> bool:

@@ -51,6 +51,7 @@ def test_the_apps_of_an_agent_that_is_gone_are_taken_over_by_an_operators_word(
     assert (state(first, app), state(second, app)) == ("running", None)
 
     first.kill()
+    nothing_is_adopted_without_a_word_of_what(second, whose, app)
     adopted = run_command("rollcall-agent", second, "adopt", whose)
     assert (adopted.returncode, adopted.stderr) == (0, "")
     assert f"{whose}: adopted: {app}" in adopted.stdout
@@ -65,6 +66,16 @@ def test_the_apps_of_an_agent_that_is_gone_are_taken_over_by_an_operators_word(
     assert second.ask("DELETE", f"/v1/apps/{app}").ok
     (mark,) = docker_client.volumes(filters={"label": [f"rollcall.adopted={whose}"]})["Volumes"]
     docker_client.remove_volume(mark["Name"])
+
+
+def nothing_is_adopted_without_a_word_of_what(agent: Daemon, whose: str, app: str) -> None:
+    listed = run_command("rollcall-agent", agent, "adopt")
+    assert (listed.returncode, listed.stdout) == (2, "")
+    assert f"  rollcall-agent adopt {whose}    # {app}\n" in listed.stderr
+    both = run_command("rollcall-agent", agent, "adopt", "--all", whose)
+    assert (both.returncode, "not allowed with" in both.stderr) == (2, True)
+    shown = run_command("rollcall-agent", agent, "status").stdout
+    assert f"  container {app} of app {app}, agent {whose}" in shown
 
 
 def test_an_agent_that_has_lost_all_its_state_gets_its_apps_back(

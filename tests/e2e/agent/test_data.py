@@ -270,7 +270,7 @@ def made_before(client: docker.APIClient, name: str, image: str, ports: tuple[in
 def adopted(host: Host) -> set[str]:
     """Let the agent take over the app, which it does not know; return the volumes that tell so."""
     assert host.agent.ask("GET", host.path).status_code == 404
-    done = run_command("rollcall-agent", host.agent, "adopt")
+    done = run_command("rollcall-agent", host.agent, "adopt", "--all")
     assert done.returncode == 0, done.stderr
     until(lambda: host.agent.ask("GET", host.path).ok, host.path, within=SOON_SECONDS)
     return {each for each in host.volumes() if each.startswith("rollcall-adopted-")}
