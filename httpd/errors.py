@@ -6,7 +6,11 @@ from typing import NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
-RETRY_AFTER_SECONDS = 5
+# After so long a client may try again, unless the error knows better.
+RETRY_AFTER_SECONDS: Mapping[int, int] = {
+    HTTPStatus.SERVICE_UNAVAILABLE: 5,
+    HTTPStatus.INSUFFICIENT_STORAGE: 60,
+}
 DEFECT = "an error of this service, which its log tells about"
 
 
@@ -64,10 +68,7 @@ class ErrorTable:
         if status is None:
             self._log.error("defect", path=path[:512], exc_info=error)
             return Problem(HTTPStatus.INTERNAL_SERVER_ERROR, DEFECT, DEFECT)
-        unavailable = status == HTTPStatus.SERVICE_UNAVAILABLE
-        seconds = getattr(
-            error, "retry_after_seconds", RETRY_AFTER_SECONDS if unavailable else None
-        )
+        seconds = getattr(error, "retry_after_seconds", RETRY_AFTER_SECONDS.get(status))
         headers = {} if seconds is None else {"Retry-After": str(seconds)}
         # The text for the client may contain an app's output, which must not be logged.
         reason = getattr(error, "reason", str(error))

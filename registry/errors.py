@@ -87,6 +87,10 @@ class NodeTooLarge(Exception):
     """The store takes no node of this size."""
 
 
+class NotAcceptable(Exception):
+    """The client excludes each form in which there is an answer."""
+
+
 class TooManyReaders(Exception):
     """There is no memory for one more reader of a large answer."""
 
@@ -104,6 +108,7 @@ STATUS_BY_ERROR: Mapping[type[Exception], int] = {
     HostnameInvalid: HTTPStatus.BAD_REQUEST,
     HostnameMismatch: HTTPStatus.BAD_REQUEST,
     NodeNotFound: HTTPStatus.NOT_FOUND,
+    NotAcceptable: HTTPStatus.NOT_ACCEPTABLE,
     CloneRefused: HTTPStatus.CONFLICT,
     IdentityMismatch: HTTPStatus.CONFLICT,
     ChangesTooFast: HTTPStatus.TOO_MANY_REQUESTS,

@@ -40,14 +40,14 @@ class Heartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     Labels keep the order sent; duplicates are dropped before they are counted. `hostname` and
     `last_update` are allowed so that a node can be sent back as it was read: the first must agree
-    with the path, the second is ignored. Decoding raises msgspec.ValidationError, which names the
-    field that breaks a limit.
+    with the path, the second is ignored, whatever it is. Decoding raises msgspec.ValidationError,
+    which names the field that breaks a limit.
     """
 
     labels: list[Label]
     kv: Annotated[dict[Key, Value], Meta(max_length=MAX_KV)]
     hostname: str | UnsetType = UNSET
-    last_update: int | UnsetType = UNSET
+    last_update: msgspec.Raw | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         """Drop duplicate labels; msgspec turns the ValueError into its ValidationError."""

@@ -1,5 +1,6 @@
 """Conditional and compressed answers: ETag, If-None-Match, Accept-Encoding."""
 
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -8,6 +9,7 @@ from aiohttp import web
 
 from httpd.bodies import JSON_HEADERS, SERVER
 from httpd.server.write_buffers import bounded_buffers
+from registry.errors import NotAcceptable
 from registry.responses.compression import COMPRESSORS, CompressedResponse, Compression
 from registry.responses.encoding import PIECE_BYTES, LargeBody, WholeBody
 from registry.responses.readers import NOTHING, Expected, Reader, Readers
@@ -16,7 +18,8 @@ from registry.responses.time_slices import TimeSlices
 # Larger bodies are sent in pieces, as fast as the client reads.
 MAX_UNSTREAMED_BYTES = 2 * PIECE_BYTES
 # A client that names no preference for the identity prefers any coding that it names.
-IDENTITY = "identity"
+IDENTITY, ANY = "identity", "*"
+QUALITY = re.compile(r"q\s*=\s*(0(?:\.\d{0,3})?|1(?:\.0{0,3})?)")
 
 
 class Answers:
@@ -52,8 +55,10 @@ class Answers:
         """Answer 200 with JSON in the coding that the client prefers, or 304 if it has the body.
 
         If there is no memory for the compressed form, the answer is not compressed.
+
+        Raises NotAcceptable if the client excludes whatever there is.
         """
-        coding = _choose_coding(request.headers.get("Accept-Encoding", ""))
+        coding = _choose_coding(",".join(request.headers.getall("Accept-Encoding", ())))
         etag = entity_tag(body.digest, coding)
         sent = {"ETag": etag, "Vary": vary, **(headers or {})}
         if "If-None-Match" in request.headers and _matches_etag(
@@ -127,25 +132,41 @@ def entity_tag(digest: bytes, coding: str | None = None) -> str:
 def _choose_coding(accepted: str) -> str | None:
     """Return the coding of ours that the client prefers; None for the identity.
 
-    A coding is used only where the client names it, and does not prefer the identity by its name.
+    A coding is used only where the client names it, and does not prefer the identity by its name,
+    or excludes the identity, by its name or as `*`. Raises NotAcceptable.
     """
+    weights = _weights(accepted)
+    others = weights.get(ANY, 1.0)
+    is_required = weights.get(IDENTITY, others) == 0
+    unnamed = others if is_required and ANY in weights else 0.0
+    best = max(COMPRESSORS, key=lambda name: weights.get(name, unnamed))
+    weight = weights.get(best, unnamed)
+    if weight > 0 and weight >= weights.get(IDENTITY, 0.0):
+        return best
+    if is_required:
+        raise NotAcceptable(
+            f"Accept-Encoding excludes each coding of this answer: {IDENTITY},"
+            f" {', '.join(COMPRESSORS)}; allow one of them"
+        )
+    return None
+
+
+def _weights(accepted: str) -> dict[str, float]:
+    """Return the weight of each coding that is named; a malformed one is left out."""
     weights: dict[str, float] = {}
     for part in accepted.lower().split(","):
         name, _, parameters = part.partition(";")
-        weights[name.strip()] = _quality(parameters)
-    best = max(COMPRESSORS, key=lambda name: weights.get(name, 0.0))
-    weight = weights.get(best, 0.0)
-    return best if weight > 0 and weight >= weights.get(IDENTITY, 0.0) else None
+        weight = _quality(parameters.strip())
+        if weight is not None:
+            weights[name.strip()] = weight
+    return weights
 
 
-def _quality(parameters: str) -> float:
-    name, _, value = parameters.partition("=")
-    if name.strip() != "q":
+def _quality(parameters: str) -> float | None:
+    if not parameters:
         return 1.0
-    try:
-        return float(value)
-    except ValueError:
-        return 0.0
+    found = QUALITY.fullmatch(parameters)
+    return None if found is None else float(found[1])
 
 
 def _matches_etag(given: list[str], etag: str) -> bool:

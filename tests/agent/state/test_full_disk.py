@@ -41,6 +41,7 @@ async def test_with_no_room_for_the_database_apps_stop_start_and_go_and_nothing_
             rebuilt = await agent.ask("PUT", f"/{name}/rebuild")
             updated = await agent.ask("PUT", f"/{name}", {"env": {"A": "1"}})
             assert [each.status for each in (created, rebuilt, updated)] == [507] * 3
+            assert created.headers["Retry-After"] == "60"
             assert str(folder) in created.json["message"]
             assert await agent.get(name) == before
             assert containers_of(docker_client, new) == []

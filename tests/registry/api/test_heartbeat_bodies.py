@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.examples import share_of
-from tests.support.registry.in_process import InProcessRegistry
+from tests.support.registry.in_process import WALL, InProcessRegistry
 
 MALFORMED = {
     "empty body": (b"", "JSON"),
@@ -44,8 +44,10 @@ MALFORMED = {
     "a field twice": (b'{"labels":[],"kv":{},"kv":{}}', "'kv'"),
     "a key twice, escaped": (b'{"labels":[],"kv":{"a":"1","\\u0061":"2"}}', "'a'"),
     "NaN": (b'{"labels":[],"kv":{},"last_update":NaN}', "JSON"),
-    "a huge number": (b'{"labels":[],"kv":{},"last_update":%b}' % (b"9" * 5000), ""),
-    "a float": (b'{"labels":[],"kv":{},"last_update":1.5}', "last_update"),
+    "ignored, but not UTF-8": (b'{"labels":[],"kv":{},"last_update":"\xff"}', "UTF-8"),
+    "ignored, but no JSON": (b'{"labels":[],"kv":{},"last_update":01}', "JSON"),
+    "ignored, but deep": (b'{"labels":[],"kv":{},"last_update":%b' % (b'{"a":' * 30_000), ""),
+    "ignored, but a key twice": (b'{"labels":[],"kv":{},"last_update":{"a":1,"a":2}}', "'a'"),
     "deep": (b'{"labels":%b' % (b"[" * 100_000), ""),
     "deep object": (b'{"kv":%b' % (b'{"a":' * 30_000), ""),
     "wide": (b'{"labels":[],"kv":{%b}}' % b",".join(b'"%d":""' % i for i in range(1025)), "kv"),
@@ -76,6 +78,24 @@ async def test_a_malformed_body_is_400_says_where_and_changes_nothing(
     assert named in answer.json()["message"]
     assert len(answer.body) < 400
     assert (await registry.get("/nodes/web-1"))[0]["labels"] == ["before"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"null", b"7", b"1.5", b"1e999", b'"3"', b"[{}]", b'{"labels":["a"]}', b"9" * 5000],
+    ids=lambda value: value[:20].decode(),
+)
+@pytest.mark.parametrize("more", [b"", b',"hostname":"web-1"'])
+async def test_the_last_update_is_ignored_whatever_it_is(
+    registry: InProcessRegistry, value: bytes, more: bytes
+) -> None:
+    body = b'{"labels":["x"],"kv":{"a":"b"},"last_update":%b%b}' % (value, more)
+
+    answer = await registry.ask("POST", "/nodes/web-1", data=body)
+
+    assert answer.status == 200, answer.body
+    (node,) = answer.json()
+    assert (node["labels"], node["kv"], node["last_update"]) == (["x"], {"a": "b"}, WALL)
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])

@@ -215,6 +215,12 @@ UNPACK: dict[str | None, Callable[[bytes], bytes]] = {
         ("identity", None),
         ("*", None),
         ("", None),
+        ("identity;q=0, gzip", "gzip"),
+        ("*;q=0, zstd;q=0.1", "zstd"),
+        ("identity;q=0, *", "zstd"),
+        ("identity;q=0, zstd;q=0, *;q=0.5", "gzip"),
+        ("identity;q=x", None),
+        ("*;q=0, identity", None),
     ],
 )
 async def test_an_answer_is_compressed_as_the_client_asks(
@@ -227,6 +233,19 @@ async def test_an_answer_is_compressed_as_the_client_asks(
     assert answer.headers.get("Content-Encoding") == coding
     assert UNPACK[coding](answer.body) == plain.body
     assert (answer.headers["ETag"] == plain.headers["ETag"]) == (coding is None)
+
+
+@pytest.mark.parametrize("path", ["/nodes", "/services", "/prometheus/web"])
+@pytest.mark.parametrize(
+    "excluding", ["identity;q=0", "*;q=0", "gzip;q=0, zstd;q=0, identity;q=0, *", "br, *;q=0.000"]
+)
+async def test_a_client_that_excludes_every_coding_is_told_which_there_are(
+    fleet: InProcessRegistry, path: str, excluding: str
+) -> None:
+    answer = await fleet.ask("GET", path, headers={"Accept-Encoding": excluding})
+
+    assert answer.status == 406
+    assert "identity, zstd, gzip" in answer.json()["message"]
 
 
 async def test_a_head_has_the_headers_of_the_get_and_no_body(fleet: InProcessRegistry) -> None:
