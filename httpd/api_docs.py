@@ -7,6 +7,7 @@ import msgspec
 import yaml
 from aiohttp import web
 
+from config import VERSION
 from httpd.bodies import encoded_json_response
 
 # Ten times as quick, where PyYAML was built with libyaml.
@@ -27,4 +28,6 @@ class SwaggerHandler:
     def _body(self) -> bytes:
         # Made at the first request, which is rare: at the start it would take milliseconds.
         content: dict[str, Any] = Loader(self._document).get_single_data()
+        # `version` there is that of the interface.
+        content["info"]["x-rollcall-version"] = VERSION
         return msgspec.json.encode(content)

@@ -1,0 +1,20 @@
+"""The Swagger document of a daemon, as it is served."""
+
+import msgspec
+from aiohttp.test_utils import make_mocked_request
+
+from config import VERSION
+from httpd.api_docs import SwaggerHandler
+
+
+async def test_the_document_has_the_versions_of_the_interface_and_of_the_build() -> None:
+    handler = SwaggerHandler('swagger: "2.0"\ninfo: {title: A daemon, version: "2.0"}\n')
+
+    answer = await handler.get(make_mocked_request("GET", "/swagger.json"))
+
+    assert isinstance(answer.body, bytes)
+    assert msgspec.json.decode(answer.body)["info"] == {
+        "title": "A daemon",
+        "version": "2.0",
+        "x-rollcall-version": VERSION,
+    }
