@@ -230,6 +230,7 @@ def test_an_image_says_what_it_is_and_of_which_version(
 
     version = packages.present.name.split("_")[1]
     assert image["Labels"]["org.opencontainers.image.version"] == version
+    assert image["Labels"]["org.opencontainers.image.licenses"] == "Apache-2.0"
     assert image["Labels"]["org.opencontainers.image.title"] == f"Rollcall {daemon}"
 
 
