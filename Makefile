@@ -13,7 +13,7 @@ COMPILE := .venv/bin/pip-compile --quiet --generate-hashes --no-emit-index-url \
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: debian-run .venv/installed-run ## Run a registry and an agent on this machine until Ctrl-C (RUN="--help": options)
+run: debian-run version ## Run a registry and an agent on this machine until Ctrl-C (RUN="--help": options)
 	@$(PYTHON) -m dev.run $(RUN)
 
 # Where the environment forbids it, Python would compile all tests anew for each worker.
@@ -65,8 +65,7 @@ install: ## Install both daemons and their units on this host (as root; DESTDIR 
 deb: debian-deb $(DEB:%=deb-%) ## Build the Debian package for each architecture into dist/ (DEB="amd64 arm64", DIST=dist)
 
 deb-%: var/wheels/%
-	@SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null)} \
-		$(PYTHON) -m deploy.deb build --architecture $* --wheels $< --output $(DIST) $(if $(filter dist,$(DIST)),--alone)
+	@$(PYTHON) -m deploy.deb build --architecture $* --wheels $< --output $(DIST) $(if $(filter dist,$(DIST)),--alone)
 
 # The only step that downloads: all has the hash that the lock has.
 .PRECIOUS: var/wheels/%
@@ -90,6 +89,12 @@ debian-lint debian-run debian-deb debian-test debian-bench: debian-%:
 .venv/installed-dev: requirements-build.txt requirements-dev.txt pyproject.toml
 	@sh dev/shell/venv.sh requirements-build.txt requirements-dev.txt
 	@touch $@ .venv/installed-run
+
+# An editable installation keeps the version of the commit that it was made from.
+.PHONY: version
+version: .venv/installed-run
+	@[ "$$(.venv/bin/rollcall-registry --version)" = "rollcall-registry $$($(PYTHON) -m deploy.version)" ] || \
+		sh dev/shell/venv.sh
 
 # The oldest NATS server that the registry accepts, beside the one of the other tests.
 .venv/installed-nats-oldest: dev/nats-oldest.txt | .venv/installed-dev

@@ -65,7 +65,10 @@ for lock in requirements-build.txt requirements-nats.txt; do
 done
 source=$(mktemp -d)
 trap 'rm -rf "$source"' EXIT
-cp -R pyproject.toml README.md agent cli config httpd registry web "$source" # the build leaves files behind
+version=$("$python" deploy/version.py)
+cp -R pyproject.toml LICENSE agent cli config httpd registry web "$source" # the build leaves files behind
+install -D -m 644 deploy/version.py "$source/deploy/version.py"
+echo "Version: $version" >"$source/PKG-INFO"
 $pip install --no-compile --no-deps --no-build-isolation --no-index "$source"
 find "$venv.new" -name __pycache__ -type d -prune -exec rm -rf {} +
 grep -rlI --exclude-dir=site-packages "$venv.new" "$venv.new" |

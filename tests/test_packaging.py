@@ -27,8 +27,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Return the names of the files in a wheel, built from a copy: a build leaves files behind."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
-    source.mkdir()
-    for name in ("pyproject.toml", "README.md"):
+    (source / "deploy").mkdir(parents=True)
+    for name in ("pyproject.toml", "CHANGELOG.md", "LICENSE", "deploy/version.py"):
         (source / name).write_bytes((TOP / name).read_bytes())
     for name in FOLDERS:
         copytree(TOP / name, source / name, ignore=ignore_patterns("__pycache__"))
@@ -53,6 +53,11 @@ def test_the_wheel_holds_each_file_that_the_daemons_read(wheel: list[str]) -> No
     assert {"config/agent.yml", "config/registry.yml"} <= in_tree
     assert {"web/common/style.css", "web/registry/index.html"} <= in_tree
     assert in_tree <= set(wheel)
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_the_licence(wheel: list[str]) -> None:
+    assert [name for name in wheel if name.endswith(".dist-info/licenses/LICENSE")]
 
 
 @pytest.mark.slow

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from deploy.deb.package import Release, build, remove_other_versions
 from deploy.deb.wheels import ARCHITECTURES, BuildError, download
-
-TOP = Path(__file__).parents[2]
+from deploy.version import TOP, commit
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -22,7 +21,8 @@ def main(arguments: Sequence[str]) -> int:
         if options.step == "download":
             download(TOP / "requirements-nats.txt", architecture, options.wheels)
             return 0
-        epoch = int(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
+        epoch = _epoch(os.environ.get("SOURCE_DATE_EPOCH", ""))
+        os.environ["SOURCE_DATE_EPOCH"] = str(epoch)  # pip builds by it, too
         release = Release(TOP, architecture, epoch)
         with tempfile.TemporaryDirectory(prefix="rollcall-deb-") as work:
             file = build(release, wheels=options.wheels, folder=options.output, work=Path(work))
@@ -33,6 +33,16 @@ def main(arguments: Sequence[str]) -> int:
         remove_other_versions(file)
     sys.stdout.write(f"{file}\n")
     return 0
+
+
+def _epoch(given: str) -> int:
+    """Return the time of a package: the one that is given, that of the commit, or now."""
+    if given:
+        if not given.isdecimal():
+            raise BuildError(f"SOURCE_DATE_EPOCH is {given!r}, not a number of seconds")
+        return int(given)
+    made = commit(TOP)
+    return made.time if made else int(time.time())
 
 
 def _parser() -> argparse.ArgumentParser:

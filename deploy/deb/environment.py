@@ -22,6 +22,7 @@ from deploy.deb.wheels import (
     run_pip_offline,
     without_general,
 )
+from deploy.version import version
 
 # They say for which Python and architecture a wheel was, and what it held.
 OF_ONE_WHEEL = ("RECORD", "WHEEL", "direct_url.json", "REQUESTED")
@@ -72,10 +73,11 @@ def make_environment(
 
 
 def _copy_of_sources(source: Path, folder: Path) -> Path:
-    """Copy what is built, as a build leaves files behind."""
-    folder.mkdir()
-    for name in ("pyproject.toml", "README.md"):
-        shutil.copy(source / name, folder)
+    """Copy what is built, as a build leaves files behind, and record the version of the source."""
+    (folder / "deploy").mkdir(parents=True)
+    for name in ("pyproject.toml", "LICENSE", "deploy/version.py"):
+        shutil.copy(source / name, folder / name)
+    (folder / "PKG-INFO").write_text(f"Version: {version(source)}\n")
     for name in ("agent", "cli", "config", "httpd", "registry", "web"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(source / name, folder / name, ignore=ignored)

@@ -2,10 +2,8 @@
 
 import gzip
 import hashlib
-import re
 import shutil
 import subprocess
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -15,6 +13,7 @@ from cli.main import command_line
 from cli.manual import manual
 from deploy.deb.environment import PROGRAMS, make_environment
 from deploy.deb.wheels import Architecture, BuildError
+from deploy.version import version
 
 HERE = Path(__file__).parent
 MAINTAINER = "Rollcall <rollcall@rollcall.invalid>"
@@ -39,8 +38,6 @@ COMPLETIONS = {
     "rollcall.fish": "fish/vendor_completions.d/rollcall.fish",
 }
 SCRIPTS = ("preinst", "postinst", "prerm", "postrm")
-# A pre-release in the form of Python's versions, such as 1.2.0rc1 or 1.2.0.dev3.
-PRE_RELEASE = re.compile(r"^([0-9.]+?)\.?(a|b|rc|dev)([0-9]+)$")
 CONTROL = """\
 Package: rollcall
 Version: {version}
@@ -73,7 +70,7 @@ class Release:
     """What is built, and for whom.
 
     Attributes:
-        source: the tree of this project, whose pyproject.toml has the version.
+        source: the tree of this project.
         architecture: the one of the package.
         epoch: when it was made, in seconds; no file in it is younger.
 
@@ -84,14 +81,13 @@ class Release:
     epoch: int
 
     def version(self) -> str:
-        """Return Debian's form of the project's version."""
-        project = tomllib.loads((self.source / "pyproject.toml").read_text("utf-8"))
-        return debian_version(project["project"]["version"])
+        """Return Debian's form of the tree's version."""
+        return debian_version(version(self.source))
 
 
-def debian_version(version: str) -> str:
-    """Return Debian's form of a version, in which a pre-release comes before the release."""
-    return PRE_RELEASE.sub(r"\1~\2\3", version)
+def debian_version(of_python: str) -> str:
+    """Return Debian's form of a version, in which a tilde sorts builds before their release."""
+    return f"{of_python.replace('.dev', '~dev').replace('+', '.')}-1"
 
 
 def build(release: Release, *, wheels: Path, folder: Path, work: Path) -> Path:
@@ -171,7 +167,7 @@ def _put_files(root: Path, release: Release) -> None:
         put(f"opt/rollcall/{name}", (source / name).read_bytes())
     date = formatdate(release.epoch)
     text = CHANGELOG.format(version=release.version(), maintainer=MAINTAINER, date=date)
-    put("usr/share/doc/rollcall/changelog.gz", gzip.compress(text.encode(), mtime=0))
+    put("usr/share/doc/rollcall/changelog.Debian.gz", gzip.compress(text.encode(), mtime=0))
     put("usr/share/doc/rollcall/copyright", (HERE / "copyright").read_bytes())
     put("usr/share/lintian/overrides/rollcall", (HERE / "lintian-overrides").read_bytes())
 

@@ -33,6 +33,7 @@ if [ "$1" != lint ] && [ "$1" != deb ]; then
 fi
 if [ "$1" = test ]; then
     have lintian || need lintian
+    have git || need git
     have chromium || need chromium
     have man || need man-db
     have zsh || need zsh

@@ -2,6 +2,7 @@
 # Make .venv and install the given locks into it, then this project.
 # All that is downloaded has its hash in a lock: builds download nothing. So the first lock has to be
 # the one of what builds the project, and what others have as source alone.
+# Without a lock, it installs this project alone, whose version has changed.
 set -eu
 
 fail() {
@@ -24,7 +25,7 @@ if [ ! -x .venv/bin/pip ]; then
     }
 fi
 
-echo "rollcall: installing the locked dependencies into .venv"
+[ $# = 0 ] || echo "rollcall: installing the locked dependencies into .venv"
 pip=".venv/bin/python -m pip --quiet --quiet --disable-pip-version-check --no-input install"
 for lock in "$@"; do
     $pip --require-hashes --no-build-isolation -r "$lock"

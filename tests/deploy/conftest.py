@@ -15,6 +15,7 @@ from tests.support.e2e.packages import (
     follow,
     machine_architecture,
     make_deb,
+    make_deb_of_archive,
 )
 from tests.support.requirements import need
 
@@ -37,12 +38,13 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Packages:
 
 @pytest.fixture(scope="session")
 def foreign_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a package of this tree for the kind of machine that this one is not."""
+    """Return a package for the kind of machine that this one is not, built in an archive of git."""
     need("dpkg-deb")
 
     def build(folder: Path) -> None:
         (architecture,) = ARCHITECTURES.keys() - {machine_architecture()}
-        make_deb(architecture, folder)
+        with TemporaryDirectory() as work:
+            make_deb_of_archive(architecture, folder, Path(work))
 
     (package,) = _shared_folder(tmp_path_factory, "foreign", build).glob("*.deb")
     return package

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,12 @@ import yaml
 from deploy.deb.environment import merge, remove_debug_information
 from deploy.deb.package import Release, debian_version, lay_out, remove_other_versions
 from deploy.deb.wheels import ARCHITECTURES, Architecture, BuildError, pinned
-from tests.support.e2e.packages import VERSION, Packages, machine_architecture
+from tests.support.e2e.packages import (
+    ARCHIVED_VERSION,
+    VERSION,
+    Packages,
+    machine_architecture,
+)
 from tests.support.pages import dead_links
 
 TOP = Path(__file__).parents[2]
@@ -38,15 +44,34 @@ OF_ARCHITECTURE = ",".join(
 @pytest.mark.parametrize(
     ("version", "debian"),
     [
-        ("0.1.0", "0.1.0"),
-        ("1.2.0rc1", "1.2.0~rc1"),
-        ("1.2.0a3", "1.2.0~a3"),
-        ("1.2.0.dev4", "1.2.0~dev4"),
-        ("1.2.0.post1", "1.2.0.post1"),
+        ("1.2.0", "1.2.0-1"),
+        ("1.2.0.dev0", "1.2.0~dev0-1"),
+        ("1.2.0.dev20270131120000+8d29d061ac89", "1.2.0~dev20270131120000.8d29d061ac89-1"),
     ],
 )
-def test_a_pre_release_comes_before_its_release(version: str, debian: str) -> None:
+def test_a_version_has_a_form_of_debian(version: str, debian: str) -> None:
     assert debian_version(version) == debian
+
+
+@pytest.mark.real("dpkg")
+def test_dpkg_finds_each_later_build_newer_and_the_release_newer_than_its_builds() -> None:
+    in_order = [
+        "0.1.0",
+        *(
+            debian_version(version)
+            for version in (
+                "0.2.0.dev0",
+                "0.2.0.dev20261231235959+ffffffffffff",
+                "0.2.0.dev20270101000000+000000000000a",
+                "0.2.0.dev20270101000001+8d29d061ac89",
+                "0.2.0",
+                "0.2.1.dev20270101000002+8d29d061ac89",
+            )
+        ),
+    ]
+    for older, newer in pairwise(in_order):
+        done = subprocess.run(["dpkg", "--compare-versions", older, "lt", newer], check=False)
+        assert done.returncode == 0, (older, newer)
 
 
 def test_other_versions_for_the_same_architecture_are_removed(tmp_path: Path) -> None:
@@ -207,6 +232,29 @@ def _check_with_lintian(package: Path, *options: str) -> None:
 def test_the_version_is_that_of_the_project(packages: Packages) -> None:
     assert _field(packages.present, "Version") == debian_version(VERSION)
     assert _field(packages.present, "Architecture") == machine_architecture()
+
+
+@pytest.mark.long(2)
+@pytest.mark.real("dpkg-deb", "git")
+def test_a_package_built_in_an_archive_without_git_has_the_version_of_the_commit(
+    foreign_package: Path,
+) -> None:
+    assert ARCHIVED_VERSION.fullmatch(_field(foreign_package, "Version"))
+
+
+@pytest.mark.real("dpkg-deb")
+def test_it_states_its_licence_and_holds_that_of_each_library(tree: Path) -> None:
+    stated = (tree / "usr/share/doc/rollcall/copyright").read_text()
+    assert "Files: *\nCopyright: The Rollcall authors\nLicense: Apache-2.0\n" in stated
+    named = re.findall(r"^ (opt/\S+)$", stated, re.MULTILINE)
+    assert [name for name in named if not list(tree.glob(name))] == []
+    (ours,) = (tree / MODULES[1:]).glob("rollcalld-*.dist-info")
+    assert (ours / "licenses/LICENSE").read_bytes() == (TOP / "LICENSE").read_bytes()
+    licence = re.compile(r"(LICEN[CS]E|COPYING|NOTICE).*", re.IGNORECASE)
+    for folder in (tree / MODULES[1:]).glob("*.dist-info"):
+        names = [each.name for each in folder.rglob("*")]
+        assert "METADATA" in names
+        assert any(licence.fullmatch(each) for each in names), folder.name
 
 
 @pytest.mark.real("dpkg-deb")

@@ -17,7 +17,7 @@ from tests.support.e2e.package_host import (
     PackageHost,
     package_host,
 )
-from tests.support.e2e.packages import DROPPED, NEXT_VERSION, VERSION, Packages
+from tests.support.e2e.packages import DROPPED, NEXT_DEBIAN_VERSION, NEXT_VERSION, VERSION, Packages
 from tests.support.e2e.systemd_host import systemd_image
 from tests.support.requirements import need_root
 
@@ -204,9 +204,12 @@ def test_a_downgrade_is_refused_and_changes_nothing(host: PackageHost, packages:
 
     assert status != 0
     older = debian_version(VERSION)
-    assert f"version {NEXT_VERSION} is installed, and {older} may not read what it stored" in said
+    assert (
+        f"version {NEXT_DEBIAN_VERSION} is installed, and {older} may not read what it stored"
+        in said
+    )
     assert (host.pids(), host.settings(), host.installed()) == before
-    assert host.installed() == f"installed {NEXT_VERSION}"
+    assert host.installed() == f"installed {NEXT_DEBIAN_VERSION}"
 
 
 def test_a_removal_stops_both_and_keeps_settings_and_state(

@@ -33,7 +33,7 @@ from tests.support.e2e.fleet.hosts import (
     ssh_access,
 )
 from tests.support.e2e.fleet.operator import Operator
-from tests.support.e2e.packages import NEXT_VERSION, VERSION, Packages
+from tests.support.e2e.packages import NEXT_DEBIAN_VERSION, NEXT_VERSION, VERSION, Packages
 from tests.support.e2e.rollout_page import REGISTRY
 from tests.support.e2e.systemd_host import SystemdHost
 from tests.support.prometheus import running_prometheus
@@ -184,7 +184,7 @@ def test_a_host_that_cannot_be_upgraded_keeps_those_of_the_next_turn_from_it(
 
     assert play.status != 0
     assert (play.failed(), play.batches()) == ({UPGRADED}, 1)
-    assert f"agent.yml is refused by version {NEXT_VERSION}" in play.output
+    assert f"agent.yml is refused by version {NEXT_DEBIAN_VERSION}" in play.output
     assert fleet.hosts[REGISTRY].run("rollcall-registry --version").split()[1] == NEXT_VERSION
     until(lambda: fleet.heard_since(begin), "new heartbeats", within=SOON_SECONDS)
     assert fleet.versions() == {UPGRADED: VERSION, STOPPED: NEXT_VERSION, PURGED: VERSION}

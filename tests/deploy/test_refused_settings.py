@@ -18,7 +18,7 @@ from tests.support.e2e.package_host import (
     PackageHost,
     package_host,
 )
-from tests.support.e2e.packages import NEXT_VERSION, VERSION, Packages
+from tests.support.e2e.packages import NEXT_DEBIAN_VERSION, NEXT_VERSION, VERSION, Packages
 from tests.support.e2e.systemd_host import systemd_image
 from tests.support.requirements import need_root
 
@@ -95,7 +95,7 @@ def test_an_upgrade_that_refuses_the_settings_leaves_the_version_before_as_it_is
     assert status != 0
     assert "heartbeat_seconds: " in said
     for refused in ("agent.yml", "registry2.yml"):
-        assert f"{SETTINGS}/{refused} is refused by version {NEXT_VERSION}" in said
+        assert f"{SETTINGS}/{refused} is refused by version {NEXT_DEBIAN_VERSION}" in said
     assert (upgraded.pids(), upgraded.settings(), upgraded.run(FILES)) == before
     assert upgraded.installed() == f"installed {debian_version(VERSION)}"
     assert upgraded.damage() == ""
@@ -110,7 +110,7 @@ def test_the_upgrade_succeeds_once_the_daemon_of_the_settings_is_not_used(
 
     upgraded.install(packages.following)
 
-    assert upgraded.installed() == f"installed {NEXT_VERSION}"
+    assert upgraded.installed() == f"installed {NEXT_DEBIAN_VERSION}"
     assert upgraded.states() == ("inactive", "active")
     upgraded.run(MEND)
     upgraded.run(f"systemctl enable --now {AGENT}")
@@ -172,7 +172,7 @@ def test_a_package_that_refuses_the_settings_leaves_make_install_as_it_is(
     status, said = taken_over.try_to_install(packages.following)
 
     assert status != 0
-    assert f"{SETTINGS}/agent.yml is refused by version {NEXT_VERSION}" in said
+    assert f"{SETTINGS}/agent.yml is refused by version {NEXT_DEBIAN_VERSION}" in said
     assert "the daemons that 'make install' installed run on" in said
     assert (taken_over.pids(), taken_over.settings()) == before
     version = taken_over.run("/opt/rollcall/venv/bin/rollcall-agent --version")
@@ -184,7 +184,7 @@ def test_a_removal_and_a_later_purge_leave_make_install_as_it_is(taken_over: Pac
 
     taken_over.run("rm -r /opt/rollcall/environment")  # a damaged package can be removed, too
     taken_over.run("dpkg --remove rollcall")
-    assert taken_over.installed() == f"config-files {NEXT_VERSION}"
+    assert taken_over.installed() == f"config-files {NEXT_DEBIAN_VERSION}"
     said = taken_over.run("dpkg --purge rollcall")
 
     assert "'make install' installed the daemons on this host" in said

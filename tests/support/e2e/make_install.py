@@ -7,11 +7,9 @@ from tempfile import TemporaryDirectory
 from tests.support.e2e.systemd_host import SystemdHost
 
 TOP = Path(__file__).parents[3]
-FOLDERS = (
-    *("agent", "cli", "config", "deploy/monitoring", "docs", "httpd", "registry", "systemd", "web"),
-)
+FOLDERS = (*("agent", "cli", "config", "deploy", "docs", "httpd", "registry", "systemd", "web"),)
 FILES = (
-    *("pyproject.toml", "README.md", "CHANGELOG.md"),
+    *("pyproject.toml", "LICENSE", "CHANGELOG.md"),
     *("requirements-build.txt", "requirements-nats.txt"),
 )
 FOLDER = "/make-install"

@@ -65,7 +65,7 @@ class PackageHost:
         return self.try_to(f"dpkg --force-confold --install /packages/{package.name}")
 
     def installed(self) -> str:
-        """Return the status and version of the package, such as ``installed 0.1.0``."""
+        """Return the status and version of the package, such as ``installed 0.2.0-1``."""
         query = "dpkg-query --show --showformat '${db:Status-Status} ${Version}' rollcall"
         return self.try_to(query)[1].strip()
 

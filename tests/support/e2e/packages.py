@@ -1,23 +1,33 @@
-"""Debian packages of this tree, and of a release that follows it."""
+"""Debian packages of this tree and of a build that follows it, and repositories to build in."""
 
 import os
+import re
 import shutil
 import subprocess
-import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.deb.package import ENVIRONMENT, Release, lay_out
+from deploy.deb.package import ENVIRONMENT, Release, debian_version, lay_out
 from deploy.deb.wheels import ARCHITECTURES
+from deploy.version import version
 from dev.processes import with_network
 
 TOP = Path(__file__).parents[3]
-VERSION: str = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["version"]
-NEXT_VERSION = "99.1.0"
+VERSION = version(TOP)
+# A later build of what becomes the same release. Only a release itself is followed by another one.
+NUMBER, IS_BUILD, _ = VERSION.partition(".dev")
+NEXT_VERSION = f"{NUMBER}.dev99991231235959+0123456789ab" if IS_BUILD else "99.1.0"
+NEXT_DEBIAN_VERSION = debian_version(NEXT_VERSION)
 # The next release refuses what this one accepts.
 ACCEPTED = "heartbeat_seconds: Seconds = 30"
 REFUSED = "heartbeat_seconds: Annotated[int, msgspec.Meta(ge=5)] = 30"
 EPOCH = "1600000000"
+# Of commits, in a zone in which it was the next day already.
+DATE = "1700000000 +0900"
+COMMITTED_AT = "20231114221320"  # in UTC
+ARCHIVED_NUMBER = "98.1.0"
+ARCHIVED_VERSION = re.compile(rf"{ARCHIVED_NUMBER}~dev{COMMITTED_AT}\.[0-9a-f]{{12,}}-1")
 # A folder of modules that the next release does not have.
 DROPPED = "certifi/tests"
 PROJECT = ("agent", "cli", "config", "httpd", "registry", "web")
@@ -45,15 +55,48 @@ def make_deb(architecture: str, output: Path) -> Path:
 
     The wheels are downloaded first: where tests have no network, the build has none either.
     """
-    wheels = f"var/wheels/{architecture}"
-    _make(with_network(["make", "-C", str(TOP), *PREPARED, wheels]))
-    _make(["make", "-C", str(TOP), *PREPARED, f"DEB={architecture}", f"DIST={output}", "deb"])
+    _download(architecture)
+    environment = f"SOURCE_DATE_EPOCH={EPOCH}"
+    _make(["env", environment, *_deb(TOP, architecture, output)])
     (package,) = output.glob("*.deb")
     return package
 
 
-def _make(command: list[str]) -> None:
-    command = ["env", f"SOURCE_DATE_EPOCH={EPOCH}", *command]
+def make_deb_of_archive(architecture: str, output: Path, work: Path) -> Path:
+    """Build a package in an archive of git, where git does not work, and return its file.
+
+    Only the libraries and the environment are those of this tree.
+    """
+    _download(architecture)
+    copy = work / "copy"
+    ignored = shutil.ignore_patterns(".git", ".venv", "var", "dist", "build", "*_cache", "PKG-INFO")
+    shutil.copytree(TOP, copy, ignore=ignored, symlinks=True)
+    (copy / "CHANGELOG.md").write_text(f"# Changelog\n\n## {ARCHIVED_NUMBER} (unreleased)\n")
+    commit_all(copy)
+    source = archived(copy, work / "archive")
+    for name in (".venv", "var"):
+        (source / name).symlink_to(TOP / name)
+    program = work / "bin" / "git"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nexit 127\n")
+    program.chmod(0o755)
+    path = f"{program.parent}:{os.environ['PATH']}"
+    options = ["--unset=SOURCE_DATE_EPOCH", f"PATH={path}"]
+    _make(["env", *options, *_deb(source, architecture, output)])
+    (package,) = output.glob("*.deb")
+    return package
+
+
+def _download(architecture: str) -> None:
+    _make(with_network(["make", "-C", str(TOP), *PREPARED, f"var/wheels/{architecture}"]))
+
+
+def _deb(source: Path, architecture: str, output: Path) -> list[str]:
+    variables = (f"DEB={architecture}", f"DIST={output}")
+    return ["make", "-C", str(source), *PREPARED, *variables, "deb"]
+
+
+def _make(command: Sequence[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -63,7 +106,7 @@ def follow(present: Path, folder: Path) -> Path:
 
     It has the libraries of the present package. Nobody measures it, so it is compressed quickly.
     """
-    root, package = folder / "root", folder / f"rollcall_{NEXT_VERSION}.deb"
+    root, package = folder / "root", folder / f"rollcall_{NEXT_DEBIAN_VERSION}.deb"
     source = next_release(folder)
     architecture = ARCHITECTURES[machine_architecture()]
     subprocess.run(["dpkg-deb", "--raw-extract", present, folder / "present"], check=True)
@@ -93,7 +136,7 @@ def _replace_project(modules: Path, source: Path) -> None:
 
 
 def next_release(folder: Path) -> Path:
-    """Return a copy of the tree with a higher version, other settings, and fewer accepted."""
+    """Return a copy of the tree with a later version, other settings, and fewer accepted."""
     source = folder / "next"
     source.mkdir()
     for name in SOURCES:
@@ -101,8 +144,7 @@ def next_release(folder: Path) -> Path:
         shutil.copytree(TOP / name, source / name, ignore=ignored, symlinks=True)
     for name in ("README.md", "CHANGELOG.md", "requirements-nats.txt", "pyproject.toml"):
         shutil.copy(TOP / name, source)
-    old, new = (f'\nversion = "{each}"\n' for each in (VERSION, NEXT_VERSION))
-    _replace(source / "pyproject.toml", old, new)
+    (source / "PKG-INFO").write_text(f"Version: {NEXT_VERSION}\n")
     _replace(source / "config" / "agent.py", ACCEPTED, REFUSED)
     with (source / "config" / "agent.yml").open("a") as file:
         file.write("# a setting of the next release\n")
@@ -113,3 +155,38 @@ def _replace(file: Path, old: str, new: str) -> None:
     text = file.read_text("utf-8")
     assert old in text, f"{file}: {old}"
     file.write_text(text.replace(old, new))
+
+
+def git(top: Path, *arguments: str) -> str:
+    """Run git in a repository, with no settings but its own, and return what it printed."""
+    environment = {name: each for name, each in os.environ.items() if not name.startswith("GIT_")}
+    environment |= {
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_SYSTEM": os.devnull,
+        "GIT_AUTHOR_DATE": "1600000000 +0000",
+        "GIT_COMMITTER_DATE": DATE,
+        **{f"GIT_{role}_NAME": "nobody" for role in ("AUTHOR", "COMMITTER")},
+        **{f"GIT_{role}_EMAIL": "nobody@example.com" for role in ("AUTHOR", "COMMITTER")},
+    }
+    command = ["git", "-C", str(top), *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def commit_all(top: Path) -> str:
+    """Make a repository of a folder, with one commit of all files, and return its whole name."""
+    git(top, "init", "--quiet")
+    git(top, "add", ".")
+    git(top, "commit", "--quiet", "--message", "All")
+    return git(top, "rev-parse", "HEAD").strip()
+
+
+def archived(top: Path, folder: Path) -> Path:
+    """Unpack an archive of the last commit into a new folder, and return the folder."""
+    folder.mkdir()
+    file = folder.with_suffix(".tar")
+    git(top, "archive", "--output", str(file), "HEAD")
+    subprocess.run(["tar", "--extract", "--file", file, "--directory", folder], check=True)
+    file.unlink()
+    return folder
