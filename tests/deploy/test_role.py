@@ -81,6 +81,24 @@ def test_no_secret_that_is_in_use_counts_as_old(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("given", "installed", "is_there"),
+    [
+        ("0.2.0~dev20270101000000.000000000000-1", "0.2.0~dev20261231235959.ffffffffffff-1", False),
+        ("0.2.0-1", "0.2.0~dev20270101000000.000000000000-1", False),
+        ("0.2.0~dev20270101000000.000000000000-1", "0.2.0~dev20270101000000.000000000000-1", True),
+    ],
+)
+def test_a_later_build_of_one_version_is_installed(
+    given: str, installed: str, *, is_there: bool, tmp_path: Path
+) -> None:
+    lines = [given, installed, "installed"]
+    variables = {"rollcall_versions": {"stdout_lines": lines}}
+
+    assert evaluated("rollcall_unpacked", variables, tmp_path) is is_there
+
+
+@pytest.mark.slow
 def test_why_keys_cannot_be_placed_is_told_without_what_they_hold(tmp_path: Path) -> None:
     for name in ("ca.crt", "tls.crt", "tls.key", "ops"):
         (tmp_path / name).write_text(SECRET)
