@@ -93,8 +93,8 @@ debian-lint debian-run debian-deb debian-test debian-bench: debian-%:
 # An editable installation keeps the version of the commit that it was made from.
 .PHONY: version
 version: .venv/installed-run
-	@[ "$$(.venv/bin/rollcall-registry --version)" = "rollcall-registry $$($(PYTHON) -m deploy.version)" ] || \
-		sh dev/shell/venv.sh
+	@[ "$$($(PYTHON) -Ic 'from importlib.metadata import version; print(version("rollcalld"))')" = \
+		"$$($(PYTHON) -m deploy.version)" ] || sh dev/shell/venv.sh
 
 # The oldest NATS server that the registry accepts, beside the one of the other tests.
 .venv/installed-nats-oldest: dev/nats-oldest.txt | .venv/installed-dev

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 from shutil import copy
@@ -192,6 +193,57 @@ def test_a_repository_without_a_commit_has_no_time(plain: Path) -> None:
     git(plain, "init", "--quiet")
 
     assert version(plain) == "0.2.0.dev0"
+
+
+@pytest.mark.real("git", "make")
+def test_make_run_installs_the_version_of_the_commit_that_it_runs(plain: Path) -> None:
+    environment_with(plain / ".venv", "pip", "setuptools*", "_distutils_hack")
+    for name in ("Makefile", "dev/shell/venv.sh"):
+        (plain / name).parent.mkdir(parents=True, exist_ok=True)
+        copy(TOP / name, plain / name)
+    (plain / ".gitignore").write_text("/.venv/\n__pycache__/\n")
+    commit_all(plain)
+
+    make_version(plain)
+    assert installed(plain) == version(plain)
+    before = files_of(plain)
+    git(plain, "commit", "--quiet", "--allow-empty", "--message", "Another")
+    make_version(plain)
+    assert installed(plain) == version(plain)
+    assert files_of(plain) != before
+    before = files_of(plain)
+    make_version(plain)
+    assert files_of(plain) == before
+
+
+def environment_with(venv: Path, *patterns: str) -> None:
+    """Make an environment that has some libraries of this one, and nothing else."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    (site,) = venv.glob("lib/python*/site-packages")
+    for pattern in patterns:
+        for each in Path(sysconfig.get_path("purelib")).glob(pattern):
+            (site / each.name).symlink_to(each)
+    (venv / "bin/pip").symlink_to("python")
+    (venv / "installed-run").touch()
+
+
+def make_version(top: Path) -> None:
+    """Run the part of ``make run`` that is about the version."""
+    command = ["make", "-C", str(top), "--assume-old=.venv/installed-run", "version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def installed(top: Path) -> str:
+    code = "from importlib.metadata import version; print(version('rollcalld'))"
+    command = [str(top / ".venv/bin/python"), "-Ic", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def files_of(top: Path) -> dict[Path, int]:
+    """Return when each file of the installation was written."""
+    return {each: each.stat().st_mtime_ns for each in top.glob(".venv/lib/*/*/rollcalld-*/*")}
 
 
 @pytest.mark.parametrize(

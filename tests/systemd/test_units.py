@@ -14,6 +14,7 @@ import yaml
 
 from config.agent import AgentSettings
 from config.registry import RegistrySettings
+from deploy.version import version
 from httpd.server.handshakes import MAX_HANDSHAKES
 from httpd.server.limits import MAX_UNFINISHED_BYTES
 from tests.support.daemons import FreePort
@@ -95,7 +96,8 @@ def test_make_install_lays_out_the_daemon_its_unit_and_settings(name: str, destd
     venv = destdir / "opt/rollcall/venv"
     script = venv / "bin" / f"rollcall-{name}"
     assert script.read_text().startswith(f"#!{INSTALLED}python")
-    assert f"rollcall-{name}" in _output(venv / "bin/python", script, "--version")
+    shown = _output(venv / "bin/python", script, "--version")
+    assert shown == f"rollcall-{name} {version()}\n"
     unit = destdir / f"etc/systemd/system/rollcall-{name}.service"
     assert f"{INSTALLED}rollcall-{name}" in unit.read_text()
     settings = (destdir / f"etc/rollcall/{name}.yml").read_text()
