@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from registry.tls import client_context
 from tests.support.certificates import Authority
 from tests.support.daemons import Daemon
 
@@ -111,8 +112,7 @@ class ImpatientClients:
 def client_hello(ca: Path) -> bytes:
     """Return the bytes of a client's hello."""
     said = ssl.MemoryBIO()
-    context = ssl.create_default_context(cafile=str(ca))
-    client = context.wrap_bio(ssl.MemoryBIO(), said, server_hostname="127.0.0.1")
+    client = client_context(ca=ca).wrap_bio(ssl.MemoryBIO(), said, server_hostname="127.0.0.1")
     with suppress(ssl.SSLWantReadError):
         client.do_handshake()
     return said.read()

@@ -30,6 +30,7 @@ from registry.prometheus.targets import TargetOptions
 from registry.store.backends.urls import backend_of
 from registry.store.options import NatsLogin, NatsOptions, StoreOptions
 from registry.store.protocol import StoreBackend
+from registry.tls import client_context
 
 
 class RegistryConfiguration:
@@ -215,12 +216,9 @@ class RegistryConfiguration:
         ca, certificate, key = map(paths.get, named)
         files = " and ".join(str(path) for path in (ca, certificate, key) if path is not None)
         try:
-            context = ssl.create_default_context(cafile=ca)
-            if certificate is not None:
-                context.load_cert_chain(certificate, key, password="")
+            return client_context(ca=ca, certificate=certificate, key=key)
         except OSError as error:
             raise ConfigError(f"{self.file}: nats.tls: {files} cannot be used: {error}") from error
-        return context
 
     def nats_expiries(self) -> dict[Path, float]:
         """Return when the certificates of `nats.tls` expire, as Unix times."""

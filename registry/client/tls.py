@@ -4,6 +4,7 @@ import ssl
 from pathlib import Path
 
 from registry.client.errors import BadFile
+from registry.tls import client_context
 
 
 class ClientTls:
@@ -45,18 +46,13 @@ class ClientTls:
         try:
             stamps = [self._stamp(path) for path in self._files()]
             if self._context is None or stamps != self._stamps:
-                self._context = self._load()
+                self._context = client_context(
+                    ca=self.ca, certificate=self.certificate, key=self._key
+                )
                 self._stamps = stamps
         except (OSError, ssl.SSLError) as error:
             return f"{self._names()}: {_error_text(error)}"
         return None
-
-    def _load(self) -> ssl.SSLContext:
-        context = ssl.create_default_context(cafile=self.ca)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        if self.certificate is not None:
-            context.load_cert_chain(self.certificate, self._key, password=_no_password)
-        return context
 
     def _files(self) -> list[Path]:
         return [path for path in (self.ca, self.certificate, self._key) if path is not None]
@@ -71,8 +67,3 @@ class ClientTls:
 
 def _error_text(error: OSError) -> str:
     return getattr(error, "reason", None) or error.strerror or str(error)
-
-
-def _no_password() -> str:
-    """Return no passphrase: without this function, OpenSSL would ask the terminal for one."""
-    return ""

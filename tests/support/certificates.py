@@ -12,7 +12,19 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 PrivateKey: TypeAlias = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+PublicKey: TypeAlias = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 DAY = dt.timedelta(days=1)
+CA_USAGE = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 @dataclass(frozen=True)
@@ -24,19 +36,29 @@ class Pair:
 
 
 class Authority:
-    """A CA whose own certificate is the file ``ca``; all are good for so long."""
+    """A CA whose own certificate is the file ``ca``; all are good for so long.
+
+    They pass ``openssl verify -x509_strict``, unless they are to be ``lax``: such a CA has no
+    keyUsage, and what it signs no key identifiers.
+    """
 
     def __init__(
-        self, folder: Path, name: str = "test CA", *, lifetime: dt.timedelta = DAY
+        self,
+        folder: Path,
+        name: str = "test CA",
+        *,
+        lifetime: dt.timedelta = DAY,
+        lax: bool = False,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._lifetime = lifetime
+        self._lax = lax
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name(name)
         self.ca = folder / "ca.crt"
         certificate = _signed(
-            self._name, self._name, self._key, self._key, ca=True, lifetime=lifetime
+            self._name, self._name, self._key, self._key, ca=True, lifetime=lifetime, lax=lax
         )
         self.ca.write_bytes(_pem(certificate))
 
@@ -55,15 +77,16 @@ class Authority:
             names=names,
             age=age,
             lifetime=self._lifetime,
+            lax=self._lax,
         )
         _write(pair, certificate, key)
         return pair
 
 
-def self_signed(folder: Path, *names: str) -> Pair:
+def self_signed(folder: Path, *names: str, stem: str = "self-signed") -> Pair:
     """Make a certificate that vouches for itself."""
     folder.mkdir(parents=True, exist_ok=True)
-    pair = _pair(folder, "self-signed")
+    pair = _pair(folder, stem)
     key = ec.generate_private_key(ec.SECP256R1())
     _write(pair, _signed(_name(names[0]), _name(names[0]), key, key, names=names), key)
     return pair
@@ -79,6 +102,7 @@ def _signed(  # a certificate has so many parts
     ca: bool = False,
     age: dt.timedelta = dt.timedelta(0),
     lifetime: dt.timedelta = DAY,
+    lax: bool = False,
 ) -> x509.Certificate:
     start = dt.datetime.now(dt.UTC) - age - dt.timedelta(hours=1)
     builder = (
@@ -91,12 +115,24 @@ def _signed(  # a certificate has so many parts
         .not_valid_after(start + lifetime)
         .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
     )
+    if not lax:
+        builder = _with_identifiers(builder, key.public_key(), signer.public_key())
+    if ca and not lax:
+        builder = builder.add_extension(CA_USAGE, critical=True)
     if names:
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         alternatives = x509.SubjectAlternativeName([_alternative(name) for name in names])
         builder = builder.add_extension(alternatives, critical=False)
         builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
     return builder.sign(signer, hashes.SHA256())
+
+
+def _with_identifiers(
+    builder: x509.CertificateBuilder, own: PublicKey, signer: PublicKey
+) -> x509.CertificateBuilder:
+    subject = x509.SubjectKeyIdentifier.from_public_key(own)
+    authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer)
+    return builder.add_extension(subject, critical=False).add_extension(authority, critical=False)
 
 
 def _alternative(name: str) -> x509.GeneralName:

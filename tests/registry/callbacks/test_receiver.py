@@ -177,8 +177,9 @@ async def test_an_answer_that_does_not_end_or_is_large_is_not_read(size: int | N
     assert posts == 2
 
 
-async def test_only_a_certificate_of_the_given_ca_is_trusted(tmp_path: Path) -> None:
-    authority = Authority(tmp_path / "ca")
+@pytest.mark.parametrize("lax", [False, True])
+async def test_only_a_certificate_of_the_given_ca_is_trusted(tmp_path: Path, *, lax: bool) -> None:
+    authority = Authority(tmp_path / "ca", lax=lax)
     good = authority.issue("127.0.0.1")
     received: list[bytes] = []
 

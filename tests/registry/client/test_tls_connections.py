@@ -24,14 +24,26 @@ from tests.support.registry.client import (
 from tests.support.registry.fake_servers import http_server, tcp_server
 
 
-async def test_a_private_ca_is_believed_where_it_is_given(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
+@pytest.mark.parametrize("lax", [False, True])
+async def test_a_private_ca_is_believed_where_it_is_given(tmp_path: Path, *, lax: bool) -> None:
+    authority = Authority(tmp_path, lax=lax)
     tls = server_context(authority.issue("127.0.0.1"))
 
     async with (
         http_server(accept_heartbeat, tls=tls) as url,
         client(url, client_tls=ClientTls(ca=authority.ca)) as registry,
     ):
+        assert await registry.report("web-1", HEARTBEAT) == NODE
+
+
+async def test_a_ca_in_the_bundle_of_the_system_need_not_have_key_usage_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path, lax=True)
+    tls = server_context(authority.issue("127.0.0.1"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
+
+    async with http_server(accept_heartbeat, tls=tls) as url, client(url) as registry:
         assert await registry.report("web-1", HEARTBEAT) == NODE
 
 
@@ -45,14 +57,15 @@ async def test_a_certificate_of_an_unknown_ca_is_bad(tmp_path: Path) -> None:
         assert isinstance(await failure_of(url), BadCertificate)
 
 
+@pytest.mark.parametrize("lax", [False, True])
 @pytest.mark.parametrize(
     ("names", "age", "words"),
     [(("127.0.0.1",), dt.timedelta(days=2), "expired"), (("web-9",), dt.timedelta(0), "127.0.0.1")],
 )
 async def test_an_expired_and_a_wrong_name_are_told_apart(
-    tmp_path: Path, names: tuple[str, ...], age: dt.timedelta, words: str
+    tmp_path: Path, names: tuple[str, ...], age: dt.timedelta, words: str, *, lax: bool
 ) -> None:
-    authority = Authority(tmp_path)
+    authority = Authority(tmp_path, lax=lax)
     tls = server_context(authority.issue(*names, age=age))
 
     async with http_server(accept_heartbeat, tls=tls) as url:
@@ -90,9 +103,11 @@ async def test_a_server_with_tls_behind_http_is_no_registry(tmp_path: Path) -> N
     assert isinstance(failure, Unreachable | NotARegistry)
 
 
-@pytest.mark.slow
-async def test_a_client_certificate_is_shown_where_it_is_asked_for(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
+@pytest.mark.parametrize("lax", [False, True])
+async def test_a_client_certificate_is_shown_where_it_is_asked_for(
+    tmp_path: Path, *, lax: bool
+) -> None:
+    authority = Authority(tmp_path, lax=lax)
     tls = server_context(authority.issue("127.0.0.1"), client_ca=authority.ca)
     mine = authority.issue("web-1")
     client_tls = ClientTls(ca=authority.ca, certificate=mine.certificate, key=mine.key)

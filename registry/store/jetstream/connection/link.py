@@ -1,6 +1,7 @@
 """A connection to one of the servers, for as long as it works."""
 
 import asyncio
+import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -14,6 +15,7 @@ from nats.aio.client import Client, RawCredentials
 
 from registry.store.jetstream.connection.names import LookUp, Names, look_up
 from registry.store.options import NatsLogin
+from registry.tls import client_context
 
 CONNECT_SECONDS = 3.0
 # Of several addresses, the next one is tried after so long (RFC 8305).
@@ -39,6 +41,15 @@ class LoginRefused(NoConnection):
     """The servers do not accept the login, or the registry not their certificates."""
 
 
+class _Client(Client):
+    """The library's client; without `nats.tls`, it trusts the system's CAs as our others do."""
+
+    @property
+    def ssl_context(self) -> ssl.SSLContext:
+        """Return the context to connect with; asked for only if the server wants TLS."""
+        return self.options.get("tls") or client_context()
+
+
 class Link:
     """A connection, and whether it is lost. It is not made again: that is up to the caller.
 
@@ -46,7 +57,7 @@ class Link:
     """
 
     def __init__(self) -> None:
-        self.client = Client()
+        self.client: Client = _Client()
         self.lost = asyncio.Event()
         self.reason = "the server closed the connection"
         self.denied = ""

@@ -21,6 +21,7 @@ from registry.store.jetstream.connection.link import Connector, Link, NoConnecti
 from registry.store.jetstream.connection.replicas import replicas_risk
 from registry.store.jetstream.connection.threads import run_in_thread
 from registry.store.options import NatsOptions
+from registry.tls import client_context
 
 T = TypeVar("T")
 OLDEST = (2, 12)
@@ -279,7 +280,7 @@ def _get(url: str, path: str, tls: SSLContext | None) -> tuple[int, bytes]:
 
 def _connection(scheme: str, address: str, tls: SSLContext | None) -> HTTPConnection:
     if scheme == "https":
-        return HTTPSConnection(address, timeout=SECONDS, context=tls)
+        return HTTPSConnection(address, timeout=SECONDS, context=tls or client_context())
     return HTTPConnection(address, timeout=SECONDS)
 
 

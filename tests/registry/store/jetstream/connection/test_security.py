@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -21,6 +20,7 @@ from registry.store.jetstream.connection.link import Link, NoConnection, connect
 from registry.store.options import NatsLogin, NatsOptions
 from registry.store.shared_conformance import SHARED_CHECKS
 from registry.store.sqlite.backend import SqliteBackend
+from registry.tls import client_context
 from tests.support.certificates import Authority
 from tests.support.daemons import FreePort
 from tests.support.registry.nats.buckets import backend_at, open_bucket, restored
@@ -106,20 +106,36 @@ async def test_an_nkey(tmp_path: Path, free_port: FreePort) -> None:
         assert "Authorization" in await refusal(servers, NatsLogin(nkey=other.decode()))
 
 
-async def test_tls_with_a_certificate_of_the_registry(tmp_path: Path, free_port: FreePort) -> None:
-    authority = Authority(tmp_path / "ca")
+@pytest.mark.parametrize("lax", [False, True])
+async def test_tls_with_a_certificate_of_the_registry(
+    tmp_path: Path, free_port: FreePort, *, lax: bool
+) -> None:
+    authority = Authority(tmp_path / "ca", lax=lax)
     server, client = authority.issue("127.0.0.1"), authority.issue("registry", stem="client")
     tls = (
         f'tls {{ cert_file: "{server.certificate}", key_file: "{server.key}",'
         f' ca_file: "{authority.ca}", verify: true, handshake_first: auto }}\n'
     )
-    context = ssl.create_default_context(cafile=authority.ca)
+    context = client_context(ca=authority.ca)
     with NatsCluster(folder=tmp_path / "n", free_port=free_port, settings=tls) as servers:
         assert await refusal(servers, NatsLogin(tls=context)) != ""  # it shows no certificate
         context.load_cert_chain(client.certificate, client.key)
         assert await can_be_used(servers, NatsLogin(tls=context))
-        stranger = ssl.create_default_context(cafile=Authority(tmp_path / "other").ca)
+        stranger = client_context(ca=Authority(tmp_path / "other").ca)
         assert "certificate verify failed" in await refusal(servers, NatsLogin(tls=stranger))
+
+
+@pytest.mark.parametrize("lax", [False, True])
+async def test_tls_that_only_the_server_asks_for_trusts_the_bundle_of_the_system(
+    tmp_path: Path, free_port: FreePort, monkeypatch: pytest.MonkeyPatch, *, lax: bool
+) -> None:
+    authority = Authority(tmp_path / "ca", lax=lax)
+    server = authority.issue("127.0.0.1")
+    tls = f'tls {{ cert_file: "{server.certificate}", key_file: "{server.key}" }}\n'
+    with NatsCluster(folder=tmp_path / "n", free_port=free_port, settings=tls) as servers:
+        assert "certificate verify failed" in await refusal(servers, NatsLogin())
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
+        assert await can_be_used(servers, NatsLogin())
 
 
 async def test_with_tls_no_password_is_sent_in_clear(free_port: FreePort) -> None:
@@ -132,7 +148,7 @@ async def test_with_tls_no_password_is_sent_in_clear(free_port: FreePort) -> Non
         received.extend(await reader.read(65536))
         writer.close()
 
-    login = replace(LOGIN, tls=ssl.create_default_context())
+    login = replace(LOGIN, tls=client_context())
     async with await asyncio.start_server(serve, "127.0.0.1", port):
         with pytest.raises(NoConnection, match="handshake_first: auto"):
             async with connected([f"nats://127.0.0.1:{port}"], login):
@@ -146,7 +162,7 @@ async def test_a_server_that_does_not_begin_with_tls_is_refused(
     authority = Authority(tmp_path / "ca")
     server = authority.issue("127.0.0.1")
     tls = f'tls {{ cert_file: "{server.certificate}", key_file: "{server.key}" }}\n'
-    login = NatsLogin(tls=ssl.create_default_context(cafile=authority.ca))
+    login = NatsLogin(tls=client_context(ca=authority.ca))
     with (
         NatsCluster(folder=tmp_path / "n", free_port=free_port, settings=tls) as servers,
         pytest.raises(NoConnection, match="handshake_first: auto"),

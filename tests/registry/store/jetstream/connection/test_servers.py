@@ -20,6 +20,7 @@ from registry.store.jetstream.connection.servers import (
     check_servers,
 )
 from registry.store.options import NatsLogin, NatsOptions
+from registry.tls import client_context
 from tests.support.certificates import Authority
 from tests.support.daemons import FreePort
 from tests.support.httpd.loop_errors import errors_told
@@ -74,10 +75,11 @@ async def test_half_of_the_servers_are_no_majority(free_port: FreePort) -> None:
                 await check_servers(names, [f"nats://127.0.0.1:{port}"], options, link)
 
 
+@pytest.mark.parametrize("lax", [False, True])
 async def test_monitoring_over_https_is_checked_against_the_ca_of_the_servers(
-    tmp_path: Path, free_port: FreePort
+    tmp_path: Path, free_port: FreePort, monkeypatch: pytest.MonkeyPatch, *, lax: bool
 ) -> None:
-    authority, other = Authority(tmp_path / "ca"), Authority(tmp_path / "other")
+    authority, other = Authority(tmp_path / "ca", lax=lax), Authority(tmp_path / "other")
     pair = authority.issue("127.0.0.1")
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(pair.certificate, pair.key)
@@ -95,13 +97,16 @@ async def test_monitoring_over_https_is_checked_against_the_ca_of_the_servers(
         known, unknown = (
             NatsOptions(
                 monitoring=(url,),
-                login=NatsLogin(tls=ssl.create_default_context(cafile=one.ca)),
+                login=NatsLogin(tls=client_context(ca=one.ca)),
             )
             for one in (authority, other)
         )
         assert await check_servers([], [], known, link) == ""
         with pytest.raises(StoreOpenError, match="certificate verify failed"):
             await check_servers([], [], unknown, link)
+
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))  # without nats.tls
+        assert await check_servers([], [], NatsOptions(monitoring=(url,)), link) == ""
 
 
 async def test_the_monitoring_is_asked_while_all_threads_of_the_loop_wait(
