@@ -53,10 +53,11 @@ def test_a_registry_with_tls_is_healthy(daemons: Daemons, tmp_path: Path) -> Non
     assert check(registry) == 1
 
 
+@pytest.mark.parametrize("lax", [False, True])
 def test_a_daemon_that_asks_for_certificates_gets_one_from_the_check(
-    daemons: Daemons, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    daemons: Daemons, tmp_path: Path, capsys: pytest.CaptureFixture[str], *, lax: bool
 ) -> None:
-    authority = Authority(tmp_path / "certificates")
+    authority = Authority(tmp_path / "certificates", lax=lax)
     own, operator = authority.issue("127.0.0.1"), authority.issue("operator")
     tls = {
         "certificate": str(own.certificate),

@@ -13,8 +13,10 @@ from typing import Any, Self, TypeAlias
 
 import requests
 import yaml
+from requests.adapters import HTTPAdapter
 
 from dev.waiting import until
+from registry.tls import client_context
 from tests.support.forks import Program, start_program
 
 # Eight daemons that start at once on two busy processors take 25 s each, beside other work longer.
@@ -35,6 +37,13 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         nested = isinstance(above, dict) and isinstance(below, dict)
         result[name] = merged(below or {}, above) if nested else above
     return result
+
+
+class _AnyCa(HTTPAdapter):
+    """Accepts the CAs that our own clients accept: from Python 3.13 on, urllib3 is stricter."""
+
+    def init_poolmanager(self, *args: Any, **options: Any) -> None:
+        super().init_poolmanager(*args, **options, ssl_context=client_context())
 
 
 class Daemon:
@@ -76,6 +85,7 @@ class Daemon:
         self._session.trust_env = False  # REQUESTS_CA_BUNDLE would win over ``trust``
         if trust is not None:
             self._session.verify, self._session.cert = trust
+            self._session.mount("https://", _AnyCa())
         self.key_path.touch(mode=0o600)
         self.key_path.write_text(self.key)
         own = {

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.certificates import Authority
 from tests.support.cli.process import CommandLine
-from tests.support.daemons import Daemons
+from tests.support.daemons import Daemons, TlsOptions
 
 pytestmark = pytest.mark.real
 
@@ -91,3 +91,19 @@ def test_a_registry_is_trusted_by_the_ca_of_the_context_alone(
     # The certificates of tests end within a day or two.
     examined = rollcall.run("doctor", "-o", "json")
     assert "certificates" in examined.stdout
+
+
+@pytest.mark.parametrize("lax", [False, True])
+def test_a_login_shows_a_certificate_of_either_kind_of_ca(
+    daemons: Daemons, rollcall: CommandLine, tmp_path: Path, *, lax: bool
+) -> None:
+    authority = Authority(tmp_path / "ca", lax=lax)
+    own, operator = authority.issue("127.0.0.1"), authority.issue("operator")
+    files = {"certificate": str(own.certificate), "key": str(own.key)}
+    trust: TlsOptions = (str(authority.ca), (str(operator.certificate), str(operator.key)))
+    registry = daemons.registry(tls={**files, "client_ca": trust[0]}, trust=trust)
+
+    shown = ("--certificate", operator.certificate, "--certificate-key", operator.key)
+    rollcall.login(registry, "--ca", authority.ca, *shown)
+
+    assert rollcall.json("nodes") == []

@@ -92,9 +92,11 @@ def test_both_daemons_speak_tls_with_certificates_of_a_private_ca(
     assert "travels unencrypted" not in agent.log()
 
 
+@pytest.mark.parametrize("lax", [False, True])
 def test_a_host_shows_its_certificate_and_speaks_for_itself(
-    daemons: Daemons, authority: Authority
+    daemons: Daemons, tmp_path: Path, *, lax: bool
 ) -> None:
+    authority = Authority(tmp_path / "ca", lax=lax)
     registry = mutual(daemons, authority)
     agent = host(daemons, registry, authority, "web-1", **shown(authority.issue("web-1")))
 
