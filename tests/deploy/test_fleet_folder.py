@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages import TOP
+from tests.support.pages import TOP, Page
 
 SCRIPT = TOP / "deploy/ansible/roles/rollcall/files/fleet_folder.sh"
 MACHINES = ("registry=registry.test", "web-1=web-1.test", "secret=node-secret")
@@ -23,6 +23,74 @@ def content(folder: Path) -> dict[str, bytes]:
     """Return all files by their paths."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def verified(certificate: Path, ca: Path, *options: str) -> str:
+    """Return what openssl says of a certificate for servers and one for clients."""
+    said = ""
+    for purpose in ("sslserver", "sslclient"):
+        command = ["openssl", "verify", *options, "-purpose", purpose, "-CAfile", ca, certificate]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        said += done.stdout + done.stderr
+    return said
+
+
+def shell(script: str, folder: Path) -> None:
+    """Run a script there."""
+    subprocess.run(["bash", "-euc", script], cwd=folder, capture_output=True, check=True)
+
+
+CREATE_CA = Page("docs/rollout.md").script(only=["2. Create a CA"])
+# A CA without keyUsage, which is what OpenSSL makes by default.
+OLD = """\
+pair=(-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes)
+openssl req -x509 "${pair[@]}" -days 3650 -subj '/CN=rollcall CA' -keyout ca.key -out ca.crt
+mkdir web-1
+openssl req "${pair[@]}" -subj /CN=web-1.test -keyout web-1/tls.key -out web-1/tls.csr
+printf 'subjectAltName=DNS:web-1.test\nextendedKeyUsage=serverAuth,clientAuth\n' >web-1/tls.ext
+openssl x509 -req -in web-1/tls.csr -CA ca.crt -CAkey ca.key -days 90 -extfile web-1/tls.ext \
+  -out web-1/tls.crt
+"""
+
+
+def test_each_certificate_is_good_by_the_strict_rules_of_x509(tmp_path: Path) -> None:
+    make(tmp_path, *MACHINES)
+
+    for machine in ("registry", "web-1", "operator", "prometheus"):
+        certificate, ca = tmp_path / machine / "tls.crt", tmp_path / machine / "ca.crt"
+        assert verified(certificate, ca, "-x509_strict") == f"{certificate}: OK\n" * 2
+    shown = ["openssl", "x509", "-noout", "-text", "-in", str(tmp_path / "ca.crt")]
+    text = subprocess.run(shown, capture_output=True, text=True, check=True).stdout
+    for extension in ("Basic Constraints: critical", "Key Usage: critical"):
+        assert text.count(extension) == 1
+    for extension in ("Subject Key Identifier", "Authority Key Identifier"):
+        assert text.count(extension) == 1
+
+
+def test_the_certificates_of_the_page_are_good_by_the_strict_rules_of_x509(tmp_path: Path) -> None:
+    shell(f"{CREATE_CA}\nmkdir web-1\ncertificate web-1 web-1.test", tmp_path)
+
+    certificate = tmp_path / "web-1/tls.crt"
+    strict = verified(certificate, tmp_path / "ca.crt", "-x509_strict")
+    assert strict == f"{certificate}: OK\n" * 2
+
+
+def test_a_ca_without_key_usage_stays_until_it_is_replaced_without_a_gap(tmp_path: Path) -> None:
+    shell(OLD, tmp_path)
+    certificate, ca = tmp_path / "web-1/tls.crt", tmp_path / "ca.crt"
+    before, old = certificate.read_bytes(), ca.read_bytes()
+    assert make(tmp_path, *MACHINES).returncode == 0
+    assert (certificate.read_bytes(), ca.read_bytes()) == (before, old)
+    assert "key usage" in verified(certificate, ca, "-x509_strict")
+
+    shell(f"mv ca.crt old.crt\n{CREATE_CA}\ncat old.crt >>ca.crt", tmp_path)
+    assert make(tmp_path, *MACHINES).returncode == 0
+    assert certificate.read_bytes() == before
+    assert verified(certificate, tmp_path / "web-1/ca.crt") == f"{certificate}: OK\n" * 2
+
+    assert make(tmp_path, *MACHINES, days=91).returncode == 0
+    ca.write_bytes(ca.read_bytes().removesuffix(old))
+    assert verified(certificate, ca, "-x509_strict") == f"{certificate}: OK\n" * 2
 
 
 def test_a_second_run_changes_nothing(tmp_path: Path) -> None:

@@ -36,7 +36,9 @@ copy() { # FILE TARGET
 ca() {
     [ ! -s ca.crt ] || return 0
     quietly openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 \
-        -subj "/CN=rollcall CA" -keyout ca.key -out ca.crt.new
+        -subj "/CN=rollcall CA" -keyout ca.key -out ca.crt.new \
+        -addext basicConstraints=critical,CA:TRUE -addext keyUsage=critical,keyCertSign,cRLSign \
+        -addext subjectKeyIdentifier=hash -addext authorityKeyIdentifier=keyid:always
     mv ca.crt.new ca.crt
     made ca.crt
 }
@@ -53,7 +55,8 @@ certificate() { # FOLDER NAME
     ! good "$1" "$2" >/dev/null 2>&1 || return 0
     quietly openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes \
         -subj "/CN=$2" -keyout "$1/tls.key.new" -out "$1/tls.csr"
-    printf 'subjectAltName=DNS:%s\nextendedKeyUsage=serverAuth,clientAuth\n' "$2" >"$1/tls.ext"
+    printf '%s\n' "subjectAltName=DNS:$2" extendedKeyUsage=serverAuth,clientAuth \
+        subjectKeyIdentifier=hash authorityKeyIdentifier=keyid,issuer >"$1/tls.ext"
     quietly openssl x509 -req -in "$1/tls.csr" -CA ca.crt -CAkey ca.key -days 90 \
         -extfile "$1/tls.ext" -out "$1/tls.crt.new"
     mv "$1/tls.key.new" "$1/tls.key"
