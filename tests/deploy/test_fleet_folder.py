@@ -5,18 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages import TOP, Page
+from tests.support.fleet_folder import OLD_CA, make
+from tests.support.pages import Page
 
-SCRIPT = TOP / "deploy/ansible/roles/rollcall/files/fleet_folder.sh"
 MACHINES = ("registry=registry.test", "web-1=web-1.test", "secret=node-secret")
 
 pytestmark = pytest.mark.real("openssl")
-
-
-def make(folder: Path, *machines: str, days: int = 30) -> subprocess.CompletedProcess[str]:
-    """Run the script."""
-    command = ["sh", str(SCRIPT), str(folder), str(days), *machines]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -41,14 +35,13 @@ def shell(script: str, folder: Path) -> None:
 
 
 CREATE_CA = Page("docs/rollout.md").script(only=["2. Create a CA"])
-# A CA without keyUsage, which is what OpenSSL makes by default.
-OLD = """\
-pair=(-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes)
-openssl req -x509 "${pair[@]}" -days 3650 -subj '/CN=rollcall CA' -keyout ca.key -out ca.crt
+OLD = f"""\
+{OLD_CA}
 mkdir web-1
-openssl req "${pair[@]}" -subj /CN=web-1.test -keyout web-1/tls.key -out web-1/tls.csr
-printf 'subjectAltName=DNS:web-1.test\nextendedKeyUsage=serverAuth,clientAuth\n' >web-1/tls.ext
-openssl x509 -req -in web-1/tls.csr -CA ca.crt -CAkey ca.key -days 90 -extfile web-1/tls.ext \
+openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=web-1.test \\
+  -keyout web-1/tls.key -out web-1/tls.csr
+printf 'subjectAltName=DNS:web-1.test\\nextendedKeyUsage=serverAuth,clientAuth\\n' >web-1/tls.ext
+openssl x509 -req -in web-1/tls.csr -CA ca.crt -CAkey ca.key -days 90 -extfile web-1/tls.ext \\
   -out web-1/tls.crt
 """
 

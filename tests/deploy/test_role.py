@@ -1,6 +1,7 @@
 """The role for Ansible: what it makes of settings."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.certificates import Authority
+from tests.support.daemons import Daemons, TlsOptions
 from tests.support.pages import TOP
 
 ROLES = TOP / "deploy/ansible/roles"
@@ -117,3 +120,34 @@ def test_why_keys_cannot_be_placed_is_told_without_what_they_hold(tmp_path: Path
     assert done.returncode != 0
     assert "Certificates and keys cannot be placed: mkdir: cannot create directory" in done.stdout
     assert SECRET not in done.stdout + done.stderr
+
+
+@pytest.mark.real("curl")
+@pytest.mark.parametrize("lax", [False, True])
+def test_the_registry_is_asked_over_tls_with_a_ca_of_either_kind(
+    daemons: Daemons, tmp_path: Path, *, lax: bool
+) -> None:
+    folder = tmp_path / "fleet"
+    authority = Authority(folder, lax=lax)
+    own, operator = authority.issue("127.0.0.1"), authority.issue("operator", stem="tls")
+    (folder / "operator").mkdir()
+    for file in (operator.certificate, operator.key):
+        shutil.copy(file, folder / "operator")
+    (folder / "operator/header").write_text("Authorization: none\n")
+    trust: TlsOptions = (str(authority.ca), (str(operator.certificate), str(operator.key)))
+    files = {"certificate": str(own.certificate), "key": str(own.key), "client_ca": trust[0]}
+    registry = daemons.registry(tls=files, trust=trust)
+    ask = {"name": "rollcall", "tasks_from": "check_registry"}
+    variables = {
+        "rollcall_folder": str(folder),
+        "rollcall_registry_url": registry.base_url,
+        "rollcall_wait_seconds": 1,
+    }
+
+    asked = played({"ansible.builtin.include_role": ask}, variables, tmp_path)
+    assert asked.returncode == 0, asked.stdout
+
+    registry.terminate()
+    failed = played({"ansible.builtin.include_role": ask}, variables, tmp_path)
+    assert failed.returncode != 0
+    assert "curl: (7)" in failed.stdout
