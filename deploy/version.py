@@ -1,7 +1,7 @@
-"""The version of a tree, by the time of its commit until the tree is a release.
+"""The version of a tree: that of a release, or of a build between two releases.
 
-Builds import it, from whatever they got: a clone, an archive of git, an sdist, or a plain copy. So
-it needs the standard library alone, and goes on without git.
+Builds import this module from a clone, an archive of git, an sdist or a plain copy. So it needs
+only the standard library, and works without git.
 """
 
 import re

@@ -9,6 +9,10 @@ from pathlib import Path
 from shutil import copytree, ignore_patterns
 
 import pytest
+from packaging.metadata import Metadata
+
+from deploy.version import version
+from tests.support.pages import LINK
 
 TOP = Path(__file__).parents[1]
 PROJECT = tomllib.loads((TOP / "pyproject.toml").read_text())
@@ -23,13 +27,14 @@ def test_no_other_distribution_ships_a_folder_of_our_name(folder: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Return the names of the files in a wheel, built from a copy: a build leaves files behind."""
+def built(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """Return a wheel, built from a copy: a build leaves files behind."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     (source / "deploy").mkdir(parents=True)
-    for name in ("pyproject.toml", "CHANGELOG.md", "LICENSE", "deploy/version.py"):
+    for name in ("pyproject.toml", "LICENSE", "deploy/version.py"):
         (source / name).write_bytes((TOP / name).read_bytes())
+    (source / "PKG-INFO").write_text(f"Version: {version()}\n")
     for name in FOLDERS:
         copytree(TOP / name, source / name, ignore=ignore_patterns("__pycache__"))
     # What an installer calls of the project's build backend.
@@ -37,8 +42,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     subprocess.run(
         [sys.executable, "-c", build, folder], cwd=source, check=True, capture_output=True
     )
-    (built,) = folder.glob("*.whl")
-    return zipfile.ZipFile(built).namelist()
+    (file,) = folder.glob("*.whl")
+    return zipfile.ZipFile(file)
+
+
+@pytest.fixture(scope="module")
+def wheel(built: zipfile.ZipFile) -> list[str]:
+    """Return the names of the files in a wheel."""
+    return built.namelist()
 
 
 @pytest.mark.slow
@@ -56,8 +67,17 @@ def test_the_wheel_holds_each_file_that_the_daemons_read(wheel: list[str]) -> No
 
 
 @pytest.mark.slow
-def test_the_wheel_holds_the_licence(wheel: list[str]) -> None:
-    assert [name for name in wheel if name.endswith(".dist-info/licenses/LICENSE")]
+def test_the_wheel_says_all_that_an_index_of_packages_shows(built: zipfile.ZipFile) -> None:
+    folder = f"rollcalld-{version()}.dist-info"
+    metadata = Metadata.from_email(built.read(f"{folder}/METADATA"), validate=True)
+
+    assert built.read(f"{folder}/licenses/LICENSE") == (TOP / "LICENSE").read_bytes()
+    assert (metadata.license_expression, metadata.license_files) == ("Apache-2.0", ["LICENSE"])
+    assert metadata.description_content_type == "text/markdown"
+    assert metadata.description is not None
+    assert "Never run `pip install rollcall`" in metadata.description
+    assert not LINK.findall(metadata.description), "the index has no other page of this tree"
+    assert metadata.classifiers
 
 
 @pytest.mark.slow
