@@ -118,8 +118,8 @@ def _parser() -> argparse.ArgumentParser:
         "identities",
         nargs="*",
         default=[],
-        metavar="IDENTITY",
-        help="those of this agent, as `status` shows them; without any, list what there is",
+        metavar="AGENT",
+        help="those of the agent with this identity, as `status` shows it; without any, list them",
     )
     adopt_group.add_argument(
         "--all",

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from hashlib import blake2b
+from hashlib import sha256
 from operator import attrgetter
 from typing import Literal
 
@@ -33,14 +33,14 @@ class TargetList:
         self._format = target_format
         self._dropped = dropped
         self._runs: list[EncodedRun] = []
-        self._hash = blake2b(digest_size=DIGEST_BYTES)
+        self._hash = sha256()
         self.size = len(b"[]")
         self.version = 0  # of the offers
 
     @property
     def digest(self) -> bytes:
         """Return a digest of the digests of all values."""
-        return self._hash.digest()
+        return self._hash.digest()[:DIGEST_BYTES]
 
     def pieces(self) -> Iterator[bytes]:
         """Return the JSON array in pieces."""
