@@ -12,7 +12,7 @@ from pathlib import Path
 from cli.main import command_line
 from cli.manual import manual
 from deploy.deb.environment import PROGRAMS, make_environment
-from deploy.deb.wheels import Architecture, BuildError
+from deploy.deb.wheels import PYTHONS, Architecture, BuildError
 from deploy.version import version
 
 HERE = Path(__file__).parent
@@ -44,7 +44,7 @@ Version: {version}
 Architecture: {architecture}
 Maintainer: {maintainer}
 Installed-Size: {kibibytes}
-Depends: python3 (>= 3.11), python3 (<< 3.14), libc6 (>= 2.28), mount, systemd
+Depends: python3 (>= {oldest}), python3 (<< {too_new}), libc6 (>= 2.28), mount, systemd
 Recommends: ca-certificates
 Suggests: docker.io | docker-ce
 Section: admin
@@ -54,7 +54,7 @@ Description: agent that runs containerised apps, and registry of hosts
  registry. The registry lists the hosts, and serves Prometheus the targets to
  scrape. This package has both: a host enables the one that it needs.
  .
- The libraries of both are in this package, for Python 3.11 to 3.13.
+ The libraries of both are in this package, for Python {oldest} to {newest}.
 """
 CHANGELOG = """\
 rollcall ({version}) stable; urgency=medium
@@ -193,12 +193,21 @@ def _describe(root: Path, release: Release) -> None:
         architecture=release.architecture.debian,
         maintainer=MAINTAINER,
         kibibytes=-(-size // 1024),
+        oldest=PYTHONS[0],
+        newest=PYTHONS[-1],
+        too_new=_following(PYTHONS[-1]),
     )
     put("control", fields.encode())
     functions = (HERE / "scripts" / "functions.sh").read_text("utf-8")
     for script in SCRIPTS:
         text = (HERE / "scripts" / script).read_text("utf-8").replace("@FUNCTIONS@\n", functions)
         put(script, text.replace("@VERSION@", release.version()).encode(), 0o755)
+
+
+def _following(python: str) -> str:
+    """Return the Python after one, such as 3.15 after 3.14."""
+    major, minor = python.split(".")
+    return f"{major}.{int(minor) + 1}"
 
 
 def _md5(file: Path) -> str:

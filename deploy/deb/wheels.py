@@ -12,8 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 
 PIP = (sys.executable, "-m", "pip", "-qq", "--disable-pip-version-check", "--no-input")
-# Those of Debian 12, Ubuntu 24.04 and Debian 13.
-PYTHONS = ("3.11", "3.12", "3.13")
+# Those of Debian 12, Ubuntu 24.04, Debian 13, and what becomes Debian 14.
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 # The newest one stands first. All need a C library that is older than that of Debian 12.
 MANYLINUX = ("manylinux_2_28", "manylinux_2_17", "manylinux2014")
 PINNED = re.compile(r"^([A-Za-z0-9._-]+==[^ \\]+)", re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The package in a tree of Debian 13, which has a later Python, and no network."""
+"""The package in trees of later Debians, which have later Pythons, without a network."""
 
 import shutil
 import subprocess
@@ -39,7 +39,7 @@ for _ in $(seq 300); do
 done
 cat /nodes.txt
 python3 /ask.py GET http://127.0.0.1:7656/metrics </dev/null | grep heartbeats_total
-find /opt/rollcall -name '*.cpython-313.pyc' -path '*/agent/*' | head -n 1
+find /opt/rollcall -name '*.pyc' -path '*/agent/*' | head -n 1
 kill $agent && wait $agent
 kill $registry && wait $registry
 dpkg --purge rollcall
@@ -47,14 +47,17 @@ ls -d /opt/rollcall /etc/rollcall /var/lib/rollcall-agent 2>&1 || true
 """
 
 
-@pytest.mark.long(1)
+@pytest.mark.long(2)
 @pytest.mark.timeout(900)
 @pytest.mark.real("dpkg-deb", "mmdebstrap", "unshare", "ip")
-def test_both_daemons_are_installed_and_run(packages: Packages, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("release", "minor"), [("trixie", 13), ("forky", 14)])
+def test_both_daemons_are_installed_run_and_are_purged(
+    packages: Packages, tmp_path: Path, release: str, minor: int
+) -> None:
     need_root()
     tree = tmp_path / "tree"
     # Unlike shutil, cp copies a device such as /dev/zero as a device.
-    root = debian_root("trixie", "python3", "systemd")
+    root = debian_root(release, "python3", "systemd")
     subprocess.run(["cp", "--archive", root, tree], check=True)
     shutil.copy(packages.present, tree / "package.deb")
     (tree / "ask.py").write_text(ASK)
@@ -70,8 +73,8 @@ def test_both_daemons_are_installed_and_run(packages: Packages, tmp_path: Path) 
 
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
-    assert "Python 3.13." in said
+    assert f"Python 3.{minor}." in said
     assert '"hostname":' in said
     assert "rollcall_agent_heartbeats_total" in said
-    assert ".cpython-313.pyc" in said
+    assert f".cpython-3{minor}.pyc" in said
     assert said.count("No such file or directory") == 3
