@@ -11,7 +11,7 @@ from agent.settings import AgentConfiguration
 from agent.state.files import StateError
 from agent.state.store import StoreTooNew, StoreUnusable
 from config import logs
-from config.command_line import argument_parsers
+from config.command_line import CommandLine
 from config.lines import lines_in_mistakes
 from config.load import ConfigError
 from httpd.process import exit_without_threads, run_to_end
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0 is success, 1 a failure that standard error explains, 2 one that another try does not mend:
     wrong settings or arguments, or the database of a newer agent.
     """
-    options = _parser().parse_args(arguments)
+    options = command_line().parser.parse_args(arguments)
     try:
         with lines_in_mistakes(options.config):
             configuration = AgentConfiguration(options.config)
@@ -82,20 +82,14 @@ def _print_error(error: Exception) -> int:
     return PERMANENT if isinstance(error, StoreTooNew) else 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser, common = argument_parsers(
+def command_line() -> CommandLine:
+    """Return the command line of the daemon, with its commands."""
+    line = CommandLine(
         "rollcall-agent",
         "Runs this host's apps, and reports the host to registries.",
         DEFAULT_SETTINGS_FILE,
     )
-    parser.set_defaults(command=None)
-    subparsers = parser.add_subparsers(title="commands (without one, the agent runs)")
-
-    def command(name: str, text: str) -> argparse.ArgumentParser:
-        subparser = subparsers.add_parser(name, parents=[common], help=text, description=text)
-        subparser.set_defaults(command=name)
-        return subparser
-
+    command = line.command
     command(
         "status", "show what is reported to the registries, when each last took it, and why not"
     ).add_argument("--json", action="store_true", help="print JSON")
@@ -129,7 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     command(
         "backup", "copy the agent's database to a new file, also while the agent runs"
     ).add_argument("file", type=Path)
-    return parser
+    return line
 
 
 if __name__ == "__main__":

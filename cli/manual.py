@@ -18,7 +18,7 @@ def manual(command: click.Command) -> str:
     lines += _options(command, click.Context(command, info_name="rollcall"))
     lines.append(".SH COMMANDS")
     for name, each, context in _commands(command, click.Context(command, info_name="rollcall")):
-        lines += [".SS", _escaped(" ".join([name, *_usage(each, context)])), *_paragraphs(each)]
+        lines += [".SS", escaped(" ".join([name, *_usage(each, context)])), *_paragraphs(each)]
         lines += _options(each, context)
     lines += [".SH EXIT STATUS"]
     for status, meaning in STATUSES:
@@ -78,7 +78,7 @@ def paragraphs(help_text: str) -> Iterator[Paragraph]:
 def _paragraphs(command: click.Command) -> list[str]:
     lines: list[str] = []
     for text, is_literal in paragraphs(command.help or ""):
-        shown = _escaped(text)
+        shown = escaped(text)
         lines += [".RS", ".nf", shown, ".fi", ".RE"] if is_literal else [".PP", shown]
     return lines
 
@@ -88,11 +88,12 @@ def _options(command: click.Command, context: click.Context) -> list[str]:
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
         if record is not None and isinstance(parameter, click.Option):
-            lines += [".TP", _escaped(record[0]), _escaped(record[1])]
+            lines += [".TP", escaped(record[0]), escaped(record[1])]
     return lines
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """Return a text in which roff finds no requests of its own."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     return "\n".join(
         f"\\&{line}" if line[:1] in (".", "'") else line for line in escaped.split("\n")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from config import logs
-from config.command_line import argument_parsers
+from config.command_line import CommandLine
 from config.lines import lines_in_mistakes
 from config.load import ConfigError
 from httpd.process import exit_without_threads, run_to_end
@@ -31,7 +31,7 @@ version of a store, 130 after Ctrl-C (run it again to continue)."""
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the daemon or a command; return the exit status."""
-    options = _parser().parse_args(arguments)
+    options = command_line().parser.parse_args(arguments)
     try:
         with lines_in_mistakes(options.config):
             configuration = RegistryConfiguration(options.config)
@@ -90,22 +90,14 @@ def _print_error(error: Exception) -> int:
     return WRONG_RELEASE if isinstance(error, StoreVersionError) else 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser, common = argument_parsers(
+def command_line() -> CommandLine:
+    """Return the command line of the daemon, with its commands."""
+    line = CommandLine(
         "rollcall-registry",
         "Keeps the hosts that report to it, for operators and Prometheus.",
         DEFAULT,
     )
-    parser.set_defaults(command=None)
-    subparsers = parser.add_subparsers(title="commands (without one, the registry runs)")
-
-    def command(name: str, text: str, description: str = "") -> argparse.ArgumentParser:
-        subparser = subparsers.add_parser(
-            name, parents=[common], help=text, description=description or text
-        )
-        subparser.set_defaults(command=name)
-        return subparser
-
+    command = line.command
     command("node-key", "print the key that is good for one host alone").add_argument("host")
     command("backup", "copy the store to a new file, also while the registry runs").add_argument(
         "file", type=Path
@@ -120,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     command("delete", "delete nodes; from a file, while no registry runs").add_argument(
         "hosts", nargs="+", metavar="host"
     )
-    return parser
+    return line
 
 
 if __name__ == "__main__":

@@ -9,18 +9,22 @@ from dataclasses import dataclass
 from email.utils import formatdate
 from pathlib import Path
 
+from agent.main import command_line as agent_line
 from cli.main import command_line
 from cli.manual import manual
 from deploy.deb.environment import PROGRAMS, make_environment
+from deploy.deb.manual import daemon_manual
 from deploy.deb.wheels import PYTHONS, Architecture, BuildError
 from deploy.version import version
+from registry.main import command_line as registry_line
 
 HERE = Path(__file__).parent
 MAINTAINER = "Rollcall <rollcall@rollcall.invalid>"
 # The environment itself, and the path by which it is used: scripts/functions.sh says why.
 ENVIRONMENT = "opt/rollcall/environment"
 USED_ENVIRONMENT = "/opt/rollcall/venv"
-DAEMONS = ("agent", "registry")
+LINES = {"agent": agent_line, "registry": registry_line}
+DAEMONS = tuple(LINES)
 SETTINGS = tuple(f"etc/rollcall/{name}.yml" for name in DAEMONS)
 UNITS = ("rollcall-agent.service", "rollcall-registry.service", "rollcall-registry@.service")
 # What the pages link to, beside the folder `docs`.
@@ -158,8 +162,8 @@ def _put_files(root: Path, release: Release) -> None:
     (root / "usr/bin").mkdir()
     for script in PROGRAMS:
         (root / "usr/bin" / script).symlink_to(f"{USED_ENVIRONMENT}/bin/{script}")
-    page = manual(command_line())
-    put("usr/share/man/man1/rollcall.1.gz", gzip.compress(page.encode(), mtime=0))
+    for name, page in _manuals().items():
+        put(f"usr/share/man/man1/{name}.1.gz", gzip.compress(page.encode(), mtime=0))
     for name, place in COMPLETIONS.items():
         put(f"usr/share/{place}", (source / "cli" / "shells" / name).read_bytes())
     shutil.copytree(source / "docs", root / "opt/rollcall/docs")
@@ -170,6 +174,12 @@ def _put_files(root: Path, release: Release) -> None:
     put("usr/share/doc/rollcall/changelog.Debian.gz", gzip.compress(text.encode(), mtime=0))
     put("usr/share/doc/rollcall/copyright", (HERE / "copyright").read_bytes())
     put("usr/share/lintian/overrides/rollcall", (HERE / "lintian-overrides").read_bytes())
+
+
+def _manuals() -> dict[str, str]:
+    """Return the manual page of each program."""
+    daemons = {f"rollcall-{name}": daemon_manual(line()) for name, line in LINES.items()}
+    return {"rollcall": manual(command_line()), **daemons}
 
 
 def _settings(source: Path, name: str) -> bytes:

@@ -289,10 +289,30 @@ def test_it_holds_no_key_nothing_compiled_by_python_and_nothing_for_debuggers(
 
 
 @pytest.mark.real("man")
-def test_it_holds_the_manual_page_and_the_completion_of_each_shell(tmp_path: Path) -> None:
+def test_it_holds_a_manual_page_of_each_program_and_the_completion_of_each_shell(
+    tmp_path: Path,
+) -> None:
     lay_out(tmp_path, Release(TOP, ARCHITECTURES["amd64"], 0))
 
-    page = tmp_path / "usr/share/man/man1/rollcall.1.gz"
+    assert "rollcall nodes --stale" in _manual(tmp_path, "rollcall")
+    agent = _manual(tmp_path, "rollcall-agent")
+    assert "rollcall-agent - runs this host's apps" in agent
+    assert "settings (default: /etc/rollcall/agent.yml)" in agent
+    assert "   rollcall-agent deregister [--force] [--wait SECONDS]\n" in agent
+    registry = _manual(tmp_path, "rollcall-registry")
+    assert "   rollcall-registry delete host [host ...]\n" in registry
+    assert "FROM   the store that registries use\n" in registry
+    for name in (
+        "bash-completion/completions/rollcall",
+        "zsh/vendor-completions/_rollcall",
+        "fish/vendor_completions.d/rollcall.fish",
+    ):
+        assert "complete-words" in (tmp_path / "usr/share" / name).read_text()
+
+
+def _manual(root: Path, name: str) -> str:
+    """Return a manual page as `man` shows it; fail if `man` warns of anything in it."""
+    page = root / f"usr/share/man/man1/{name}.1.gz"
     shown = subprocess.run(
         ["man", "--warnings", "--local-file", page],
         env={
@@ -306,13 +326,7 @@ def test_it_holds_the_manual_page_and_the_completion_of_each_shell(tmp_path: Pat
         check=True,
     )
     assert shown.stderr == ""
-    assert "rollcall nodes --stale" in shown.stdout
-    for name in (
-        "bash-completion/completions/rollcall",
-        "zsh/vendor-completions/_rollcall",
-        "fish/vendor_completions.d/rollcall.fish",
-    ):
-        assert "complete-words" in (tmp_path / "usr/share" / name).read_text()
+    return shown.stdout
 
 
 @pytest.mark.real("dpkg-deb")
