@@ -68,6 +68,8 @@ def make_environment(
             merge(target, modules)
             # The other Pythons lack what was compiled for this one alone.
             names = without_general(without_general(names, wheels), built)
+    for tests in modules.glob("*/tests"):
+        shutil.rmtree(tests)
     remove_debug_information(modules, architecture)
     _finish(root, modules, place)
 

@@ -29,7 +29,7 @@ COMMITTED_AT = "20231114221320"  # in UTC
 ARCHIVED_NUMBER = "98.1.0"
 ARCHIVED_VERSION = re.compile(rf"{ARCHIVED_NUMBER}~dev{COMMITTED_AT}\.[0-9a-f]{{12,}}-1")
 # A folder of modules that the next release does not have.
-DROPPED = "certifi/tests"
+DROPPED = "passlib/ext"
 PROJECT = ("agent", "cli", "config", "httpd", "registry", "web")
 SOURCES = (*PROJECT, "docs", "systemd", "deploy/monitoring")
 # Tests run from an environment that is there; `make` might make it anew.
