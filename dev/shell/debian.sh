@@ -36,6 +36,7 @@ if [ "$1" = test ]; then
     have git || need git
     have chromium || need chromium
     have man || need man-db
+    have pipx || need pipx
     have zsh || need zsh
     have fish || need fish
 fi

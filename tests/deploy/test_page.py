@@ -1,4 +1,4 @@
-"""The page about packages, on a Debian 12 host."""
+"""The pages about packages and about installation, on a Debian 12 host."""
 
 from pathlib import Path
 
@@ -48,35 +48,70 @@ CHECKS = {
     ],
 }
 NODE_KEY = "rollcall-registry node-key web-1.example.com"
+MAKE = """
+cd /packages
+make() { [ "$*" = deb ] && mkdir dist && mv rollcall_*.deb dist; }
+"""
+NOT_ENABLED = (
+    "systemctl is-enabled rollcall-agent rollcall-registry | grep -cx disabled | grep -x 2"
+)
+pytestmark = [
+    pytest.mark.long(2),
+    pytest.mark.timeout(900),
+    pytest.mark.real("dpkg-deb", "mmdebstrap"),
+]
 
 
-@pytest.mark.long(2)
-@pytest.mark.timeout(900)
-@pytest.mark.real("dpkg-deb", "mmdebstrap")
 @pytest.mark.page("docs/packages.md")
 def test_each_command_works_in_its_order(
     docker_client: docker.APIClient, engine_url: str, packages: Packages, tmp_path: Path
 ) -> None:
-    need_root()
     script = Page("docs/packages.md").script(checks=CHECKS, before=FUNCTIONS)
     assert NODE_KEY in script
     script = script.replace(
         NODE_KEY, "rollcall-registry node-key $(hostname) > /etc/rollcall/node.key"
     )
     script = script.replace("registry.example.com", "127.0.0.1")
-    (tmp_path / "page.sh").write_text(script)
 
-    with (
-        systemd_image(docker_client) as image,
-        package_host(
-            docker_client,
-            image,
-            packages,
-            folder=tmp_path,
-            engine_socket=engine_url.removeprefix("unix://"),
-        ) as host,
-    ):
-        output = host.run("bash /page.sh 2>&1")
+    output = run_on_a_host(script, docker_client, engine_url, packages, tmp_path)
 
     assert "    taken " in output
     assert ": taken out" in output
+
+
+@pytest.mark.page("docs/install.md")
+def test_the_package_is_installed_as_the_page_about_installation_says(
+    docker_client: docker.APIClient, engine_url: str, packages: Packages, tmp_path: Path
+) -> None:
+    script = Page("docs/install.md").script(
+        only=["Debian package"], before=MAKE, checks={"Debian package": [NOT_ENABLED]}
+    )
+
+    output = run_on_a_host(
+        f"{script}\nrollcall --version", docker_client, engine_url, packages, tmp_path
+    )
+
+    assert output.splitlines()[-1].startswith("rollcall ")
+
+
+def run_on_a_host(
+    script: str,
+    client: docker.APIClient,
+    engine_url: str,
+    packages: Packages,
+    folder: Path,
+) -> str:
+    """Run a script on a host that has the files of packages; return what it wrote."""
+    need_root()
+    (folder / "page.sh").write_text(script)
+    with (
+        systemd_image(client) as image,
+        package_host(
+            client,
+            image,
+            packages,
+            folder=folder,
+            engine_socket=engine_url.removeprefix("unix://"),
+        ) as host,
+    ):
+        return host.run("bash /page.sh 2>&1")

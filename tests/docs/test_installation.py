@@ -1,14 +1,18 @@
-"""The page about installing on a host, on a host on which systemd is process 1."""
+"""The pages about installation: pipx, and a host on which systemd is process 1."""
 
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import copytree, ignore_patterns
 
 import docker
 import pytest
 
+from dev.processes import with_network
 from tests.support.e2e.make_install import make_install
 from tests.support.e2e.systemd_host import SystemdHost, booted_host, systemd_image
-from tests.support.pages import Page
+from tests.support.pages import TOP, Page
 from tests.support.requirements import need_root
 
 # The files are laid out already; one host is all of those that the page speaks of.
@@ -29,6 +33,11 @@ CHECKS = {
         "gone /etc/systemd/system/rollcall-* /etc/rollcall /opt/rollcall /var/lib/rollcall-*"
     ],
 }
+PROGRAMS = """
+rollcall-agent --help
+rollcall-registry --help
+pipx list --short | grep '^rollcalld '
+"""
 
 
 @pytest.fixture
@@ -55,3 +64,31 @@ def test_each_command_works_in_its_order(page: Page, host: SystemdHost, tmp_path
     assert "NOT TAKEN" not in output
     assert "    taken " in output
     assert ": taken out" in output
+
+
+@pytest.mark.long(1)
+@pytest.mark.timeout(900)
+@pytest.mark.real("pipx")
+@pytest.mark.page("docs/install.md")
+def test_pipx_installs_all_programs_from_the_source(page: Page, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    ignored = ignore_patterns(".git", ".venv", "var", "dist", "*_cache", "__pycache__")
+    copytree(TOP, source, ignore=ignored, symlinks=True)
+    script = page.script(only=["pipx"], before=f"cd {source}", checks={"pipx": [PROGRAMS]})
+    own = {
+        "PATH": f"{tmp_path}/bin:/usr/local/bin:/usr/bin:/bin",
+        "PIPX_HOME": str(tmp_path / "home"),
+        "PIPX_BIN_DIR": str(tmp_path / "bin"),
+    }
+
+    done = subprocess.run(
+        with_network(["bash", "-c", script]),
+        env={**os.environ, **own},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Runs this host's apps" in done.stdout
