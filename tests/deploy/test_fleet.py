@@ -46,6 +46,7 @@ pytestmark = [
 ]
 AGENTS = UPGRADED, STOPPED, PURGED = tuple(f"web-{number}.example.com" for number in (1, 2, 3))
 UNIT = "rollcall-agent"
+INSTALLED = "/etc/rollcall /opt/rollcall /var/cache/rollcall.deb /var/lib/rollcall-*"
 STALE_SECONDS = 20
 SOON_SECONDS = 90.0
 CLONES_REFUSED = 'rollcall_registry_heartbeats_refused_total{reason="clone"} > 0'
@@ -82,6 +83,9 @@ def fleet(
         share_engine_socket(socket, [hosts[name] for name in AGENTS])
         access = stack.enter_context(ssh_access(hosts, machines.addresses))
         ansible = Ansible(folder, access, REGISTRY_SETTINGS)
+        checked = ansible.play(packages.present, ONE_REFUSED, *ALL_AT_ONCE, "--check")
+        left = [host.try_to(f"ls -d {INSTALLED} 2>/dev/null")[1] for host in hosts.values()]
+        left += [each.name for each in ansible.work.glob("*")]
         first = ansible.play(packages.present, ONE_REFUSED, *ALL_AT_ONCE, "-v", "--diff")
         assert first.status == 0, first.output
         prometheus = running_prometheus(
@@ -96,6 +100,8 @@ def fleet(
             Operator(ansible.work, machines.addresses),
             stack.enter_context(prometheus),
             ansible,
+            checked,
+            list(filter(None, left)),
             first,
         )
 
@@ -128,6 +134,21 @@ def app(fleet: Fleet, docker_client: docker.APIClient, busybox_image: str) -> It
     container: str = found["Id"]
     yield container
     docker_client.remove_container(container, force=True, v=True)
+
+
+def test_a_check_of_bare_hosts_passes_and_changes_nothing(fleet: Fleet) -> None:
+    assert fleet.checked.status == 0, fleet.checked.output
+    assert fleet.checked.changed().keys() >= fleet.hosts.keys()
+    assert fleet.left_by_check == []
+
+
+def test_a_check_of_a_fleet_that_is_installed_passes_and_finds_no_change(
+    fleet: Fleet, packages: Packages
+) -> None:
+    check = fleet.ansible.play(packages.present, ONE_REFUSED, *ALL_AT_ONCE, "--check")
+
+    assert check.status == 0, check.output
+    assert check.changed() == dict.fromkeys((REGISTRY, *AGENTS), 0)
 
 
 def test_all_hosts_register_and_are_up_in_prometheus(fleet: Fleet) -> None:

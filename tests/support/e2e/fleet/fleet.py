@@ -12,13 +12,22 @@ from tests.support.prometheus import Prometheus
 
 @dataclass(frozen=True)
 class Fleet:
-    """Hosts by their names, on which the daemons run, and whoever looks after them."""
+    """Hosts by their names, on which the daemons run, and whoever looks after them.
+
+    Attributes:
+        checked: the run of the playbook in check mode, before anything was installed.
+        left_by_check: what that run left on the hosts and beside the inventory.
+        first: the run that installed the fleet.
+
+    """
 
     machines: FleetHosts
     hosts: dict[str, SystemdHost]
     operator: Operator
     prometheus: Prometheus
     ansible: Ansible
+    checked: Play
+    left_by_check: list[str]
     first: Play
 
     def up(self, host: str) -> str | None:
