@@ -96,7 +96,9 @@ def test_an_upgrade_that_refuses_the_settings_leaves_the_version_before_as_it_is
     assert "heartbeat_seconds: " in said
     for refused in ("agent.yml", "registry2.yml"):
         assert said.count(f"{SETTINGS}/{refused} is refused by version {NEXT_DEBIAN_VERSION}") == 1
-    rejected = f"the upgrade to {NEXT_DEBIAN_VERSION} is rejected, and version {debian_version(VERSION)}"
+    rejected = (
+        f"the upgrade to {NEXT_DEBIAN_VERSION} is rejected, and version {debian_version(VERSION)}"
+    )
     assert said.count(rejected) == 1
     assert (upgraded.pids(), upgraded.settings(), upgraded.run(FILES)) == before
     assert upgraded.installed() == f"installed {debian_version(VERSION)}"
