@@ -51,7 +51,7 @@ def test_the_apps_of_an_agent_that_is_gone_are_taken_over_by_an_operators_word(
     assert (state(first, app), state(second, app)) == ("running", None)
 
     first.kill()
-    nothing_is_adopted_without_a_word_of_what(second, whose, app)
+    adopting_nobody_lists_what_there_is(second, whose, app)
     adopted = run_command("rollcall-agent", second, "adopt", whose)
     assert (adopted.returncode, adopted.stderr) == (0, "")
     assert f"{whose}: adopted: {app}" in adopted.stdout
@@ -68,7 +68,7 @@ def test_the_apps_of_an_agent_that_is_gone_are_taken_over_by_an_operators_word(
     docker_client.remove_volume(mark["Name"])
 
 
-def nothing_is_adopted_without_a_word_of_what(agent: Daemon, whose: str, app: str) -> None:
+def adopting_nobody_lists_what_there_is(agent: Daemon, whose: str, app: str) -> None:
     listed = run_command("rollcall-agent", agent, "adopt")
     assert (listed.returncode, listed.stdout) == (2, "")
     assert f"  rollcall-agent adopt {whose}    # {app}\n" in listed.stderr

@@ -239,7 +239,7 @@ async def test_an_answer_is_compressed_as_the_client_asks(
 @pytest.mark.parametrize(
     "excluding", ["identity;q=0", "*;q=0", "gzip;q=0, zstd;q=0, identity;q=0, *", "br, *;q=0.000"]
 )
-async def test_a_client_that_excludes_every_coding_is_told_which_there_are(
+async def test_a_client_that_excludes_every_coding_gets_406_with_those_there_are(
     fleet: InProcessRegistry, path: str, excluding: str
 ) -> None:
     answer = await fleet.ask("GET", path, headers={"Accept-Encoding": excluding})
