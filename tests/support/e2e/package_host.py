@@ -1,7 +1,8 @@
-"""A Debian 12 host without a network, on which packages are installed."""
+"""A Debian 12 host, and trees of later Debians, without a network, to install packages on."""
 
 import json
 import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import docker
 
+from dev.debian import debian_root
 from dev.waiting import until
 from tests.support.e2e.packages import Packages
 from tests.support.e2e.systemd_host import SystemdHost, booted_host
@@ -40,6 +42,17 @@ data = sys.stdin.buffer.read() or None
 with urlopen(Request(url, data, headers, method=method), timeout=60) as response:
     print(response.read().decode())
 """
+
+# What runs in a tree has processes and a loopback of its own.
+CHROOT = """\
+tree=$0
+ip link set lo up
+mount -t proc proc "$tree/proc"
+mount --rbind /dev "$tree/dev"
+exec chroot "$tree" sh -euc "$1"
+"""
+TREE_PATH = "export PATH=/usr/sbin:/usr/bin:/sbin:/bin\n"
+ALONE = ("--mount", "--net", "--pid", "--fork", "--kill-child", "--propagation", "private")
 
 
 class PackageHost:
@@ -135,3 +148,25 @@ def package_host(
     with booted_host(client, image, engine_socket=engine_socket) as host:
         host.put(folder)
         yield PackageHost(host)
+
+
+def debian_tree(release: str, tree: Path, package: Path) -> Path:
+    """Make a tree of a release at a path, with the file of a package as /package.deb."""
+    # Unlike shutil, cp copies a device such as /dev/zero as a device.
+    root = debian_root(release, "python3", "systemd")
+    subprocess.run(["cp", "--archive", root, tree], check=True)
+    shutil.copy(package, tree / "package.deb")
+    return tree
+
+
+def run_in_tree(tree: Path, script: str) -> tuple[int, str]:
+    """Run a script in a tree, with processes and a loopback of its own; return what it said."""
+    done = subprocess.run(
+        ["unshare", *ALONE, "sh", "-euc", CHROOT, tree, TREE_PATH + script],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.e2e.debian_tree import debian_tree, run_in
+from tests.support.e2e.fleet.fleet_folder import make, make_old_ca
+from tests.support.e2e.package_host import debian_tree, run_in_tree
 from tests.support.e2e.packages import Packages
-from tests.support.fleet_folder import make, make_old_ca
 from tests.support.pages import TOP
 from tests.support.requirements import need_root
 
@@ -83,7 +83,7 @@ def test_a_host_registers_and_an_operator_logs_in_with_certificates_of_either_ki
     make_old_ca(tree / "fleet-old")
     fleet(tree / "fleet-old")
 
-    status, said = run_in(tree, SCRIPT)
+    status, said = run_in_tree(tree, SCRIPT)
 
     assert status == 0, said
     for kind in ("new", "old"):

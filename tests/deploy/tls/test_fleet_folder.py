@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fleet_folder import OLD_CA, make
+from tests.support.e2e.fleet.fleet_folder import OLD_CA, make
 from tests.support.pages import Page
 
 MACHINES = ("registry=registry.test", "web-1=web-1.test", "secret=node-secret")
