@@ -16,6 +16,8 @@ LINES_PER_SECOND = 10
 MAX_LOGGED_PATH = 512
 # The route of a path that does not exist.
 UNMATCHED = "unmatched"
+# Monitoring polls it. That the daemon cannot serve has log lines of its own.
+HEALTH = "/healthz"
 # Marks heartbeats and deletions of nodes, which the audit log records.
 QUIET = web.RequestKey("quiet", bool)
 
@@ -58,9 +60,9 @@ def answered(request: web.Request, status: int, reason: str | None = None) -> An
 class AccessLog:
     """Logs requests: the caller, its address, the path and the status of the answer.
 
-    Reads are debug lines, and so are requests that their handlers marked with ``QUIET``. At most
-    ten lines a second are written for each status; the next line gives the number of those that
-    were suppressed.
+    Reads are debug lines, and so are requests that their handlers marked with ``QUIET``, unless
+    they fail. A 503 of /healthz is a debug line, too. At most ten lines a second are written for
+    each status; the next line gives the number of those that were suppressed.
     """
 
     def __init__(
@@ -74,7 +76,8 @@ class AccessLog:
     def write(self, answered: Answered, seconds: float) -> None:
         """Write the line of a request that was answered after this many seconds."""
         status = answered.status
-        quiet = answered.quiet and status < HTTPStatus.BAD_REQUEST
+        polled = answered.route == HEALTH and status == HTTPStatus.SERVICE_UNAVAILABLE
+        quiet = polled or (answered.quiet and status < HTTPStatus.BAD_REQUEST)
         if quiet and not self.is_verbose:
             return
         window = self._windows.setdefault(status, _Window())
@@ -96,9 +99,9 @@ class AccessLog:
         self._level(status, quiet=quiet)("request", **details)
 
     def _level(self, status: int, *, quiet: bool) -> Callable[..., None]:
-        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            return self._log.warning
-        return self._log.debug if quiet else self._log.info
+        if quiet:
+            return self._log.debug
+        return self._log.warning if status >= HTTPStatus.INTERNAL_SERVER_ERROR else self._log.info
 
 
 class _Window:

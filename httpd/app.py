@@ -7,7 +7,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
 
-from httpd.access_log import AccessLog, RequestRecorder
+from httpd.access_log import HEALTH, AccessLog, RequestRecorder
 from httpd.api_docs import SwaggerHandler
 from httpd.auth import Keyring, caller, permits_by_method
 from httpd.bodies import (
@@ -22,7 +22,6 @@ from httpd.metrics import MetricsHandler, RequestMetrics
 from httpd.middleware import MIDDLEWARE, Access, Middleware, Permits
 from httpd.pages.files import Pages
 
-HEALTH = "/healthz"
 METRICS = "/metrics"
 SWAGGER = "/swagger.json"
 DEFAULT_BODY_LIMITS = BodyLimits()

@@ -4,7 +4,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from httpd.access_log import QUIET, AccessLog, answered
+from httpd.access_log import QUIET, AccessLog, Answered, answered
 from httpd.auth import CALLER, Caller
 from tests.support.httpd.log_lines import LogLines
 from tests.support.machine.clocks import ManualClock
@@ -58,6 +58,16 @@ async def test_our_own_failures_are_warnings() -> None:
     lines = LogLines()
     access_log(lines).write(answered(request("GET"), 503, "away"), 0)
     assert lines[0]["level"] == "warning"
+
+
+async def test_a_health_check_that_fails_again_and_again_repeats_no_line() -> None:
+    lines = LogLines()
+    log = access_log(lines)
+
+    for status in (503, 503, 431):
+        log.write(Answered("/healthz", "GET", "/healthz", status, None, None, quiet=True), 0)
+
+    assert [line["status"] for line in lines] == [431]
 
 
 @pytest.mark.slow
