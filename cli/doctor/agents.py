@@ -12,6 +12,7 @@ from cli.doctor.findings import (
     MAX_CLOCK_SECONDS,
     MIN_CERTIFICATE_DAYS,
     Finding,
+    Level,
     first_names,
     level_of,
 )
@@ -63,7 +64,8 @@ async def agent_findings(
 
     outcomes = await ask_all(named, ask)
     failed = [each for each in outcomes if each.error is not None]
-    reached = Finding("ok", "agents", f"{len(named) - len(failed)} of {len(named)} agents answer")
+    text = f"{len(named) - len(failed)} of {len(named)} agents answer"
+    reached = Finding(_level(len(failed), len(named)), "agents", text)
     found = [
         Finding("error", "agents", f"{each.node.hostname}: {each.error}")
         for each in failed
@@ -74,6 +76,12 @@ async def agent_findings(
             found += _examined_agent(each.node.hostname, each.value, registry_offset)
             found += _dead_apps(session, each.node.hostname, each.value.apps)
     return [reached, *found, *_without_agent(nodes)]
+
+
+def _level(failed: int, of: int) -> Level:
+    if failed == 0:
+        return "ok"
+    return "warning" if failed < of else "error"
 
 
 def _without_agent(nodes: Sequence[Node]) -> Iterable[Finding]:

@@ -182,6 +182,7 @@ async def test_an_odd_address_costs_no_other_hosts_row(
     assert (apps.status, rows) == (1, {"web-1/shop": "running", f"{hostname}/": "error"})
     found = [line for line in doctor.out.splitlines() if line.split()[1] == "agents"]
     assert doctor.status == 1
+    assert found[0].startswith("warning ")
     assert "1 of 2 agents answer" in found[0]
     assert f"{hostname}: " in found[1]
 
