@@ -17,13 +17,13 @@ import msgspec
 import typer
 
 from cli.completion import complete_contexts
-from cli.connections.advice import Attempt, check_url, failed_login, wrong_key_file
+from cli.connections.advice import Attempt, check_key_file, check_url, failed_login
 from cli.connections.contexts import Context, Contexts
 from cli.connections.keys import VARIABLE, checked_key, key_source
 from cli.connections.session import Session
+from cli.connections.trust import is_local
 from cli.errors import WrongUsage
 from cli.run import FormCommand, HelpfulCommand, session_of
-from registry.client.client import RegistryClient
 from registry.client.errors import RegistryError
 
 NO_NAME = "a name is never allowed: it may resolve to anything"
@@ -97,7 +97,7 @@ def login(
     Examples:
         rollcall login https://registry.example.com:7655 --ca ca.crt --key-file ops.key
 
-        rollcall login http://127.0.0.1:7655 --allow-plain 127.0.0.1 --key-file var/ops.key
+        rollcall login http://127.0.0.1:7655 --key-file var/ops.key
 
         rollcall login https://registry:7655 --key-file ops --agent-key-file {hostname}/ops --ca ca
 
@@ -122,6 +122,8 @@ def login(
         again = _typed_again(ctx, allow_plain=["ADDRESS"])
         raise WrongUsage(f"--allow-plain: {error}; {NO_NAME}", hint=again) from error
     attempt = _attempt(ctx, session, context)
+    if key_file is not None:
+        check_key_file(attempt, session.environment)
     asyncio.run(check_url(attempt))
     with ExitStack() as closing:
         if key_file is None and key_command is None and not session.environment.get(VARIABLE):
@@ -200,21 +202,14 @@ def _attempt(ctx: typer.Context, session: Session, context: Context) -> Attempt:
 
 
 async def _ask_once(session: Session, attempt: Attempt) -> None:
-    try:
-        async with session.registry(attempt.context) as registry:
-            await _ask(registry, attempt)
-    except WrongUsage as error:
-        raise wrong_key_file(error, attempt) from error
-
-
-async def _ask(registry: RegistryClient, attempt: Attempt) -> None:
-    try:
-        await registry.nodes(limit=1)
-    except RegistryError as error:
-        failed = await failed_login(error, registry, attempt)
-        if failed is None:
-            raise
-        raise failed from error
+    async with session.registry(attempt.context) as registry:
+        try:
+            await registry.nodes(limit=1)
+        except RegistryError as error:
+            failed = await failed_login(error, registry, attempt)
+            if failed is None:
+                raise
+            raise failed from error
 
 
 def _absolute(path: Path | None) -> str | None:
@@ -299,7 +294,8 @@ def set_context(
     plain = _with_plain(context, add=allow_plain or (), remove=forbid_plain or ())
     changed = msgspec.structs.replace(plain, **changes)
     _replace(session, chosen, changed, current=session.file.load().current)
-    allowed = ", ".join(changed.allow_plain) or "no address"
+    loopback = ["loopback addresses"] if is_local(changed) else []
+    allowed = ", ".join([*loopback, *changed.allow_plain]) or "no address"
     session.output.note(f"{chosen} is changed; without TLS, the key may be sent to {allowed}")
 
 

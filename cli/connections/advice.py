@@ -3,14 +3,14 @@
 import asyncio
 import ipaddress
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from cli.connections.contexts import Context
-from cli.connections.keys import KEY_HINT
-from cli.connections.trust import Origin, origin_of
+from cli.connections.keys import KEY_HINT, read_key
+from cli.connections.trust import Origin, is_loopback_address, origin_of, registry_may_be_plain
 from cli.errors import CommandError, NotReached, WrongUsage
 from cli.output.staleness import REGISTRY_UNIT
 from registry.client.client import RegistryClient
@@ -65,7 +65,7 @@ async def check_url(attempt: Attempt) -> None:
     if origin is None:
         meant = _meant(url)
         raise WrongUsage(_fault(url, meant), hint=await _login(meant, attempt))
-    if origin.scheme == "http" and not context.allows_plain(origin.host):
+    if origin.scheme == "http" and not registry_may_be_plain(origin.host, context):
         raise WrongUsage(
             f"{url} has no TLS, and the key would be readable on the way to it",
             hint=f"use https://, or {await _login(origin, attempt)}",
@@ -106,19 +106,14 @@ async def _login(origin: Origin | None, attempt: Attempt) -> str:
     """Return the login at a URL, with what has to be allowed for it."""
     if origin is None:
         return attempt.retry(url=f"https://REGISTRY:{REGISTRY_PORT}")
-    if origin.scheme == "https" or attempt.context.allows_plain(origin.host):
+    if origin.scheme == "https":
         return attempt.retry(url=str(origin))
-    return f"if that is safe: {await _without_tls(origin, attempt)}"
-
-
-async def _without_tls(origin: Origin, attempt: Attempt) -> str:
-    """Return the login that sends the key without TLS, to an address: no name is allowed."""
-    address = await _address(origin)
-    plain = origin._replace(scheme="http", host=address)
-    allowed = list(attempt.context.allow_plain)
-    if not attempt.context.allows_plain(address):
-        allowed.append(address)
-    return attempt.retry(url=str(plain), allow_plain=allowed)
+    # No name is allowed.
+    plain = origin._replace(host=await _address(origin))
+    if registry_may_be_plain(plain.host, attempt.context):
+        return attempt.retry(url=str(plain))
+    allowed = [*attempt.context.allow_plain, plain.host]
+    return f"if that is safe: {attempt.retry(url=str(plain), allow_plain=allowed)}"
 
 
 async def _address(origin: Origin) -> str:
@@ -144,10 +139,16 @@ async def _address(origin: Origin) -> str:
     return str(found[0][4][0])
 
 
-def wrong_key_file(error: WrongUsage, attempt: Attempt) -> WrongUsage:
-    """Return the error of a key that cannot be read, with the login as the next step."""
-    hint = attempt.other_key if error.hint == KEY_HINT else error.hint
-    return WrongUsage(str(error), hint=hint)
+def check_key_file(attempt: Attempt, environment: Mapping[str, str]) -> None:
+    """Refuse a key file that cannot be used, with the login as the next step; WrongUsage.
+
+    This comes before all other advice, which would repeat the name of the file.
+    """
+    try:
+        read_key(attempt.context, environment)
+    except WrongUsage as error:
+        hint = attempt.other_key if error.hint == KEY_HINT else error.hint
+        raise WrongUsage(str(error), hint=hint) from error
 
 
 async def failed_login(
@@ -189,9 +190,8 @@ async def _not_accepted(error: RegistryError, origin: Origin, attempt: Attempt) 
 
 def _of_registry(agent: Origin, attempt: Attempt) -> str:
     """Return the login at a registry in place of an agent: nobody knows its host."""
-    with suppress(ValueError):
-        if ipaddress.ip_address(agent.host).is_loopback:
-            return attempt.retry(url=str(agent._replace(port=REGISTRY_PORT)))
+    if is_loopback_address(agent.host):
+        return attempt.retry(url=str(agent._replace(port=REGISTRY_PORT)))
     if agent.scheme == "https":
         return attempt.retry(url=f"https://REGISTRY:{REGISTRY_PORT}")
     allowed = [*_without(agent.host, attempt), "ADDRESS"]

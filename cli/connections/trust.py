@@ -11,6 +11,7 @@ from registry.message import Node
 
 AGENT_URL = "agent.url"
 EXAMPLE = "https://host:7656"
+LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
 MAX_PORT = 65_535
 MAX_HOST_CHARS = 253
 # Longer or empty parts of a name can be neither resolved nor be in a certificate.
@@ -35,8 +36,9 @@ def agent_address(node: Node, context: Context) -> AgentAddress:
     """Return where the agent of a node is, if the key may be sent there.
 
     That is so over TLS where the context names a CA, since the certificate then has to be one of
-    that CA for the node's hostname, and without TLS to addresses that the context allows. The
-    system's CAs do not count: by them, whoever chooses a hostname of their own has a certificate.
+    that CA for the node's hostname. The system's CAs do not count: by them, whoever chooses a
+    hostname of their own has a certificate. Without TLS, that is so at addresses that the context
+    allows, and at a loopback address if that of the registry is one, too.
 
     Raises:
         NotReached: the node reports no agent, or one that the key must not be sent to.
@@ -50,7 +52,7 @@ def agent_address(node: Node, context: Context) -> AgentAddress:
         raise NotReached(f"its {AGENT_URL} {url!a} is no URL of a daemon, such as {EXAMPLE}")
     if origin.scheme == "https" and not is_host(node.hostname):
         raise NotReached("its hostname has a part of more than 63 characters, which no TLS takes")
-    if origin.scheme == "http" and not context.allows_plain(origin.host):
+    if origin.scheme == "http" and not _agent_may_be_plain(origin.host, context):
         raise NotReached(
             f"its agent at {url!a} has no TLS, and the context does not allow the key to go there",
             hint=_plain_hint(origin.host),
@@ -68,11 +70,37 @@ def checked_registry(url: str, context: Context) -> None:
     origin = origin_of(url)
     if origin is None:
         raise WrongUsage("this is no URL of a registry, such as https://registry:7655")
-    if origin.scheme == "http" and not context.allows_plain(origin.host):
+    if origin.scheme == "http" and not registry_may_be_plain(origin.host, context):
         raise WrongUsage(
             f"{url} has no TLS, and the key would be readable on the way to it",
             hint=_registry_hint(origin.host),
         )
+
+
+def registry_may_be_plain(host: str, context: Context) -> bool:
+    """Return whether the key may be sent to a registry there without TLS.
+
+    A loopback address needs no permission: the operator typed it, and no node can choose it.
+    """
+    return is_loopback_address(host) or context.allows_plain(host)
+
+
+def _agent_may_be_plain(host: str, context: Context) -> bool:
+    return context.allows_plain(host) or (is_loopback_address(host) and is_local(context))
+
+
+def is_local(context: Context) -> bool:
+    """Return whether a context's registry is at a loopback address, as its agents may be then."""
+    origin = origin_of(context.registry)
+    return origin is not None and is_loopback_address(origin.host)
+
+
+def is_loopback_address(host: str) -> bool:
+    """Return whether this is a loopback address; a name is none, since it may resolve to anything.
+
+    The list is our own: what ``is_loopback`` of an address says depends on the version of Python.
+    """
+    return _is_address(host) and any(ipaddress.ip_address(host) in each for each in LOOPBACK)
 
 
 def _registry_hint(host: str) -> str:

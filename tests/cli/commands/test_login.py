@@ -107,29 +107,37 @@ async def test_a_context_has_a_name_that_is_no_path(rollcall: Rollcall, name: st
 
 
 async def test_addresses_without_tls_are_allowed_and_forbidden_one_by_one(
-    rollcall: Rollcall,
+    rollcall: Rollcall, registry: InProcessRegistry
 ) -> None:
+    url = f"http://0.0.0.0:{registry.address[1]}"  # it leads there, and is no loopback address
+    rollcall.use(registry=url, allow_plain=["0.0.0.0"])
+
     def allowed() -> list[str]:
         found = yaml.safe_load(rollcall.contexts.read_text())
         networks: list[str] = found["contexts"]["test"]["allow_plain"]
         return networks
 
     assert (await rollcall("context", "set", "--allow-plain", "10.0.0.0/24")).status == 0
-    assert allowed() == ["127.0.0.1", "10.0.0.0/24"]
+    assert allowed() == ["0.0.0.0", "10.0.0.0/24"]
     ran = await rollcall("context", "set", "test", "--forbid-plain", "10.0.0.0/24")
-    assert ran.err == "test is changed; without TLS, the key may be sent to 127.0.0.1\n"
-    assert allowed() == ["127.0.0.1"]
+    assert ran.err == "test is changed; without TLS, the key may be sent to 0.0.0.0\n"
+    assert allowed() == ["0.0.0.0"]
 
     for wrong in (("--forbid-plain", "10.0.0.0/24"), ("--allow-plain", "registry.test")):
         assert (await rollcall("context", "set", *wrong)).status == 2
-    assert allowed() == ["127.0.0.1"]
-    assert (await rollcall("context", "set", "--forbid-plain", "127.0.0.1")).status == 0
+    assert allowed() == ["0.0.0.0"]
+    assert (await rollcall("context", "set", "--forbid-plain", "0.0.0.0")).status == 0
     refused = await rollcall("nodes")
     assert refused.status == 2
     assert "has no TLS" in refused.err
-    assert "rollcall context set --allow-plain 127.0.0.1\n" in refused.err
+    assert "rollcall context set --allow-plain 0.0.0.0\n" in refused.err
     named = await rollcall("--context", "test", "nodes")
-    assert "rollcall --context test context set --allow-plain 127.0.0.1\n" in named.err
+    assert "rollcall --context test context set --allow-plain 0.0.0.0\n" in named.err
+
+    url = f"http://127.0.0.1:{registry.address[1]}"
+    rollcall.use(registry=url)
+    local = await rollcall("context", "set", "--ca", "ca.crt")
+    assert local.err.endswith("without TLS, the key may be sent to loopback addresses\n")
 
 
 async def test_what_is_given_of_a_context_is_changed_and_all_else_kept(

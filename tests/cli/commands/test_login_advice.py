@@ -37,9 +37,21 @@ def refusing(status: int, *, daemon: str = "registry") -> Handler:
     return answer
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_plain_http_to_a_loopback_address_needs_no_permission(
+    rollcall: Rollcall, plain_url: str, key_file: Path
+) -> None:
+    ran = await rollcall("login", plain_url, "--key-file", str(key_file))
+
+    assert (ran.status, ran.err) == (0, f"{plain_url} answers; the context default is in use\n")
+    assert (await rollcall("nodes")).status == 0
+
+
+@pytest.mark.parametrize(
+    ("host", "step"),
+    [("0.0.0.0", "if that is safe: rollcall login http://0.0.0.0:"), ("localhost", "")],
+)
 async def test_where_plain_http_is_refused_the_whole_command_is_printed_and_works(
-    rollcall: Rollcall, registry: InProcessRegistry, key_file: Path, host: str
+    rollcall: Rollcall, registry: InProcessRegistry, key_file: Path, host: str, step: str
 ) -> None:
     port = registry.address[1]
     options = ("--name", "lab", "--key-file", str(key_file))
@@ -49,9 +61,11 @@ async def test_where_plain_http_is_refused_the_whole_command_is_printed_and_work
     refused, following = ran.err.splitlines()
     assert ran.status == 2
     assert refused.startswith(f"rollcall: http://{host}:{port} has no TLS")
-    _, _, command = following.partition("if that is safe: ")
-    assert command.startswith("rollcall login http://")
-    assert command.endswith(f"--name lab --key-file {key_file} --allow-plain 127.0.0.1")
+    address = "127.0.0.1" if host == "localhost" else host
+    assert (step or f"or rollcall login http://{address}:") in following
+    command = following[following.index("rollcall login") :]
+    permission = "" if host == "localhost" else f" --allow-plain {address}"
+    assert command.endswith(f"--name lab --key-file {key_file}{permission}")
     assert (await rollcall(*command.split()[1:])).status == 0
 
 
@@ -64,8 +78,8 @@ async def test_a_port_without_tls_is_told_with_the_command_for_it(
 
     assert ran.status == 3
     assert ran.err == (
-        f"rollcall: {url} does not speak TLS\n  next: if that is safe: rollcall login {plain_url}"
-        f" --key-file {key_file} --allow-plain 127.0.0.1\n"
+        f"rollcall: {url} does not speak TLS\n"
+        f"  next: rollcall login {plain_url} --key-file {key_file}\n"
     )
 
 
@@ -154,6 +168,20 @@ async def test_a_key_file_that_is_not_there_is_told_with_the_login(
     )
 
 
+async def test_a_key_file_that_is_not_there_is_told_before_the_lack_of_tls(
+    rollcall: Rollcall, tmp_path: Path
+) -> None:
+    missing = tmp_path / "missing.key"
+
+    ran = await rollcall("login", "http://registry.test:7655", "--key-file", str(missing))
+
+    assert ran.status == 2
+    assert ran.err == (
+        f"rollcall: the key in {missing} cannot be read: No such file or directory\n"
+        "  next: rollcall login http://registry.test:7655 --key-file FILE\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("typed", "why", "meant"),
     [
@@ -183,7 +211,7 @@ async def test_a_path_of_a_url_without_tls_is_left_out_in_the_command_that_works
 ) -> None:
     ran = await rollcall("login", f"{plain_url}/nodes", "--key-file", str(key_file))
 
-    _, _, command = ran.err.rstrip().partition("next: if that is safe: ")
+    _, _, command = ran.err.rstrip().partition("next: ")
     assert command.startswith(f"rollcall login {plain_url} --key-file")
     assert (await rollcall(*command.split()[1:])).status == 0
 
@@ -273,7 +301,7 @@ async def test_a_name_is_not_allowed_and_the_address_is_asked_for(rollcall: Roll
 
 
 async def test_a_url_without_a_port_is_told_with_the_ports_that_are_meant() -> None:
-    context = Context(registry="http://127.0.0.1", allow_plain=["127.0.0.1"])
+    context = Context(registry="http://127.0.0.1")
     attempt = Attempt(context, partial(typed_again, context), "", "")
     client = RegistryClient(url=context.registry, key=lambda: "")
 
@@ -287,7 +315,7 @@ async def test_a_url_without_a_port_is_told_with_the_ports_that_are_meant() -> N
     assert away is not None
     assert (away.hint or "").startswith("check host and port (port 7655 by default); ")
     assert plain is not None
-    assert plain.hint == "if that is safe: http://127.0.0.1:443 --allow-plain 127.0.0.1"
+    assert plain.hint == "http://127.0.0.1:443"
 
 
 @pytest.mark.parametrize("path", ["", "/nodes"])

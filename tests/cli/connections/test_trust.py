@@ -57,6 +57,32 @@ def test_a_key_goes_nowhere_else(url: str | None) -> None:
         agent_address(node(url), CONTEXT)
 
 
+@pytest.mark.parametrize(
+    ("registry", "agent", "allowed"),
+    [
+        ("http://127.0.0.1:7655", "http://127.0.0.1:7656", True),
+        ("http://[::1]:7655", "http://127.9.9.9:7656", True),
+        ("https://127.0.0.1:7655", "http://[::1]:7656", True),
+        ("http://127.0.0.1:7655", "http://localhost:7656", False),
+        ("http://127.0.0.1:7655", "http://0.0.0.0:7656", False),
+        ("http://127.0.0.1:7655", "http://10.0.0.1:7656", False),
+        ("http://127.0.0.1:7655", "http://[::ffff:127.0.0.1]:7656", False),
+        ("https://localhost:7655", "http://127.0.0.1:7656", False),
+        ("https://10.0.0.1:7655", "http://127.0.0.1:7656", False),
+    ],
+)
+def test_a_loopback_address_of_an_agent_needs_no_permission_beside_one_of_the_registry(
+    registry: str, agent: str, *, allowed: bool
+) -> None:
+    context = Context(registry=registry, ca="/ca.crt")
+
+    if allowed:
+        assert agent_address(node(agent), context).url == agent
+    else:
+        with pytest.raises(NotReached, match="no TLS"):
+            agent_address(node(agent), context)
+
+
 def test_no_tls_is_tried_with_a_hostname_that_no_certificate_can_have() -> None:
     odd = Node(hostname="a" * 64, labels=[], kv={"agent.url": "https://web-1"}, last_update=0)
 
@@ -64,10 +90,11 @@ def test_no_tls_is_tried_with_a_hostname_that_no_certificate_can_have() -> None:
         agent_address(odd, CONTEXT)
 
 
-def test_a_registry_without_tls_has_to_be_allowed() -> None:
-    checked_registry("https://registry:7655", CONTEXT)
-    checked_registry("http://127.0.0.1:7655", CONTEXT)
+def test_a_registry_without_tls_has_to_be_allowed_or_at_a_loopback_address() -> None:
+    for url in ("https://registry:7655", "http://[fd00::1]", "http://127.1.2.3:1", "http://[::1]"):
+        checked_registry(url, CONTEXT)
     for url, step in (
+        ("http://localhost:7655", "rollcall login --help"),
         ("http://registry:7655", "rollcall login --help"),
         ("http://10.0.0.1:7655", "rollcall context set --allow-plain 10.0.0.1"),
     ):

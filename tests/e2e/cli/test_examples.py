@@ -49,7 +49,7 @@ OUTCOMES = {
     "login https://registry:7655": "the context default is in use",
     "login http://127.0.0.1:7655": "the context default is in use",
     "context set --ca": "default is changed",
-    "context set --allow-plain": "may be sent to 127.0.0.1, 10.0.0.0/24",
+    "context set --allow-plain": "may be sent to loopback addresses, 10.0.0.0/24",
     "completion bash": "_rollcall",
     "nodes web-1 web-2": "web-2",
     "nodes --stale": "db-1",

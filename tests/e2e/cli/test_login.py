@@ -17,18 +17,18 @@ def test_a_login_is_remembered_and_one_that_fails_changes_nothing(
     daemons: Daemons, rollcall: CommandLine, tmp_path: Path
 ) -> None:
     registry = daemons.registry()
-    plain = ("--allow-plain", "127.0.0.1")
     wrong = tmp_path / "wrong.key"
     wrong.touch(mode=0o600)
     wrong.write_text("0123456789abcdef0123456789abcdef")
     rollcall.login(registry)
     before = rollcall.contexts.read_text()
 
+    name = registry.base_url.replace("127.0.0.1", "localhost")
     failures = [
-        rollcall.run("login", registry.base_url, "--key-file", registry.key_path),
-        rollcall.run("login", registry.base_url, "--key-file", wrong, *plain),
-        rollcall.run("login", "http://127.0.0.1:1", "--key-file", registry.key_path, *plain),
-        rollcall.run("login", registry.base_url, *plain),
+        rollcall.run("login", name, "--key-file", registry.key_path),
+        rollcall.run("login", registry.base_url, "--key-file", wrong),
+        rollcall.run("login", "http://127.0.0.1:1", "--key-file", registry.key_path),
+        rollcall.run("login", registry.base_url),
         rollcall.run("login", registry.base_url, "--allow-plain", "everywhere"),
         rollcall.run("login", "nonsense", "--key-file", registry.key_path),
         rollcall.run("context", "use", "production"),
@@ -46,14 +46,13 @@ def test_the_key_comes_from_the_environment_or_a_command_too(
     daemons: Daemons, rollcall: CommandLine
 ) -> None:
     registry = daemons.registry()
-    plain = ("--allow-plain", "127.0.0.1")
 
-    done = rollcall.run("login", registry.base_url, *plain, ROLLCALL_KEY=registry.key)
+    done = rollcall.run("login", registry.base_url, ROLLCALL_KEY=registry.key)
     assert done.returncode == 0
     assert rollcall.run("nodes").returncode == 2
     assert rollcall.run("nodes", ROLLCALL_KEY=registry.key).returncode == 0
 
-    rollcall.ok("login", registry.base_url, "--key-command", f"cat {registry.key_path}", *plain)
+    rollcall.ok("login", registry.base_url, "--key-command", f"cat {registry.key_path}")
     assert rollcall.run("nodes").returncode == 0
 
 
@@ -61,7 +60,7 @@ def test_contexts_are_chosen_by_name(daemons: Daemons, rollcall: CommandLine) ->
     first, second = daemons.registry(), daemons.registry()
     second.ask("POST", "/nodes/web-2", json={"labels": [], "kv": {}}).raise_for_status()
     rollcall.login(first)
-    rollcall.login(second, "--name", "second", "--allow-plain", "127.0.0.1")
+    rollcall.login(second, "--name", "second")
 
     assert rollcall.ok("nodes", "-o", "name") == "web-2\n"
     assert rollcall.json("--context", "default", "nodes") == []
