@@ -55,14 +55,37 @@ def url(environ: Mapping[str, str]) -> str:
     return chosen if chosen.startswith("unix:///") else DEFAULT_URL
 
 
-def responds(url: str) -> bool:
-    """Return whether an engine answers at ``unix:///PATH``."""
-    with closing(_UnixConnection(url.removeprefix("unix://"))) as connection:
+def socket_path(url: str) -> Path:
+    """Return the path of the socket at ``unix:///PATH``."""
+    return Path(url.removeprefix("unix://"))
+
+
+def is_default(url: str) -> bool:
+    """Return whether this is where a started engine listens: /var/run is a link to /run."""
+    return socket_path(url).resolve() == SOCKET.resolve()
+
+
+def ping(url: str) -> bool:
+    """Return whether an engine at ``unix:///PATH`` is well; OSError if it cannot be asked."""
+    with closing(_UnixConnection(str(socket_path(url)))) as connection:
         try:
             connection.request("GET", "/_ping")
             return connection.getresponse().status == HTTPStatus.OK
-        except (OSError, HTTPException):
+        except HTTPException:
             return False
+
+
+def responds(url: str) -> bool:
+    """Return whether an engine answers at ``unix:///PATH``."""
+    try:
+        return ping(url)
+    except OSError:
+        return False
+
+
+def program(name: str) -> str | None:
+    """Return the path of a program of the system, such as dockerd; None if it is not installed."""
+    return shutil.which(name, path=system_path(os.environ))
 
 
 @contextmanager
@@ -92,25 +115,19 @@ def running(url: str, *, log: Path, stop: Event | None = None) -> Iterator[None]
 
 
 def _start(url: str, log: Path) -> subprocess.Popen[bytes]:
-    if url != DEFAULT_URL:
+    if not is_default(url):
         raise EngineError(f"no Docker Engine answers at {url}")
     if os.geteuid() != 0:
-        raise EngineError(_unavailable_text(SOCKET))
+        raise EngineError("no Docker Engine answers, and only root can start one")
     if SYSTEMD.is_dir():
         command = ["systemctl", "start", "docker.service"]
-    elif program := shutil.which("dockerd", path=system_path(os.environ)):
-        command = [program]
+    elif dockerd := program("dockerd"):
+        command = [dockerd]
         remove_stale_pid_files(PID_FILES)
     else:
         raise EngineError("no Docker Engine answers, and dockerd is not installed")
     with log.open("wb") as output:
         return start(command, output=output)
-
-
-def _unavailable_text(socket: Path) -> str:
-    if socket.exists() and not os.access(socket, os.W_OK):
-        return f"this user may not use {socket} (be root, or join the group docker)"
-    return "no Docker Engine answers, and only root can start one"
 
 
 def remove_stale_pid_files(pid_files: Mapping[Path, str]) -> None:

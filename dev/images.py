@@ -29,8 +29,10 @@ class ImageError(Exception):
 def find_static_busybox() -> Path | None:
     """Return the path of a statically linked busybox (Debian: busybox-static), None without one."""
     for path in map(Path, BUSYBOX_PATHS):
-        if path.is_file() and b"/ld-" not in path.read_bytes()[:4096]:
-            return path
+        if path.is_file():
+            with path.open("rb") as file:
+                if b"/ld-" not in file.read(4096):
+                    return path
     return None
 
 

@@ -1,6 +1,7 @@
 """Starts and ends the processes that `make run` and `make test` need."""
 
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -52,3 +53,11 @@ def with_network(command: Sequence[str]) -> list[str]:
         return list(command)
     opened = f"/proc/{os.getpid()}/fd"
     return ["nsenter", f"--net={opened}/8", f"--mount={opened}/9", *command]
+
+
+def user_name() -> str:
+    """Return the name of the user who runs this."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return f"user {os.geteuid()}"

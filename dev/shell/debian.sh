@@ -1,6 +1,7 @@
 #!/bin/sh
 # Install from Debian what `make $1` needs and this machine lacks ($1: lint, run, deb, test, bench).
 # Not root, or not Debian: say it in one line and go on; what is missing then shows where it is used.
+# Of `make run`, that is the place that says it, with the command that helps.
 set -eu
 
 missing=
@@ -58,7 +59,7 @@ fi
 [ -n "$missing" ] || exit 0
 
 if [ "$(id -u)" != 0 ] || ! have apt-get; then
-    echo "rollcall: missing here, so please install (these are Debian's names):$missing" >&2
+    [ "$1" = run ] || echo "rollcall: missing here, so please install (these are Debian's names):$missing" >&2
     exit 0
 fi
 

@@ -10,6 +10,11 @@ fail() {
     exit 1
 }
 
+for folder in . .venv; do
+    [ ! -e "$folder" ] || [ -w "$folder" ] ||
+        fail "$PWD belongs to $(stat -c %U "$folder"), and $(id -un) is not allowed to write there; use a clone of your own"
+done
+
 serves() { "$1" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
 
 if [ ! -x .venv/bin/pip ]; then
@@ -17,7 +22,7 @@ if [ ! -x .venv/bin/pip ]; then
     python=/usr/bin/python3
     serves "$python" || python=python3
     serves "$python" ||
-        fail "needs Python 3.11 or newer as python3, with venv (Debian: apt-get install python3-venv)"
+        fail "needs Python 3.11 or newer as python3, with venv (Debian: sudo apt-get install python3-venv)"
     rm -rf .venv
     "$python" -m venv .venv || {
         rm -rf .venv

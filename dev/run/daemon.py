@@ -4,17 +4,18 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from threading import Event, Thread
-
-import requests
 
 from config.address import listen_address
 from dev.processes import describe_exit, end, start
 from dev.waiting import WaitTimeoutError, until
 
 START_SECONDS = 30.0
+ANSWER_SECONDS = 5.0
 STOP_SECONDS = 60.0
 
 
@@ -40,21 +41,42 @@ class DaemonProcess:
         """Wait until /healthz answers 200.
 
         Raises:
+            DaemonError: the daemon ended, or was not healthy in time.
+            StopRequestedError: ``stop`` was set.
+
+        """
+        self._wait_until(self.is_healthy, stop)
+
+    def wait_until_it_answers(self, stop: Event) -> None:
+        """Wait until /healthz answers anything: an agent without an engine is not healthy.
+
+        Raises:
             DaemonError: the daemon ended, or did not answer in time.
             StopRequestedError: ``stop`` was set.
 
         """
+        self._wait_until(lambda: self._health() is not None, stop)
+
+    def is_healthy(self) -> bool:
+        """Return whether /healthz answers 200; DaemonError if the daemon has ended."""
+        return self._health() == HTTPStatus.OK
+
+    def _wait_until(self, condition: Callable[[], bool], stop: Event) -> None:
         try:
-            until(self._healthy, "its first answer", within=START_SECONDS, stop=stop)
+            until(condition, "its first answer", within=START_SECONDS, stop=stop)
         except WaitTimeoutError as error:
             raise DaemonError(f"the {self.name} does not start: {error}") from error
 
-    def _healthy(self) -> bool:
+    def _health(self) -> int | None:
+        """Return the status of /healthz, asked without a proxy; None without an answer."""
         self.check()
-        try:
-            return requests.get(f"http://{self._listen}/healthz", timeout=5).ok
-        except requests.RequestException:
-            return False
+        host, port = listen_address(self._listen)
+        with closing(HTTPConnection(host, port, timeout=ANSWER_SECONDS)) as connection:
+            try:
+                connection.request("GET", "/healthz")
+                return connection.getresponse().status
+            except (OSError, HTTPException):
+                return None
 
 
 @contextmanager

@@ -1,10 +1,11 @@
 """The state directory of `make run`: keys, settings and databases, created at the first run."""
 
+import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -13,9 +14,12 @@ from config.lines import lines_in_mistakes
 from config.load import load
 from config.registry import RegistrySettings
 from config.server import ServerSettings
+from dev.processes import user_name
 
 # The default needs more open files than a login session may have; each daemon would warn.
 MAX_CONNECTIONS = 500
+
+S = TypeVar("S", bound=ServerSettings)
 
 
 @dataclass(frozen=True)
@@ -26,12 +30,14 @@ class DevState:
         folder: the directory.
         registry: HOST:PORT of the registry.
         agent: HOST:PORT of the agent.
+        engine: the URL of the engine that the agent uses.
 
     """
 
     folder: Path
     registry: str
     agent: str
+    engine: str
 
     @property
     def header(self) -> Path:
@@ -44,8 +50,10 @@ def prepare(folder: Path, *, registry: str, agent: str, engine: str) -> DevState
 
     Raises:
         ConfigError: an existing settings file is wrong.
+        PermissionError: the folder is not ours; the text says what to do.
 
     """
+    _check_writable(folder)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     (folder / "labels.d").mkdir(exist_ok=True)
     for name in ("ops", "scraper", "hosts"):
@@ -54,16 +62,27 @@ def prepare(folder: Path, *, registry: str, agent: str, engine: str) -> DevState
     _write_once(folder / "ops.header", f"Authorization: Bearer {key}\n")
     _write_once(folder / "registry.yml", _yaml(_registry(folder, registry)))
     _write_once(folder / "agent.yml", _yaml(_agent(folder, agent, registry, engine)))
+    agent_settings = _load(folder / "agent.yml", AgentSettings)
     return DevState(
         folder=folder,
-        registry=_listen(folder / "registry.yml", RegistrySettings),
-        agent=_listen(folder / "agent.yml", AgentSettings),
+        registry=_load(folder / "registry.yml", RegistrySettings).listen,
+        agent=agent_settings.listen,
+        engine=agent_settings.docker.url,
     )
 
 
-def _listen(file: Path, settings: type[ServerSettings]) -> str:
+def _load(file: Path, settings: type[S]) -> S:
     with lines_in_mistakes(file):
-        return load(file, settings).listen
+        return load(file, settings)
+
+
+def _check_writable(folder: Path) -> None:
+    there = next(each for each in (folder, *folder.parents) if os.path.lexists(each))
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise PermissionError(
+            f"{there} belongs to {there.owner()}, and {user_name()} is not allowed to write there;"
+            " use a clone of your own, or another folder: make run RUN='--var FOLDER'"
+        )
 
 
 def _write_once(path: Path, text: str) -> None:

@@ -1,0 +1,1 @@
+"""`make run`: a registry, an agent and where needed an engine, until Ctrl-C."""

@@ -1,0 +1,95 @@
+"""What `make run` prints: lines to paste, and what does not work yet."""
+
+import os
+import shlex
+import shutil
+
+from dev.run.missing import Missing, install, needs_root
+from dev.run.state import DevState
+
+# curl sends requests to such a proxy, also those to 127.0.0.1 if `no_proxy` does not name it.
+PROXIES = ("http_proxy", "all_proxy", "ALL_PROXY")
+REGISTRY_LINES = """\
+  {curl} http://{registry}/nodes
+  {curl} 'http://{registry}/prometheus/rollcall?format=http_sd'
+"""
+APP_LINES = """\
+  {curl} -d '{{"name": "{app}", "image": "{image}"}}' http://{agent}/v1/apps
+  {curl} http://{agent}/v1/apps
+  {curl} -X DELETE http://{agent}/v1/apps/{app}
+"""
+ALL = f"""\
+
+Paste these into another terminal:
+
+{REGISTRY_LINES}{APP_LINES}
+They list the nodes and the targets for Prometheus, then create, list and delete an app (its own
+page is on the http_port in the answer). The registry's page is http://{{registry}}/, the agent's
+http://{{agent}}/. The key for both is in {{folder}}/ops.key; keys, settings and databases are in
+that folder. Ctrl-C ends it all.
+"""
+WITHOUT_APPS = f"""\
+
+The registry works. Paste these into another terminal:
+
+{REGISTRY_LINES}
+They list the nodes and the targets for Prometheus. The registry's page is http://{{registry}}/. The
+key for it is in {{folder}}/ops.key; keys, settings and databases are in that folder.
+
+{{lacking}}Ctrl-C ends it all.
+"""
+FOLLOWING = "The lines for apps follow here as soon as apps work.\n"
+APPS = f"""\
+
+Apps work now. Paste these, too:
+
+{APP_LINES}
+They create, list and delete an app (its own page is on the http_port in the answer). The agent's
+page is http://{{agent}}/.
+"""
+
+
+class Instructions:
+    """The texts for a state, where apps are tried with an app and an image of these names."""
+
+    def __init__(self, state: DevState, app: str, image: str) -> None:
+        self._words = {
+            "registry": state.registry,
+            "agent": state.agent,
+            "folder": str(state.folder),
+            "curl": f"curl {_no_proxy()}-H {shlex.quote(f'@{state.header}')}",
+            "app": app,
+            "image": image,
+        }
+
+    def first(self, lacking: Missing | None) -> str:
+        """Return what is printed first: lines for all that works, and what apps lack."""
+        if lacking is None:
+            return _curl_first() + ALL.format(**self._words)
+        text = _described(lacking) + ("" if lacking.after else FOLLOWING)
+        return _curl_first() + WITHOUT_APPS.format(lacking=text, **self._words)
+
+    def later(self, lacking: Missing | None) -> str:
+        """Return what is printed when that has changed."""
+        return APPS.format(**self._words) if lacking is None else f"\n{_described(lacking)}"
+
+
+def _described(lacking: Missing) -> str:
+    text = f"Apps cannot be tried yet: {lacking.why}.{_to_run(lacking.command)}"
+    return f"{text}\n{lacking.after}\n" if lacking.after else f"{text}\n"
+
+
+def _to_run(command: str) -> str:
+    if not command:
+        return ""
+    return f" {'As root, run' if needs_root(command) else 'Run'} this:\n\n  {command}\n"
+
+
+def _no_proxy() -> str:
+    return "--noproxy '*' " if any(map(os.environ.get, PROXIES)) else ""
+
+
+def _curl_first() -> str:
+    if shutil.which("curl"):
+        return ""
+    return f"\ncurl is missing, which the lines below need.{_to_run(install('curl'))}"
