@@ -9,6 +9,7 @@ from agent.apps.errors import InvalidApp, InvalidLabel
 from agent.engine.models import EngineInfo
 from agent.model import APP_NAME_PATTERN, App, AppChanges, HealthCheck, NewApp, given_values
 from config.address import MAX_PORT
+from registry.message import label_error
 
 APP_NAME = re.compile(APP_NAME_PATTERN)
 IMAGE_SERVER = r"(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?(?::[0-9]{1,5})?/)?"
@@ -33,7 +34,6 @@ MAX_PATH_PART_BYTES = 255
 # The engine mounts files of its own there, and /etc holds the password.
 ENGINES_PATHS = ("/dev", "/proc", "/sys")
 FORBIDDEN_PATHS = ("/etc",)
-MAX_LABEL_LENGTH = 1024
 MAX_APP_LABELS = 1024
 MIN_MEMORY_MIB = 6
 CPU_PER_CORE = 100
@@ -116,10 +116,9 @@ def check_fits_host(app: App, host: EngineInfo, *, before: App | None = None) ->
 
 def check_label(label: str) -> str:
     """Return the label; InvalidLabel if it is not ``key:value``."""
-    if len(label) > MAX_LABEL_LENGTH or not all(map(str.isprintable, label)):
-        raise InvalidLabel(
-            f"`Value` must have at most {MAX_LABEL_LENGTH} characters and no control characters"
-        )
+    error = label_error(label)  # heartbeats hold it
+    if error is not None:
+        raise InvalidLabel(f"`Value` is {excerpt(label)}; {error}")
     if not label.partition(":")[0].strip() or ":" not in label:
         raise InvalidLabel(f"`Value` is {excerpt(label)}; write a key, a colon and a value")
     return label

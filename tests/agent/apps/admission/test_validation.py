@@ -14,6 +14,7 @@ from agent.apps.admission.validation import check_label, check_new_app
 from agent.apps.containers.passwords import check_password
 from agent.apps.errors import AppError, InvalidApp
 from agent.model import NewApp
+from registry.message import label_error
 
 
 def refusal(check: Callable[[], object]) -> str:
@@ -69,7 +70,7 @@ def test_any_label_is_a_key_a_colon_and_a_value_or_is_refused(label: str) -> Non
     assert words.isprintable()
     if not words:
         assert label.index(":") > 0
-        assert label.isprintable()
+        assert label_error(label) is None
 
 
 @pytest.mark.slow
