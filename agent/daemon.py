@@ -14,15 +14,18 @@ from random import SystemRandom
 from time import time
 from uuid import uuid4
 
+from aiohttp import web
 from prometheus_client import CollectorRegistry
 from structlog.typing import FilteringBoundLogger
 
+from agent.api.data import UPLOAD_IDLE_SECONDS
 from agent.api.errors import STATUS_BY_ERROR
 from agent.api.routes import BODY_LIMITS, AppsApi
 from agent.api.usage import UsageApi
 from agent.apps.composition.apps import open_apps
 from agent.apps.metrics.collector import AppMetrics
 from agent.apps.metrics.sampler import AppSampler
+from agent.apps.metrics.usage_history import UsageSamples
 from agent.apps.service.apps import Apps
 from agent.engine.docker.engine import DockerEngine
 from agent.metrics import measuring_agent_disks, show_certificates, show_engine
@@ -241,26 +244,18 @@ async def _listening(
 ) -> AsyncIterator[int]:
     """Serve the API while the context is open; yield the port."""
     settings, request_metrics = configuration.settings, RequestMetrics(metrics)
-    api = AppsApi(apps=apps, log=log)
-    app = build_app(
-        routes=[
-            *api.routes(),
-            *UsageApi(sampler.usage).routes(),
-            *access_routes("agent", version=VERSION, hostname=configuration.address.hostname),
-        ],
+    app = build_application(
+        apps,
+        usage=sampler.usage,
+        hostname=configuration.address.hostname,
         keyring=keyring,
-        status_by_error=STATUS_BY_ERROR,
         metrics=metrics,
         request_metrics=request_metrics,
-        unavailable_reason=apps.problem,
-        body_limits=BODY_LIMITS,
-        swagger=files("agent").joinpath("swagger.yml").read_text("utf-8"),
         open_metrics=settings.open_metrics,
         open_swagger=settings.open_swagger,
-        pages=Pages("agent") if settings.pages else None,
+        pages=settings.pages,
         log=log,
     )
-    api.attach(app)
     async with serving(
         app,
         tls=configuration.tls,
@@ -272,6 +267,44 @@ async def _listening(
     ) as listener:
         _, port = await listener.start(listen_address(settings.listen))
         yield port
+
+
+def build_application(
+    apps: Apps,
+    *,
+    usage: Callable[[], UsageSamples],
+    hostname: str,
+    keyring: Keyring,
+    metrics: CollectorRegistry,
+    request_metrics: RequestMetrics,
+    open_metrics: bool,
+    open_swagger: bool,
+    pages: bool,
+    log: FilteringBoundLogger,
+    upload_idle_seconds: float = UPLOAD_IDLE_SECONDS,
+) -> web.Application:
+    """Build the HTTP application over the apps."""
+    api = AppsApi(apps=apps, log=log, upload_idle_seconds=upload_idle_seconds)
+    app = build_app(
+        routes=[
+            *api.routes(),
+            *UsageApi(usage).routes(),
+            *access_routes("agent", version=VERSION, hostname=hostname),
+        ],
+        keyring=keyring,
+        status_by_error=STATUS_BY_ERROR,
+        metrics=metrics,
+        request_metrics=request_metrics,
+        unavailable_reason=apps.problem,
+        body_limits=BODY_LIMITS,
+        swagger=files("agent").joinpath("swagger.yml").read_text("utf-8"),
+        open_metrics=open_metrics,
+        open_swagger=open_swagger,
+        pages=Pages("agent") if pages else None,
+        log=log,
+    )
+    api.attach(app)
+    return app
 
 
 def _host(

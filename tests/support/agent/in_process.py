@@ -14,16 +14,15 @@ from aiohttp import ClientSession, web
 from prometheus_client import CollectorRegistry
 from structlog.testing import LogCapture
 
-from agent.api.errors import STATUS_BY_ERROR
-from agent.api.routes import BODY_LIMITS, AppsApi
 from agent.apps.composition.apps import open_apps
 from agent.apps.defaults import AppDefaults
+from agent.apps.metrics.usage_history import UsageSamples
 from agent.apps.service.apps import Apps
+from agent.daemon import build_application
 from agent.engine.docker.engine import DockerEngine
 from agent.engine.logins import ImageRegistryLogin
 from agent.state.identity import Identities
 from agent.state.store import Store
-from httpd.app import build_app
 from httpd.auth import Caller, Keyring, fingerprint
 from httpd.metrics import RequestMetrics, new_metrics
 from tests.support.waiting import async_until
@@ -35,7 +34,6 @@ DEFAULTS = AppDefaults(
     bind="127.0.0.1", stop_seconds=1, settle_seconds=0.3, healthy_seconds=3, cpu=50, memory=32
 )
 IDENTITY = "57a2c1b0-0000-4000-8000-000000000001"
-SWAGGER = Path(__file__).parents[3] / "agent" / "swagger.yml"
 
 
 @dataclass
@@ -214,6 +212,34 @@ async def without_adoption(folder: Path) -> None:
     await store.close()
 
 
+def application(
+    apps: Apps,
+    metrics: CollectorRegistry,
+    log: Any,
+    upload_idle_seconds: float = 30,
+) -> web.Application:
+    """Build the application of an agent as the daemon does."""
+    return build_application(
+        apps,
+        usage=lambda: UsageSamples(step_seconds=60, until=None, apps=[]),
+        hostname="web-1.example.com",
+        keyring=Keyring(
+            [
+                (fingerprint(OPERATOR), Caller("operator", frozenset({"read", "write"}))),
+                (fingerprint(READER), Caller("reader", frozenset({"read"}))),
+                (fingerprint(WRITER), Caller("writer", frozenset({"write"}))),
+            ]
+        ),
+        metrics=metrics,
+        request_metrics=RequestMetrics(metrics),
+        open_metrics=False,
+        open_swagger=False,
+        pages=False,
+        log=log,
+        upload_idle_seconds=upload_idle_seconds,
+    )
+
+
 @asynccontextmanager
 async def served(
     apps: Apps,
@@ -222,25 +248,7 @@ async def served(
     upload_idle_seconds: float = 30,
 ) -> AsyncIterator[str]:
     """Serve the API of the agent on 127.0.0.1; yield its address."""
-    api = AppsApi(apps=apps, log=log, upload_idle_seconds=upload_idle_seconds)
-    app = build_app(
-        routes=api.routes(),
-        keyring=Keyring(
-            [
-                (fingerprint(OPERATOR), Caller("operator", frozenset({"read", "write"}))),
-                (fingerprint(READER), Caller("reader", frozenset({"read"}))),
-                (fingerprint(WRITER), Caller("writer", frozenset({"write"}))),
-            ]
-        ),
-        status_by_error=STATUS_BY_ERROR,
-        metrics=metrics,
-        request_metrics=RequestMetrics(metrics),
-        body_limits=BODY_LIMITS,
-        unavailable_reason=apps.problem,
-        swagger="swagger: '2.0'",
-        log=log,
-    )
-    api.attach(app)
+    app = application(apps, metrics, log, upload_idle_seconds)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=5)
     await runner.setup()
     try:

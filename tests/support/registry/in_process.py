@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import aiohttp
 import msgspec
 import structlog
+from aiohttp import web
 from prometheus_client import CollectorRegistry
 from yarl import URL
 
@@ -89,9 +90,15 @@ class InProcessRegistry:
     """A running registry, and how to ask it."""
 
     def __init__(
-        self, *, address: tuple[str, int], components: RegistryComponents, controls: Controls
+        self,
+        *,
+        address: tuple[str, int],
+        app: web.Application,
+        components: RegistryComponents,
+        controls: Controls,
     ) -> None:
         self.address = address
+        self.app = app
         self.components = components
         self.store, self.clock, self.audit, self.keyring, self.metrics = controls
         self._session = aiohttp.ClientSession(auto_decompress=False)
@@ -214,6 +221,7 @@ async def in_process_registry(
         address = await listener.start(("127.0.0.1", 0))
         registry = InProcessRegistry(
             address=address,
+            app=app,
             components=components,
             controls=Controls(store, clock, audit, keyring, metrics),
         )
