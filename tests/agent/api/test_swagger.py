@@ -38,7 +38,7 @@ from httpd.metrics import new_metrics
 from tests.support.agent.engines.fake_engine import FakeEngine
 from tests.support.agent.in_process import READER, application, served
 from tests.support.agent.running_apps import AT_ONCE, running_apps
-from tests.support.swagger import (
+from tests.support.httpd.swagger import (
     differences,
     documented_operations,
     fits,

@@ -12,14 +12,14 @@ from registry.message import Heartbeat, Node, TargetGroup
 from registry.metrics import ALTERED, LEFT_OUT
 from registry.prometheus.explain import Explanation
 from registry.prometheus.services import ServiceSummary
-from tests.support.registry.in_process import InProcessRegistry, in_process_registry
-from tests.support.registry.stores.memory_store import MemoryStore
-from tests.support.swagger import (
+from tests.support.httpd.swagger import (
     check_value,
     differences,
     documented_operations,
     served_operations,
 )
+from tests.support.registry.in_process import InProcessRegistry, in_process_registry
+from tests.support.registry.stores.memory_store import MemoryStore
 
 OF_EVERY_ANSWER = {"content-length", "content-type", "date", "server"}
 OF_PAGES = {"link"}
