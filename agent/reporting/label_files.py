@@ -1,5 +1,6 @@
 """Labels of the host that are read from the files in a directory."""
 
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -64,10 +65,17 @@ def _is_editor_file(path: Path) -> bool:
 
 
 def _may_be_file(path: Path) -> bool:
+    """Return whether to read the path: a file, or what cannot be followed to one.
+
+    `Path.is_file` is no help: whether it raises for a link that cannot be followed depends on the
+    version of Python.
+    """
     try:
-        return path.is_file()
-    except OSError:  # reading it will give the reason
-        return True
+        return stat.S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:
+        return path.is_symlink()  # without a link, the file was removed after it was listed
+    except OSError:
+        return True  # reading it gives the reason
 
 
 def _printable(path: Path) -> str:

@@ -1,6 +1,8 @@
 import os
 from pathlib import Path
 
+import pytest
+
 from agent.reporting.label_files import MAX_FILE_BYTES, LabelFiles
 
 
@@ -98,18 +100,29 @@ def test_a_file_that_cannot_be_read_for_a_while_keeps_its_labels(tmp_path: Path)
     assert len(faults) == 2
 
 
-def test_a_link_that_cannot_be_followed_costs_no_other_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("removed", "No such file or directory"),
+        ("a", "Too many levels of symbolic links"),
+        ("b/c", "Not a directory"),
+        ("x" * 300, "File name too long"),
+    ],
+)
+def test_a_link_that_cannot_be_followed_costs_no_labels(
+    target: str, reason: str, tmp_path: Path
+) -> None:
     faults: list[str] = []
     (tmp_path / "a").write_text("good:1")
+    (tmp_path / "b").write_text("good:2")
     labels = LabelReader(tmp_path, faults)
     labels.read()
 
     (tmp_path / "a").unlink()
-    (tmp_path / "a").symlink_to("x" * 300)
-    (tmp_path / "b").write_text("good:2")
+    (tmp_path / "a").symlink_to(target)
 
     assert labels.read() == ["good:1", "good:2"]
-    assert faults == [f"{tmp_path / 'a'}: File name too long"]
+    assert faults == [f"{tmp_path / 'a'}: {reason}"]
 
 
 def test_a_fault_can_be_told_whatever_the_file_is_called(tmp_path: Path) -> None:
