@@ -87,9 +87,9 @@ def add_event(connection: sqlite3.Connection, event: Event) -> Event:
     row = (event.app, msgspec.json.encode(event))
     number = connection.execute("INSERT INTO events (app, event) VALUES (?, ?)", row).lastrowid
     connection.execute(
-        "DELETE FROM events WHERE app = ?1 AND number <= (SELECT number FROM events WHERE app = ?1"
-        " ORDER BY number DESC LIMIT 1 OFFSET ?2)",
-        (event.app, MAX_EVENTS_OF_AN_APP),
+        "DELETE FROM events WHERE app = ? AND number <= (SELECT number FROM events WHERE app = ?"
+        " ORDER BY number DESC LIMIT 1 OFFSET ?)",
+        (event.app, event.app, MAX_EVENTS_OF_AN_APP),
     )
     _note_former(connection, event.app)
     return msgspec.structs.replace(event, number=number or 0)
@@ -98,7 +98,7 @@ def add_event(connection: sqlite3.Connection, event: Event) -> Event:
 def _note_former(connection: sqlite3.Connection, app: str) -> None:
     """Record whether an app is gone; remove the events of apps that went long before."""
     exists = connection.execute(
-        "SELECT 1 FROM apps WHERE name = ?1 UNION SELECT 1 FROM journal WHERE app = ?1", (app,)
+        "SELECT 1 FROM apps WHERE name = ? UNION SELECT 1 FROM journal WHERE app = ?", (app, app)
     ).fetchone()
     if exists:
         connection.execute("DELETE FROM former_apps WHERE app = ?", (app,))

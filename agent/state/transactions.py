@@ -79,7 +79,7 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
         connection.execute("BEGIN IMMEDIATE")
         yield
         connection.execute("COMMIT")
-    except sqlite3.Error:
+    except BaseException:  # such as an OverflowError: an open transaction fails all later writes
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise

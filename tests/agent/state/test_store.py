@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.state.rows import AppTransaction
 from agent.state.store import Store, StoreError, StoreUnusable
 from tests.support.agent.database.stored_app import APP, ENTRY
 from tests.support.agent.database.transactions import finished, stored
@@ -160,6 +161,17 @@ async def test_a_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> No
         await Store(tmp_path / "agent.db").open()
 
     assert (tmp_path / "target").read_bytes() == b""
+
+
+async def test_a_write_that_no_row_can_hold_does_not_affect_the_next(tmp_path: Path) -> None:
+    store = Store(tmp_path / "agent.db")
+    await store.open()
+
+    with pytest.raises(UnicodeEncodeError):
+        await store.write(AppTransaction(name="\ud800", app=APP))
+
+    await store.write(stored(APP))
+    await store.close()
 
 
 async def test_a_closed_store_says_so(tmp_path: Path) -> None:
