@@ -5,7 +5,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
@@ -137,9 +137,7 @@ class Store:
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
-            self._connection = sqlite3.connect(self._path, isolation_level=None, timeout=1)
-            self._prepare(self._connection)
-            return read_state(self._connection)
+            return self._connect()
         except OSError as error:
             raise StoreUnusable(
                 f"{self._path}: cannot be opened: {error.strerror}; it must belong to the agent"
@@ -153,6 +151,17 @@ class Store:
             raise self._corrupt(error) from error
         except (sqlite3.DatabaseError, msgspec.MsgspecError) as error:
             raise self._corrupt(error) from error
+
+    def _connect(self) -> StoredState:
+        """Open the database, prepare and read it; close it again after an error."""
+        with ExitStack() as after_error:
+            connection = sqlite3.connect(self._path, isolation_level=None, timeout=1)
+            after_error.callback(connection.close)
+            self._prepare(connection)
+            state = read_state(connection)
+            after_error.pop_all()
+        self._connection = connection
+        return state
 
     def _corrupt(self, error: Exception) -> StoreUnusable:
         return StoreUnusable(

@@ -9,7 +9,11 @@ import pytest
 from agent.state.rows import AppTransaction
 from agent.state.store import Store, StoreError, StoreUnusable
 from tests.support.agent.database.stored_app import APP, ENTRY
-from tests.support.agent.database.transactions import finished, stored
+from tests.support.agent.database.transactions import finished, read_back, stored
+
+
+def open_files() -> list[Path]:
+    return [each.resolve() for each in Path("/proc/self/fd").iterdir()]
 
 
 async def test_what_is_put_is_there_after_it_is_opened_again(tmp_path: Path) -> None:
@@ -19,7 +23,7 @@ async def test_what_is_put_is_there_after_it_is_opened_again(tmp_path: Path) -> 
     await store.begin(ENTRY)
     await store.close()
 
-    again = await Store(tmp_path / "agent.db").open()
+    again = await read_back(tmp_path / "agent.db")
 
     assert (again.apps, again.entries) == ([APP], [ENTRY])
     assert again.agent == first.agent
@@ -33,7 +37,7 @@ async def test_a_finished_change_is_gone_with_the_app_as_it_then_is(tmp_path: Pa
     await store.write(finished(ENTRY, None))
     await store.close()
 
-    kept = await Store(tmp_path / "agent.db").open()
+    kept = await read_back(tmp_path / "agent.db")
 
     assert (kept.apps, kept.entries) == ([], [])
 
@@ -105,11 +109,13 @@ async def test_what_is_no_database_stops_the_start_and_is_left_as_it_is(
 ) -> None:
     path = tmp_path / "agent.db"
     path.write_bytes(content)
+    store = Store(path)
 
     with pytest.raises(StoreUnusable):
-        await Store(path).open()
+        await store.open()
 
     assert path.read_bytes() == content
+    assert path not in open_files()
 
 
 async def test_another_programs_database_is_refused_and_left_as_it_is(tmp_path: Path) -> None:

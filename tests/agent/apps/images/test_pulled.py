@@ -12,6 +12,7 @@ from agent.engine.errors import PullTimeout
 from agent.engine.models import ImageEvent, PullProgress
 from agent.state.history import Pull
 from agent.state.store import Store
+from tests.support.agent.database.transactions import read_back
 from tests.support.agent.engines.pulling_engine import PullingEngine
 
 ONE, OTHER = "s/app:1", "s/app:other"
@@ -86,7 +87,7 @@ async def test_an_image_that_two_pulls_brought_has_the_tags_of_both(
     await asyncio.gather(*ends)
 
     assert repository.pulls.images == {"p1": {ONE, OTHER}}
-    assert (await Store(tmp_path / "agent.db").open()).pulled == {"p1": {ONE, OTHER}}
+    assert (await read_back(tmp_path / "agent.db")).pulled == {"p1": {ONE, OTHER}}
 
 
 class WaitingEngine(PullingEngine):

@@ -19,6 +19,7 @@ from agent.journal import (
 from agent.model import App
 from agent.state.events import Event
 from agent.state.store import Store, StoreError
+from tests.support.agent.database.transactions import read_back
 
 APP = App(
     name="web", image="web:1", ssh_port=20001, http_port=20002, cpu=100, memory=64, created_at=""
@@ -75,7 +76,7 @@ async def test_a_change_takes_the_place_of_one_that_broke_off_whole_or_not_at_al
     assert [entry.id for entry in repository.entries()] == ["c2"]
     await repository.close()
 
-    again = await Store(tmp_path / "agent.db").open()
+    again = await read_back(tmp_path / "agent.db")
     assert ([entry.id for entry in again.entries], again.undone) == (["c2"], ["c1"])
 
 

@@ -1,10 +1,12 @@
-"""What the tests write into the agent's database."""
+"""What the tests write into the agent's database, and read from it."""
 
+from pathlib import Path
 from typing import Any
 
 from agent.journal import JournalEntry
 from agent.model import App
-from agent.state.rows import AppTransaction
+from agent.state.rows import AppTransaction, StoredState
+from agent.state.store import Store
 
 
 def stored(app: App, **more: Any) -> AppTransaction:
@@ -15,3 +17,12 @@ def stored(app: App, **more: Any) -> AppTransaction:
 def finished(entry: JournalEntry, app: App | None, **more: Any) -> AppTransaction:
     """Return what ends an operation, which leaves this app."""
     return AppTransaction(name=entry.app, app=app, ends_operation=True, **more)
+
+
+async def read_back(path: Path) -> StoredState:
+    """Return what a database holds."""
+    store = Store(path)
+    try:
+        return await store.open()
+    finally:
+        await store.close()
