@@ -69,7 +69,7 @@ deb-%: var/wheels/%
 
 # The only step that downloads: all has the hash that the lock has.
 .PRECIOUS: var/wheels/%
-var/wheels/%: requirements-nats.txt | .venv/installed-run
+var/wheels/%: requirements-nats.txt deploy/deb/wheels.py | .venv/installed-run
 	@mkdir -p var/wheels
 	@$(PYTHON) -m deploy.deb download --architecture $* --wheels $@
 

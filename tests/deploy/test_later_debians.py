@@ -1,26 +1,15 @@
 """The package in trees of later Debians, which have later Pythons, without a network."""
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from dev.debian import debian_root
-from tests.support.e2e.package_host import ASK, USED_SETTINGS
+from tests.support.e2e.package_host import ASK, USED_SETTINGS, debian_tree, run_in_tree
 from tests.support.e2e.packages import Packages
 from tests.support.requirements import need_root
 
 MAX_EXPOSURE = 11  # in tenths: `systemd-analyze security` says at most 1.1
-CHROOT = """\
-tree=$0
-ip link set lo up
-mount -t proc proc "$tree/proc"
-mount --rbind /dev "$tree/dev"
-exec chroot "$tree" sh -euc "$1"
-"""
 SCRIPT = f"""\
-export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 dpkg --install /package.deb
 python3 --version
 systemd-analyze verify rollcall-agent.service rollcall-registry.service rollcall-registry@1.service
@@ -55,24 +44,12 @@ def test_both_daemons_are_installed_run_and_are_purged(
     packages: Packages, tmp_path: Path, release: str, minor: int
 ) -> None:
     need_root()
-    tree = tmp_path / "tree"
-    # Unlike shutil, cp copies a device such as /dev/zero as a device.
-    root = debian_root(release, "python3", "systemd")
-    subprocess.run(["cp", "--archive", root, tree], check=True)
-    shutil.copy(packages.present, tree / "package.deb")
+    tree = debian_tree(release, tmp_path / "tree", packages.present)
     (tree / "ask.py").write_text(ASK)
-    alone = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--propagation", "private"]
 
-    done = subprocess.run(
-        ["unshare", *alone, "sh", "-euc", CHROOT, tree, SCRIPT],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    status, said = run_in_tree(tree, SCRIPT)
 
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
+    assert status == 0, said
     assert f"Python 3.{minor}." in said
     assert '"hostname":' in said
     assert "rollcall_agent_heartbeats_total" in said
