@@ -2,26 +2,20 @@
 
 import subprocess
 from pathlib import Path
-from shutil import copy, copytree, ignore_patterns
 
 import pytest
 
+from deploy.deb.environment import copy_of_sources
 from deploy.deb.wheels import ARCHITECTURES, PIP, platform_options
-from dev.debian import debian_root
 from dev.processes import with_network
-from tests.support.e2e.packages import PROJECT, TOP, machine_architecture
+from tests.support.e2e.package_host import copy_of_root, run_in_tree
+from tests.support.e2e.packages import VERSION, machine_architecture
+from tests.support.pages import TOP
 from tests.support.requirements import need_root
 
 LOCKS = ("requirements-build.txt", "requirements.txt")
-CHROOT = """\
-tree=$0
-ip link set lo up
-mount -t proc proc "$tree/proc"
-mount --rbind /dev "$tree/dev"
-exec chroot "$tree" sh -euc "$1"
-"""
 SCRIPT = """\
-export PATH=/environment/bin:/usr/bin:/bin HOME=/root
+export PATH=/environment/bin:$PATH HOME=/root
 python3 -m venv /environment
 pip install --quiet --no-index --find-links /wheels /source
 cd /root
@@ -49,7 +43,7 @@ for _ in $(seq 300); do
   sleep 0.1
 done
 cat status.txt
-rollcall login http://127.0.0.1:7655 --key-file ops.key --allow-plain 127.0.0.1
+rollcall login http://127.0.0.1:7655 --key-file ops.key
 rollcall nodes
 kill $agent && wait $agent
 kill $registry && wait $registry
@@ -67,26 +61,16 @@ def test_pip_installs_daemons_and_command_that_run(
 ) -> None:
     need_root()
     tree = tmp_path / "tree"
-    # Unlike shutil, cp copies a device such as /dev/zero as a device.
-    root = debian_root(release, "python3", "python3-venv")
-    subprocess.run(["cp", "--archive", root, tree], check=True)
+    copy_of_root(tree, release, "python3", "python3-venv")
     _download(python, tree / "wheels")
-    _copy_project(tree / "source")
-    alone = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--propagation", "private"]
+    copy_of_sources(TOP, tree / "source")
 
-    done = subprocess.run(
-        ["unshare", *alone, "sh", "-euc", CHROOT, tree, SCRIPT],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    status, printed = run_in_tree(tree, SCRIPT)
 
-    printed = done.stdout + done.stderr
-    assert done.returncode == 0, printed
-    assert f"Python {python}." in done.stdout
-    assert "rollcall " in done.stdout
-    assert "web-1.example.com  fresh" in done.stdout, printed
+    assert status == 0, printed
+    assert f"Python {python}." in printed
+    assert f"rollcall {VERSION}\n" in printed
+    assert "web-1.example.com  fresh" in printed, printed
     assert "Warning" not in printed
 
 
@@ -96,11 +80,3 @@ def _download(python: str, folder: Path) -> None:
     command += [*options, "--dest", str(folder)]
     for lock in LOCKS:
         subprocess.run(with_network([*command, "--requirement", str(TOP / lock)]), check=True)
-
-
-def _copy_project(folder: Path) -> None:
-    folder.mkdir()
-    for name in ("pyproject.toml", "README.md"):
-        copy(TOP / name, folder)
-    for name in PROJECT:
-        copytree(TOP / name, folder / name, ignore=ignore_patterns("__pycache__"))

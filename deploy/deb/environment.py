@@ -54,7 +54,7 @@ def make_environment(
     with tempfile.TemporaryDirectory(prefix="rollcall-deb-") as folder:
         built = Path(folder, "built")
         built.mkdir()
-        copy = _copy_of_sources(source, Path(folder, "source"))
+        copy = copy_of_sources(source, Path(folder, "source"))
         build_wheels([*sorted(wheels.glob("*.tar.gz")), copy], built)
         # dpkg replaces no link by a folder, so each Python has a link, also the oldest one.
         modules = root / "lib" / "modules" / "site-packages"
@@ -74,7 +74,7 @@ def make_environment(
     _finish(root, modules, place)
 
 
-def _copy_of_sources(source: Path, folder: Path) -> Path:
+def copy_of_sources(source: Path, folder: Path) -> Path:
     """Copy what is built, as a build leaves files behind, and record the version of the source."""
     (folder / "deploy").mkdir(parents=True)
     for name in ("pyproject.toml", "LICENSE", "deploy/version.py"):

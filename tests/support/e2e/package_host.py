@@ -152,11 +152,15 @@ def package_host(
 
 def debian_tree(release: str, tree: Path, package: Path) -> Path:
     """Make a tree of a release at a path, with the file of a package as /package.deb."""
-    # Unlike shutil, cp copies a device such as /dev/zero as a device.
-    root = debian_root(release, "python3", "systemd")
-    subprocess.run(["cp", "--archive", root, tree], check=True)
+    copy_of_root(tree, release, "python3", "systemd")
     shutil.copy(package, tree / "package.deb")
     return tree
+
+
+def copy_of_root(tree: Path, release: str, *packages: str) -> None:
+    """Make a tree of a release with these packages at a path."""
+    # Unlike shutil, cp copies a device such as /dev/zero as a device.
+    subprocess.run(["cp", "--archive", debian_root(release, *packages), tree], check=True)
 
 
 def run_in_tree(tree: Path, script: str) -> tuple[int, str]:
