@@ -51,7 +51,7 @@ def version(top: Path = TOP) -> str:
 
 
 def commit(top: Path = TOP) -> Commit | None:
-    """Return the commit of a tree, or None where neither git nor its archive tells it."""
+    """Return the commit of a tree, or None where neither git nor its archive has it."""
     archived = top / "deploy" / "commit.txt"  # in which `git archive` writes it (.gitattributes)
     text = archived.read_text("utf-8") if archived.exists() else ""
     found = COMMIT.match(text) or COMMIT.match(_asked_of_git(top / ".git"))

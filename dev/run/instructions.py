@@ -30,11 +30,12 @@ that folder. Ctrl-C ends it all.
 """
 WITHOUT_APPS = f"""\
 
-The registry works. Paste these into another terminal:
+The registry and the agent's page work. Paste these into another terminal:
 
 {REGISTRY_LINES}
-They list the nodes and the targets for Prometheus. The registry's page is http://{{registry}}/. The
-key for it is in {{folder}}/ops.key; keys, settings and databases are in that folder.
+They list the nodes and the targets for Prometheus. The registry's page is http://{{registry}}/, the
+agent's http://{{agent}}/. The key for both is in {{folder}}/ops.key; keys, settings and databases
+are in that folder.
 
 {{lacking}}Ctrl-C ends it all.
 """
@@ -44,8 +45,7 @@ APPS = f"""\
 Apps work now. Paste these, too:
 
 {APP_LINES}
-They create, list and delete an app (its own page is on the http_port in the answer). The agent's
-page is http://{{agent}}/.
+They create, list and delete an app (its own page is on the http_port in the answer).
 """
 
 
@@ -92,4 +92,4 @@ def _no_proxy() -> str:
 def _curl_first() -> str:
     if shutil.which("curl"):
         return ""
-    return f"\ncurl is missing, which the lines below need.{_to_run(install('curl'))}"
+    return f"\nThe lines below need curl, which is not installed.{_to_run(install('curl'))}"

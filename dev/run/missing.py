@@ -100,9 +100,9 @@ def _not_permitted(path: Path) -> Missing:
         found = path.stat()
         group = grp.getgrgid(found.st_gid)
         if found.st_mode & stat.S_IWGRP == 0 or group.gr_gid == 0:
-            return Missing(f"{why}, which only root is")
+            return Missing(f"{why}: only root is")
         if user in group.gr_mem:
-            why += f"; {user} is in the group {group.gr_name}, which counts from the next login on"
+            why += f"; {user} is in the group {group.gr_name}, which takes effect at the next login"
             return Missing(why, after=f"Log in again, {AGAIN}.")
         command = _as_root(f"usermod -aG {group.gr_name} {user}")
         return Missing(why, command, f"Log in again after that, {AGAIN}.")

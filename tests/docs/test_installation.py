@@ -75,10 +75,11 @@ def test_pipx_installs_all_programs_from_the_source(page: Page, tmp_path: Path) 
     ignored = ignore_patterns(".git", ".venv", "var", "dist", "*_cache", "__pycache__")
     copytree(TOP, source, ignore=ignored, symlinks=True)
     script = page.script(only=["pipx"], before=f"cd {source}", checks={"pipx": [PROGRAMS]})
+    settings_of_pip = os.environ.get("XDG_CONFIG_HOME", str(Path.home() / ".config"))
     own = {
-        "PATH": f"{tmp_path}/bin:/usr/local/bin:/usr/bin:/bin",
-        "PIPX_HOME": str(tmp_path / "home"),
-        "PIPX_BIN_DIR": str(tmp_path / "bin"),
+        "HOME": str(tmp_path),
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "XDG_CONFIG_HOME": settings_of_pip,
     }
 
     done = subprocess.run(
