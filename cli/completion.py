@@ -6,7 +6,6 @@ import sys
 from collections.abc import Awaitable, Callable
 
 import click
-import typer
 
 from agent.client.errors import AgentError
 from cli.connections.contexts import ContextFile, context_path
@@ -24,24 +23,23 @@ SECONDS = 2
 MAX_SUGGESTIONS = 1000
 
 
-def complete_hosts(ctx: typer.Context, incomplete: str) -> list[str]:
+def complete_hosts(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Return the hostnames that begin so; none where the registry cannot be asked."""
     return _asked(ctx, lambda session: _hosts(session, incomplete))
 
 
-def complete_labels(ctx: typer.Context, incomplete: str) -> list[str]:
+def complete_labels(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Return the labels of nodes that begin so; none where the registry cannot be asked."""
     return _asked(ctx, lambda session: _labels(session, incomplete))
 
 
-def complete_services(ctx: typer.Context, incomplete: str) -> list[str]:
+def complete_services(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Return the services that begin so; none where the registry cannot be asked."""
     return _asked(ctx, lambda session: _services(session, incomplete))
 
 
-def complete_contexts(ctx: typer.Context, incomplete: str) -> list[str]:
+def complete_contexts(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Return the names of contexts that begin so."""
-    del ctx
     try:
         names = ContextFile(context_path(os.environ)).load().contexts
     except CommandError:
@@ -49,7 +47,7 @@ def complete_contexts(ctx: typer.Context, incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
-def complete_rollouts(ctx: typer.Context, incomplete: str) -> list[str]:
+def complete_rollouts(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Return the apps that begin so and have an unfinished rollout, in the context in use."""
     file = ContextFile(context_path(os.environ))
     try:
@@ -60,17 +58,12 @@ def complete_rollouts(ctx: typer.Context, incomplete: str) -> list[str]:
     return [app for app in apps if app.startswith(incomplete)]
 
 
-def contexts_of_option(ctx: typer.Context, _option: click.Parameter, incomplete: str) -> list[str]:
-    """Return the names of contexts that begin so, as an option of click asks for them."""
-    return complete_contexts(ctx, incomplete)
-
-
-def complete_apps(ctx: typer.Context, incomplete: str) -> list[str]:
+def complete_apps(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Return `HOST/` or `HOST/NAME` that begin so; none where they cannot be asked."""
     return _asked(ctx, lambda session: _apps(session, incomplete))
 
 
-def _asked(ctx: typer.Context, ask: Callable[[Session], Awaitable[list[str]]]) -> list[str]:
+def _asked(ctx: click.Context, ask: Callable[[Session], Awaitable[list[str]]]) -> list[str]:
     """Return the suggestions; a shell that completes shows no errors."""
 
     async def bounded(session: Session) -> list[str]:

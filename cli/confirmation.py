@@ -1,18 +1,15 @@
 """Questions before a change."""
 
 import sys
-from typing import Annotated
 
-import typer
+import click
 
 from cli.errors import CommandError, WrongUsage
-
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 def confirm(question: str, *, hint: str = "add --yes") -> None:
     """Ask on the terminal; CommandError for a no, WrongUsage with the hint without a terminal."""
     if not sys.stdin.isatty():
         raise WrongUsage(f"there is no terminal to ask at: {question}", hint=hint)
-    if not typer.confirm(question, err=True):
+    if not click.confirm(question, err=True):
         raise CommandError("nothing was changed")

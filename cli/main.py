@@ -85,7 +85,7 @@ OPTIONS = (
         envvar="ROLLCALL_CONTEXT",
         show_envvar=True,
         help="Use this context.",
-        shell_complete=called_late("cli.completion", "contexts_of_option"),
+        shell_complete=called_late("cli.completion", "complete_contexts"),
     ),
     click.Option(
         ["--output", "-o", "form"],

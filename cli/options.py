@@ -1,44 +1,64 @@
 """Options and arguments that several commands have."""
 
-from typing import Annotated
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
 
-import typer
+import click
 
 from cli.completion import complete_apps, complete_hosts, complete_labels
 
-Hosts = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[HOST]...", help="Hosts by name.", autocompletion=complete_hosts),
-]
-Host = Annotated[
-    str, typer.Argument(metavar="HOST", help="The host.", autocompletion=complete_hosts)
-]
-App = Annotated[
-    str, typer.Argument(metavar="HOST/NAME", help="The app.", autocompletion=complete_apps)
-]
-NoWait = Annotated[
-    bool, typer.Option("--no-wait", help="Do not wait until the app has stayed up, and is healthy.")
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what it would do.")]
-Labels = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--label",
-        "-l",
-        metavar="LABEL",
-        help="Only nodes with this label, such as service:web; may be repeated.",
-        autocompletion=complete_labels,
+FILE = click.Path(path_type=Path)
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def together(*options: Callable[[Any], Any]) -> Callable[[Function], Function]:
+    """Return a decorator that declares these options; the help has them in this order."""
+
+    def declare(function: Function) -> Function:
+        for each in reversed(options):
+            function = each(function)
+        return function
+
+    return declare
+
+
+hosts_argument = click.argument(
+    "hosts", nargs=-1, metavar="[HOST]...", help="Hosts by name.", shell_complete=complete_hosts
+)
+host_argument = click.argument(
+    "hostname", metavar="HOST", help="The host.", shell_complete=complete_hosts
+)
+app_argument = click.argument(
+    "app", metavar="HOST/NAME", help="The app.", shell_complete=complete_apps
+)
+no_wait_option = click.option(
+    "--no-wait", is_flag=True, help="Do not wait until the app has stayed up, and is healthy."
+)
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only tell what it would do.")
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+label_option = click.option(
+    "--label",
+    "-l",
+    "labels",
+    multiple=True,
+    metavar="LABEL",
+    help="Only nodes with this label, such as service:web; may be repeated.",
+    shell_complete=complete_labels,
+)
+filter_options = together(
+    label_option,
+    click.option(
+        "--prefix",
+        "prefixes",
+        multiple=True,
+        metavar="TEXT",
+        help="Only nodes with a label that begins so; may be repeated.",
     ),
-]
-Prefixes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--prefix", metavar="TEXT", help="Only nodes with a label that begins so; may be repeated."
+    click.option(
+        "--kv",
+        multiple=True,
+        metavar="KEY:VALUE",
+        help="Only nodes with this in their kv; may be repeated.",
     ),
-]
-Kv = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--kv", metavar="KEY:VALUE", help="Only nodes with this in their kv; may be repeated."
-    ),
-]
+)

@@ -1,12 +1,9 @@
-"""Commands: made from functions, with their session and the errors of clients."""
+"""What commands have in common: their help, their session and the errors of clients."""
 
 from http import HTTPStatus
-from importlib import import_module
 from typing import Any
 
 import click
-import typer
-from typer.core import TyperCommand
 
 from agent.client.errors import AgentError, AgentRefused
 from cli.connections.contexts import ContextFile, context_path
@@ -44,14 +41,7 @@ AGENT_KEY_STEP = (
 NOT_PERMITTED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
-def command_of(module: str, name: str) -> click.Command:
-    """Return a command that a module adds."""
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    import_module(module).add_to(app)
-    return typer.main.get_group(app).commands[name]
-
-
-class HelpfulCommand(TyperCommand):
+class HelpfulCommand(click.Command):
     """A command whose help shows examples as they are typed, a line each."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -72,13 +62,22 @@ class HelpfulCommand(TyperCommand):
                 else:
                     formatter.write_text(text)
 
+    def format_arguments(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the arguments into the help, and which of them are required."""
+        rows = [
+            (each.make_metavar(ctx), f"{each.help}{'  [required]' if each.required else ''}")
+            for each in self.get_params(ctx)
+            if isinstance(each, click.Argument)
+        ]
+        if rows:
+            with formatter.section("Arguments"):
+                formatter.write_dl(rows)
+
 
 class FormCommand(HelpfulCommand):
     """A command that takes `--output` behind its name, too; there it wins."""
 
-    def __init__(
-        self, *arguments: Any, params: list[click.Parameter] | None = None, **settings: Any
-    ) -> None:
+    def __init__(self, *, params: list[click.Parameter] | None = None, **settings: Any) -> None:
         option = click.Option(
             ["--output", "-o"],
             type=click.Choice([form.value for form in Format]),
@@ -86,7 +85,7 @@ class FormCommand(HelpfulCommand):
             callback=_set_form,
             help="The format of what is printed.",
         )
-        super().__init__(*arguments, params=[*(params or []), option], **settings)
+        super().__init__(params=[*(params or []), option], **settings)
 
 
 def _set_form(ctx: click.Context, _option: click.Parameter, value: str | None) -> None:
@@ -95,7 +94,7 @@ def _set_form(ctx: click.Context, _option: click.Parameter, value: str | None) -
         options.form = Format(value)
 
 
-def session_of(ctx: typer.Context) -> Session:
+def session_of(ctx: click.Context) -> Session:
     """Return the session that the command runs in."""
     options = ctx.find_object(GlobalOptions)
     assert options is not None, "main makes them before any command runs"

@@ -3,9 +3,9 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-import typer
+import click
 
 from agent.client.client import AgentClient, Record
 from cli.app_names import AppName, agent_of, app_name
@@ -13,7 +13,7 @@ from cli.connections.session import Session
 from cli.connections.trust import AGENT_URL
 from cli.errors import FAILED
 from cli.labels import LabelUnknown
-from cli.options import App, Hosts, Kv, Labels, Prefixes
+from cli.options import app_argument, filter_options, hosts_argument
 from cli.output.form import Format
 from cli.output.text import age, counted, size, visible
 from cli.output.times import duration_seconds, to_seconds
@@ -42,26 +42,17 @@ FIELDS = (
 T = TypeVar("T")
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands."""
-    for name, command in (
-        ("apps", apps),
-        ("show", show),
-        ("logs", logs),
-        ("stats", stats),
-        ("ps", processes),
-        ("history", history),
-        ("events", events),
-    ):
-        app.command(name, cls=FormCommand)(command)
-
-
+@click.command(cls=FormCommand)
+@hosts_argument
+@filter_options
+@click.pass_context
 def apps(
-    ctx: typer.Context,
-    hosts: Hosts = None,
-    labels: Labels = None,
-    prefixes: Prefixes = None,
-    kv: Kv = None,
+    ctx: click.Context,
+    *,
+    hosts: tuple[str, ...],
+    labels: tuple[str, ...],
+    prefixes: tuple[str, ...],
+    kv: tuple[str, ...],
 ) -> int:
     """List the apps of all hosts, or of some of them. A host that does not answer is a row, too.
 
@@ -72,7 +63,7 @@ def apps(
 
     """
     session = session_of(ctx)
-    selection = Selection(hosts or (), labels or (), prefixes or (), kv or ())
+    selection = Selection(hosts, labels, prefixes, kv)
     try:
         items = asyncio.run(_all_apps(session, selection))
     except LabelUnknown:
@@ -166,7 +157,10 @@ def _asked(session: Session, app: AppName, ask: Callable[[AgentClient, str], Awa
     return asyncio.run(read())
 
 
-def show(ctx: typer.Context, app: App) -> None:
+@click.command(cls=FormCommand)
+@app_argument
+@click.pass_context
+def show(ctx: click.Context, *, app: str) -> None:
     """Show the record of an app, all of its fields."""
     session = session_of(ctx)
     named = app_name(app)
@@ -177,20 +171,15 @@ def show(ctx: typer.Context, app: App) -> None:
     session.output.value(record, name=str(named))
 
 
-def logs(
-    ctx: typer.Context,
-    app: App,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
-    tail: Annotated[
-        str, typer.Option("--tail", help="So many lines of what there is, or all.")
-    ] = "100",
-    since: Annotated[
-        str | None,
-        typer.Option(
-            "--since", metavar="TIME", help="The last 10s, 2m, 3h or 8d, Unix time, or RFC 3339."
-        ),
-    ] = None,
-) -> None:
+@click.command(cls=FormCommand)
+@app_argument
+@click.option("--follow", "-f", is_flag=True, help="Go on until Ctrl-C.")
+@click.option(
+    "--tail", default="100", show_default=True, help="So many lines of what there is, or all."
+)
+@click.option("--since", metavar="TIME", help="The last 10s, 2m, 3h or 8d, Unix time, or RFC 3339.")
+@click.pass_context
+def logs(ctx: click.Context, *, app: str, follow: bool, tail: str, since: str | None) -> None:
     """Print the log of an app.
 
     Examples:
@@ -227,7 +216,10 @@ def logs(
         session.output.note(f"the container of {named} has written {written}")
 
 
-def stats(ctx: typer.Context, app: App) -> None:
+@click.command(cls=FormCommand)
+@app_argument
+@click.pass_context
+def stats(ctx: click.Context, *, app: str) -> None:
     """Show what an app uses now."""
     session = session_of(ctx)
     named = app_name(app)
@@ -240,7 +232,10 @@ def stats(ctx: typer.Context, app: App) -> None:
     session.output.table(titles, [[bytes_of.get(key, value) for key, value in figures.items()]])
 
 
-def processes(ctx: typer.Context, app: App) -> None:
+@click.command("ps", cls=FormCommand)
+@app_argument
+@click.pass_context
+def processes(ctx: click.Context, *, app: str) -> None:
     """List the processes of an app."""
     session = session_of(ctx)
     found = _asked(session, app_name(app), AgentClient.processes)
@@ -264,7 +259,10 @@ def processes(ctx: typer.Context, app: App) -> None:
     )
 
 
-def history(ctx: typer.Context, app: App) -> None:
+@click.command(cls=FormCommand)
+@app_argument
+@click.pass_context
+def history(ctx: click.Context, *, app: str) -> None:
     """List the revisions of an app, the newest first; `rollback` brings one of them back."""
     session = session_of(ctx)
     found = _changes(session, _asked(session, app_name(app), AgentClient.history), "created_at")
@@ -306,7 +304,10 @@ def _told(changed: Any) -> Any:
     return [name for name in changed if name != "image_id"]
 
 
-def events(ctx: typer.Context, app: App) -> None:
+@click.command(cls=FormCommand)
+@app_argument
+@click.pass_context
+def events(ctx: click.Context, *, app: str) -> None:
     """List what happened to an app, the oldest first."""
     session = session_of(ctx)
     session.output.items(

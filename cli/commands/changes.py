@@ -4,73 +4,56 @@ import sys
 from collections.abc import Mapping
 from getpass import getpass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
 from cli.app_names import AppName, app_name
 from cli.changes.carry_out import carry_out
-from cli.confirmation import Yes, confirm
+from cli.confirmation import confirm
 from cli.errors import WrongUsage
 from cli.fields import Fields
-from cli.options import App, DryRun, NoWait
+from cli.options import FILE, app_argument, dry_run_option, no_wait_option, yes_option
 from cli.run import FormCommand, session_of
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands."""
-    for name, command in (
-        ("create", create),
-        ("update", update),
-        ("start", start),
-        ("stop", stop),
-        ("restart", restart),
-        ("rebuild", rebuild),
-        ("rollback", rollback),
-        ("delete", delete),
-        ("label", label),
-        ("password", password),
-    ):
-        app.command(name, cls=FormCommand)(command)
-
-
+@click.command(cls=FormCommand)
+@app_argument
+@click.option("--image", metavar="IMAGE", help="The image.")
+@click.option("--http-port", type=int, help="The host's port for HTTP; by default a free one.")
+@click.option("--ssh-port", type=int, help="The host's port for SSH; by default a free one.")
+@click.option("--cpu", type=int, help="Percent of one core.")
+@click.option("--memory", type=int, help="MiB.")
+@click.option("--description", help="A text for people.")
+@click.option(
+    "--env-file", type=FILE, metavar="FILE", help="The environment: a line NAME=VALUE for each."
+)
+@click.option("--file", "-f", type=FILE, metavar="FILE", help="Fields as YAML; options win.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="FIELD=YAML",
+    help="Any other field, such as --set 'health={path: /}'.",
+)
+@no_wait_option
+@dry_run_option
+@click.pass_context
 def create(
-    ctx: typer.Context,
-    app: App,
-    image: Annotated[
-        str | None, typer.Option("--image", metavar="IMAGE", help="The image.")
-    ] = None,
-    http_port: Annotated[
-        int | None,
-        typer.Option("--http-port", help="The host's port for HTTP; by default a free one."),
-    ] = None,
-    ssh_port: Annotated[
-        int | None,
-        typer.Option("--ssh-port", help="The host's port for SSH; by default a free one."),
-    ] = None,
-    cpu: Annotated[int | None, typer.Option("--cpu", help="Percent of one core.")] = None,
-    memory: Annotated[int | None, typer.Option("--memory", help="MiB.")] = None,
-    description: Annotated[
-        str | None, typer.Option("--description", help="A text for people.")
-    ] = None,
-    env_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--env-file", metavar="FILE", help="The environment: a line NAME=VALUE for each."
-        ),
-    ] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option("--file", "-f", metavar="FILE", help="Fields as YAML; options win."),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="FIELD=YAML", help="Any other field, such as --set 'health={path: /}'."
-        ),
-    ] = None,
-    no_wait: NoWait = False,
-    dry_run: DryRun = False,
+    ctx: click.Context,
+    *,
+    app: str,
+    image: str | None,
+    http_port: int | None,
+    ssh_port: int | None,
+    cpu: int | None,
+    memory: int | None,
+    description: str | None,
+    env_file: Path | None,
+    file: Path | None,
+    settings: tuple[str, ...],
+    no_wait: bool,
+    dry_run: bool,
 ) -> None:
     """Create an app, and wait until it runs.
 
@@ -89,7 +72,7 @@ def create(
         "memory": memory,
         "description": description,
     }
-    fields = Fields(given, file=file, env_file=env_file, settings=settings or ()).read()
+    fields = Fields(given, file=file, env_file=env_file, settings=settings).read()
     if "image" not in fields:
         raise WrongUsage("an app needs an image", hint="add --image IMAGE, or `image:` to the file")
     body = {**_without_name(fields, named), "name": named.name}
@@ -103,42 +86,46 @@ def create(
     )
 
 
+@click.command(cls=FormCommand)
+@app_argument
+@click.option("--image", metavar="IMAGE", help="Another image, or its new version.")
+@click.option("--http-port", type=int, help="The host's port for HTTP.")
+@click.option("--ssh-port", type=int, help="The host's port for SSH.")
+@click.option("--cpu", type=int, help="Percent of one core.")
+@click.option("--memory", type=int, help="MiB.")
+@click.option("--description", help="A text for people.")
+@click.option(
+    "--env-file",
+    type=FILE,
+    metavar="FILE",
+    help="The whole environment: a line NAME=VALUE for each.",
+)
+@click.option("--file", "-f", type=FILE, metavar="FILE", help="Fields as YAML; options win.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="FIELD=YAML",
+    help="Any other field, such as --set 'stop_seconds=30'.",
+)
+@no_wait_option
+@dry_run_option
+@click.pass_context
 def update(
-    ctx: typer.Context,
-    app: App,
-    image: Annotated[
-        str | None,
-        typer.Option("--image", metavar="IMAGE", help="Another image, or its new version."),
-    ] = None,
-    http_port: Annotated[
-        int | None, typer.Option("--http-port", help="The host's port for HTTP.")
-    ] = None,
-    ssh_port: Annotated[
-        int | None, typer.Option("--ssh-port", help="The host's port for SSH.")
-    ] = None,
-    cpu: Annotated[int | None, typer.Option("--cpu", help="Percent of one core.")] = None,
-    memory: Annotated[int | None, typer.Option("--memory", help="MiB.")] = None,
-    description: Annotated[
-        str | None, typer.Option("--description", help="A text for people.")
-    ] = None,
-    env_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--env-file", metavar="FILE", help="The whole environment: a line NAME=VALUE for each."
-        ),
-    ] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option("--file", "-f", metavar="FILE", help="Fields as YAML; options win."),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="FIELD=YAML", help="Any other field, such as --set 'stop_seconds=30'."
-        ),
-    ] = None,
-    no_wait: NoWait = False,
-    dry_run: DryRun = False,
+    ctx: click.Context,
+    *,
+    app: str,
+    image: str | None,
+    http_port: int | None,
+    ssh_port: int | None,
+    cpu: int | None,
+    memory: int | None,
+    description: str | None,
+    env_file: Path | None,
+    file: Path | None,
+    settings: tuple[str, ...],
+    no_wait: bool,
+    dry_run: bool,
 ) -> None:
     """Change fields of an app; if its new container does not stay up, the old one runs again.
 
@@ -155,7 +142,7 @@ def update(
         "memory": memory,
         "description": description,
     }
-    fields = Fields(given, file=file, env_file=env_file, settings=settings or ()).read()
+    fields = Fields(given, file=file, env_file=env_file, settings=settings).read()
     fields = _without_name(fields, named)
     if not fields:
         raise WrongUsage("nothing to change is given", hint="rollcall app update --help")
@@ -175,34 +162,53 @@ def _without_name(fields: Mapping[str, Any], app: AppName) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if key != "name"}
 
 
-def start(ctx: typer.Context, app: App, no_wait: NoWait = False, dry_run: DryRun = False) -> None:
+@click.command(cls=FormCommand)
+@app_argument
+@no_wait_option
+@dry_run_option
+@click.pass_context
+def start(ctx: click.Context, *, app: str, no_wait: bool, dry_run: bool) -> None:
     """Start an app; one that runs is left alone."""
     _act(ctx, app, "start", dry_run=dry_run, wait=not no_wait)
 
 
-def stop(ctx: typer.Context, app: App, dry_run: DryRun = False) -> None:
+@click.command(cls=FormCommand)
+@app_argument
+@dry_run_option
+@click.pass_context
+def stop(ctx: click.Context, *, app: str, dry_run: bool) -> None:
     """Stop an app; one that is stopped is left alone."""
     _act(ctx, app, "stop", dry_run=dry_run)
 
 
-def restart(ctx: typer.Context, app: App, no_wait: NoWait = False, dry_run: DryRun = False) -> None:
+@click.command(cls=FormCommand)
+@app_argument
+@no_wait_option
+@dry_run_option
+@click.pass_context
+def restart(ctx: click.Context, *, app: str, no_wait: bool, dry_run: bool) -> None:
     """Stop an app and start it again, in its container; one that is stopped is started."""
     _act(ctx, app, "restart", dry_run=dry_run, wait=not no_wait)
 
 
-def rebuild(ctx: typer.Context, app: App, no_wait: NoWait = False, dry_run: DryRun = False) -> None:
+@click.command(cls=FormCommand)
+@app_argument
+@no_wait_option
+@dry_run_option
+@click.pass_context
+def rebuild(ctx: click.Context, *, app: str, no_wait: bool, dry_run: bool) -> None:
     """Pull the image of an app, and replace the container; data, labels and ports stay."""
     _act(ctx, app, "rebuild", dry_run=dry_run, wait=not no_wait)
 
 
+@click.command(cls=FormCommand)
+@app_argument
+@click.option("--revision", type=int, help="By default, the one before.")
+@no_wait_option
+@dry_run_option
+@click.pass_context
 def rollback(
-    ctx: typer.Context,
-    app: App,
-    revision: Annotated[
-        int | None, typer.Option("--revision", help="By default, the one before.")
-    ] = None,
-    no_wait: NoWait = False,
-    dry_run: DryRun = False,
+    ctx: click.Context, *, app: str, revision: int | None, no_wait: bool, dry_run: bool
 ) -> None:
     """Bring an app back to an earlier revision, with the image that it ran.
 
@@ -215,7 +221,7 @@ def rollback(
 
 
 def _act(
-    ctx: typer.Context,
+    ctx: click.Context,
     app: str,
     action: str,
     fields: Mapping[str, Any] | None = None,
@@ -233,15 +239,13 @@ def _act(
     )
 
 
-def delete(
-    ctx: typer.Context,
-    app: App,
-    keep_data: Annotated[
-        bool, typer.Option("--keep-data", help="Keep the volumes, for an app of the same name.")
-    ] = False,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-) -> None:
+@click.command(cls=FormCommand)
+@app_argument
+@click.option("--keep-data", is_flag=True, help="Keep the volumes, for an app of the same name.")
+@yes_option
+@dry_run_option
+@click.pass_context
+def delete(ctx: click.Context, *, app: str, keep_data: bool, yes: bool, dry_run: bool) -> None:
     """Delete an app and its data.
 
     Examples:
@@ -260,13 +264,13 @@ def delete(
     )
 
 
-def label(
-    ctx: typer.Context,
-    app: App,
-    text: Annotated[str, typer.Argument(metavar="KEY:VALUE", help="The label.")],
-    remove: Annotated[bool, typer.Option("--remove", help="Take it off.")] = False,
-    dry_run: DryRun = False,
-) -> None:
+@click.command(cls=FormCommand)
+@app_argument
+@click.argument("text", metavar="KEY:VALUE", help="The label.")
+@click.option("--remove", is_flag=True, help="Take it off.")
+@dry_run_option
+@click.pass_context
+def label(ctx: click.Context, *, app: str, text: str, remove: bool, dry_run: bool) -> None:
     """Add a label to an app, such as prometheus:shop, or take it off.
 
     Examples:
@@ -284,7 +288,11 @@ def label(
     )
 
 
-def password(ctx: typer.Context, app: App, dry_run: DryRun = False) -> None:
+@click.command(cls=FormCommand)
+@app_argument
+@dry_run_option
+@click.pass_context
+def password(ctx: click.Context, *, app: str, dry_run: bool) -> None:
     """Set the password of the app's user, which is asked for, or read from a pipe.
 
     Examples:

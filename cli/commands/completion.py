@@ -1,31 +1,17 @@
 """`completion`: the scripts by which shells complete commands, options and names."""
 
-from enum import StrEnum
 from importlib.resources import files
-from typing import Annotated
 
-import typer
+import click
 
 from cli.run import HelpfulCommand
 
-
-class Shell(StrEnum):
-    """The shells that have a script."""
-
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
+SCRIPTS = {"bash": "rollcall.bash", "zsh": "_rollcall", "fish": "rollcall.fish"}
 
 
-SCRIPTS = {Shell.BASH: "rollcall.bash", Shell.ZSH: "_rollcall", Shell.FISH: "rollcall.fish"}
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("completion", cls=HelpfulCommand)(completion)
-
-
-def completion(shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> None:
+@click.command(cls=HelpfulCommand)
+@click.argument("shell", type=click.Choice(SCRIPTS), help="The shell.")
+def completion(shell: str) -> None:
     """Print the script by which a shell completes commands, options, and names of the registry.
 
     The Debian package installs it for all three shells. Without the package, put it where the shell
@@ -36,4 +22,4 @@ def completion(shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> No
         rollcall completion bash
 
     """
-    typer.echo(files("cli").joinpath("shells", SCRIPTS[shell]).read_text(), nl=False)
+    click.echo(files("cli").joinpath("shells", SCRIPTS[shell]).read_text(), nl=False)

@@ -5,35 +5,27 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import BinaryIO
 
-import typer
+import click
 from rich.progress import DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from cli.app_names import AppName, agent_of, app_name
 from cli.connections.session import Session
 from cli.errors import CommandError, WrongUsage
-from cli.options import App
+from cli.options import FILE, app_argument
 from cli.output.text import size
 from cli.run import FormCommand, session_of
 
 PIECE_BYTES = 1024 * 1024
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("backup", cls=FormCommand)(backup)
-    app.command("restore", cls=FormCommand)(restore)
-
-
-def backup(
-    ctx: typer.Context,
-    app: App,
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="The tar to write; it must not exist.")
-    ],
-    pause: Annotated[bool, typer.Option("--pause", help="The app stands still meanwhile.")] = False,
-) -> None:
+@click.command(cls=FormCommand)
+@app_argument
+@click.argument("file", type=FILE, metavar="FILE", help="The tar to write; it must not exist.")
+@click.option("--pause", is_flag=True, help="The app stands still meanwhile.")
+@click.pass_context
+def backup(ctx: click.Context, *, app: str, file: Path, pause: bool) -> None:
     """Copy the files of an app's volumes into a tar, whole or not at all.
 
     Examples:
@@ -90,12 +82,12 @@ async def _save(session: Session, app: AppName, tar: BinaryIO, *, pause: bool) -
     return count
 
 
-def restore(
-    ctx: typer.Context,
-    app: App,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The tar to read.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check the tar.")] = False,
-) -> None:
+@click.command(cls=FormCommand)
+@app_argument
+@click.argument("file", type=FILE, metavar="FILE", help="The tar to read.")
+@click.option("--dry-run", is_flag=True, help="Only check the tar.")
+@click.pass_context
+def restore(ctx: click.Context, *, app: str, file: Path, dry_run: bool) -> None:
     """Put the files of a tar in place of those of a stopped app, whole or not at all.
 
     Examples:

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-import typer
+import click
 
 from cli.connections.certificates import days_left, own_days_left
 from cli.connections.session import Session
@@ -24,12 +24,9 @@ from registry.message import Node
 RENEWAL = "context set --certificate FILE --certificate-key FILE"
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("doctor", cls=FormCommand)(doctor)
-
-
-def doctor(ctx: typer.Context) -> int:
+@click.command(cls=FormCommand)
+@click.pass_context
+def doctor(ctx: click.Context) -> int:
     """Ask the registry and all hosts what is wrong.
 
     It looks at clocks, versions, stale hosts, engines, targets, certificates (yours, too), apps

@@ -2,22 +2,21 @@
 
 import asyncio
 
-import typer
+import click
 
-from cli.confirmation import Yes, confirm
+from cli.confirmation import confirm
 from cli.connections.session import Session
-from cli.options import Host
+from cli.options import host_argument, yes_option
 from cli.output.text import age
 from cli.run import HelpfulCommand, session_of
 from registry.client.models import ExplainedNode
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("forget", cls=HelpfulCommand)(forget)
-
-
-def forget(ctx: typer.Context, hostname: Host, yes: Yes = False) -> None:
+@click.command(cls=HelpfulCommand)
+@host_argument
+@yes_option
+@click.pass_context
+def forget(ctx: click.Context, *, hostname: str, yes: bool) -> None:
     """Take a host that is gone for good out of the registry, and its targets with it.
 
     The key needs `write`. Nothing is changed on the host: an agent that still runs registers it

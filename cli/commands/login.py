@@ -11,10 +11,9 @@ from functools import partial
 from getpass import getpass
 from pathlib import Path
 from tempfile import mkstemp
-from typing import Annotated
 
+import click
 import msgspec
-import typer
 
 from cli.completion import complete_contexts
 from cli.connections.advice import Attempt, check_key_file, check_url, failed_login
@@ -23,70 +22,55 @@ from cli.connections.keys import VARIABLE, checked_key, key_source
 from cli.connections.session import Session
 from cli.connections.trust import is_local
 from cli.errors import WrongUsage
+from cli.options import FILE, together
 from cli.run import FormCommand, HelpfulCommand, session_of
 from registry.client.errors import RegistryError
 
 NO_NAME = "a name is never allowed: it may resolve to anything"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
-Name = Annotated[
-    str,
-    typer.Argument(metavar="NAME", help="The context.", autocompletion=complete_contexts),
-]
-Ca = Annotated[Path | None, typer.Option("--ca", metavar="FILE", help="Trust only these CAs.")]
-Certificate = Annotated[
-    Path | None, typer.Option("--certificate", metavar="FILE", help="Your own certificate.")
-]
-CertificateKey = Annotated[
-    Path | None, typer.Option("--certificate-key", metavar="FILE", help="Its key.")
-]
-KeyFile = Annotated[
-    Path | None,
-    typer.Option("--key-file", metavar="FILE", help="The key is in this file, with mode 0600."),
-]
-KeyCommand = Annotated[
-    str | None,
-    typer.Option("--key-command", metavar="COMMAND", help="This command prints the key."),
-]
-AgentKeyFile = Annotated[
-    Path | None,
-    typer.Option(
+name_argument = click.argument(
+    "name", metavar="NAME", help="The context.", shell_complete=complete_contexts
+)
+access_options = together(
+    click.option("--ca", type=FILE, metavar="FILE", help="Trust only these CAs."),
+    click.option("--certificate", type=FILE, metavar="FILE", help="Your own certificate."),
+    click.option("--certificate-key", type=FILE, metavar="FILE", help="Its key."),
+    click.option(
+        "--key-file", type=FILE, metavar="FILE", help="The key is in this file, with mode 0600."
+    ),
+    click.option("--key-command", metavar="COMMAND", help="This command prints the key."),
+    click.option(
         "--agent-key-file",
+        type=FILE,
         metavar="FILE",
         help="The keys of the agents are here, where {hostname} stands for the name of a host.",
     ),
-]
-Plain = Annotated[
-    list[str] | None,
-    typer.Option(
+    click.option(
         "--allow-plain",
+        multiple=True,
         metavar="ADDRESS[/PREFIX]",
         help="Also send the key there without TLS, where anybody on the way can read it.",
     ),
-]
+)
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("login", cls=HelpfulCommand)(login)
-    app.command("list", cls=FormCommand)(show_contexts)
-    app.command("use", cls=HelpfulCommand)(use_context)
-    app.command("set", cls=HelpfulCommand)(set_context)
-    app.command("remove", cls=HelpfulCommand)(remove_context)
-
-
+@click.command(cls=HelpfulCommand)
+@click.argument("url", metavar="URL", help="The registry, such as https://registry:7655.")
+@click.option("--name", default="default", show_default=True, help="The name of the context.")
+@access_options
+@click.pass_context
 def login(
-    ctx: typer.Context,
-    url: Annotated[
-        str, typer.Argument(metavar="URL", help="The registry, such as https://registry:7655.")
-    ],
-    name: Annotated[str, typer.Option("--name", help="The name of the context.")] = "default",
-    ca: Ca = None,
-    certificate: Certificate = None,
-    certificate_key: CertificateKey = None,
-    key_file: KeyFile = None,
-    key_command: KeyCommand = None,
-    agent_key_file: AgentKeyFile = None,
-    allow_plain: Plain = None,
+    ctx: click.Context,
+    *,
+    url: str,
+    name: str,
+    ca: Path | None,
+    certificate: Path | None,
+    certificate_key: Path | None,
+    key_file: Path | None,
+    key_command: str | None,
+    agent_key_file: Path | None,
+    allow_plain: tuple[str, ...],
 ) -> None:
     """Ask the registry at URL from now on, and remember where its key is.
 
@@ -116,7 +100,7 @@ def login(
             key_file=_absolute(key_file),
             key_command=key_command,
             agent_key_file=_absolute(agent_key_file),
-            allow_plain=list(allow_plain or ()),
+            allow_plain=list(allow_plain),
         )
     except ValueError as error:
         again = _typed_again(ctx, allow_plain=["ADDRESS"])
@@ -179,7 +163,7 @@ def _typed_key(folder: Path, name: str) -> Path:
     return Path(path)
 
 
-def _typed_again(ctx: typer.Context, **options: object) -> str:
+def _typed_again(ctx: click.Context, **options: object) -> str:
     """Return the command as it was typed, with other values of some options."""
     given = {**ctx.params, **options}
     words = ["rollcall login", shlex.quote(str(given["url"]))]
@@ -192,7 +176,7 @@ def _typed_again(ctx: typer.Context, **options: object) -> str:
     return " ".join(words)
 
 
-def _attempt(ctx: typer.Context, session: Session, context: Context) -> Attempt:
+def _attempt(ctx: click.Context, session: Session, context: Context) -> Attempt:
     retry = partial(_typed_again, ctx)
     if session.environment.get(VARIABLE):
         other_key = f"unset {VARIABLE}, or set it to a key of this registry"
@@ -216,7 +200,9 @@ def _absolute(path: Path | None) -> str | None:
     return None if path is None else str(path.absolute())
 
 
-def show_contexts(ctx: typer.Context) -> None:
+@click.command("list", cls=FormCommand)
+@click.pass_context
+def show_contexts(ctx: click.Context) -> None:
     """List the contexts."""
     session = session_of(ctx)
     contexts = session.file.load()
@@ -240,34 +226,40 @@ def show_contexts(ctx: typer.Context) -> None:
     )
 
 
-def use_context(ctx: typer.Context, name: Name) -> None:
+@click.command("use", cls=HelpfulCommand)
+@name_argument
+@click.pass_context
+def use_context(ctx: click.Context, *, name: str) -> None:
     """Use a context from now on."""
     session = session_of(ctx)
     session.file.chosen(name)
     session.file.save(Contexts(current=name, contexts=session.file.load().contexts))
 
 
+@click.command("set", cls=HelpfulCommand)
+@click.argument(
+    "name", required=False, metavar="[NAME]", help="The context.", shell_complete=complete_contexts
+)
+@access_options
+@click.option(
+    "--forbid-plain",
+    multiple=True,
+    metavar="ADDRESS[/PREFIX]",
+    help="Take back what was allowed; the key goes there over TLS alone.",
+)
+@click.pass_context
 def set_context(
-    ctx: typer.Context,
-    name: Annotated[
-        str | None,
-        typer.Argument(metavar="[NAME]", help="The context.", autocompletion=complete_contexts),
-    ] = None,
-    ca: Ca = None,
-    certificate: Certificate = None,
-    certificate_key: CertificateKey = None,
-    key_file: KeyFile = None,
-    key_command: KeyCommand = None,
-    agent_key_file: AgentKeyFile = None,
-    allow_plain: Plain = None,
-    forbid_plain: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--forbid-plain",
-            metavar="ADDRESS[/PREFIX]",
-            help="Take back what was allowed; the key goes there over TLS alone.",
-        ),
-    ] = None,
+    ctx: click.Context,
+    *,
+    name: str | None,
+    ca: Path | None,
+    certificate: Path | None,
+    certificate_key: Path | None,
+    key_file: Path | None,
+    key_command: str | None,
+    agent_key_file: Path | None,
+    allow_plain: tuple[str, ...],
+    forbid_plain: tuple[str, ...],
 ) -> None:
     """Change what is given of a context, and keep all else.
 
@@ -291,7 +283,7 @@ def set_context(
     if not (changes or allow_plain or forbid_plain):
         raise WrongUsage("nothing to change is given", hint="rollcall context set --help")
     chosen, context = session.file.chosen(name or session.context_name)
-    plain = _with_plain(context, add=allow_plain or (), remove=forbid_plain or ())
+    plain = _with_plain(context, add=allow_plain, remove=forbid_plain)
     changed = msgspec.structs.replace(plain, **changes)
     _replace(session, chosen, changed, current=session.file.load().current)
     loopback = ["loopback addresses"] if is_local(changed) else []
@@ -312,7 +304,10 @@ def _with_plain(context: Context, *, add: Sequence[str], remove: Sequence[str]) 
         raise WrongUsage(f"--allow-plain: {error}; {NO_NAME}", hint=again) from error
 
 
-def remove_context(ctx: typer.Context, name: Name) -> None:
+@click.command("remove", cls=HelpfulCommand)
+@name_argument
+@click.pass_context
+def remove_context(ctx: click.Context, *, name: str) -> None:
     """Remove a context; its key file stays where it is."""
     session = session_of(ctx)
     session.file.chosen(name)

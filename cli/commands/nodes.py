@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import click
 import msgspec
-import typer
 
 from cli.connections.session import Session
 from cli.labels import LabelUnknown, require_labels
-from cli.options import Host, Hosts, Kv, Labels, Prefixes
+from cli.options import filter_options, host_argument, hosts_argument
 from cli.output.program import typed
 from cli.output.staleness import causes, gone, limit, moment, silence, steps
 from cli.output.text import age, counted
@@ -21,21 +21,19 @@ from registry.message import Node
 NO_NODE = "no such node; a host is listed once its agent, or a script, has reported it"
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("nodes", cls=FormCommand)(nodes)
-    app.command("node", cls=FormCommand)(node)
-
-
+@click.command(cls=FormCommand)
+@hosts_argument
+@filter_options
+@click.option("--stale/--fresh", default=None, help="Only nodes that are stale, or are not.")
+@click.pass_context
 def nodes(
-    ctx: typer.Context,
-    hosts: Hosts = None,
-    labels: Labels = None,
-    prefixes: Prefixes = None,
-    kv: Kv = None,
-    stale: Annotated[
-        bool | None, typer.Option("--stale/--fresh", help="Only nodes that are stale, or are not.")
-    ] = None,
+    ctx: click.Context,
+    *,
+    hosts: tuple[str, ...],
+    labels: tuple[str, ...],
+    prefixes: tuple[str, ...],
+    kv: tuple[str, ...],
+    stale: bool | None,
 ) -> None:
     """List the nodes: all hosts that the registry has heard of, or some of them.
 
@@ -48,7 +46,7 @@ def nodes(
 
     """
     session = session_of(ctx)
-    selection = Selection(hosts or (), labels or (), prefixes or (), kv or ())
+    selection = Selection(hosts, labels, prefixes, kv)
     try:
         found = asyncio.run(_listed(session, selection, stale=stale))
     except LabelUnknown:
@@ -147,7 +145,10 @@ def _apps(kv: Mapping[str, str]) -> str | None:
     return f"{running} ({told})" if told else running
 
 
-def node(ctx: typer.Context, hostname: Host) -> None:
+@click.command(cls=FormCommand)
+@host_argument
+@click.pass_context
+def node(ctx: click.Context, *, hostname: str) -> None:
     """Show what a host says, since when, and which targets come from it, and why others do not.
 
     Examples:

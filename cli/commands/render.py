@@ -5,14 +5,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from random import SystemRandom
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
 from cli.connections.keys import VARIABLE
 from cli.connections.session import Session
 from cli.errors import WrongUsage
-from cli.options import Kv, Labels, Prefixes
+from cli.options import FILE, filter_options
 from cli.render.command import command_line, run_command
 from cli.render.follower import Follower
 from cli.render.output import OutputFile
@@ -28,35 +28,37 @@ from registry.client.watch import NodeWatch
 MAX_PAUSE_SECONDS = 60.0
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("render", cls=HelpfulCommand)(render)
-
-
+@click.command(cls=HelpfulCommand)
+@click.argument("template", type=FILE, metavar="TEMPLATE", help="A template of Jinja2.")
+@click.argument("out", type=FILE, metavar="OUT", help="The file to write.")
+@filter_options
+@click.option("--watch", is_flag=True, help="Go on until Ctrl-C, and write each change.")
+@click.option(
+    "--on-change",
+    metavar="COMMAND",
+    help="Run this after the file was changed, again until it ends with 0.",
+)
+@click.option("--shell", is_flag=True, help="Run the command by a shell, not as words.")
+@click.option(
+    "--min-nodes",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="Write nothing if fewer nodes are left.",
+)
+@click.pass_context
 def render(
-    ctx: typer.Context,
-    template: Annotated[Path, typer.Argument(metavar="TEMPLATE", help="A template of Jinja2.")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write.")],
-    labels: Labels = None,
-    prefixes: Prefixes = None,
-    kv: Kv = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Go on until Ctrl-C, and write each change.")
-    ] = False,
-    on_change: Annotated[
-        str | None,
-        typer.Option(
-            "--on-change",
-            metavar="COMMAND",
-            help="Run this after the file was changed, again until it ends with 0.",
-        ),
-    ] = None,
-    shell: Annotated[
-        bool, typer.Option("--shell", help="Run the command by a shell, not as words.")
-    ] = False,
-    min_nodes: Annotated[
-        int, typer.Option("--min-nodes", min=0, help="Write nothing if fewer nodes are left.")
-    ] = 1,
+    ctx: click.Context,
+    *,
+    template: Path,
+    out: Path,
+    labels: tuple[str, ...],
+    prefixes: tuple[str, ...],
+    kv: tuple[str, ...],
+    watch: bool,
+    on_change: str | None,
+    shell: bool,
+    min_nodes: int,
 ) -> None:
     """Write a file from the nodes, such as the list of a load balancer, by a template.
 
@@ -78,7 +80,7 @@ def render(
         min_nodes=min_nodes,
         say=say,
     )
-    filters = {"labels": labels or [], "prefixes": prefixes or [], "kv": pairs(kv or [])}
+    filters = {"labels": labels, "prefixes": prefixes, "kv": pairs(kv)}
     asyncio.run(_render(session, file, filters, say, watch=watch))
 
 

@@ -2,10 +2,10 @@
 
 import asyncio
 import time
-from typing import Annotated, Any
+from typing import Any
 
+import click
 import msgspec
-import typer
 
 from cli.completion import complete_services
 from cli.connections.names import NotKnown, require_service
@@ -18,19 +18,10 @@ from registry.message import TargetGroup
 HOSTNAME = "__meta_rollcall_hostname"
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("targets", cls=FormCommand)(targets)
-    app.command("services", cls=FormCommand)(services)
-
-
-def targets(
-    ctx: typer.Context,
-    service: Annotated[
-        str,
-        typer.Argument(metavar="SERVICE", help="The service.", autocompletion=complete_services),
-    ],
-) -> None:
+@click.command(cls=FormCommand)
+@click.argument("service", metavar="SERVICE", help="The service.", shell_complete=complete_services)
+@click.pass_context
+def targets(ctx: click.Context, *, service: str) -> None:
     """List the targets of a service, as Prometheus gets them.
 
     `rollcall node HOST` says why a target of a host is missing.
@@ -75,7 +66,9 @@ def _row(target: str, group: TargetGroup) -> dict[str, Any]:
     }
 
 
-def services(ctx: typer.Context) -> None:
+@click.command(cls=FormCommand)
+@click.pass_context
+def services(ctx: click.Context) -> None:
     """List the services: how many nodes and targets they have, and who asked for them last."""
     session = session_of(ctx)
     found, now = asyncio.run(_services(session))

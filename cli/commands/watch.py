@@ -2,16 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
+import click
 import msgspec
-import typer
 
 from cli.connections.session import Session
-from cli.options import Kv, Labels, Prefixes
+from cli.options import filter_options
 from cli.output.form import Format
 from cli.output.output import Output
 from cli.run import FormCommand, session_of
@@ -24,13 +24,15 @@ from registry.message import Node
 LOOK_SECONDS = 1.0
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("watch", cls=FormCommand)(watch)
-
-
+@click.command(cls=FormCommand)
+@filter_options
+@click.pass_context
 def watch(
-    ctx: typer.Context, labels: Labels = None, prefixes: Prefixes = None, kv: Kv = None
+    ctx: click.Context,
+    *,
+    labels: tuple[str, ...],
+    prefixes: tuple[str, ...],
+    kv: tuple[str, ...],
 ) -> None:
     """Follow the nodes until Ctrl-C: all that are there, then each change.
 
@@ -42,7 +44,7 @@ def watch(
 
     """
     session = session_of(ctx)
-    asyncio.run(_follow(session, labels or [], prefixes or [], kv or []))
+    asyncio.run(_follow(session, labels, prefixes, kv))
 
 
 class Changes:
@@ -88,7 +90,9 @@ class Changes:
         return [f"{self._clock()}  gone   {hostname}" for hostname in gone]
 
 
-async def _follow(session: Session, labels: list[str], prefixes: list[str], kv: list[str]) -> None:
+async def _follow(
+    session: Session, labels: Sequence[str], prefixes: Sequence[str], kv: Sequence[str]
+) -> None:
     def lost(error: RegistryError) -> None:
         session.output.note(f"the connection was lost and will be made again: {error}")
 

@@ -12,7 +12,7 @@ from cli.groups.usage import Misused
 
 
 class Entry(NamedTuple):
-    """A command that is imported: the module that adds it, and its line in the help."""
+    """A command that is imported: the module that has it, and its line in the help."""
 
     module: str
     summary: str
@@ -57,10 +57,7 @@ class LazyGroup(click.Group):
         """Return a command, None if there is none of this name."""
         del ctx
         entry = self._entries.get(cmd_name)
-        if not isinstance(entry, Entry):
-            return entry
-        found: click.Command = called_late("cli.run", "command_of")(entry.module, cmd_name)
-        return found
+        return _imported(entry.module, cmd_name) if isinstance(entry, Entry) else entry
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; click does not say of which one an option without a value is."""
@@ -118,6 +115,12 @@ class LazyGroup(click.Group):
                 yield name, entry.summary
             elif not entry.hidden:
                 yield name, entry.help or ""
+
+
+def _imported(module: str, name: str) -> click.Command:
+    """Return the command of this name that a module has."""
+    found = vars(import_module(module)).values()
+    return next(each for each in found if isinstance(each, click.Command) and each.name == name)
 
 
 def _quoted(commands: Sequence[str]) -> str:

@@ -3,27 +3,27 @@
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
 from cli.apply.file import read_apps
 from cli.apply.plan import FAILURES, Step, carry_out, changes_of, make_plan
-from cli.confirmation import Yes, confirm
+from cli.confirmation import confirm
 from cli.connections.session import Session
 from cli.errors import DONE, FAILED, CommandError
+from cli.options import FILE, yes_option
 from cli.run import FormCommand, session_of
 
-AppsFile = Annotated[Path, typer.Option("--file", "-f", metavar="FILE", help="The apps, as YAML.")]
+file_option = click.option(
+    "--file", "-f", type=FILE, required=True, metavar="FILE", help="The apps, as YAML."
+)
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("diff", cls=FormCommand)(diff)
-    app.command("apply", cls=FormCommand)(apply)
-
-
-def diff(ctx: typer.Context, file: AppsFile) -> int:
+@click.command(cls=FormCommand)
+@file_option
+@click.pass_context
+def diff(ctx: click.Context, *, file: Path) -> int:
     """Compare a file of apps with what is on the hosts; change nothing.
 
     The exit status is 1 if something differs, or cannot be as the file says.
@@ -43,11 +43,11 @@ def diff(ctx: typer.Context, file: AppsFile) -> int:
     return DONE if all(step.kind == "none" for step in steps) else FAILED
 
 
-def apply(
-    ctx: typer.Context,
-    file: AppsFile,
-    yes: Yes = False,
-) -> int:
+@click.command(cls=FormCommand)
+@file_option
+@yes_option
+@click.pass_context
+def apply(ctx: click.Context, *, file: Path, yes: bool) -> int:
     """Create and change apps until the hosts are as a file says; delete none.
 
     It says first what it would do, and asks. Nothing is changed if any of it cannot be done. The

@@ -1,9 +1,9 @@
 """`rollouts`: the rollouts of this machine that are not done."""
 
 import time
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
 from cli.completion import complete_rollouts
 from cli.connections.session import Session
@@ -14,23 +14,15 @@ from cli.rollout.state_file import Kept, StateFile, kept_apps, kept_rollouts, st
 from cli.run import FormCommand, session_of
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("rollouts", cls=FormCommand)(rollouts)
-
-
-def rollouts(
-    ctx: typer.Context,
-    forget: Annotated[
-        str | None,
-        typer.Option(
-            "--forget",
-            metavar="NAME",
-            help="Forget the rollout of this app; its hosts stay as they are.",
-            autocompletion=complete_rollouts,
-        ),
-    ] = None,
-) -> None:
+@click.command(cls=FormCommand)
+@click.option(
+    "--forget",
+    metavar="NAME",
+    help="Forget the rollout of this app; its hosts stay as they are.",
+    shell_complete=complete_rollouts,
+)
+@click.pass_context
+def rollouts(ctx: click.Context, *, forget: str | None) -> None:
     """List the unfinished rollouts of the context, and how to go on with each.
 
     They are those that were begun on this machine by this user.

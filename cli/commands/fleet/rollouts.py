@@ -2,14 +2,14 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
 from cli.connections.names import APP_NAME
 from cli.errors import WrongUsage
 from cli.fields import Fields
-from cli.options import Hosts, Kv, Labels, Prefixes
+from cli.options import FILE, filter_options, hosts_argument, label_option, together
 from cli.rollout.execution import How, carry_out
 from cli.rollout.model import Change
 from cli.run import FormCommand, session_of
@@ -18,101 +18,89 @@ from cli.selection import Selection
 DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h)?")
 SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600}
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The app.")]
-Batch = Annotated[
-    int | None,
-    typer.Option("--batch", min=1, show_default="1", help="Change so many hosts at a time."),
-]
-Pause = Annotated[
-    str | None,
-    typer.Option(
+name_argument = click.argument("name", metavar="NAME", help="The app.")
+batch_options = together(
+    click.option(
+        "--batch",
+        type=click.IntRange(min=1),
+        show_default="1",
+        help="Change so many hosts at a time.",
+    ),
+    click.option(
         "--pause",
         metavar="TIME",
         show_default="0s",
         help="Wait between batches, such as 10s or 2m.",
     ),
-]
-MaxFailures = Annotated[
-    int | None,
-    typer.Option(
+    click.option(
         "--max-failures",
-        min=0,
+        type=click.IntRange(min=0),
         show_default="0",
         help="Begin no batch once more hosts than these have failed.",
     ),
-]
-CheckHttp = Annotated[
-    str | None,
-    typer.Option(
+)
+check_options = together(
+    click.option(
         "--check-http",
         metavar="PATH",
         help="The app also has to answer this path; '' is no path, for a resume without it.",
     ),
-]
-CheckTime = Annotated[
-    str | None,
-    typer.Option(
+    click.option(
         "--check-time",
         metavar="TIME",
         show_default="60s",
         help="How long it may take to be healthy.",
     ),
-]
-Resume = Annotated[
-    bool,
-    typer.Option(
+)
+how_options = together(
+    click.option(
         "--resume",
+        is_flag=True,
         help="Go on with a rollout that was stopped or has failed; options that are given replace"
         " those it began with.",
     ),
-]
-Everywhere = Annotated[
-    bool, typer.Option("--all", help="Change all hosts that have the app, and do not ask.")
-]
-Fresh = Annotated[
-    bool, typer.Option("--fresh", help="Leave out stale hosts; nobody knows what they have.")
-]
-GiveUp = Annotated[
-    bool, typer.Option("--give-up", help="Give up an unfinished rollout of the app for this one.")
-]
-Yes = Annotated[
-    bool,
-    typer.Option("--yes", "-y", help="Do not ask; fail where --all or --give-up is missing."),
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what it would do on each host.")]
+    click.option(
+        "--all",
+        "everywhere",
+        is_flag=True,
+        help="Change all hosts that have the app, and do not ask.",
+    ),
+    click.option(
+        "--fresh", is_flag=True, help="Leave out stale hosts; nobody knows what they have."
+    ),
+    click.option(
+        "--give-up", is_flag=True, help="Give up an unfinished rollout of the app for this one."
+    ),
+    click.option(
+        "--yes", "-y", is_flag=True, help="Do not ask; fail where --all or --give-up is missing."
+    ),
+    click.option("--dry-run", is_flag=True, help="Only tell what it would do on each host."),
+)
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the commands."""
-    for name, command in (
-        ("rebuild", rebuild),
-        ("update", update),
-        ("start", start),
-        ("stop", stop),
-        ("restart", restart),
-        ("rollback", rollback),
-    ):
-        app.command(name, cls=FormCommand)(command)
-
-
+@click.command(cls=FormCommand)
+@name_argument
+@hosts_argument
+@filter_options
+@batch_options
+@check_options
+@how_options
+@click.pass_context
 def rebuild(
-    ctx: typer.Context,
-    name: Name,
-    hosts: Hosts = None,
-    labels: Labels = None,
-    prefixes: Prefixes = None,
-    kv: Kv = None,
-    batch: Batch = None,
-    pause: Pause = None,
-    max_failures: MaxFailures = None,
-    check_http: CheckHttp = None,
-    check_time: CheckTime = None,
-    resume: Resume = False,
-    everywhere: Everywhere = False,
-    fresh: Fresh = False,
-    give_up: GiveUp = False,
-    yes: Yes = False,
-    dry_run: DryRun = False,
+    ctx: click.Context,
+    /,
+    *,
+    name: str,
+    hosts: tuple[str, ...],
+    labels: tuple[str, ...],
+    prefixes: tuple[str, ...],
+    kv: tuple[str, ...],
+    batch: int | None,
+    pause: str | None,
+    max_failures: int | None,
+    check_http: str | None,
+    check_time: str | None,
+    **how: bool,
 ) -> int:
     """Pull the image of an app and replace its container, on many hosts.
 
@@ -124,40 +112,42 @@ def rebuild(
 
     """
     given = _given(batch, pause, max_failures, check_http, check_time)
-    selection = Selection(hosts or (), labels or (), prefixes or (), kv or ())
+    selection = Selection(hosts, labels, prefixes, kv)
     change = Change(action="rebuild", app=_checked(name))
-    how = How(resume, everywhere, fresh, give_up, yes, dry_run)
-    return carry_out(session_of(ctx), change, given, selection, how)
+    return carry_out(session_of(ctx), change, given, selection, How(**how))
 
 
+@click.command(cls=FormCommand)
+@name_argument
+@hosts_argument
+@click.option("--image", metavar="IMAGE", help="The new image.")
+@click.option("--file", "-f", type=FILE, metavar="FILE", help="Fields as YAML.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="FIELD=YAML", help="Any field, such as cpu=50."
+)
+@filter_options
+@batch_options
+@check_options
+@how_options
+@click.pass_context
 def update(
-    ctx: typer.Context,
-    name: Name,
-    hosts: Hosts = None,
-    image: Annotated[
-        str | None, typer.Option("--image", metavar="IMAGE", help="The new image.")
-    ] = None,
-    file: Annotated[
-        Path | None, typer.Option("--file", "-f", metavar="FILE", help="Fields as YAML.")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="FIELD=YAML", help="Any field, such as cpu=50."),
-    ] = None,
-    labels: Labels = None,
-    prefixes: Prefixes = None,
-    kv: Kv = None,
-    batch: Batch = None,
-    pause: Pause = None,
-    max_failures: MaxFailures = None,
-    check_http: CheckHttp = None,
-    check_time: CheckTime = None,
-    resume: Resume = False,
-    everywhere: Everywhere = False,
-    fresh: Fresh = False,
-    give_up: GiveUp = False,
-    yes: Yes = False,
-    dry_run: DryRun = False,
+    ctx: click.Context,
+    /,
+    *,
+    name: str,
+    hosts: tuple[str, ...],
+    image: str | None,
+    file: Path | None,
+    settings: tuple[str, ...],
+    labels: tuple[str, ...],
+    prefixes: tuple[str, ...],
+    kv: tuple[str, ...],
+    batch: int | None,
+    pause: str | None,
+    max_failures: int | None,
+    check_http: str | None,
+    check_time: str | None,
+    **how: bool,
 ) -> int:
     """Change fields of an app, such as its image, on many hosts.
 
@@ -168,30 +158,33 @@ def update(
         rollcall update shop --image shop:1.5 --label service:web --batch 2 --check-http /healthz
 
     """
-    fields = Fields({"image": image}, file=file, env_file=None, settings=settings or ()).read()
-    if not fields and not resume:
+    fields = Fields({"image": image}, file=file, env_file=None, settings=settings).read()
+    if not fields and not how["resume"]:
         raise WrongUsage("nothing to change is given", hint="add --image IMAGE")
     given = _given(batch, pause, max_failures, check_http, check_time)
-    selection = Selection(hosts or (), labels or (), prefixes or (), kv or ())
+    selection = Selection(hosts, labels, prefixes, kv)
     change = Change(action="update", app=_checked(name), fields=fields)
-    how = How(resume, everywhere, fresh, give_up, yes, dry_run)
-    return carry_out(session_of(ctx), change, given, selection, how)
+    return carry_out(session_of(ctx), change, given, selection, How(**how))
 
 
+@click.command(cls=FormCommand)
+@name_argument
+@hosts_argument
+@label_option
+@batch_options
+@how_options
+@click.pass_context
 def start(
-    ctx: typer.Context,
-    name: Name,
-    hosts: Hosts = None,
-    labels: Labels = None,
-    batch: Batch = None,
-    pause: Pause = None,
-    max_failures: MaxFailures = None,
-    resume: Resume = False,
-    everywhere: Everywhere = False,
-    fresh: Fresh = False,
-    give_up: GiveUp = False,
-    yes: Yes = False,
-    dry_run: DryRun = False,
+    ctx: click.Context,
+    /,
+    *,
+    name: str,
+    hosts: tuple[str, ...],
+    labels: tuple[str, ...],
+    batch: int | None,
+    pause: str | None,
+    max_failures: int | None,
+    **how: bool,
 ) -> int:
     """Start an app on many hosts.
 
@@ -201,25 +194,28 @@ def start(
     """
     change = Change(action="start", app=_checked(name))
     given = _given(batch, pause, max_failures)
-    selection = Selection(hosts or (), labels or ())
-    how = How(resume, everywhere, fresh, give_up, yes, dry_run)
-    return carry_out(session_of(ctx), change, given, selection, how)
+    selection = Selection(hosts, labels)
+    return carry_out(session_of(ctx), change, given, selection, How(**how))
 
 
+@click.command(cls=FormCommand)
+@name_argument
+@hosts_argument
+@label_option
+@batch_options
+@how_options
+@click.pass_context
 def stop(
-    ctx: typer.Context,
-    name: Name,
-    hosts: Hosts = None,
-    labels: Labels = None,
-    batch: Batch = None,
-    pause: Pause = None,
-    max_failures: MaxFailures = None,
-    resume: Resume = False,
-    everywhere: Everywhere = False,
-    fresh: Fresh = False,
-    give_up: GiveUp = False,
-    yes: Yes = False,
-    dry_run: DryRun = False,
+    ctx: click.Context,
+    /,
+    *,
+    name: str,
+    hosts: tuple[str, ...],
+    labels: tuple[str, ...],
+    batch: int | None,
+    pause: str | None,
+    max_failures: int | None,
+    **how: bool,
 ) -> int:
     """Stop an app on many hosts.
 
@@ -229,29 +225,33 @@ def stop(
     """
     change = Change(action="stop", app=_checked(name))
     given = _given(batch, pause, max_failures)
-    selection = Selection(hosts or (), labels or ())
-    how = How(resume, everywhere, fresh, give_up, yes, dry_run)
-    return carry_out(session_of(ctx), change, given, selection, how)
+    selection = Selection(hosts, labels)
+    return carry_out(session_of(ctx), change, given, selection, How(**how))
 
 
+@click.command(cls=FormCommand)
+@name_argument
+@hosts_argument
+@filter_options
+@batch_options
+@check_options
+@how_options
+@click.pass_context
 def restart(
-    ctx: typer.Context,
-    name: Name,
-    hosts: Hosts = None,
-    labels: Labels = None,
-    prefixes: Prefixes = None,
-    kv: Kv = None,
-    batch: Batch = None,
-    pause: Pause = None,
-    max_failures: MaxFailures = None,
-    check_http: CheckHttp = None,
-    check_time: CheckTime = None,
-    resume: Resume = False,
-    everywhere: Everywhere = False,
-    fresh: Fresh = False,
-    give_up: GiveUp = False,
-    yes: Yes = False,
-    dry_run: DryRun = False,
+    ctx: click.Context,
+    /,
+    *,
+    name: str,
+    hosts: tuple[str, ...],
+    labels: tuple[str, ...],
+    prefixes: tuple[str, ...],
+    kv: tuple[str, ...],
+    batch: int | None,
+    pause: str | None,
+    max_failures: int | None,
+    check_http: str | None,
+    check_time: str | None,
+    **how: bool,
 ) -> int:
     """Stop an app and start it again, in its container, on many hosts.
 
@@ -261,29 +261,33 @@ def restart(
     """
     change = Change(action="restart", app=_checked(name))
     given = _given(batch, pause, max_failures, check_http, check_time)
-    selection = Selection(hosts or (), labels or (), prefixes or (), kv or ())
-    how = How(resume, everywhere, fresh, give_up, yes, dry_run)
-    return carry_out(session_of(ctx), change, given, selection, how)
+    selection = Selection(hosts, labels, prefixes, kv)
+    return carry_out(session_of(ctx), change, given, selection, How(**how))
 
 
+@click.command(cls=FormCommand)
+@name_argument
+@hosts_argument
+@filter_options
+@batch_options
+@check_options
+@how_options
+@click.pass_context
 def rollback(
-    ctx: typer.Context,
-    name: Name,
-    hosts: Hosts = None,
-    labels: Labels = None,
-    prefixes: Prefixes = None,
-    kv: Kv = None,
-    batch: Batch = None,
-    pause: Pause = None,
-    max_failures: MaxFailures = None,
-    check_http: CheckHttp = None,
-    check_time: CheckTime = None,
-    resume: Resume = False,
-    everywhere: Everywhere = False,
-    fresh: Fresh = False,
-    give_up: GiveUp = False,
-    yes: Yes = False,
-    dry_run: DryRun = False,
+    ctx: click.Context,
+    /,
+    *,
+    name: str,
+    hosts: tuple[str, ...],
+    labels: tuple[str, ...],
+    prefixes: tuple[str, ...],
+    kv: tuple[str, ...],
+    batch: int | None,
+    pause: str | None,
+    max_failures: int | None,
+    check_http: str | None,
+    check_time: str | None,
+    **how: bool,
 ) -> int:
     """Bring an app back to the revision before, on many hosts.
 
@@ -293,9 +297,8 @@ def rollback(
     """
     change = Change(action="rollback", app=_checked(name))
     given = _given(batch, pause, max_failures, check_http, check_time)
-    selection = Selection(hosts or (), labels or (), prefixes or (), kv or ())
-    how = How(resume, everywhere, fresh, give_up, yes, dry_run)
-    return carry_out(session_of(ctx), change, given, selection, how)
+    selection = Selection(hosts, labels, prefixes, kv)
+    return carry_out(session_of(ctx), change, given, selection, How(**how))
 
 
 def _checked(name: str) -> str:
