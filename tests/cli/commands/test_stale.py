@@ -114,7 +114,7 @@ async def test_doctor_tells_it_of_each_stale_node(rollcall: Rollcall) -> None:
     ]
     agents = [line for line in lines if line.split()[1] == "agents"]
     assert agents == [
-        "ok agents 0 of 1 agents answer",
+        "error agents 0 of 1 agents answer",
         "ok agents 2 hosts report no agent: switch-1, web-2",
     ]
 
@@ -128,7 +128,7 @@ async def test_doctor_names_hosts_that_report_no_agent_apart_from_those_not_reac
         return [(each["level"], each["text"].partition(": no")[0]) for each in found]
 
     await registry.post("web-1", kv={"agent.url": "http://127.0.0.1:1"})
-    reached = [("ok", "0 of 1 agents answer"), ("error", "web-1")]
+    reached = [("error", "0 of 1 agents answer"), ("error", "web-1")]
     assert await told() == reached
     await registry.post("switch-1")
     assert await told() == [*reached, ("ok", "1 host reports no agent: switch-1")]

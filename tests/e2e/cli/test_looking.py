@@ -134,7 +134,7 @@ def test_doctor_finds_what_is_wrong(registry: Daemon, rollcall: CommandLine) -> 
     assert found["apps"] == [("error", "1 host with unhealthy apps: web-4")]
     assert found["versions"][0][0] == "warning"
     assert {level for level, _ in found["targets"]} == {"warning"}
-    assert found["agents"][0] == ("ok", "0 of 1 agents answer")
+    assert found["agents"][0] == ("error", "0 of 1 agents answer")
     assert "web-3: no connection" in found["agents"][1][1]
 
 
