@@ -11,13 +11,25 @@ import pytest
 import yaml
 
 from tests.support.certificates import Authority
-from tests.support.daemons import Daemons, TlsOptions
+from tests.support.daemons import Daemon, Daemons, TlsOptions
+from tests.support.e2e.commands import change_settings
 from tests.support.pages import TOP
 
 ROLES = TOP / "deploy/ansible/roles"
 VARIABLES = ROLES / "rollcall/vars/main.yml"
 SECRET = "the-text-of-a-key"
 OLD, NEW = "/etc/rollcall/node-secret", "/etc/rollcall/node-secret-2"
+# What Python 3.13 made the default. Ansible may run on an earlier one here.
+STRICT = """\
+import ssl
+
+def strict(*arguments, default=ssl.create_default_context, **options):
+    context = default(*arguments, **options)
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    return context
+
+ssl.create_default_context = strict
+"""
 
 
 def evaluated(expression: str, variables: dict[str, Any], folder: Path) -> Any:
@@ -32,7 +44,10 @@ def evaluated(expression: str, variables: dict[str, Any], folder: Path) -> Any:
 def played(
     task: dict[str, Any], variables: dict[str, Any], folder: Path
 ) -> subprocess.CompletedProcess[str]:
-    """Run a task on this host, with the role's variables, some of which are given."""
+    """Run a task on this host, with the role's variables, some of which are given.
+
+    The folder is the home of whoever runs it, with programs in ``bin``.
+    """
     play = {
         "hosts": "localhost",
         "connection": "local",
@@ -42,12 +57,15 @@ def played(
     }
     (folder / "play.yml").write_text(yaml.safe_dump([play]))
     (folder / "given.yml").write_text(yaml.safe_dump(variables))
+    (folder / "sitecustomize.py").write_text(STRICT)
     program = Path(sys.executable).with_name("ansible-playbook")
     return subprocess.run(
         [program, "--inventory=localhost,", f"--extra-vars=@{folder / 'given.yml'}", "play.yml"],
         cwd=folder,
         env={
-            "PATH": "/usr/bin:/bin",
+            "PATH": f"{folder / 'bin'}:/usr/bin:/bin",
+            "HOME": str(folder),
+            "PYTHONPATH": str(folder),
             "ANSIBLE_HOME": str(folder / "home"),
             "ANSIBLE_ROLES_PATH": str(ROLES),
             "LC_ALL": "C.UTF-8",
@@ -122,32 +140,70 @@ def test_why_keys_cannot_be_placed_is_told_without_what_they_hold(tmp_path: Path
     assert SECRET not in done.stdout + done.stderr
 
 
+def fleet(folder: Path, *, lax: bool = False) -> Authority:
+    """Make the folder of a fleet, of which the operator has a certificate; return its CA."""
+    authority = Authority(folder, lax=lax)
+    operator = authority.issue("operator", stem="tls")
+    (folder / "operator").mkdir()
+    for file in (operator.certificate, operator.key):
+        shutil.copy(file, folder / "operator")
+    return authority
+
+
+def registry_of(daemons: Daemons, authority: Authority, issuer: Authority) -> Daemon:
+    """Start a registry for hosts of a CA, with a certificate that another one may have issued."""
+    own, client = issuer.issue("127.0.0.1"), authority.issue("test")
+    files = {"certificate": own.certificate, "key": own.key, "client_ca": authority.ca}
+    trust: TlsOptions = (str(issuer.ca), (str(client.certificate), str(client.key)))
+    return daemons.registry(tls={each: str(files[each]) for each in files}, trust=trust)
+
+
+def agent_of(daemons: Daemons, authority: Authority, registry: Daemon) -> Daemon:
+    """Start an agent that reports this host, as Ansible calls it, over TLS."""
+    own = authority.issue("localhost")
+    files = {
+        "key_file": registry.key_path,
+        "ca": authority.ca,
+        "certificate": own.certificate,
+        "certificate_key": own.key,
+    }
+    line = {"url": registry.base_url} | {each: str(files[each]) for each in files}
+    agent = daemons.agent(node={"hostname": "localhost"})
+    agent.terminate()
+    change_settings(agent, registries=[line])
+    agent.start()
+    return agent
+
+
+def checked(
+    registry: Daemon, folder: Path, *parts: str, wait: int = 60
+) -> subprocess.CompletedProcess[str]:
+    """Run parts of the role that ask a registry as the operator."""
+    check = {"name": "rollcall", "tasks_from": "{{ item }}"}
+    variables = {
+        "rollcall_folder": str(folder / "fleet"),
+        "rollcall_registry_url": registry.base_url,
+        "rollcall_wait_seconds": wait,
+        "rollcall_applied": {"stdout_lines": ["0"]},
+    }
+    return played({"ansible.builtin.include_role": check, "loop": list(parts)}, variables, folder)
+
+
 @pytest.mark.real("curl")
 @pytest.mark.parametrize("lax", [False, True])
 def test_the_registry_is_asked_over_tls_with_a_ca_of_either_kind(
     daemons: Daemons, tmp_path: Path, *, lax: bool
 ) -> None:
-    folder = tmp_path / "fleet"
-    authority = Authority(folder, lax=lax)
-    own, operator = authority.issue("127.0.0.1"), authority.issue("operator", stem="tls")
-    (folder / "operator").mkdir()
-    for file in (operator.certificate, operator.key):
-        shutil.copy(file, folder / "operator")
-    (folder / "operator/header").write_text("Authorization: none\n")
-    trust: TlsOptions = (str(authority.ca), (str(operator.certificate), str(operator.key)))
-    files = {"certificate": str(own.certificate), "key": str(own.key), "client_ca": trust[0]}
-    registry = daemons.registry(tls=files, trust=trust)
-    ask = {"name": "rollcall", "tasks_from": "check_registry"}
-    variables = {
-        "rollcall_folder": str(folder),
-        "rollcall_registry_url": registry.base_url,
-        "rollcall_wait_seconds": 1,
-    }
+    authority = fleet(tmp_path / "fleet", lax=lax)
+    registry = registry_of(daemons, authority, authority)
+    (tmp_path / "fleet/operator/header").write_text(f"Authorization: Bearer {registry.key}\n")
+    agent = agent_of(daemons, authority, registry)
+    program = tmp_path / "bin/rollcall-agent"
+    program.parent.mkdir()
+    installed = Path(sys.executable).with_name(program.name)
+    program.write_text(f'#!/bin/sh\nexec {installed} --config {agent.config_path} "$@"\n')
+    program.chmod(0o755)
 
-    asked = played({"ansible.builtin.include_role": ask}, variables, tmp_path)
-    assert asked.returncode == 0, asked.stdout
+    done = checked(registry, tmp_path, "check_registry", "check_agent")
 
-    registry.terminate()
-    failed = played({"ansible.builtin.include_role": ask}, variables, tmp_path)
-    assert failed.returncode != 0
-    assert "curl: (7)" in failed.stdout
+    assert done.returncode == 0, done.stdout
