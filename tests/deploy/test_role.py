@@ -207,3 +207,16 @@ def test_the_registry_is_asked_over_tls_with_a_ca_of_either_kind(
     done = checked(registry, tmp_path, "check_registry", "check_agent")
 
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.real("curl")
+def test_a_registry_with_a_certificate_of_a_foreign_ca_is_not_asked_whatever_curlrc_says(
+    daemons: Daemons, tmp_path: Path
+) -> None:
+    registry = registry_of(daemons, fleet(tmp_path / "fleet"), Authority(tmp_path / "foreign"))
+    (tmp_path / ".curlrc").write_text("insecure\n")
+
+    done = checked(registry, tmp_path, "check_registry", wait=1)
+
+    assert done.returncode != 0
+    assert "curl: (60)" in done.stdout
