@@ -40,6 +40,7 @@ NAME_WHAT_TO_ADOPT = """\
 rollcall-agent: name the agents whose apps are to be adopted, or --all. Those that do not run at
 this moment count as gone, one that is being upgraded or restarted too. On this engine are:
 """
+ADOPT_ALL = "--all    # all others and, if no other agent runs, unused volumes without an identity"
 USAGE = 2
 ADOPTED_BY_RUNNING = "The agent that runs here goes on with adopted apps within seconds.\n"
 ADOPTED_AT_START = "The agent goes on with adopted apps when it is started.\n"
@@ -314,12 +315,10 @@ def _identities(configuration: AgentConfiguration) -> Identities:
 
 
 def _adoption_usage(foreign: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    if not foreign:
-        yield NOTHING_TO_ADOPT
-        return
-    yield NAME_WHAT_TO_ADOPT
+    yield NAME_WHAT_TO_ADOPT if foreign else NOTHING_TO_ADOPT
     for identity, apps in foreign.items():
         yield f"  rollcall-agent adopt {identity}    # {', '.join(apps)}\n"
+    yield f"  rollcall-agent adopt {ADOPT_ALL}\n"
 
 
 def _adoption_outcome(result: AdoptionResult) -> str:

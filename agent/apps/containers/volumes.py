@@ -152,14 +152,15 @@ class Volumes:
         if await self._is_ours(name, labels, app):
             return
         agent = labels.get(AGENT_LABEL, self._ownership.agent)
-        whose, adopt, which = "that is not the agent's", "", "--all"
+        whose = "that is not the agent's"
+        adopt = "`rollcall-agent adopt`, which lists what can be adopted"
         if agent != self._ownership.agent:
-            whose, which = f"of another agent, whose identity is `{agent}`", agent
-        if APP_LABEL in labels:
-            adopt = f", or run `rollcall-agent adopt {which}` if no other agent uses it"
+            whose = f"of another agent, whose identity is `{agent}`"
+            adopt = f"`rollcall-agent adopt {agent}` if no other agent uses it"
+        else_run = f", or run {adopt}" if APP_LABEL in labels else ""
         raise NameTaken(
             f"there is a volume `{name}` {whose}; it is left alone, so choose another name for the"
-            f" app, or remove the volume if nobody needs its data{adopt}"
+            f" app, or remove the volume if nobody needs its data{else_run}"
         )
 
     async def owned(self, app: App) -> dict[str, str]:

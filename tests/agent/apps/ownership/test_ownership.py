@@ -141,7 +141,7 @@ async def test_a_volume_without_identity_that_nobody_uses_is_not_that_of_a_new_a
     engine.state.volumes[VOLUME] = {"rollcall.app": "web"}
     Identities(directory=tmp_path, current=FIRST, upgraded=False)
     async with agent(tmp_path, engine) as apps:
-        with pytest.raises(NameTaken, match="volume"):
+        with pytest.raises(NameTaken, match="run `rollcall-agent adopt`, which lists"):
             await create(apps)
         assert [each.name for each in apps.foreign()] == [VOLUME]
 
