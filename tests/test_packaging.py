@@ -11,12 +11,14 @@ from shutil import copytree, ignore_patterns
 import pytest
 from packaging.metadata import Metadata
 
+from deploy.deb.wheels import PYTHONS
 from deploy.version import version
 from tests.support.pages import LINK
 
 TOP = Path(__file__).parents[1]
 PROJECT = tomllib.loads((TOP / "pyproject.toml").read_text())
 FOLDERS = sorted({name.partition(".")[0] for name in PROJECT["tool"]["setuptools"]["packages"]})
+PYTHON = "Programming Language :: Python :: "
 LOCKS = sorted(TOP.glob("requirements*.txt"))
 
 
@@ -78,6 +80,13 @@ def test_the_wheel_says_all_that_an_index_of_packages_shows(built: zipfile.ZipFi
     assert "Never run `pip install rollcall`" in metadata.description
     assert not LINK.findall(metadata.description), "the index has no other page of this tree"
     assert metadata.classifiers
+
+
+def test_the_classifiers_name_each_python_that_a_package_is_for() -> None:
+    named = PROJECT["project"]["classifiers"]
+
+    found = [each.removeprefix(PYTHON) for each in named if each.startswith(PYTHON)]
+    assert found == ["3", "3 :: Only", *PYTHONS]
 
 
 @pytest.mark.slow
