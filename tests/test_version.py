@@ -195,25 +195,31 @@ def test_a_repository_without_a_commit_has_no_time(plain: Path) -> None:
     assert version(plain) == "0.2.0.dev0"
 
 
-@pytest.mark.real("git", "make")
-def test_make_run_installs_the_version_of_the_commit_that_it_runs(plain: Path) -> None:
-    environment_with(plain / ".venv", "pip", "setuptools*", "_distutils_hack")
+@pytest.mark.real("git", "make", "tar")
+@pytest.mark.parametrize("is_archive", [False, True])
+def test_make_run_installs_the_version_of_the_commit_that_it_runs(
+    plain: Path, tmp_path: Path, *, is_archive: bool
+) -> None:
     for name in ("Makefile", "dev/shell/venv.sh"):
         (plain / name).parent.mkdir(parents=True, exist_ok=True)
         copy(TOP / name, plain / name)
     (plain / ".gitignore").write_text("/.venv/\n__pycache__/\n")
-    commit_all(plain)
+    name = commit_all(plain)
+    tree = archived(plain, tmp_path / "archive") if is_archive else plain
+    environment_with(tree / ".venv", "pip", "setuptools*", "_distutils_hack")
 
-    make_version(plain)
-    assert installed(plain) == version(plain)
-    before = files_of(plain)
+    make_version(tree)
+    assert installed(tree) == of_commit(name)
+    before = files_of(tree)
     git(plain, "commit", "--quiet", "--allow-empty", "--message", "Another")
-    make_version(plain)
-    assert installed(plain) == version(plain)
-    assert files_of(plain) != before
-    before = files_of(plain)
-    make_version(plain)
-    assert files_of(plain) == before
+    if is_archive:
+        copy(archived(plain, tmp_path / "next") / "deploy/commit.txt", tree / "deploy")
+    make_version(tree)
+    assert installed(tree) == of_commit(git(plain, "rev-parse", "HEAD"))
+    assert files_of(tree) != before
+    before = files_of(tree)
+    make_version(tree)
+    assert files_of(tree) == before
 
 
 def environment_with(venv: Path, *patterns: str) -> None:
