@@ -6,11 +6,11 @@ import tomllib
 import zipfile
 from importlib.metadata import packages_distributions
 from pathlib import Path
-from shutil import copytree, ignore_patterns
 
 import pytest
 from packaging.metadata import Metadata
 
+from deploy.deb.environment import copy_of_sources
 from deploy.deb.wheels import PYTHONS
 from deploy.version import version
 from tests.support.pages import LINK
@@ -30,15 +30,9 @@ def test_no_other_distribution_ships_a_folder_of_our_name(folder: str) -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    """Return a wheel, built from a copy: a build leaves files behind."""
+    """Return a wheel, built from what the Debian package is built from."""
     folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    (source / "deploy").mkdir(parents=True)
-    for name in ("pyproject.toml", "LICENSE", "deploy/version.py"):
-        (source / name).write_bytes((TOP / name).read_bytes())
-    (source / "PKG-INFO").write_text(f"Version: {version()}\n")
-    for name in FOLDERS:
-        copytree(TOP / name, source / name, ignore=ignore_patterns("__pycache__"))
+    source = copy_of_sources(TOP, folder / "source")
     # What an installer calls of the project's build backend.
     build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
     subprocess.run(

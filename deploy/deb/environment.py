@@ -24,6 +24,9 @@ from deploy.deb.wheels import (
 )
 from deploy.version import version
 
+# What a build needs; systemd/install.sh copies the same.
+SOURCE_FILES = ("pyproject.toml", "LICENSE", "deploy/version.py")
+SOURCE_FOLDERS = ("agent", "cli", "config", "httpd", "registry", "web")
 # They say for which Python and architecture a wheel was, and what it held.
 OF_ONE_WHEEL = ("RECORD", "WHEEL", "direct_url.json", "REQUESTED")
 PROGRAMS = ("rollcall", "rollcall-agent", "rollcall-registry")
@@ -77,10 +80,10 @@ def make_environment(
 def copy_of_sources(source: Path, folder: Path) -> Path:
     """Copy what is built, as a build leaves files behind, and record the version of the source."""
     (folder / "deploy").mkdir(parents=True)
-    for name in ("pyproject.toml", "LICENSE", "deploy/version.py"):
+    for name in SOURCE_FILES:
         shutil.copy(source / name, folder / name)
     (folder / "PKG-INFO").write_text(f"Version: {version(source)}\n")
-    for name in ("agent", "cli", "config", "httpd", "registry", "web"):
+    for name in SOURCE_FOLDERS:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(source / name, folder / name, ignore=ignored)
     return folder

@@ -4,10 +4,11 @@ import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from deploy.deb.environment import SOURCE_FOLDERS
 from tests.support.e2e.systemd_host import SystemdHost
 
 TOP = Path(__file__).parents[3]
-FOLDERS = (*("agent", "cli", "config", "deploy", "docs", "httpd", "registry", "systemd", "web"),)
+FOLDERS = (*SOURCE_FOLDERS, "docs", "systemd", "deploy")
 FILES = (
     *("pyproject.toml", "LICENSE", "CHANGELOG.md"),
     *("requirements-build.txt", "requirements-nats.txt"),

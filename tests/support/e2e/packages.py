@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from deploy.deb.environment import SOURCE_FOLDERS
 from deploy.deb.package import ENVIRONMENT, Release, debian_version, lay_out
 from deploy.deb.wheels import ARCHITECTURES
 from deploy.version import version
@@ -30,8 +31,7 @@ ARCHIVED_NUMBER = "98.1.0"
 ARCHIVED_VERSION = re.compile(rf"{ARCHIVED_NUMBER}~dev{COMMITTED_AT}\.[0-9a-f]{{12,}}-1")
 # A folder of modules that the next release does not have.
 DROPPED = "passlib/ext"
-PROJECT = ("agent", "cli", "config", "httpd", "registry", "web")
-SOURCES = (*PROJECT, "docs", "systemd", "deploy/monitoring")
+SOURCES = (*SOURCE_FOLDERS, "docs", "systemd", "deploy/monitoring")
 # Tests run from an environment that is there; `make` might make it anew.
 PREPARED = ("--no-print-directory", "--assume-old=.venv/installed-run")
 
@@ -126,7 +126,7 @@ def follow(present: Path, folder: Path) -> Path:
 
 def _replace_project(modules: Path, source: Path) -> None:
     """Put the modules of a tree in the place of those of the present release, and drop some."""
-    for name in PROJECT:
+    for name in SOURCE_FOLDERS:
         shutil.rmtree(modules / name)
         shutil.copytree(source / name, modules / name)
     shutil.rmtree(modules / DROPPED)
