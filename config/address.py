@@ -29,11 +29,3 @@ def _ipv6(host: str, text: str) -> str:
         return str(ipaddress.IPv6Address(host))
     except ValueError as error:
         raise ValueError(f"`{text}`: {host} is no IPv6 address") from error
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether the host is the loopback interface: an address or ``localhost``."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"

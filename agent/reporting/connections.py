@@ -10,8 +10,7 @@ from urllib.parse import urlsplit
 
 from structlog.typing import FilteringBoundLogger
 
-from config.address import is_loopback
-from registry.client.tls import ClientTls
+from registry.client.tls import ClientTls, is_loopback_address
 from registry.message import Heartbeat, Node
 
 
@@ -57,7 +56,8 @@ class RegistryConnection:
     def sends_key_unencrypted(self) -> bool:
         """Whether the key travels over a network without TLS."""
         parts = urlsplit(self.url)
-        return parts.scheme == "http" and not is_loopback(parts.hostname or "")
+        host = parts.hostname or ""
+        return parts.scheme == "http" and host != "localhost" and not is_loopback_address(host)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from cli.connections.contexts import Context
 from cli.connections.keys import KEY_HINT, read_key
-from cli.connections.trust import Origin, is_loopback_address, origin_of, registry_may_be_plain
+from cli.connections.trust import Origin, origin_of, registry_may_be_plain
 from cli.errors import CommandError, NotReached, WrongUsage
 from cli.output.staleness import REGISTRY_UNIT
 from registry.client.client import RegistryClient
@@ -25,6 +25,7 @@ from registry.client.errors import (
     Unreachable,
     WrongKey,
 )
+from registry.client.tls import is_loopback_address
 
 SECONDS = 5
 HTTPS_PORT = 443

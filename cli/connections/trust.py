@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from cli.connections.contexts import Context
 from cli.errors import NotReached, WrongUsage
+from registry.client.tls import is_loopback_address
 from registry.message import Node
 
 AGENT_URL = "agent.url"
 EXAMPLE = "https://host:7656"
-LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
 MAX_PORT = 65_535
 MAX_HOST_CHARS = 253
 # Longer or empty parts of a name can be neither resolved nor be in a certificate.
@@ -93,14 +93,6 @@ def is_local(context: Context) -> bool:
     """Return whether a context's registry is at a loopback address, as its agents may be then."""
     origin = origin_of(context.registry)
     return origin is not None and is_loopback_address(origin.host)
-
-
-def is_loopback_address(host: str) -> bool:
-    """Return whether this is a loopback address; a name is none, since it may resolve to anything.
-
-    The list is our own: what ``is_loopback`` of an address says depends on the version of Python.
-    """
-    return _is_address(host) and any(ipaddress.ip_address(host) in each for each in LOOPBACK)
 
 
 def _registry_hint(host: str) -> str:

@@ -1,10 +1,13 @@
-"""The TLS of a client: which CA it trusts, and its own certificate."""
+"""The TLS of a client: which CA it trusts, its own certificate, and where it needs no TLS."""
 
+import ipaddress
 import ssl
 from pathlib import Path
 
 from registry.client.errors import BadFile
 from registry.tls import client_context
+
+LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
 
 
 class ClientTls:
@@ -67,3 +70,15 @@ class ClientTls:
 
 def _error_text(error: OSError) -> str:
     return getattr(error, "reason", None) or error.strerror or str(error)
+
+
+def is_loopback_address(host: str) -> bool:
+    """Return whether this is a loopback address; a name is none, since it may resolve to anything.
+
+    The list is our own: what ``is_loopback`` of an address says depends on the version of Python.
+    """
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return any(address in each for each in LOOPBACK)

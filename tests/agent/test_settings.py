@@ -66,7 +66,7 @@ def test_only_registries_over_a_network_without_tls_get_the_key_in_the_clear(
     tmp_path: Path,
 ) -> None:
     urls = ["http://127.0.0.1:1", "http://localhost:2", "http://[::1]:3", "https://registry:4"]
-    clear = ["http://registry:5", "http://10.0.0.1:6"]
+    clear = ["http://registry:5", "http://10.0.0.1:6", "http://[::ffff:127.0.0.1]:7"]
     lines = [{"url": url, "key_file": "node.key"} for url in urls + clear]
 
     groups = configuration(tmp_path, registries=lines).registry_groups
