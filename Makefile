@@ -65,12 +65,14 @@ install: ## Install both daemons and their units on this host (as root; DESTDIR 
 deb: debian-deb $(DEB:%=deb-%) ## Build the Debian package for each architecture into dist/ (DEB="amd64 arm64", DIST=dist)
 
 deb-%: var/wheels/%
+	@echo "rollcall: building the package for $*"
 	@$(PYTHON) -m deploy.deb build --architecture $* --wheels $< --output $(DIST) $(if $(filter dist,$(DIST)),--alone)
 
 # The only step that downloads: all has the hash that the lock has.
 .PRECIOUS: var/wheels/%
 var/wheels/%: requirements-nats.txt deploy/deb/wheels.py | .venv/installed-run
 	@mkdir -p var/wheels
+	@echo "rollcall: downloading the libraries for $*"
 	@$(PYTHON) -m deploy.deb download --architecture $* --wheels $@
 
 clean: ## Remove what was made here: environment, state, caches

@@ -95,7 +95,7 @@ def running(
         DaemonError: another program listens at the address.
 
     """
-    _check_address_free(name, listen, settings)
+    _check_address_free(name, listen)
     program = Path(sys.executable).with_name(f"rollcall-{name}")
     process = start([program, "--config", settings], output=subprocess.PIPE)
     lines = Thread(target=_forward_output, args=[name, process, log])
@@ -117,7 +117,7 @@ def _forward_output(
             log(f"{name:8} | {line.decode(errors='replace').rstrip()}")
 
 
-def _check_address_free(name: str, listen: str, settings: Path) -> None:
+def _check_address_free(name: str, listen: str) -> None:
     host, port = listen_address(listen)
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -126,5 +126,6 @@ def _check_address_free(name: str, listen: str, settings: Path) -> None:
         except OSError as error:
             raise DaemonError(
                 f"the {name} cannot listen on {listen}: {error.strerror} (`ss -ltnp` shows who"
-                f" does); end that, or set another `listen` in {settings}"
+                " does); end that, or use other ports and a folder of their own: make run"
+                ' RUN="--var var/other --registry 127.0.0.1:7755 --agent 127.0.0.1:7756"'
             ) from error

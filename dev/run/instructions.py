@@ -26,7 +26,7 @@ Paste these into another terminal:
 They list the nodes and the targets for Prometheus, then create, list and delete an app (its own
 page is on the http_port in the answer). The registry's page is http://{{registry}}/, the agent's
 http://{{agent}}/. The key for both is in {{folder}}/ops.key; keys, settings and databases are in
-that folder. Ctrl-C ends it all.
+that folder. Ctrl-C ends the registry and the agent; apps run on while a Docker Engine does.
 """
 WITHOUT_APPS = f"""\
 
@@ -37,7 +37,7 @@ They list the nodes and the targets for Prometheus. The registry's page is http:
 agent's http://{{agent}}/. The key for both is in {{folder}}/ops.key; keys, settings and databases
 are in that folder.
 
-{{lacking}}Ctrl-C ends it all.
+{{lacking}}Ctrl-C ends the registry and the agent.
 """
 FOLLOWING = "The lines for apps follow here as soon as apps work.\n"
 APPS = f"""\

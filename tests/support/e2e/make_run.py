@@ -14,7 +14,7 @@ import msgspec
 from tests.support.machine.terminal import Terminal, terminal
 
 TOP = Path(__file__).parents[3]
-READY = "Ctrl-C ends it all"
+READY = "Ctrl-C ends the registry"
 READY_SECONDS = 120.0
 
 
