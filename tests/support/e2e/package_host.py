@@ -10,14 +10,17 @@ from typing import Any
 
 import docker
 
+from deploy.deb.wheels import ARCHITECTURES, PIP, platform_options
 from dev.debian import debian_root
+from dev.processes import with_network
 from dev.waiting import until
-from tests.support.e2e.packages import Packages
+from tests.support.e2e.packages import TOP, Packages, machine_architecture
 from tests.support.e2e.systemd_host import SystemdHost, booted_host
 
 SOON_SECONDS = 30.0
 AGENT, REGISTRY = "rollcall-agent", "rollcall-registry"
 SETTINGS = "/etc/rollcall"
+RELEASES = {"3.11": "bookworm", "3.13": "trixie", "3.14": "forky"}  # by their Python
 STATE = "/var/lib/rollcall-agent /var/lib/rollcall-registry"
 USED_SETTINGS = """\
 registry='{url: "http://127.0.0.1:7655", key_file: node.key}'
@@ -155,6 +158,17 @@ def debian_tree(release: str, tree: Path, package: Path) -> Path:
     copy_of_root(tree, release, "python3", "systemd")
     shutil.copy(package, tree / "package.deb")
     return tree
+
+
+def python_tree(python: str, tree: Path, *locks: str) -> None:
+    """Make a tree with a Python at a path, and what locks name for it in its folder /wheels."""
+    copy_of_root(tree, RELEASES[python], "python3", "python3-venv")
+    options = platform_options(python, ARCHITECTURES[machine_architecture()])
+    # What has no wheel is downloaded as source, and built in the tree.
+    command = [*PIP, "download", "--no-deps", "--no-build-isolation", "--require-hashes"]
+    command += [*options, "--dest", str(tree / "wheels")]
+    for lock in locks:
+        subprocess.run(with_network([*command, "--requirement", str(TOP / lock)]), check=True)
 
 
 def copy_of_root(tree: Path, release: str, *packages: str) -> None:
