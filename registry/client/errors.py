@@ -72,12 +72,31 @@ class NotTls(BadCertificate, kind="bad_certificate"):
     """What listens there does not speak TLS."""
 
 
+class Expired(BadCertificate, kind="bad_certificate"):
+    """The registry's certificate, or one of its chain, has expired."""
+
+
+class NotYetValid(BadCertificate, kind="bad_certificate"):
+    """The registry's certificate becomes valid later, by the clock of this host."""
+
+
+class WrongName(BadCertificate, kind="bad_certificate"):
+    """The registry's certificate is of a trusted CA, for other names than the one in the URL."""
+
+
 class CertificateRefused(RegistryError, kind="certificate_refused"):
     """The registry asks for a client certificate, and does not accept ours or its absence."""
 
 
 class BadFile(RegistryError, kind="bad_file", final=True):
-    """Our own key, CA or certificate file cannot be used."""
+    """Our own key, CA or certificate file cannot be used.
+
+    ``setting`` is the one to correct: `ca`, `certificate` or `certificate_key`; None for a key.
+    """
+
+    def __init__(self, message: str, *, setting: str | None = None) -> None:
+        super().__init__(message)
+        self.setting = setting
 
 
 class WrongKey(RegistryError, kind="wrong_key"):
@@ -107,6 +126,14 @@ class NotFound(RegistryError, kind="not_found"):
 class Redirected(RegistryError, kind="redirected"):
     """The answer sends us elsewhere, where our key must not go."""
 
+
+# The numbers are those of OpenSSL: X509_V_ERR_CERT_NOT_YET_VALID and its siblings.
+VERIFY_ERRORS: dict[int, type[BadCertificate]] = {
+    9: NotYetValid,
+    10: Expired,
+    62: WrongName,
+    64: WrongName,
+}
 
 REGISTRY_ERRORS: tuple[type[RegistryError], ...] = (
     Unreachable,
@@ -170,7 +197,10 @@ def error_for_exception(
 
 def _no_connection(error: aiohttp.ClientConnectionError, *, tls: bool) -> RegistryError:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return BadCertificate(f"its certificate is not to be trusted: {_reason(error)}")
+        fault = error.certificate_error
+        kind = VERIFY_ERRORS.get(getattr(fault, "verify_code", 0), BadCertificate)
+        reason = getattr(fault, "verify_message", None) or _error_text(fault)
+        return kind(f"its certificate is not to be trusted: {reason}")
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return Unreachable(f"its name {error.host} cannot be resolved")
     cause = tls_error(error)
@@ -188,7 +218,11 @@ def _no_connection(error: aiohttp.ClientConnectionError, *, tls: bool) -> Regist
         reason = os.strerror(error.errno) if error.errno else _error_text(error.os_error)
         return Unreachable(f"no connection to {error.host}:{error.port}: {reason}")
     what = "its host does not answer any more" if is_silent else "it cut the connection"
-    return Unreachable(f"{what}: {_error_text(error)}")
+    # A server with TLS closes a connection without it so. With a part of an answer, there is no
+    # text, but that part.
+    is_empty = isinstance(error, aiohttp.ServerDisconnectedError) and isinstance(error.message, str)
+    advice = "; the port may speak TLS: use https://" if is_empty and not tls else ""
+    return Unreachable(f"{what}: {_error_text(error)}{advice}")
 
 
 def connection_lost(error: BaseException) -> bool:
@@ -219,11 +253,6 @@ def _tls_failure(error: ssl.SSLError) -> RegistryError:
     if any(sign in reason for sign in NOT_TLS_REASONS):
         return NotTls(f"what listens there does not speak TLS ({reason})")
     return BadCertificate(f"no TLS connection: {reason}")
-
-
-def _reason(error: aiohttp.ClientConnectorCertificateError) -> str:
-    cause = error.certificate_error
-    return getattr(cause, "verify_message", None) or _error_text(cause)
 
 
 def _error_text(error: BaseException) -> str:

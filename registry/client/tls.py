@@ -8,6 +8,13 @@ from registry.client.errors import BadFile
 from registry.tls import client_context
 
 LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
+CERTIFICATES = (
+    b"-----BEGIN CERTIFICATE-----",
+    b"-----BEGIN TRUSTED CERTIFICATE-----",
+    b"-----BEGIN X509 CERTIFICATE-----",
+)
+PRIVATE_KEYS = (b"PRIVATE KEY-----",)
+ENCRYPTED = (b"-----BEGIN ENCRYPTED PRIVATE KEY-----", b"Proc-Type: 4,ENCRYPTED")
 
 
 class ClientTls:
@@ -39,13 +46,17 @@ class ClientTls:
             BadFile: the files cannot be read or do not belong together, and never did.
 
         """
-        fault = self.renew()
+        fault = self._renewed()
         if self._context is None:
-            raise BadFile(fault or self._names())
+            raise fault or BadFile("there is no TLS context")
         return self._context
 
     def renew(self) -> str | None:
         """Read files that have changed; return what is wrong with them, or None."""
+        fault = self._renewed()
+        return None if fault is None else str(fault)
+
+    def _renewed(self) -> BadFile | None:
         try:
             stamps = [self._stamp(path) for path in self._files()]
             if self._context is None or stamps != self._stamps:
@@ -54,8 +65,48 @@ class ClientTls:
                 )
                 self._stamps = stamps
         except (OSError, ssl.SSLError) as error:
-            return f"{self._names()}: {_error_text(error)}"
+            return self._fault(error)
         return None
+
+    def _fault(self, error: OSError) -> BadFile:
+        """Return which of the files cannot be used, and why: the error does not name it."""
+        named = {"ca": self.ca, "certificate": self.certificate, "certificate_key": self._key}
+        content = {}
+        for setting, path in named.items():
+            if path is None:
+                continue
+            try:
+                content[setting] = path.read_bytes()
+            except OSError as unread:
+                return BadFile(f"{path}: {_error_text(unread)}", setting=setting)
+            wanted = PRIVATE_KEYS if setting == "certificate_key" else CERTIFICATES
+            if not _has(content[setting], wanted):
+                what = "private key" if setting == "certificate_key" else "certificate"
+                return BadFile(f"{path}: it holds no {what} in PEM form", setting=setting)
+        if "certificate" in content and self._is_ca_good():
+            return self._fault_of_pair(error, content)
+        return BadFile(f"{self.ca}: it cannot be decoded: {_error_text(error)}", setting="ca")
+
+    def _is_ca_good(self) -> bool:
+        try:
+            client_context(ca=self.ca)
+        except OSError:
+            return False
+        return True
+
+    def _fault_of_pair(self, error: OSError, content: dict[str, bytes]) -> BadFile:
+        """Return what is wrong with a certificate and its key, which may be in the same file."""
+        path, key = self._key or self.certificate, content.get("certificate_key", b"")
+        key = key or content["certificate"]
+        if not _has(key, PRIVATE_KEYS):
+            text = f"{path}: it holds no private key, and no file of its key is given"
+        elif _has(key, ENCRYPTED):
+            text = f"{path}: its private key is encrypted; store it without a passphrase"
+        elif getattr(error, "reason", None) in ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"):
+            text = f"{path}: its private key does not belong to the certificate {self.certificate}"
+        else:
+            text = f"{self.certificate}, {path}: they cannot be decoded: {_error_text(error)}"
+        return BadFile(text, setting="certificate_key")
 
     def _files(self) -> list[Path]:
         return [path for path in (self.ca, self.certificate, self._key) if path is not None]
@@ -64,8 +115,9 @@ class ClientTls:
         status = path.stat()
         return status.st_ino, status.st_size, status.st_mtime_ns
 
-    def _names(self) -> str:
-        return ", ".join(str(path) for path in self._files())
+
+def _has(content: bytes, marks: tuple[bytes, ...]) -> bool:
+    return any(mark in content for mark in marks)
 
 
 def _error_text(error: OSError) -> str:

@@ -58,6 +58,24 @@ async def test_a_cut_connection_is_unreachable() -> None:
         assert isinstance(await failure_of(url), Unreachable)
 
 
+@pytest.mark.parametrize(
+    ("begun", "is_hinted"), [(b"", True), (b"HTTP/1.1 200 OK\r\nContent-", False)]
+)
+async def test_a_connection_that_is_closed_without_an_answer_may_be_one_to_a_tls_port(
+    begun: bytes, *, is_hinted: bool
+) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(begun)
+        await writer.drain()
+
+    async with tcp_server(talk) as url:
+        failure = await failure_of(url)
+
+    assert isinstance(failure, Unreachable)
+    assert str(failure).endswith("; the port may speak TLS: use https://") is is_hinted
+
+
 async def test_an_answer_cut_in_the_middle_is_not_taken_for_one() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)

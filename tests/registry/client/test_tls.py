@@ -58,5 +58,43 @@ def test_a_key_behind_a_passphrase_is_refused_and_nobody_is_asked_for_it(tmp_pat
         )
     )
 
-    with pytest.raises(BadFile, match=r"web-1\.key"):
+    with pytest.raises(BadFile, match=r"web-1\.key: its private key is encrypted"):
         ClientTls(certificate=pair.certificate, key=pair.key).context()
+
+
+@pytest.mark.parametrize(
+    ("ca", "certificate", "key", "setting", "fault"),
+    [
+        ("gone", None, None, "ca", "gone: No such file or directory"),
+        ("web-1.key", None, None, "ca", "web-1.key: it holds no certificate in PEM form"),
+        ("broken.crt", None, None, "ca", "broken.crt: it cannot be decoded: "),
+        ("broken.crt", "web-1.crt", "web-1.key", "ca", "broken.crt: it cannot be decoded: "),
+        ("ca.crt", "gone", "web-1.key", "certificate", "gone: No such file or directory"),
+        ("ca.crt", "web-1.key", "web-1.key", "certificate", "web-1.key: it holds no certificate"),
+        ("ca.crt", "broken.crt", "web-1.key", "certificate_key", "web-1.key: they cannot be"),
+        ("ca.crt", "web-1.crt", "gone", "certificate_key", "gone: No such file or directory"),
+        ("ca.crt", "web-1.crt", "web-1.crt", "certificate_key", "web-1.crt: it holds no private"),
+        ("ca.crt", "web-1.crt", None, "certificate_key", "and no file of its key is given"),
+        ("ca.crt", "web-1.crt", "web-2.key", "certificate_key", "web-2.key: its private key does"),
+    ],
+)
+def test_the_one_file_that_cannot_be_used_is_named_with_its_setting(
+    tmp_path: Path, ca: str, certificate: str | None, key: str | None, setting: str, fault: str
+) -> None:
+    authority = Authority(tmp_path)
+    authority.issue("web-1")
+    authority.issue("web-2")
+    broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+    (tmp_path / "broken.crt").write_text(broken)
+    client_tls = ClientTls(
+        ca=tmp_path / ca,
+        certificate=None if certificate is None else tmp_path / certificate,
+        key=None if key is None else tmp_path / key,
+    )
+
+    with pytest.raises(BadFile) as raised:
+        client_tls.context()
+
+    assert raised.value.setting == setting
+    assert fault in str(raised.value)
+    assert client_tls.renew() == str(raised.value)

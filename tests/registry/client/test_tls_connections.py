@@ -7,9 +7,11 @@ import pytest
 from registry.client.errors import (
     BadCertificate,
     CertificateRefused,
-    NotARegistry,
+    Expired,
+    NotYetValid,
     RegistryError,
     Unreachable,
+    WrongName,
 )
 from registry.client.tls import ClientTls
 from tests.support.certificates import Authority, self_signed
@@ -59,11 +61,21 @@ async def test_a_certificate_of_an_unknown_ca_is_bad(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lax", [False, True])
 @pytest.mark.parametrize(
-    ("names", "age", "words"),
-    [(("127.0.0.1",), dt.timedelta(days=2), "expired"), (("web-9",), dt.timedelta(0), "127.0.0.1")],
+    ("names", "age", "kind", "words"),
+    [
+        (("127.0.0.1",), dt.timedelta(days=2), Expired, "expired"),
+        (("127.0.0.1",), dt.timedelta(days=-2), NotYetValid, "not yet valid"),
+        (("web-9",), dt.timedelta(0), WrongName, "127.0.0.1"),
+    ],
 )
 async def test_an_expired_and_a_wrong_name_are_told_apart(
-    tmp_path: Path, names: tuple[str, ...], age: dt.timedelta, words: str, *, lax: bool
+    tmp_path: Path,
+    names: tuple[str, ...],
+    age: dt.timedelta,
+    kind: type[BadCertificate],
+    words: str,
+    *,
+    lax: bool,
 ) -> None:
     authority = Authority(tmp_path, lax=lax)
     tls = server_context(authority.issue(*names, age=age))
@@ -71,7 +83,7 @@ async def test_an_expired_and_a_wrong_name_are_told_apart(
     async with http_server(accept_heartbeat, tls=tls) as url:
         failure = await failure_of(url, client_tls=ClientTls(ca=authority.ca))
 
-    assert isinstance(failure, BadCertificate)
+    assert isinstance(failure, kind)
     assert words in str(failure)
 
 
@@ -94,13 +106,14 @@ async def test_a_server_without_tls_behind_https_is_told_so() -> None:
     assert "does not speak TLS" in str(failure)
 
 
-async def test_a_server_with_tls_behind_http_is_no_registry(tmp_path: Path) -> None:
+async def test_a_server_with_tls_behind_http_is_unreachable_with_a_hint(tmp_path: Path) -> None:
     tls = server_context(Authority(tmp_path).issue("127.0.0.1"))
 
     async with http_server(accept_heartbeat, tls=tls) as url:
         failure = await failure_of(url.replace("https:", "http:"), seconds=3)
 
-    assert isinstance(failure, Unreachable | NotARegistry)
+    assert isinstance(failure, Unreachable)
+    assert "the port may speak TLS: use https://" in str(failure)
 
 
 @pytest.mark.parametrize("lax", [False, True])
