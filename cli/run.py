@@ -1,15 +1,17 @@
 """What commands have in common: their help, their session and the errors of clients."""
 
+import asyncio
 from http import HTTPStatus
 from typing import Any
 
 import click
 
 from agent.client.errors import AgentError, AgentRefused
-from cli.connections.contexts import ContextFile, context_path
+from cli.connections.certificates import COMPARE_CLOCKS, expired, not_accepted
+from cli.connections.contexts import Context, ContextFile, context_path
 from cli.connections.keys import KEY_HINT, VARIABLE, key_source
 from cli.connections.session import Session
-from cli.errors import CommandError, NotReached
+from cli.errors import CommandError, NotReached, WrongUsage
 from cli.groups.global_options import GlobalOptions
 from cli.manual import paragraphs
 from cli.output.form import Format
@@ -17,21 +19,28 @@ from cli.output.output import Output, consoles
 from cli.output.staleness import REGISTRY_UNIT
 from registry.client.errors import (
     BadCertificate,
+    BadFile,
     CertificateRefused,
+    Expired,
     NotFound,
     NotPermitted,
+    NotTls,
+    NotYetValid,
     RegistryError,
     Rejected,
     TooSlow,
     Unreachable,
     WrongKey,
+    WrongName,
 )
 
 NOT_REACHED_STEP = f"on the host of the registry: systemctl status {REGISTRY_UNIT}"
 NEXT_STEPS: dict[type[Exception], str] = {
     NotPermitted: "use a key that may do this: rollcall context set --key-file FILE",
-    BadCertificate: "give --ca FILE to login or to context set",
-    CertificateRefused: "give --certificate and --certificate-key to login or to context set",
+    NotTls: "log in with the right URL: rollcall login --help",
+    NotYetValid: COMPARE_CLOCKS,
+    WrongName: "log in with a name that the certificate is valid for: rollcall login --help",
+    BadCertificate: "rollcall context set --ca FILE",
     Unreachable: NOT_REACHED_STEP,
     TooSlow: NOT_REACHED_STEP,
 }
@@ -96,8 +105,7 @@ def _set_form(ctx: click.Context, _option: click.Parameter, value: str | None) -
 
 def session_of(ctx: click.Context) -> Session:
     """Return the session that the command runs in."""
-    options = ctx.find_object(GlobalOptions)
-    assert options is not None, "main makes them before any command runs"
+    options = _options(ctx)
     environment, *streams = options.process
     out, err = consoles(environment, *streams)
     return Session(
@@ -111,30 +119,57 @@ def session_of(ctx: click.Context) -> Session:
 
 def _failure(error: RegistryError | AgentError, ctx: click.Context) -> CommandError:
     """Return an error of a client as one of a command: with what to do next, and a status."""
-    if isinstance(error, AgentRefused):
-        if error.status in NOT_PERMITTED:
-            return NotReached(f"the agent: {error}", hint=AGENT_KEY_STEP)
-        is_missing = error.status == HTTPStatus.NOT_FOUND
-        return CommandError(str(error), hint="rollcall apps" if is_missing else None)
+    file = error if isinstance(error, BadFile) else error.__cause__
+    if isinstance(file, BadFile):
+        option = (file.setting or "ca").replace("_", "-")
+        return WrongUsage(str(file), hint=f"rollcall context set --{option} FILE")
     if isinstance(error, AgentError):
+        return _agent_failure(error)
+    return _registry_failure(error, ctx)
+
+
+def _agent_failure(error: AgentError) -> CommandError:
+    if not isinstance(error, AgentRefused):
         return NotReached(f"the agent: {error}", hint="rollcall doctor")
+    if error.status in NOT_PERMITTED:
+        return NotReached(f"the agent: {error}", hint=AGENT_KEY_STEP)
+    is_missing = error.status == HTTPStatus.NOT_FOUND
+    return CommandError(str(error), hint="rollcall apps" if is_missing else None)
+
+
+def _registry_failure(error: RegistryError, ctx: click.Context) -> CommandError:
     if isinstance(error, Rejected | NotFound):
         is_missing = isinstance(error, NotFound)
         return CommandError(f"the registry: {error}", hint="rollcall nodes" if is_missing else None)
     if isinstance(error, WrongKey):
         return _wrong_key(ctx)
+    if isinstance(error, CertificateRefused):
+        step = "rollcall context set --certificate FILE --certificate-key FILE"
+        return NotReached(not_accepted(_context(ctx)), hint=step)
+    if isinstance(error, Expired):
+        return asyncio.run(expired(_context(ctx).registry))
     steps = (step for kind, step in NEXT_STEPS.items() if isinstance(error, kind))
     return NotReached(f"the registry: {error}", hint=next(steps, "rollcall login --help"))
 
 
 def _wrong_key(ctx: click.Context) -> CommandError:
     """Return which key the registry does not know, with the command that gives it another one."""
-    options = ctx.find_object(GlobalOptions)
-    assert options is not None, "main makes them before any command runs"
-    environment = options.process.environment
-    _, context = ContextFile(context_path(environment)).chosen(options.context)
+    environment = _options(ctx).process.environment
     is_variable = bool(environment.get(VARIABLE))
     return NotReached(
-        f"the registry does not know the key {key_source(context, environment)}",
+        f"the registry does not know the key {key_source(_context(ctx), environment)}",
         hint=f"unset {VARIABLE}, or set it to a key of this registry" if is_variable else KEY_HINT,
     )
+
+
+def _context(ctx: click.Context) -> Context:
+    """Return the context that the command uses; WrongUsage."""
+    options = _options(ctx)
+    file = ContextFile(context_path(options.process.environment))
+    return file.chosen(options.context)[1]
+
+
+def _options(ctx: click.Context) -> GlobalOptions:
+    options = ctx.find_object(GlobalOptions)
+    assert options is not None, "main makes them before any command runs"
+    return options

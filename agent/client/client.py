@@ -15,7 +15,7 @@ from agent.client.answers import App, Event, Message, Plan, Process, Revision, S
 from agent.client.errors import AgentNotConnected, AgentRefused, AgentUnreachable
 from agent.client.sockets import keepalive_socket
 from registry.client.clocks import clock_offset
-from registry.client.errors import BadFile, error_for_exception
+from registry.client.errors import BadFile, CertificateRefused, error_for_exception
 from registry.client.tls import ClientTls
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
@@ -25,6 +25,9 @@ MAX_MESSAGE_CHARS = 8000
 SUCCESS = (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.ACCEPTED)
 # aiohttp raises them before it sends anything.
 NOT_CONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+CERTIFICATE_REFUSED = (
+    "it does not accept the client certificate of this command, or a connection without one"
+)
 Query = Iterable[tuple[str, str]]
 Record = dict[str, Any]
 
@@ -283,7 +286,8 @@ class AgentClient:
             failure = error_for_exception(error, limit=self._timeout_seconds, tls=self._tls)
             is_connected = not isinstance(error, NOT_CONNECTED)
             kind = AgentUnreachable if is_connected else AgentNotConnected
-            raise kind(str(failure)) from error
+            is_of_ours = isinstance(failure, CertificateRefused)
+            raise kind(CERTIFICATE_REFUSED if is_of_ours else str(failure)) from error
         except (ValueError, OSError) as error:
             # Such as a hostname that cannot be encoded.
             raise AgentUnreachable(f"{self._url} cannot be asked: {error}") from error

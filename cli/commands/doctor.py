@@ -17,7 +17,6 @@ from cli.output.program import typed
 from cli.output.staleness import causes, gone, limit, silence
 from cli.output.text import age, counted
 from cli.run import FormCommand, session_of
-from registry.client.errors import CertificateRefused
 from registry.client.models import Status
 from registry.message import Node
 
@@ -36,14 +35,7 @@ def doctor(ctx: click.Context) -> int:
     """
     session = session_of(ctx)
     left = own_days_left(session.context)
-    try:
-        findings = asyncio.run(_examined(session))
-    except CertificateRefused as error:
-        if left is None or left > 0:
-            raise
-        raise NotReached(
-            f"the registry: {error}; {_own_end(left)}", hint=f"{session.rollcall} {RENEWAL}"
-        ) from error
+    findings = asyncio.run(_examined(session))
     if left is not None:
         findings.append(_own_certificate(session, left))
     items = [finding._asdict() for finding in findings]
@@ -166,9 +158,5 @@ def _own_certificate(session: Session, left: float) -> Finding:
     """Return until when the operator's own certificate is good."""
     level = level_of(left)
     following = "" if level == "ok" else f"; next: {session.rollcall} {RENEWAL}"
-    return Finding(level, "certificates", _own_end(left) + following)
-
-
-def _own_end(left: float) -> str:
     ends = f"ends in {left:.0f} days" if left > 0 else f"ended {-left:.0f} days ago"
-    return f"your own certificate {ends}"
+    return Finding(level, "certificates", f"your own certificate {ends}{following}")

@@ -16,7 +16,13 @@ import click
 import msgspec
 
 from cli.completion import complete_contexts
-from cli.connections.advice import Attempt, check_key_file, check_url, failed_login
+from cli.connections.advice import (
+    Attempt,
+    check_key_file,
+    check_tls_files,
+    check_url,
+    failed_login,
+)
 from cli.connections.contexts import Context, Contexts
 from cli.connections.keys import VARIABLE, checked_key, key_source
 from cli.connections.session import Session
@@ -109,6 +115,7 @@ def login(
     if key_file is not None:
         check_key_file(attempt, session.environment)
     asyncio.run(check_url(attempt))
+    check_tls_files(attempt)
     with ExitStack() as closing:
         if key_file is None and key_command is None and not session.environment.get(VARIABLE):
             key_file = _typed_key(_key_folder(session), name)

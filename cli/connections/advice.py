@@ -2,28 +2,45 @@
 
 import asyncio
 import ipaddress
-import ssl
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
+from cli.connections.certificates import (
+    COMPARE_CLOCKS,
+    expired,
+    names_of,
+    not_accepted,
+    speaks_tls,
+)
 from cli.connections.contexts import Context
 from cli.connections.keys import KEY_HINT, read_key
-from cli.connections.trust import Origin, origin_of, registry_may_be_plain
+from cli.connections.session import client_tls
+from cli.connections.trust import (
+    Origin,
+    is_host,
+    origin_of,
+    registry_may_be_plain,
+)
 from cli.errors import CommandError, NotReached, WrongUsage
 from cli.output.staleness import REGISTRY_UNIT
 from registry.client.client import RegistryClient
 from registry.client.errors import (
     BadCertificate,
+    BadFile,
+    CertificateRefused,
+    Expired,
     NotARegistry,
     NotFound,
     NotPermitted,
     NotTls,
+    NotYetValid,
     RegistryError,
     TooSlow,
     Unreachable,
     WrongKey,
+    WrongName,
 )
 from registry.client.tls import is_loopback_address
 
@@ -152,6 +169,22 @@ def check_key_file(attempt: Attempt, environment: Mapping[str, str]) -> None:
         raise WrongUsage(str(error), hint=hint) from error
 
 
+def check_tls_files(attempt: Attempt) -> None:
+    """Refuse files of TLS that cannot be used, with the login as the next step; WrongUsage."""
+    context = attempt.context
+    if context.certificate_key is not None and context.certificate is None:
+        hint = attempt.retry(certificate="FILE")
+        raise WrongUsage("--certificate-key is given without --certificate", hint=hint)
+    if context.ca is None and context.certificate is None:
+        return  # the system's CAs take some time to read
+    try:
+        client_tls(context).context()
+    except BadFile as error:
+        setting = error.setting or "ca"
+        hint = attempt.retry(**{setting: "FILE"})
+        raise WrongUsage(f"--{setting.replace('_', '-')}: {error}", hint=hint) from error
+
+
 async def failed_login(
     error: RegistryError, registry: RegistryClient, attempt: Attempt
 ) -> CommandError | None:
@@ -159,7 +192,7 @@ async def failed_login(
     url, retry = attempt.context.registry, attempt.retry
     origin = origin_of(url)
     assert origin is not None, "check_url was called"
-    if isinstance(error, BadCertificate | WrongKey | NotPermitted):
+    if isinstance(error, BadCertificate | CertificateRefused | WrongKey | NotPermitted):
         return await _not_accepted(error, origin, attempt)
     is_other = isinstance(error, NotFound | NotARegistry)
     if is_other and await _is_agent(registry):
@@ -169,7 +202,7 @@ async def failed_login(
         )
     is_away = isinstance(error, Unreachable | TooSlow)
     over_tls = origin._replace(scheme="https")
-    if origin.scheme == "http" and (is_other or is_away) and await _speaks_tls(over_tls):
+    if origin.scheme == "http" and (is_other or is_away) and await speaks_tls(str(over_tls)):
         ca = attempt.context.ca or "FILE"
         step = retry(url=str(over_tls), ca=ca, allow_plain=_without(origin.host, attempt))
         return NotReached(f"{over_tls} speaks TLS", hint=step)
@@ -182,11 +215,62 @@ async def _not_accepted(error: RegistryError, origin: Origin, attempt: Attempt) 
         # Without a port, the two schemes mean different ones.
         plain = origin._replace(scheme="http", port=origin.port or HTTPS_PORT)
         return NotReached(f"{origin} does not speak TLS", hint=await _login(plain, attempt))
+    if isinstance(error, CertificateRefused):
+        hint = attempt.retry(certificate="FILE", certificate_key="FILE")
+        return NotReached(not_accepted(attempt.context), hint=hint)
     if isinstance(error, BadCertificate):
-        return NotReached(f"the registry: {error}", hint=attempt.retry(ca="FILE"))
+        return await _bad_certificate(error, origin, attempt)
     unknown = f"the registry does not know the key {attempt.key}"
     text = unknown if isinstance(error, WrongKey) else f"the registry: {error}"
     return NotReached(f"{text}{_of_port(origin)}", hint=attempt.other_key)
+
+
+async def _bad_certificate(error: BadCertificate, origin: Origin, attempt: Attempt) -> CommandError:
+    """Return what is wrong with the certificate of a registry: another CA helps with few faults."""
+    if isinstance(error, Expired):
+        return await expired(str(origin))
+    if isinstance(error, WrongName):
+        return await _wrong_name(error, origin, attempt)
+    hint = COMPARE_CLOCKS if isinstance(error, NotYetValid) else attempt.retry(ca="FILE")
+    return NotReached(f"the registry: {error}", hint=hint)
+
+
+async def _wrong_name(error: WrongName, origin: Origin, attempt: Attempt) -> CommandError:
+    """Return which names the certificate has, and the login with one that leads to the host."""
+    try:
+        names = await names_of(str(origin), attempt.context)
+    except NotReached:
+        names = []
+    # No host has the name of a wildcard, and a loopback name leads to another host.
+    is_local = is_loopback_address(origin.host)
+    usable = [name for name in names if is_host(name) or ":" in name]
+    usable = [name for name in usable if is_local or not _is_loopback(name)]
+    text = f"the registry: {error}" + (f"; it is valid for {', '.join(names)}" if names else "")
+    if not usable:
+        step = attempt.retry(url=str(origin._replace(host="NAME")))
+        return NotReached(text, hint=f"with a name in the certificate: {step}")
+    here = await _addresses(origin)
+    for name in usable:
+        if here & await _addresses(origin._replace(host=name)):
+            return NotReached(text, hint=attempt.retry(url=str(origin._replace(host=name))))
+    step = attempt.retry(url=str(origin._replace(host=usable[0])))
+    return NotReached(
+        text, hint=f"make {usable[0]} resolve to the address of that host, then {step}"
+    )
+
+
+def _is_loopback(name: str) -> bool:
+    return name == "localhost" or is_loopback_address(name)
+
+
+async def _addresses(origin: Origin) -> set[str]:
+    """Return the addresses of a host, none if its name cannot be resolved."""
+    with suppress(OSError, UnicodeError):
+        async with asyncio.timeout(SECONDS):
+            loop = asyncio.get_running_loop()
+            found = await loop.getaddrinfo(origin.host, origin.port or HTTPS_PORT)
+        return {str(each[4][0]) for each in found}
+    return set()
 
 
 def _of_registry(agent: Origin, attempt: Attempt) -> str:
@@ -215,24 +299,6 @@ def _of_port(origin: Origin) -> str:
     if origin.port != AGENT_PORT:
         return ""
     return f"; {AGENT_PORT} is the port of agents, {REGISTRY_PORT} that of registries"
-
-
-async def _speaks_tls(origin: Origin) -> bool:
-    """Return whether a server makes a TLS connection; nothing is sent over it."""
-    anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    anybody.check_hostname = False
-    anybody.verify_mode = ssl.CERT_NONE
-    try:
-        async with asyncio.timeout(SECONDS):
-            _, writer = await asyncio.open_connection(
-                origin.host, origin.port or HTTPS_PORT, ssl=anybody
-            )
-    except OSError:
-        return False
-    writer.transport.abort()
-    with suppress(OSError):
-        await writer.wait_closed()
-    return True
 
 
 async def _is_agent(registry: RegistryClient) -> bool:

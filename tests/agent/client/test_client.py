@@ -12,7 +12,10 @@ from aiohttp import web
 
 from agent.client.client import AgentClient
 from agent.client.errors import AgentRefused, AgentUnreachable
+from registry.client.tls import ClientTls
+from tests.support.certificates import Authority
 from tests.support.cli.fake_agent import APP_RECORD
+from tests.support.registry.client import server_context
 from tests.support.registry.fake_servers import http_server, read_request, silent, tcp_server
 
 KEY = "ops-key-0123456789"
@@ -28,6 +31,29 @@ def client(url: str, *, timeout_seconds: float = 10) -> AgentClient:
     return AgentClient(
         url=url, server_hostname="web-1", key=lambda: KEY, timeout_seconds=timeout_seconds
     )
+
+
+async def test_an_agent_that_wants_a_client_certificate_is_told_without_names_of_settings(
+    tmp_path: Path,
+) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response([])
+
+    authority = Authority(tmp_path)
+    tls = server_context(authority.issue("web-1"), client_ca=authority.ca)
+    async with (
+        http_server(answer, tls=tls) as url,
+        AgentClient(
+            url=url,
+            server_hostname="web-1",
+            key=lambda: KEY,
+            client_tls=ClientTls(ca=authority.ca),
+        ) as opened,
+    ):
+        with pytest.raises(AgentUnreachable) as raised:
+            await opened.apps()
+
+    assert str(raised.value).startswith("it does not accept the client certificate of this command")
 
 
 def keepalive_of_connection(port: int) -> tuple[int, ...]:

@@ -343,5 +343,6 @@ async def test_a_registry_that_refuses_the_operators_certificate_is_told_with_it
 
     assert (ran.status, ran.out) == (3, "")
     said, following = ran.err.splitlines()
-    assert said.endswith("; your own certificate ended 3 days ago")
+    day = (datetime.now(UTC) - timedelta(days=3, hours=1)).date()
+    assert said == f"rollcall: your certificate {own.certificate} expired on {day}"
     assert following.startswith("  next: rollcall context set --certificate")
