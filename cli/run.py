@@ -10,7 +10,7 @@ from agent.client.errors import AgentError, AgentRefused
 from cli.connections.certificates import COMPARE_CLOCKS, expired, not_accepted
 from cli.connections.contexts import Context, ContextFile, context_path
 from cli.connections.keys import KEY_HINT, VARIABLE, key_source
-from cli.connections.session import Session
+from cli.connections.session import KeyRefused, Session
 from cli.errors import CommandError, NotReached, WrongUsage
 from cli.groups.global_options import GlobalOptions
 from cli.manual import paragraphs
@@ -47,6 +47,13 @@ NEXT_STEPS: dict[type[Exception], str] = {
 AGENT_KEY_STEP = (
     "use a key that the agent knows: rollcall context set --key-file FILE, or --agent-key-file FILE"
 )
+# An answer of 502 to 504 is about the engine of the agent, or about what is in front of it.
+AGENT_STEPS: dict[int, str] = {
+    HTTPStatus.NOT_FOUND: "rollcall apps",
+    HTTPStatus.BAD_GATEWAY: "rollcall doctor",
+    HTTPStatus.SERVICE_UNAVAILABLE: "rollcall doctor",
+    HTTPStatus.GATEWAY_TIMEOUT: "rollcall doctor",
+}
 NOT_PERMITTED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
@@ -129,12 +136,13 @@ def _failure(error: RegistryError | AgentError, ctx: click.Context) -> CommandEr
 
 
 def _agent_failure(error: AgentError) -> CommandError:
+    if isinstance(error, KeyRefused):
+        return NotReached(error.reason, hint=error.hint)
     if not isinstance(error, AgentRefused):
         return NotReached(f"the agent: {error}", hint="rollcall doctor")
     if error.status in NOT_PERMITTED:
         return NotReached(f"the agent: {error}", hint=AGENT_KEY_STEP)
-    is_missing = error.status == HTTPStatus.NOT_FOUND
-    return CommandError(str(error), hint="rollcall apps" if is_missing else None)
+    return CommandError(str(error), hint=AGENT_STEPS.get(error.status))
 
 
 def _registry_failure(error: RegistryError, ctx: click.Context) -> CommandError:

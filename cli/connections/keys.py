@@ -45,12 +45,23 @@ def key_source(context: Context, environment: Mapping[str, str]) -> str:
     return f"in {context.key_file}"
 
 
+def agent_key_source(context: Context, hostname: str, environment: Mapping[str, str]) -> str:
+    """Return where the key of an agent is from, such as `in FILE`."""
+    if context.agent_key_file is None:
+        return key_source(context, environment)
+    return f"in {_agent_key_path(context.agent_key_file, hostname)}"
+
+
 def read_agent_key(pattern: str, hostname: str) -> str:
     """Return the key of a host's agent, from the file that the pattern names; WrongUsage."""
     if not is_host(hostname):  # it becomes part of a path
         raise WrongUsage(f"the hostname {hostname!a} is none that a file of a key could have")
-    path = Path(pattern.replace(HOSTNAME, hostname))
+    path = _agent_key_path(pattern, hostname)
     return _key_in(path, hint="put the key of the agent there, with mode 0600")
+
+
+def _agent_key_path(pattern: str, hostname: str) -> Path:
+    return Path(pattern.replace(HOSTNAME, hostname))
 
 
 def _key_in(path: Path, *, hint: str) -> str:

@@ -3,12 +3,13 @@
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 
 from agent.client.client import AgentClient
 from agent.client.errors import AgentRefused
 from cli.connections.contexts import Context, ContextFile
-from cli.connections.keys import read_agent_key, read_key
+from cli.connections.keys import agent_key_source, read_agent_key, read_key
 from cli.connections.names import node_not_known
 from cli.connections.trust import agent_address, checked_registry
 from cli.connections.wording import in_commands
@@ -22,6 +23,14 @@ from registry.message import HostnameInvalid, Node, normalise_hostname
 
 # A registry sends all of its nodes within this time, too.
 REGISTRY_SECONDS = 60
+
+
+class KeyRefused(AgentRefused):
+    """An agent does not know the key; ``hint`` is the command that sets the key for agents."""
+
+    def __init__(self, reason: str, hint: str) -> None:
+        super().__init__(HTTPStatus.UNAUTHORIZED, f"{reason}; next: {hint}")
+        self.reason, self.hint = reason, hint
 
 
 class Session:
@@ -92,6 +101,10 @@ class Session:
             try:
                 yield client
             except AgentRefused as error:
+                if error.status == HTTPStatus.UNAUTHORIZED:
+                    source = agent_key_source(context, node.hostname, self.environment)
+                    hint = f"{self.rollcall} context set --agent-key-file FILE"
+                    raise KeyRefused(f"the agent does not know the key {source}", hint) from error
                 message = in_commands(str(error), node.hostname, rollcall=self.rollcall)
                 raise AgentRefused(error.status, message) from error
 

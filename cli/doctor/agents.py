@@ -1,10 +1,11 @@
 """What agents show that answer: their clocks, their certificates, and apps that are down."""
 
 from collections.abc import Container, Iterable, Sequence
+from http import HTTPStatus
 from typing import NamedTuple
 
 from agent.client.client import AgentClient, Record
-from agent.client.errors import AgentError
+from agent.client.errors import AgentError, AgentRefused
 from cli.connections.certificates import days_left
 from cli.connections.session import Session
 from cli.connections.trust import AGENT_URL, agent_address
@@ -51,7 +52,12 @@ async def agent_findings(
     async def ask(node: Node) -> Examined:
         address = agent_address(node, session.context)
         async with session.agent(node) as agent:
-            await agent.health()
+            try:
+                await agent.health()
+            except AgentRefused as error:
+                # An agent answers so without its engine, too.
+                if error.status != HTTPStatus.SERVICE_UNAVAILABLE:
+                    raise
             offset = agent.clock_offset_seconds
             apps = await _apps(agent)
         if not address.url.startswith("https:"):
@@ -74,8 +80,18 @@ async def agent_findings(
     for each in outcomes:
         if each.value is not None:
             found += _examined_agent(each.node.hostname, each.value, registry_offset)
-            found += _dead_apps(session, each.node.hostname, each.value.apps)
+            # A finding about engines names the host already, unless it is stale.
+            if each.node.hostname in silent or not _is_of_engine(each.node, each.value.apps):
+                found += _dead_apps(session, each.node.hostname, each.value.apps)
     return [reached, *found, *_without_agent(nodes)]
+
+
+def _is_of_engine(node: Node, apps: list[Record] | AgentError) -> bool:
+    """Return whether apps cannot be read for want of the engine that the node reports as away."""
+    is_away = "agent.version" in node.kv and node.kv.get("docker.state") != "running"
+    return (
+        is_away and isinstance(apps, AgentRefused) and apps.status == HTTPStatus.SERVICE_UNAVAILABLE
+    )
 
 
 def _level(failed: int, of: int) -> Level:

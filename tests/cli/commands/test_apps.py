@@ -96,12 +96,11 @@ async def test_an_app_on_a_host_without_an_agent_leads_to_the_host(
     )
 
 
-@pytest.mark.parametrize("status", [401, 403])
 async def test_an_agent_that_does_not_permit_it_is_told_with_how_to_give_its_key(
-    rollcall: Rollcall, agent: FakeAgent, status: int
+    rollcall: Rollcall, agent: FakeAgent
 ) -> None:
     async def refuse(_: web.Request) -> web.Response:
-        return web.json_response({"message": "unknown key"}, status=status)
+        return web.json_response({"message": "this key may only read"}, status=403)
 
     agent.answers["GET", SHOP] = refuse
 
@@ -110,6 +109,54 @@ async def test_an_agent_that_does_not_permit_it_is_told_with_how_to_give_its_key
     assert ran.status == 3
     assert "the agent: " in ran.err
     assert "next: use a key that the agent knows: rollcall context set" in ran.err
+
+
+@pytest.mark.parametrize("is_own_file", [False, True])
+async def test_an_agent_that_does_not_know_the_key_is_told_with_the_option_for_keys_of_agents(
+    rollcall: Rollcall,
+    registry: InProcessRegistry,
+    agent: FakeAgent,
+    tmp_path: Path,
+    *,
+    is_own_file: bool,
+) -> None:
+    async def refuse(_: web.Request) -> web.Response:
+        message = "a valid key is needed: send the header `Authorization: Bearer KEY`"
+        return web.json_response({"message": message}, status=401)
+
+    agent.answers["GET", "/v1/apps"] = agent.answers["GET", SHOP] = refuse
+    key = tmp_path / "web-1.ops"
+    key.touch(mode=0o600)
+    key.write_text("k" * 40)
+    rollcall.use(
+        registry=f"http://127.0.0.1:{registry.address[1]}",
+        key_file=str(tmp_path / "ops.key"),
+        agent_key_file=str(tmp_path / "{hostname}.ops") if is_own_file else None,
+    )
+
+    listed = await rollcall("--context", "test", "apps", "-o", "json")
+    shown = await rollcall("--context", "test", "app", "show", "web-1/shop")
+
+    reason = f"the agent does not know the key in {key if is_own_file else tmp_path / 'ops.key'}"
+    step = "rollcall --context test context set --agent-key-file FILE"
+    assert listed.status == 1
+    (row,) = msgspec.json.decode(listed.out)
+    assert row["error"] == f"{reason}; next: {step}"
+    assert (shown.status, shown.err) == (3, f"rollcall: {reason}\n  next: {step}\n")
+
+
+async def test_a_change_that_fails_for_want_of_the_engine_names_doctor(
+    rollcall: Rollcall, agent: FakeAgent
+) -> None:
+    async def without_engine(_: web.Request) -> web.Response:
+        return web.json_response({"message": "the engine cannot be reached"}, status=503)
+
+    agent.answers["POST", "/v1/apps"] = agent.answers["GET", SHOP] = without_engine
+
+    ran = await rollcall("app", "create", "web-1/shop", "--image", "shop:1")
+
+    said = "rollcall: the engine cannot be reached\n  next: rollcall doctor\n"
+    assert (ran.status, ran.err) == (1, said)
 
 
 @pytest.mark.parametrize(

@@ -280,6 +280,31 @@ async def test_it_names_the_apps_that_are_down_although_they_should_run(
     assert found(refused, "agents") == [("ok", "1 of 1 agents answer")]
 
 
+async def test_an_agent_without_its_engine_answers_and_the_engine_is_told_once(
+    rollcall: Rollcall, registry: InProcessRegistry
+) -> None:
+    async def without_engine(_: web.Request) -> web.Response:
+        return web.json_response({"message": "the engine cannot be reached"}, status=503)
+
+    async with fake_agent() as played:
+        played.answers = dict.fromkeys([("GET", "/healthz"), ("GET", "/v1/apps")], without_engine)
+        kv = {"agent.url": played.url, "agent.version": "1"}
+        await registry.post("web-1", kv={**kv, "docker.state": "unreachable"})
+        ran = await rollcall("doctor", "-o", "json")
+
+        # The engine has gone since the last heartbeat.
+        await registry.post("web-1", kv={**kv, "docker.state": "running"})
+        before = await rollcall("doctor", "-o", "json")
+
+    assert ran.status == 1
+    assert found(ran, "agents") == [("ok", "1 of 1 agents answer")]
+    assert found(ran, "engines") == [("error", "1 host without an engine: web-1")]
+    assert found(ran, "apps") == []
+    assert found(before, "agents") == [("ok", "1 of 1 agents answer")]
+    reason = "web-1: its apps cannot be looked at: the engine cannot be reached"
+    assert found(before, "apps") == [("error", reason)]
+
+
 @pytest.mark.parametrize(
     ("age", "level", "text"),
     [
