@@ -260,7 +260,7 @@ def test_all_mistakes_of_registries_without_a_key_file_are_told_at_once(
         "[1].urls: http and https are mixed",
         "[1].urls[0]: is no address",
         "[2]: Object missing required field `key_file`",
-        f"[2]: {tmp_path}/a.crt, {tmp_path}/a.key: ",
+        f"[2]: {tmp_path}/a.crt: No such file or directory",
         "[2].url: `https://c:443` is set twice",
     ]
     assert len(told) == len(begin)
