@@ -83,6 +83,8 @@ async def run(configuration: AgentConfiguration, log: FilteringBoundLogger) -> N
     """
     map_large_blocks()
     async with AsyncExitStack() as stack:
+        for fault in configuration.certificate_faults():
+            log.warning("certificate not valid, peers reject it", reason=fault)
         metrics, keyring = new_metrics(), Keyring(configuration.callers)
         await stack.enter_async_context(measuring_loop(metrics))
         # It is that of this process: if a machine is cloned, the clone has another one.

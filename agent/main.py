@@ -3,7 +3,7 @@
 import argparse
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from agent import commands, daemon
@@ -33,9 +33,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with lines_in_mistakes(options.config):
             configuration = AgentConfiguration(options.config)
-            return 0 if options.check else _run(options, configuration)
+            if options.check:
+                _print_lines(configuration.warnings())
+                return 0
+            return _run(options, configuration)
     except ConfigError as error:
-        sys.stderr.writelines(f"rollcall-agent: {mistake}\n" for mistake in error.mistakes)
+        _print_lines(error.mistakes)
         return PERMANENT
     except STARTUP_ERRORS as error:
         return _print_error(error)
@@ -75,6 +78,10 @@ def _serve(configuration: AgentConfiguration) -> int:
     except STARTUP_ERRORS as error:
         return _print_error(error)
     return 0
+
+
+def _print_lines(texts: Iterable[str]) -> None:
+    sys.stderr.writelines(f"rollcall-agent: {text}\n" for text in texts)
 
 
 def _print_error(error: Exception) -> int:

@@ -33,6 +33,7 @@ from config.load import (
 from config.secrets import SecretReader
 from config.server import Secret
 from httpd.auth import Caller, fingerprint
+from httpd.host_metrics.expiry import CertificateFiles, settings_faults
 from httpd.server.tls import ServerTls, server_tls, tls_checks
 from registry.message import Heartbeat, HostnameInvalid, label_error, normalise_hostname
 
@@ -62,7 +63,9 @@ class AgentConfiguration:
         loaded = load_sound(file, AgentSettings)
         self.settings = loaded.settings
         self._secrets = SecretReader(settings_file=file, environ=environ)
-        raise_mistakes([*loaded.mistakes, *self._mistakes(loaded)])
+        mistakes = [*loaded.mistakes, *self._mistakes(loaded)]
+        if mistakes:
+            raise_mistakes(mistakes + self.warnings())
         self.callers = self._load_callers()
         self.database = _database(self.settings.store)
         self.tls = self._load_tls()
@@ -94,6 +97,21 @@ class AgentConfiguration:
         groups = loaded.sound_parts("registries", RegistryGroupParts)
         found += registry_checks(groups, self._secrets)
         return mistakes_of(self.file, found)
+
+    def warnings(self) -> list[str]:
+        """Return what is no mistake in the file, but keeps the agent from its work here."""
+        return [f"{self.file}: {warning}" for warning in self.certificate_faults()]
+
+    def certificate_faults(self) -> list[str]:
+        """Return which certificates peers reject now, because of their dates."""
+        tls = self.settings.tls
+        named = [
+            CertificateFiles(f"registries[{index}]", group.certificate, group.ca)
+            for index, group in enumerate(self.settings.registries)
+        ]
+        if tls is not None:
+            named.append(CertificateFiles("tls", tls.certificate, tls.client_ca))
+        return settings_faults(named, self._secrets.path)
 
     def _load_tls(self) -> ServerTls | None:
         return server_tls(self.settings.tls, file=self.file, find=self._secrets.path)

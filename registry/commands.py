@@ -70,7 +70,7 @@ def copy(configuration: RegistryConfiguration, source: str, target: str) -> None
 
 
 def warn(configuration: RegistryConfiguration) -> None:
-    """Print what is no mistake in the settings, but would stop the start on this machine."""
+    """Print what is no mistake in the settings, but keeps the registry from its work here."""
     sys.stderr.writelines(f"rollcall-registry: {text}\n" for text in configuration.warnings())
 
 

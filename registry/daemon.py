@@ -24,6 +24,7 @@ from httpd.metrics import RequestMetrics, new_metrics
 from httpd.process import PeriodicTask, SignalHandler, extending_start, map_large_blocks
 from httpd.server.limits import Timeouts
 from httpd.server.listener import serving
+from httpd.server.tls import ServerTls
 from httpd.systemd.notifier import SystemdNotifier
 from httpd.systemd.sockets import SystemdSockets
 from registry.api.access import NodeKeyCallers
@@ -80,10 +81,7 @@ async def run(
     settings, metrics = configuration.settings, new_metrics()
     request_metrics, tls = RequestMetrics(metrics), configuration.tls()
     store = backend or configuration.store()
-    # The certificates of `nats.tls` are read at the start alone.
-    nats_expiries = configuration.nats_expiries()
-    sources = [lambda: nats_expiries, *([tls.expiries] if tls else [])]
-    metrics.register(CertificateMetrics(sources))
+    _show_certificates(configuration, tls, metrics, log)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(measuring_loop(metrics))
         await stack.enter_async_context(
@@ -167,6 +165,20 @@ async def accept_when_loaded(
     finally:  # the store is closed next
         loading.cancel()
         await asyncio.gather(loading, return_exceptions=True)
+
+
+def _show_certificates(
+    configuration: RegistryConfiguration,
+    tls: ServerTls | None,
+    metrics: CollectorRegistry,
+    log: FilteringBoundLogger,
+) -> None:
+    """Log which certificates peers reject now, and show in the metrics when each one expires."""
+    for fault in configuration.certificate_faults():
+        log.warning("certificate not valid, peers reject it", reason=fault)
+    # The certificates of `nats.tls` are read at the start alone.
+    nats_expiries = configuration.nats_expiries()
+    metrics.register(CertificateMetrics([lambda: nats_expiries, *([tls.expiries] if tls else [])]))
 
 
 def timeouts(*, stale_after_seconds: float) -> Timeouts:

@@ -3,6 +3,7 @@
 import os
 import ssl
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from config.registry import (
 from config.secrets import SecretReader
 from config.server import Secret
 from httpd.auth import Caller, fingerprint
-from httpd.host_metrics.expiry import expiries_of
+from httpd.host_metrics.expiry import CertificateFiles, expiries, settings_faults, validities_of
 from httpd.server.tls import ServerTls, server_tls, tls_checks
 from registry.api.access import NodeKeyCallers, NodeKeys
 from registry.callbacks.callback import Callback
@@ -52,12 +53,25 @@ class RegistryConfiguration:
             raise_mistakes(mistakes + self.warnings())
 
     def warnings(self) -> list[str]:
-        """Return what is no mistake in the file, but would stop the start on this machine."""
-        try:
+        """Return what is no mistake in the file, but keeps the registry from its work here."""
+        found = self.certificate_faults()
+        with suppress(ConfigError):  # which is a mistake of its own
             warning = self._store(StoreOptions()).warning()
-        except ConfigError:
-            return []  # which is a mistake of its own
-        return [] if warning is None else [f"{self.file}: store: {warning}"]
+            found += [] if warning is None else [f"store: {warning}"]
+        return [f"{self.file}: {warning}" for warning in found]
+
+    def certificate_faults(self) -> list[str]:
+        """Return which certificates peers reject now, because of their dates."""
+        tls, nats, callbacks = self.settings.tls, self.settings.nats.tls, self.settings.callbacks
+        named = [
+            CertificateFiles(f"callbacks[{index}]", None, each.ca)
+            for index, each in enumerate(callbacks)
+        ]
+        if tls is not None:
+            named.append(CertificateFiles("tls", tls.certificate, tls.client_ca))
+        if nats is not None:
+            named.append(CertificateFiles("nats.tls", nats.certificate, nats.ca))
+        return settings_faults(named, self._secrets.path)
 
     def _checks(self) -> dict[str, Callable[[], object]]:
         """Return what reads all that the settings name, by their sections."""
@@ -228,7 +242,7 @@ class RegistryConfiguration:
         certificate, authorities = (
             None if name is None else self._secrets.path(name) for name in (tls.certificate, tls.ca)
         )
-        return expiries_of(certificate=certificate, authorities=authorities)
+        return expiries(validities_of(certificate=certificate, authorities=authorities))
 
     def _check_readable(self, where: str, path: Path) -> None:
         try:

@@ -6,8 +6,7 @@ from pathlib import Path
 from structlog.typing import FilteringBoundLogger
 
 from agent.reporting.connections import RegistryGroup
-from httpd.host_metrics.expiry import expiries_of
-from registry.client.tls import ClientTls
+from httpd.host_metrics.expiry import expiries
 
 
 class CertificateMonitor:
@@ -26,19 +25,13 @@ class CertificateMonitor:
         self._log = log
         self._seen: dict[str, str] = {}
         self._logged: dict[str, str] = {}
-        self._expiries: dict[str, dict[Path, float]] = {}
-        self._contexts: dict[str, object] = {}
-        for urls, client_tls in self._files:
-            self._read_expiries(urls, client_tls)
 
     def expiries(self) -> dict[Path, float]:
         """Return when the files that are in use expire, as Unix times."""
-        return {file: at for files in self._expiries.values() for file, at in files.items()}
-
-    def _read_expiries(self, urls: str, client_tls: ClientTls) -> None:
-        self._expiries[urls] = expiries_of(
-            certificate=client_tls.certificate, authorities=client_tls.ca
-        )
+        found: dict[Path, float] = {}
+        for _, client_tls in self._files:
+            found |= expiries(client_tls.validities)
+        return found
 
     async def tick(self) -> None:
         """Load the files that changed, and log new faults and their ends."""
@@ -46,9 +39,6 @@ class CertificateMonitor:
             fault = client_tls.renew()
             if fault is None:
                 self._forget(urls)
-                if client_tls.context() is not self._contexts.get(urls):  # files have changed
-                    self._contexts[urls] = client_tls.context()
-                    self._read_expiries(urls, client_tls)
             elif self._seen.get(urls) == fault != self._logged.get(urls):
                 self._logged[urls] = fault
                 self._log.warning(

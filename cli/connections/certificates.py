@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from cli.connections.contexts import Context
 from cli.connections.session import client_tls
 from cli.errors import NotReached
-from httpd.host_metrics.expiry import expiries_of, expiry_of
+from httpd.host_metrics.expiry import validities_of, validity_of
 from registry.client.errors import RegistryError
 
 SECONDS = 10
@@ -50,7 +50,7 @@ async def end_of(url: str) -> float:
     """Return when the certificate of a daemon expires, whoever signed it; NotReached."""
     shown = (await _connection(url, _anybody())).getpeercert(binary_form=True) or b""
     try:
-        return expiry_of(shown)
+        return validity_of(shown).ends
     except ValueError as error:
         raise NotReached(f"{url}: {error}") from error
 
@@ -108,7 +108,8 @@ def own_days_left(context: Context) -> float | None:
 def own_end(context: Context) -> float | None:
     """Return when the operator's own certificate expires; None if it cannot be read."""
     path = None if context.certificate is None else Path(context.certificate)
-    return next(iter(expiries_of(certificate=path, authorities=None).values()), None)
+    found = list(validities_of(certificate=path, authorities=None).values())
+    return found[0].ends if found else None
 
 
 def not_accepted(context: Context) -> str:

@@ -11,7 +11,7 @@ from structlog.typing import FilteringBoundLogger
 
 from config.load import ConfigError, Loaded, raise_mistakes
 from config.server import TlsFileNames, TlsSettings
-from httpd.host_metrics.expiry import expiries_of
+from httpd.host_metrics.expiry import Validities, expiries, faults, new_faults, validities_of
 from httpd.server.tls_protocol import SSLProtocol
 
 RENEWAL_CHECK_SECONDS = 10.0
@@ -41,14 +41,15 @@ class ServerTls:
         self._files = files
         self._loaded_stamps = self._stamps()
         self.context = self._load()
-        self._expiries = self._read_expiries()
+        self._validities = self._read_validities()
 
     def expiries(self) -> dict[Path, float]:
         """Return when the files that are in use expire, as Unix times."""
-        return self._expiries
+        return expiries(self._validities)
 
-    def _read_expiries(self) -> dict[Path, float]:
-        return expiries_of(certificate=self._files.certificate, authorities=self._files.client_ca)
+    def _read_validities(self) -> Validities:
+        certificate, _, client_ca = self._files
+        return validities_of(certificate=certificate, authorities=client_ca)
 
     def _load(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -82,7 +83,8 @@ class ServerTls:
         """Load the files if they have changed; return whether they have.
 
         A client CA that was added to its file is trusted from now on; one that was removed is
-        trusted until the next start.
+        trusted until the next start. A certificate that is not valid now is only taken where the
+        old one is not valid either.
 
         Raises:
             TlsError: the new files cannot be used; the old ones stay in use.
@@ -92,10 +94,13 @@ class ServerTls:
         if stamps == self._loaded_stamps:
             return False
         self._load()
+        validities = self._read_validities()
+        if invalid := new_faults(validities, before=self._validities):
+            raise TlsError(f"tls: {'; '.join(invalid)}")
         # The listener uses this context, so new handshakes get the new certificate.
         self._load_into(self.context)
         self._loaded_stamps = stamps
-        self._expiries = self._read_expiries()
+        self._validities = validities
         return True
 
     async def keep_renewing(self, log: FilteringBoundLogger) -> None:
@@ -106,6 +111,8 @@ class ServerTls:
             try:
                 if self.renew():
                     log.info("certificate renewed", file=str(self._files.certificate))
+                    for fault in faults(self._validities):
+                        log.warning("the renewed certificate is not valid now", reason=fault)
                 failure = None
             except TlsError as error:
                 if str(error) != failure:

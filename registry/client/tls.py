@@ -4,6 +4,7 @@ import ipaddress
 import ssl
 from pathlib import Path
 
+from httpd.host_metrics.expiry import Validities, new_faults, validities_of
 from registry.client.errors import BadFile
 from registry.tls import client_context
 
@@ -22,6 +23,10 @@ class ClientTls:
 
     ``ca`` is a PEM bundle, the only one trusted then; without it, the system's bundle is.
     ``certificate`` and ``key`` are the client's own.
+
+    Attributes:
+        validities: when the files that are in use are valid.
+
     """
 
     def __init__(
@@ -36,6 +41,7 @@ class ClientTls:
         self._key = key
         self._stamps: list[tuple[int, int, int]] | None = None
         self._context: ssl.SSLContext | None = None
+        self.validities: Validities = {}
 
     def context(self) -> ssl.SSLContext:
         """Return the context to connect with; the same object until a file changes.
@@ -52,7 +58,10 @@ class ClientTls:
         return self._context
 
     def renew(self) -> str | None:
-        """Read files that have changed; return what is wrong with them, or None."""
+        """Read files that have changed; return what is wrong with them, or None.
+
+        A certificate that is not valid now is only taken where the old one is not valid either.
+        """
         fault = self._renewed()
         return None if fault is None else str(fault)
 
@@ -60,10 +69,11 @@ class ClientTls:
         try:
             stamps = [self._stamp(path) for path in self._files()]
             if self._context is None or stamps != self._stamps:
-                self._context = client_context(
-                    ca=self.ca, certificate=self.certificate, key=self._key
-                )
-                self._stamps = stamps
+                context = client_context(ca=self.ca, certificate=self.certificate, key=self._key)
+                validities = validities_of(certificate=self.certificate, authorities=self.ca)
+                if invalid := new_faults(validities, before=self.validities):
+                    return BadFile("; ".join(invalid), setting="certificate")
+                self._context, self._stamps, self.validities = context, stamps, validities
         except (OSError, ssl.SSLError) as error:
             return self._fault(error)
         return None

@@ -9,6 +9,7 @@ import pytest
 from agent.main import main
 from config.load import ConfigError
 from tests.support.agent.settings import configuration, group, written
+from tests.support.certificates import DAY, Authority
 
 
 def line(**settings: Any) -> dict[str, Any]:
@@ -107,6 +108,31 @@ def test_check_says_nothing_of_good_settings(
 
     assert capsys.readouterr() == ("", "")
     assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.slow
+def test_the_check_warns_of_certificates_that_peers_reject_because_of_their_dates(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    authority = Authority(tmp_path)
+    expired = authority.issue("expired", age=2 * DAY)
+    early = authority.issue("early", age=-2 * DAY)
+    registry = {
+        "url": "https://registry:7655",
+        "key_file": "node.key",
+        "ca": str(authority.ca),
+        "certificate": str(early.certificate),
+        "certificate_key": str(early.key),
+    }
+    tls = {"certificate": str(expired.certificate), "key": str(expired.key)}
+    file = written(tmp_path, registries=[registry], tls=tls)
+
+    assert main(["--config", str(file), "--check"]) == 0
+
+    beginning = f"rollcall-agent: {file}: "
+    client, listener = sorted(capsys.readouterr().err.replace(beginning, "").splitlines())
+    assert client.startswith(f"registries[0]: {early.certificate} is not valid before ")
+    assert listener.startswith(f"tls: {expired.certificate} expired at ")
 
 
 @pytest.mark.parametrize("command", [[], ["--check"], ["status"], ["deregister"]])

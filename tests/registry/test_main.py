@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from registry.main import main
+from tests.support.certificates import DAY, Authority
 
 KEY = "k" * 32
 
@@ -114,6 +115,38 @@ def test_the_check_prints_every_mistake_on_its_own_line(
         "tls.client_ca",
         "tls.key",
     ]
+
+
+@pytest.mark.slow
+def test_the_check_warns_of_certificates_that_peers_reject_because_of_their_dates(
+    run: Callable[..., CommandResult], tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path)
+    expired = authority.issue("expired", age=2 * DAY)
+    early = authority.issue("early", age=-2 * DAY)
+    (tmp_path / "sign.key").write_text(KEY)
+    settings = {
+        "tls": {"certificate": str(expired.certificate), "key": str(expired.key)},
+        "nats": {
+            "tls": {
+                "ca": str(authority.ca),
+                "certificate": str(early.certificate),
+                "key": str(early.key),
+            }
+        },
+        "callbacks": [
+            {"url": "https://cmdb", "key_file": "sign.key", "ca": str(expired.certificate)}
+        ],
+    }
+
+    done = run("--check", **settings)
+
+    beginning = f"rollcall-registry: {tmp_path}/config.yml: "
+    callback, nats, listener = sorted(done.stderr.replace(beginning, "").splitlines())
+    assert done.status == 0
+    assert callback.startswith(f"callbacks[0]: {expired.certificate} expired at ")
+    assert listener.startswith(f"tls: {expired.certificate} expired at ")
+    assert nats.startswith(f"nats.tls: {early.certificate} is not valid before ")
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from config.load import ConfigError
-from httpd.host_metrics.expiry import expiries_of
+from httpd.host_metrics.expiry import expiries, validities_of
 from registry.settings import RegistryConfiguration
 from tests.support.certificates import Authority
 
@@ -52,7 +52,9 @@ def test_the_ends_of_the_certificates_for_nats_are_told(tmp_path: Path) -> None:
     with_tls = RegistryConfiguration(write(tmp_path, nats={"tls": tls})).nats_expiries()
     without = RegistryConfiguration(write(tmp_path)).nats_expiries()
 
-    assert with_tls == expiries_of(certificate=pair.certificate, authorities=authority.ca)
+    assert with_tls == expiries(
+        validities_of(certificate=pair.certificate, authorities=authority.ca)
+    )
     assert with_tls.keys() == {pair.certificate, authority.ca}
     assert without == {}
 

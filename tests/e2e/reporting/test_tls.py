@@ -1,5 +1,7 @@
 import socket
 import ssl
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +9,7 @@ import pytest
 import requests
 
 from dev.waiting import until
-from tests.support.certificates import Authority, Pair
+from tests.support.certificates import DAY, Authority, Pair
 from tests.support.daemons import Daemon, Daemons, TlsOptions
 from tests.support.e2e.commands import (
     SOON_SECONDS,
@@ -266,6 +268,35 @@ def test_node_key_says_what_is_missing(daemons: Daemons) -> None:
 
     assert printed.returncode == 2
     assert "node_secret" in printed.stderr
+
+
+def test_a_registry_starts_with_an_expired_certificate_and_then_takes_valid_ones_alone(
+    daemons: Daemons, authority: Authority
+) -> None:
+    def issue(age: timedelta) -> None:
+        authority.issue("127.0.0.1", age=age)
+
+    def until_logged(text: str) -> None:
+        until(lambda: text in registry.log(), text, within=RENEWED_WITHIN)
+
+    pair = authority.issue("127.0.0.1")
+    trust: TlsOptions = (str(authority.ca), None)
+    registry = daemons.registry(tls=files(pair), trust=trust)
+    registry.terminate()
+    issue(2 * DAY)
+    port = int(registry.base_url.rpartition(":")[2])
+
+    with ThreadPoolExecutor(1) as executor:
+        starting = executor.submit(registry.start)
+        until_logged(f"tls: {pair.certificate} expired at ")
+        issue(timedelta(0))
+        until_logged("certificate renewed")
+        starting.result()
+    valid = serial(port, authority)
+    issue(2 * DAY)
+    until_logged("certificate not renewed, the old one stays")
+
+    assert serial(port, authority) == valid
 
 
 def post(registry: Daemon, key: str) -> int:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
 from httpd.host_metrics.certificates import CertificateMetrics
-from httpd.host_metrics.expiry import expiries_of, expiry_of
+from httpd.host_metrics.expiry import expiries, validities_of, validity_of
 from httpd.server.tls import ServerTls, TlsError, TlsFiles
 from tests.support.certificates import DAY, Authority
 from tests.support.examples import share_of
@@ -55,16 +55,19 @@ def expiring(days: int) -> str:
 @pytest.mark.slow
 @settings(max_examples=share_of(50))
 @given(NAMES, TIMES)
-def test_the_end_of_any_certificate_is_read(name: str, until: dt.datetime) -> None:
+def test_the_dates_of_any_certificate_are_read(name: str, until: dt.datetime) -> None:
     made = certificate(name, until)
 
-    assert expiry_of(made.public_bytes(Encoding.DER)) == made.not_valid_after_utc.timestamp()
+    assert validity_of(made.public_bytes(Encoding.DER)) == (
+        made.not_valid_before_utc.timestamp(),
+        made.not_valid_after_utc.timestamp(),
+    )
 
 
 @given(st.binary(max_size=40))
 def test_what_is_no_certificate_is_told(data: bytes) -> None:
     with pytest.raises(ValueError, match="no certificate in DER form"):
-        expiry_of(data)
+        validity_of(data)
 
 
 @pytest.mark.slow
@@ -73,7 +76,7 @@ def test_a_certificate_that_is_cut_off_anywhere_is_told() -> None:
 
     for length in range(len(whole)):
         with pytest.raises(ValueError, match="no certificate in DER form"):
-            expiry_of(whole[:length])
+            validity_of(whole[:length])
 
 
 def test_the_first_of_a_chain_counts_and_the_last_of_the_authorities(tmp_path: Path) -> None:
@@ -81,25 +84,29 @@ def test_the_first_of_a_chain_counts_and_the_last_of_the_authorities(tmp_path: P
     for file in (chain, authorities):
         file.write_text(f"a comment, ü\n{expiring(3)}\nanother\n{expiring(2)}{expiring(4)}")
 
-    found = expiries_of(certificate=chain, authorities=authorities)
+    found = validities_of(certificate=chain, authorities=authorities)
 
-    assert found == {chain: 2 * 86_400, authorities: 4 * 86_400}
+    assert found == {
+        # Each is valid for the day before it expires.
+        chain: (3 * 86_400, 2 * 86_400),
+        authorities: (1 * 86_400, 4 * 86_400),
+    }
 
 
 def test_a_certificate_that_cannot_be_read_leaves_the_others_of_its_file(tmp_path: Path) -> None:
     file = tmp_path / "ca.crt"
     file.write_text(f"{expiring(3)}{DAMAGED}{expiring(4)}")
 
-    assert expiries_of(certificate=file, authorities=None) == {file: 3 * 86_400}
-    assert expiries_of(certificate=None, authorities=file) == {file: 4 * 86_400}
+    assert expiries(validities_of(certificate=file, authorities=None)) == {file: 3 * 86_400}
+    assert expiries(validities_of(certificate=None, authorities=file)) == {file: 4 * 86_400}
 
 
 def test_a_file_that_holds_no_certificate_is_left_out(tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.crt"
     damaged.write_text(DAMAGED)
 
-    assert expiries_of(certificate=tmp_path / "none.crt", authorities=damaged) == {}
-    assert expiries_of(certificate=None, authorities=None) == {}
+    assert validities_of(certificate=tmp_path / "none.crt", authorities=damaged) == {}
+    assert validities_of(certificate=None, authorities=None) == {}
 
 
 def test_of_two_uses_of_a_file_the_one_that_ends_first_counts(tmp_path: Path) -> None:

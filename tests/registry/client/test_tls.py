@@ -1,3 +1,4 @@
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -5,7 +6,7 @@ from cryptography.hazmat.primitives import serialization
 
 from registry.client.errors import BadFile
 from registry.client.tls import ClientTls
-from tests.support.certificates import Authority
+from tests.support.certificates import DAY, Authority
 
 
 def test_the_context_stays_the_same_until_a_file_is_renewed(tmp_path: Path) -> None:
@@ -30,6 +31,37 @@ def test_a_half_written_renewal_leaves_what_was_there(tmp_path: Path) -> None:
     pair.key.unlink()
     assert client_tls.context() is before
     authority.issue("web-1")
+    assert client_tls.context() is not before
+
+
+@pytest.mark.parametrize("age", [2 * DAY, -2 * DAY])
+def test_a_renewed_certificate_that_is_not_valid_now_leaves_the_old_one_in_use(
+    tmp_path: Path, age: timedelta
+) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.issue("web-1")
+    client_tls = ClientTls(ca=authority.ca, certificate=pair.certificate, key=pair.key)
+    before = client_tls.context()
+
+    authority.issue("web-1", age=age)
+    for _ in range(2):
+        assert str(pair.certificate) in (client_tls.renew() or "")
+        assert client_tls.context() is before
+    authority.issue("web-1")
+
+    assert client_tls.renew() is None
+    assert client_tls.context() is not before
+
+
+def test_a_certificate_replaces_one_that_is_not_valid_either(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.issue("web-1", age=3 * DAY)
+    client_tls = ClientTls(ca=authority.ca, certificate=pair.certificate, key=pair.key)
+    before = client_tls.context()
+
+    authority.issue("web-1", age=2 * DAY)
+
+    assert client_tls.renew() is None
     assert client_tls.context() is not before
 
 
