@@ -58,7 +58,7 @@ class RegistryGroupSettings(RegistryGroupParts, frozen=True, kw_only=True):
     key_file: str
 
     def mistakes(self) -> Iterator[str]:
-        """Require `url` or `urls` with http(s) URLs, and both files of a certificate or none."""
+        """Require `url` or `urls` with http(s) URLs; files are for https, those of a pair both."""
         if (self.url is None) == (self.urls is None):
             yield "either `url` or `urls` is needed, and not both"
         elif self.urls == ():
@@ -68,6 +68,18 @@ class RegistryGroupSettings(RegistryGroupParts, frozen=True, kw_only=True):
                 yield f"`{setting}` is `{url}`; write http://HOST:PORT or https://HOST:PORT"
         if (self.certificate is None) != (self.certificate_key is None):
             yield "`certificate` and `certificate_key` go together"
+        urls = self.named_urls()
+        if urls and all(url.startswith("http:") for _, url in urls):
+            yield from map(_needs_https, self._tls_files())
+
+    def _tls_files(self) -> list[str]:
+        """Return which of the settings for https are there."""
+        names = ("ca", "certificate", "certificate_key")
+        return [name for name in names if getattr(self, name) is not None]
+
+
+def _needs_https(name: str) -> str:
+    return f"`{name}` needs https; write https://HOST:PORT, or leave `{name}` out"
 
 
 class ImageRegistrySettings(Settings, frozen=True, kw_only=True):

@@ -170,7 +170,7 @@ class CallbackSettings(CallbackParts, frozen=True, kw_only=True):
         if mistake is not None:
             yield f"`url` {mistake}; write http://HOST:PORT/PATH or https://HOST:PORT/PATH"
         if self.ca is not None and self.url.startswith("http:"):
-            yield "`ca` needs a `url` with https"
+            yield "`ca` needs https; write https://HOST:PORT/PATH as `url`, or leave `ca` out"
 
 
 def _mistake_in_url(url: str) -> str | None:

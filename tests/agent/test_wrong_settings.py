@@ -44,6 +44,19 @@ def line(**settings: Any) -> dict[str, Any]:
         (line(key_file="other.key"), "registries[0].key_file: "),
         (line(ca="other.crt"), "registries[0]: "),
         (line(certificate="a.crt", certificate_key="a.key"), "registries[0]: "),
+        (line(url="http://a", ca="a.crt"), "registries[0]: `ca` needs https; write https://HOST"),
+        (
+            line(url="http://a", certificate="a.crt", certificate_key="a.key"),
+            "registries[0]: `certificate_key` needs https",
+        ),
+        (
+            {
+                "registries": [
+                    {"urls": ["http://a", "http://b"], "key_file": "node.key", "ca": "a.crt"}
+                ]
+            },
+            "registries[0]: `ca` needs https",
+        ),
         ({"registries": line()["registries"] * 2}, "registries[1].url: `https://registry:7655` is"),
         (line(urls=["https://a"]), "registries[0]: either `url` or `urls` is needed, and not both"),
         (group(), "registries[0]: `urls` is empty"),
@@ -207,6 +220,7 @@ def test_the_check_prints_every_mistake_on_its_own_line(
         "node.hostname",
         "node.labels[0]",
         "node.labels[1]",
+        "registries[0]",
         "registries[0]",
         "registries[0].key_file",
         "registries[0].url",

@@ -203,7 +203,7 @@ def test_all_mistakes_in_callbacks_are_told(file: Path) -> None:
         "callbacks[2]: `url` is no URL of a receiver; write http://HOST:PORT/PATH",
         "callbacks[3]: `url` must not hold a user",
         "callbacks[4].ca: cannot be used: ",
-        "callbacks[4]: `ca` needs a `url` with https",
+        "callbacks[4]: `ca` needs https; write https://HOST:PORT/PATH as `url`, or leave `ca` out",
         "callbacks[4]: `url` is no URL of a receiver",
         "callbacks[5].labels[0]: ",
         "callbacks[5]: Object missing required field `key_file`",

@@ -135,8 +135,11 @@ def test_each_strange_registry_is_told_apart_and_none_delays_another(
 ) -> None:
     registry = daemons.registry()
     key = str(registry.key_path)
-    ca = str(tmp_path / "ca" / "ca.crt")
-    lines = [{"url": url, "key_file": key, "ca": ca} for url, _, _ in faulty_registries.values()]
+    ca = {"ca": str(tmp_path / "ca" / "ca.crt")}
+    lines = [
+        {"url": url, "key_file": key} | (ca if url.startswith("https:") else {})
+        for url, _, _ in faulty_registries.values()
+    ]
     agent = daemons.agent(node={"hostname": "web-1"}, heartbeat_seconds=1)
     agent.terminate()
     change_settings(agent, registries=[*lines, {"url": registry.base_url, "key_file": key}])
