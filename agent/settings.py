@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -31,7 +32,7 @@ from config.load import (
     raise_mistakes,
 )
 from config.secrets import SecretReader
-from config.server import Secret
+from config.server import Secret, missing_folder
 from httpd.auth import Caller, fingerprint
 from httpd.host_metrics.expiry import CertificateFiles, settings_faults
 from httpd.server.tls import ServerTls, server_tls, tls_checks
@@ -65,7 +66,7 @@ class AgentConfiguration:
         self._secrets = SecretReader(settings_file=file, environ=environ)
         mistakes = [*loaded.mistakes, *self._mistakes(loaded)]
         if mistakes:
-            raise_mistakes(mistakes + self.warnings())
+            raise_mistakes(mistakes + ([] if "store" in loaded.faulty else self.warnings()))
         self.callers = self._load_callers()
         self.database = _database(self.settings.store)
         self.tls = self._load_tls()
@@ -100,7 +101,11 @@ class AgentConfiguration:
 
     def warnings(self) -> list[str]:
         """Return what is no mistake in the file, but keeps the agent from its work here."""
-        return [f"{self.file}: {warning}" for warning in self.certificate_faults()]
+        found = self.certificate_faults()
+        with suppress(InvalidSetting):  # which is a mistake of its own
+            missing = missing_folder(_database(self.settings.store).parent, daemon="agent")
+            found += [] if missing is None else [f"store: {missing}"]
+        return [f"{self.file}: {warning}" for warning in found]
 
     def certificate_faults(self) -> list[str]:
         """Return which certificates peers reject now, because of their dates."""

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
@@ -57,6 +58,16 @@ def default_store(file: str) -> Callable[[], str]:
         return f"sqlite://{folder or STATE_DIRECTORY}/{file}"
 
     return store
+
+
+def missing_folder(folder: Path, *, daemon: str) -> str | None:
+    """Return what to do about the folder of a store which does not exist here; None if it does."""
+    if folder.is_dir():
+        return None
+    return (
+        f"the directory {folder} does not exist here; create it for the user of the {daemon}, which"
+        " keeps its state there, or set `store`"
+    )
 
 
 class TlsSettings(Settings, frozen=True, kw_only=True):

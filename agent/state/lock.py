@@ -90,7 +90,8 @@ def _write_holder(descriptor: int, directory: Path, instance: str) -> None:
 
 def _unusable(path: Path, error: OSError) -> StateUnusable:
     return StateUnusable(
-        f"{path} cannot be written: {error.strerror}; the agent keeps its state beside its `store`"
+        f"{path} cannot be written: {error.strerror}; the agent keeps its state beside its `store`:"
+        " create that directory for the user of the agent, or set `store`"
     )
 
 

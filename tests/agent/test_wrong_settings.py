@@ -120,7 +120,22 @@ def test_check_says_nothing_of_good_settings(
     assert main(["--config", str(written(tmp_path)), "--check"]) == 0
 
     assert capsys.readouterr() == ("", "")
-    assert not (tmp_path / "state").exists()
+    assert not any((tmp_path / "state").iterdir())
+
+
+def test_the_check_says_that_the_directory_of_the_store_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "gone"
+    file = written(tmp_path, store=f"sqlite:///{folder}/agent.db")
+
+    assert main(["--config", str(file), "--check"]) == 0
+
+    assert capsys.readouterr().err == (
+        f"rollcall-agent: {file}: store: the directory {folder} does not exist here; create it for"
+        " the user of the agent, which keeps its state there, or set `store`\n"
+    )
+    assert not folder.exists()
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Self
 
+from config.server import missing_folder
 from registry.store.clock import AgeClock
 from registry.store.protocol import CopySource, CopyTarget, NodeStore, Observe, Restored, StoreName
 from registry.store.sqlite import backups, deletion
@@ -42,13 +43,7 @@ class SqliteBackend:
 
     def warning(self) -> str | None:
         """Return that the file's directory does not exist, if so."""
-        folder = self._path.parent
-        if folder.is_dir():
-            return None
-        return (
-            f"the directory {folder} does not exist here; the registry starts only where it does,"
-            " and its user can write to it"
-        )
+        return missing_folder(self._path.parent, daemon="registry")
 
     def check(self) -> int | None:
         """Check the file and each row; return the number of nodes, None if there is no file."""
