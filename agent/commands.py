@@ -56,7 +56,8 @@ class StatusView(msgspec.Struct, kw_only=True):
     ``pid`` and ``started_at`` are those of the running agent, ``started_at`` None while it starts.
     ``left`` tells whether the host is deregistered, ``heartbeat`` what is reported, and
     ``left_out`` what cannot be, with the reason. ``unhealthy`` are the names of apps, ``foreign``
-    containers and volumes of other agents on this host's engine.
+    containers and volumes of other agents on this host's engine, ``docker_problem`` why the running
+    agent cannot ask the engine.
     """
 
     hostname: str
@@ -69,6 +70,7 @@ class StatusView(msgspec.Struct, kw_only=True):
     registries: list[RegistryStatus]
     unhealthy: list[str]
     foreign: list[ForeignObject]
+    docker_problem: str | None = None
 
 
 def show_status(configuration: AgentConfiguration, *, as_json: bool) -> int:
@@ -116,6 +118,8 @@ def format_text(view: StatusView, *, now: float) -> Iterator[str]:
     yield "kv"
     yield from _table(view.heartbeat.kv)
     yield from (f"left out    {fault}" for fault in view.left_out)
+    if view.docker_problem is not None:
+        yield f"engine      {view.docker_problem}"
     yield from (f"unhealthy   {app}" for app in view.unhealthy)
     yield from _foreign_lines(view.foreign)
     yield "registries" if view.registries else "registries  none is configured"
@@ -159,6 +163,7 @@ def _status_view(configuration: AgentConfiguration, status: AgentStatus | None) 
         ],
         unhealthy=[app.name for app in hosting.apps if app.healthy is False],
         foreign=status.foreign if status else [],
+        docker_problem=hosting.docker_problem if present else None,
     )
 
 

@@ -10,7 +10,17 @@ class EngineRefused(EngineError):
 
 
 class EngineUnavailable(EngineError):
-    """The engine cannot be reached, or does not answer in time; what it did is not known."""
+    """The engine cannot be reached, or does not answer in time; what it did is not known.
+
+    Attributes:
+        remedy: what to do on this host, for its log alone: it names the path of the socket, which
+            clients of the API are not told.
+
+    """
+
+    def __init__(self, text: str, *, remedy: str = "") -> None:
+        super().__init__(text)
+        self.remedy = remedy
 
 
 class EngineTimeout(EngineUnavailable):

@@ -52,12 +52,14 @@ class HostedApps:
 
     ``apps`` is sorted by name; while the engine does not answer, it is as last known.
     ``docker_state`` is ``running`` or ``unreachable``. ``docker_version`` is such as ``20.10.24``,
-    None before the engine's first answer.
+    None before the engine's first answer. ``docker_problem`` is why it is unreachable, for `status`
+    alone.
     """
 
     apps: tuple[HostedApp, ...]
     docker_state: str
     docker_version: str | None
+    docker_problem: str | None = None
 
 
 NO_APPS_KNOWN = HostedApps(apps=(), docker_state="unreachable", docker_version=None)

@@ -65,6 +65,13 @@ def test_it_is_all_on_one_page() -> None:
     ]
 
 
+def test_an_engine_that_cannot_be_asked_is_shown_with_the_reason() -> None:
+    problem = "the container engine cannot be reached: its socket does not exist"
+    unreachable = msgspec.structs.replace(view(taken(1)), docker_problem=problem)
+
+    assert f"engine      {problem}" in list(format_text(unreachable, now=NOW))
+
+
 def test_a_registry_that_does_not_take_it_has_the_reason_and_the_times() -> None:
     assert list(format_text(view(FAILING), now=NOW))[-3:] == [
         "    NOT TAKEN (wrong_key): 401: a valid key is needed",

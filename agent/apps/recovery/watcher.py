@@ -126,7 +126,7 @@ class EngineWatcher:
                 info = await self._engine.info()
                 self._version = info.version
                 self._unsupported_limits = info.unsupported_limits
-                self._set_reachable(reachable=True)
+                self._set_reachable()
                 self._wake.set()
                 async with aclosing(self._engine.events(APP_LABEL, since=read.since)) as events:
                     async for event in events:
@@ -136,7 +136,7 @@ class EngineWatcher:
             except EngineError as error:
                 if not isinstance(error, EngineUnavailable):
                     read.skip(self._clock())
-                self._set_reachable(reachable=False, reason=str(error))
+                self._set_unreachable(error)
             except Exception as error:
                 read.skip(self._clock())
                 self._log.error("reading the engine's events failed", exc_info=error)
@@ -162,19 +162,29 @@ class EngineWatcher:
         for look in self._later_looks:
             look.cancel()
 
-    def _set_reachable(self, *, reachable: bool, reason: str | None = None) -> None:
-        self._problem = reason
-        if reachable == self._reachable:
+    def _set_reachable(self) -> None:
+        self._problem = None
+        if self._reachable:
             return
-        if reachable:
-            self._log.info("container engine found", version=self.version)
-            if self._unsupported_limits:
-                limits = ", ".join(self._unsupported_limits)
-                self._log.warning("the kernel cannot enforce these limits", of=limits)
-        else:
-            self._reconciled.set()  # there is nothing to wait for
-            self._log.warning("container engine unreachable", reason=reason)
-        self._reachable = reachable
+        self._log.info("container engine found", version=self.version)
+        if self._unsupported_limits:
+            limits = ", ".join(self._unsupported_limits)
+            self._log.warning("the kernel cannot enforce these limits", of=limits)
+        self._reachable = True
+        self._on_change()
+
+    def _set_unreachable(self, error: EngineError) -> None:
+        self._problem = str(error)
+        if self._reachable is False:
+            return
+        self._reconciled.set()  # there is nothing to wait for
+        remedy = error.remedy if isinstance(error, EngineUnavailable) else ""
+        self._log.warning(
+            "container engine unreachable",
+            reason=self._problem,
+            **({"remedy": remedy} if remedy else {}),
+        )
+        self._reachable = False
         self._on_change()
 
     async def _reconcile_when_needed(self) -> None:

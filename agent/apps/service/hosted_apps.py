@@ -110,7 +110,12 @@ class HostedAppsQuery:
             containers = await self._list_in_time(min(each for each in limits if each is not None))
         apps = self._apps.apps(containers or {})
         state = "unreachable" if containers is None else "running"
-        return HostedApps(apps=apps, docker_state=state, docker_version=self._engine.version)
+        return HostedApps(
+            apps=apps,
+            docker_state=state,
+            docker_version=self._engine.version,
+            docker_problem=self.problem if containers is None else None,
+        )
 
     async def _list_in_time(self, seconds: float) -> Mapping[str, Container] | None:
         try:

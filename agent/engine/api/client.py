@@ -257,7 +257,7 @@ class EngineClient:
                 yield response
         except BROKEN as error:
             self.forget_version()
-            raise from_library(error) from error
+            raise from_library(error, socket_path=self._socket_path) from error
 
     async def _whole(self, response: aiohttp.ClientResponse) -> bytes:
         chunks, size = list[bytes](), 0

@@ -1,10 +1,14 @@
 """Translates the errors of docker-py, aiohttp and their transports to the agent's own."""
 
 import asyncio
+import errno
+import grp
 import re
+import stat
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from http.client import HTTPException
+from pathlib import Path
 
 import aiohttp
 import msgspec
@@ -48,6 +52,7 @@ NO_NETWORK = re.compile(r"\bnetwork \S+ not found", re.IGNORECASE)
 NAME_IN_USE = re.compile(r"the container name .* is already in use", re.IGNORECASE)
 BY_STATUS = {400: InvalidParameter, 404: ObjectNotFound, 409: EngineConflict}
 MALFORMED = "the container engine sent an unexpected answer"
+UNREACHABLE = "the container engine cannot be reached"
 LATE = "the container engine does not answer in time"
 LONGEST_TEXT = 2000
 # The errors of a connection that fails, in either library; what the engine did is unknown then.
@@ -94,7 +99,7 @@ def _from_words(status: int, text: str) -> EngineError:
     )
 
 
-def from_library(error: Exception) -> EngineError:
+def from_library(error: Exception, *, socket_path: str = "") -> EngineError:
     """Return our error for one of docker-py, of aiohttp, or of the transport under them."""
     if isinstance(error, EngineError):
         return error
@@ -104,7 +109,34 @@ def from_library(error: Exception) -> EngineError:
         return EngineTimeout(LATE)
     if isinstance(error, aiohttp.ClientPayloadError):
         return EngineUnavailable("the container engine's answer broke off")
-    return EngineUnavailable("the container engine cannot be reached")
+    return _unreachable(error, socket_path)
+
+
+def _unreachable(error: Exception, socket_path: str) -> EngineUnavailable:
+    """Return the error for a socket that cannot be connected to, with the reason if it is known."""
+    match error.errno if isinstance(error, OSError) else None:
+        case errno.EACCES:
+            reason = "the agent has no permission to use its socket"
+            remedy = f"{socket_path}: {_who_may_use(Path(socket_path))}"
+        case errno.ENOENT:
+            reason = "its socket does not exist"
+            remedy = f"start the engine, or set `docker.url`; there is no {socket_path}"
+        case errno.ECONNREFUSED:
+            reason = "it does not run"
+            remedy = f"start the engine; nothing listens on {socket_path}"
+        case _:
+            return EngineUnavailable(UNREACHABLE)
+    return EngineUnavailable(f"{UNREACHABLE}: {reason}", remedy=remedy)
+
+
+def _who_may_use(path: Path) -> str:
+    """Return what gives the user of the agent the permission to use a socket."""
+    with suppress(OSError, KeyError):
+        status = path.stat()
+        group = grp.getgrgid(status.st_gid).gr_name
+        if status.st_mode & stat.S_IWGRP and status.st_gid != 0:
+            return f"add the user of the agent to the group {group}, and restart the agent"
+    return "run the agent as a user who may use it"
 
 
 @contextmanager

@@ -44,7 +44,9 @@ async def test_an_agent_without_an_engine_is_unavailable_and_says_why(tmp_path: 
         answer = await health(agent)
 
     assert answer.status == 503
-    assert answer.json == {"message": "the container engine cannot be reached"}
+    assert answer.json == {
+        "message": "the container engine cannot be reached: its socket does not exist"
+    }
     assert answer.headers["Retry-After"] == "5"
 
 

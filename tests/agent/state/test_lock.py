@@ -44,7 +44,10 @@ def test_an_agent_of_an_earlier_version_has_a_pid_alone(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
 
-    with pytest.raises(StateUnusable, match="file/state cannot be written: Not a directory; .*: create that directory"):
+    with pytest.raises(
+        StateUnusable,
+        match=r"file/state cannot be written: Not a directory; .*: create that directory",
+    ):
         state_lock(tmp_path / "file" / "state").__enter__()
 
 

@@ -1,0 +1,71 @@
+"""Why the socket of an engine cannot be connected to, and what helps."""
+
+import errno
+import grp
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from agent.engine.api.client import EngineClient
+from agent.engine.api.translation import from_library
+from agent.engine.errors import EngineUnavailable
+
+
+async def failure(path: Path) -> EngineUnavailable:
+    """Return the error of a request to the engine at a socket."""
+    client = EngineClient(socket_path=str(path), timeout_seconds=10)
+    try:
+        with pytest.raises(EngineUnavailable) as raised:
+            await client.api_version()
+    finally:
+        await client.close()
+    return raised.value
+
+
+async def test_a_socket_that_does_not_exist_is_named_to_the_host_alone(tmp_path: Path) -> None:
+    error = await failure(tmp_path / "docker.sock")
+
+    assert str(error) == "the container engine cannot be reached: its socket does not exist"
+    assert str(tmp_path / "docker.sock") in error.remedy
+
+
+async def test_a_socket_that_nobody_listens_at_is_that_of_an_engine_which_does_not_run(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "docker.sock"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+
+    error = await failure(path)
+
+    assert str(error) == "the container engine cannot be reached: it does not run"
+    assert str(path) in error.remedy
+
+
+@pytest.mark.parametrize(
+    ("mode", "remedy"),
+    [
+        (0o660, "add the user of the agent to the group {group}, and restart the agent"),
+        (0o600, "run the agent as a user who may use it"),
+    ],
+)
+def test_who_has_no_permission_is_told_the_group_that_has_it(
+    tmp_path: Path, mode: int, remedy: str
+) -> None:
+    path = tmp_path / "docker.sock"
+    path.touch()
+    path.chmod(mode)
+    if os.geteuid() == 0:
+        os.chown(path, -1, grp.getgrnam("daemon").gr_gid)
+
+    error = from_library(
+        PermissionError(errno.EACCES, os.strerror(errno.EACCES)), socket_path=str(path)
+    )
+
+    assert isinstance(error, EngineUnavailable)
+    assert str(error) == (
+        "the container engine cannot be reached: the agent has no permission to use its socket"
+    )
+    assert error.remedy == f"{path}: {remedy.format(group=path.group())}"
