@@ -14,10 +14,12 @@ from dev.run import daemon, state, terminal
 from dev.run.instructions import Instructions
 from dev.run.missing import Missing
 from dev.run.screen import Screen
+from dev.run.steady import Steady
 from dev.run.trial import Trial
 from dev.waiting import StopRequestedError
 
 CHECK_SECONDS = 0.5
+STEADY_SECONDS = 8.0
 UNNOTICED = Missing("the agent has not found the Docker Engine yet")
 
 
@@ -70,12 +72,17 @@ def _run(options: argparse.Namespace, screen: Screen, stop: Event) -> None:
 
         texts = Instructions(dev_state, options.app, image)
         said = {first := lacking()}
+        steady = Steady(STEADY_SECONDS)
         screen.say(texts.first(first))
         screen.show_logs()
         while not stop.wait(CHECK_SECONDS):
             registry.check()
             agent.check()
-            if None not in said and (now := lacking()) not in said:
+            if None in said:
+                continue
+            now = lacking()
+            # While a package manager installs an engine, what is missing changes all the time.
+            if (steady.is_steady(now) or now is None) and now not in said:
                 said.add(now)
                 screen.say(texts.later(now))
         screen.say("\nrollcall: ending what was started here")

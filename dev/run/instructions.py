@@ -75,7 +75,8 @@ class Instructions:
 
 
 def _described(lacking: Missing) -> str:
-    text = f"Apps cannot be tried yet: {lacking.why}.{_to_run(lacking.command)}"
+    what = "The example cannot be tried yet" if lacking.is_example else "Apps cannot be tried yet"
+    text = f"{what}: {lacking.why}.{_to_run(lacking.command)}"
     return f"{text}\n{lacking.after}\n" if lacking.after else f"{text}\n"
 
 

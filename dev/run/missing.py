@@ -24,6 +24,7 @@ class Missing(NamedTuple):
         command: the shell command that helps, empty if there is none.
         after: what is to be done then; empty if `make run` notices by itself.
         is_startable: an engine is installed here, and does not run.
+        is_example: apps can be tried, but not with the image of the example.
 
     """
 
@@ -31,6 +32,7 @@ class Missing(NamedTuple):
     command: str = ""
     after: str = ""
     is_startable: bool = False
+    is_example: bool = False
 
 
 def missing(url: str) -> Missing | None:
@@ -38,11 +40,11 @@ def missing(url: str) -> Missing | None:
     return _missing_engine(url) or _missing_busybox()
 
 
-def install(package: str) -> str:
-    """Return the command that installs a package of Debian; empty on other systems."""
-    if engine.program("apt-get") is None:
+def install(*packages: str) -> str:
+    """Return the command that installs packages of Debian; empty on other systems, or for none."""
+    if engine.program("apt-get") is None or not packages:
         return ""
-    return _as_root("apt-get update", f"apt-get install -y {package}")
+    return _as_root("apt-get update", f"apt-get install -y {' '.join(packages)}")
 
 
 def needs_root(command: str) -> bool:
@@ -70,16 +72,45 @@ def _missing_engine(url: str) -> Missing | None:
 def _no_engine(url: str) -> Missing:
     if not engine.is_default(url):
         return Missing(f"no Docker Engine runs at {url}")
+    busybox = _missing_packages()
     if engine.program("dockerd") is None:
-        command = install("docker.io")
-        see = "" if command else f" ({ENGINE_PAGE})"
-        return Missing(f"no Docker Engine is installed{see}", command)
-    why, start = "Docker Engine is installed, but does not run", _start()
-    if engine.program("iptables") is not None:
-        return Missing(why, start, is_startable=True)
-    commands = filter(None, [install("iptables"), start])
-    why = f"{why}, and iptables is missing, which it needs"
-    return Missing(why, " && ".join(commands), is_startable=True)
+        command = install("docker.io", *busybox)
+        if not command:
+            return Missing(f"no Docker Engine is installed ({ENGINE_PAGE})")
+        return _for_user("no Docker Engine is installed", command)
+    why, packages = "Docker Engine is installed, but does not run", busybox
+    if engine.program("iptables") is None:
+        why += ", and iptables is missing, which it needs"
+        packages = ["iptables", *busybox]
+    command = " && ".join(filter(None, [install(*packages), _start()]))
+    return _for_user(why, command, is_startable=True)
+
+
+def _missing_packages() -> list[str]:
+    """Return the packages that the image of the example lacks."""
+    return [] if find_static_busybox() else ["busybox-static"]
+
+
+def _for_user(why: str, command: str, *, is_startable: bool = False) -> Missing:
+    """Return what is missing, with what lets an ordinary user use the engine at once."""
+    user = user_name()
+    if os.geteuid() == 0 or _is_member(user):
+        return Missing(why, command, is_startable=is_startable)
+    command = f"{command} && {_as_root(f'usermod -aG docker {user}')}"
+    return Missing(why, command, _after_joining("docker"), is_startable)
+
+
+def _is_member(user: str) -> bool:
+    with suppress(KeyError):
+        return user in grp.getgrnam("docker").gr_mem
+    return False
+
+
+def _after_joining(group: str) -> str:
+    return (
+        f"Members of the group {group} are as powerful as root on this machine.\n"
+        f"Log in again after that, {AGAIN}."
+    )
 
 
 def _start() -> str:
@@ -104,13 +135,14 @@ def _not_permitted(path: Path) -> Missing:
         if user in group.gr_mem:
             why += f"; {user} is in the group {group.gr_name}, which takes effect at the next login"
             return Missing(why, after=f"Log in again, {AGAIN}.")
-        command = _as_root(f"usermod -aG {group.gr_name} {user}")
-        return Missing(why, command, f"Log in again after that, {AGAIN}.")
+        join = _as_root(f"usermod -aG {group.gr_name} {user}")
+        command = " && ".join(filter(None, [install(*_missing_packages()), join]))
+        return Missing(why, command, _after_joining(group.gr_name))
     return Missing(why)
 
 
 def _missing_busybox() -> Missing | None:
     if find_static_busybox() is not None:
         return None
-    why = "the image for them is made of a static busybox, which is missing"
-    return Missing(why, install("busybox-static"))
+    why = "the image of the example lacks a static busybox"
+    return Missing(why, install("busybox-static"), is_example=True)

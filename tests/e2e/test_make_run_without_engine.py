@@ -38,13 +38,18 @@ def hide(program: str) -> str:
 
 # What is done to the machine, what is printed about it, and the command that is printed.
 CASES = {
-    "not installed": (hide("dockerd"), "no Docker Engine is installed", "docker.io"),
+    "not installed": (
+        f"{hide('dockerd')} && {hide('busybox')}",
+        "no Docker Engine is installed",
+        "install -y docker.io busybox-static && usermod -aG docker nobody",
+    ),
     "not running": ("true", "Docker Engine is installed, but does not run", "dockerd >"),
     "no iptables": (hide("iptables"), "iptables is missing", "install -y iptables && "),
     "no permission": (
-        f"python3 -c {shlex.quote(BIND)} && chmod 660 {SOCKET} && chgrp daemon {SOCKET}",
+        f"python3 -c {shlex.quote(BIND)} && chmod 660 {SOCKET} && chgrp daemon {SOCKET} && "
+        + hide("busybox"),
         f"nobody is not allowed to use {SOCKET}",
-        "usermod -aG daemon nobody",
+        "install -y busybox-static && usermod -aG daemon nobody",
     ),
 }
 
@@ -157,7 +162,7 @@ def test_an_engine_that_comes_later_is_used_and_its_lines_are_printed_then(
     isolated_run.make_run(VAR, user=NOBODY)
     nodes, targets = isolated_run.curl_lines()
     isolated_run.start("dockerd --group nogroup >/run/dockerd.log 2>&1 &")
-    isolated_run.screen.wait_for("the image for them is made of a static busybox", within=60)
+    isolated_run.screen.wait_for("the image of the example lacks a static busybox", within=60)
     isolated_run.start("umount $(realpath $(command -v busybox))")
     isolated_run.screen.wait_for("Apps work now", within=60)
     create, listing, delete = until(isolated_run.curl_lines, "lines", within=SOON_SECONDS)
