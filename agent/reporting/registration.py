@@ -8,7 +8,7 @@ from structlog.typing import FilteringBoundLogger
 from agent.reporting.connections import RegistryConnection, RegistryGroup
 from agent.state.files import IdentityError
 from agent.state.identity import Identity
-from registry.client.errors import HostnameTaken, NotFound, RegistryError
+from registry.client.errors import HostnameTaken, NotFound, NotPermitted, RegistryError
 from registry.message import Heartbeat
 
 
@@ -16,7 +16,8 @@ class Registration:
     """Registers a hostname at a group of registries, and removes former names of the host there.
 
     Each name is saved in the identity before it is first used, so that after a rename the agent
-    knows which nodes are its own: for all of the group, as they may share a store. A problem with a
+    knows which nodes are its own: for all of the group, as they may share a store. A name that the
+    registry does not permit at its first use was never a node, and is not kept. A problem with a
     name is logged once.
     """
 
@@ -33,6 +34,7 @@ class Registration:
         self._identity = identity
         self._log = log
         self._warned: set[tuple[str, str]] = set()
+        self._first_used_at: list[str] = []
 
     @property
     def connections(self) -> Sequence[RegistryConnection]:
@@ -42,7 +44,11 @@ class Registration:
     def claim(self) -> None:
         """Save the hostname and its key before a heartbeat; BadFile if the key cannot be read."""
         key = self._group.key()
-        for url in self._group.urls:
+        urls = self._group.urls
+        self._first_used_at = [
+            url for url in urls if not self._identity.has_name(url, self._hostname)
+        ]
+        for url in urls:
             try:
                 self._identity.claim(url, self._hostname, key)
             except IdentityError as error:
@@ -50,8 +56,14 @@ class Registration:
                 self._warn_once(url, "", "hostname not saved", reason=str(error))
 
     async def report(self, connection: RegistryConnection, heartbeat: Heartbeat) -> None:
-        """Send a heartbeat to one registry. Raises RegistryError."""
-        await connection.client.report(self._hostname, heartbeat)
+        """Send a heartbeat to one registry, after `claim`. Raises RegistryError."""
+        try:
+            await connection.client.report(self._hostname, heartbeat)
+        except NotPermitted:
+            with suppress(IdentityError):  # then it counts as a former name
+                for url in self._first_used_at:
+                    self._identity.release(url, self._hostname)
+            raise
 
     async def remove_former_names(self, connection: RegistryConnection) -> None:
         """Delete the nodes with this host's former names, except those that other hosts have now.

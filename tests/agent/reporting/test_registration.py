@@ -38,6 +38,30 @@ async def test_a_renamed_host_takes_its_old_name_out_with_the_old_key(tmp_path: 
 
 
 @in_virtual_time
+async def test_a_name_that_was_never_permitted_is_no_former_name(tmp_path: Path) -> None:
+    mistyped = ReporterHarness(tmp_path, hostname="wbe-1")
+    async with mistyped.running() as registry:
+        registry.failure = NotPermitted("403: the key is for web-1")
+        await registry.until(lambda: registry.reports >= 3)
+
+    assert not mistyped.identity.has_name(URL, "wbe-1")
+
+
+@in_virtual_time
+async def test_a_name_that_may_have_been_taken_before_it_was_forbidden_is_kept(
+    tmp_path: Path,
+) -> None:
+    harness = ReporterHarness(tmp_path)
+    async with harness.running() as registry:
+        registry.failure = UNREACHABLE
+        await registry.until(lambda: registry.reports >= 1)
+        registry.failure = NotPermitted("403: another key")
+        await registry.until(lambda: registry.reports >= 3)
+
+    assert harness.identity.has_name(URL, "web-1")
+
+
+@in_virtual_time
 async def test_the_old_name_stays_until_the_new_one_is_taken(tmp_path: Path) -> None:
     async with ReporterHarness(tmp_path).running() as registry:
         await registry.until(lambda: len(registry.taken) == 1)
