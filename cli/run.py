@@ -20,6 +20,7 @@ from cli.output.staleness import REGISTRY_UNIT
 from registry.client.errors import (
     BadCertificate,
     BadFile,
+    Busy,
     CertificateRefused,
     Expired,
     NotFound,
@@ -41,6 +42,7 @@ NEXT_STEPS: dict[type[Exception], str] = {
     NotYetValid: COMPARE_CLOCKS,
     WrongName: "log in with a name that the certificate is valid for: rollcall login --help",
     BadCertificate: "rollcall context set --ca FILE",
+    Busy: "wait a moment, and run the same command again",
     Unreachable: NOT_REACHED_STEP,
     TooSlow: NOT_REACHED_STEP,
 }

@@ -58,7 +58,7 @@ class WarmUp:
         if not seconds:
             return None
         return (
-            "warming up: the store is new, or was put back from a copy, so not all hosts are known"
+            "warming up: the store is new, or was restored from a copy, so not all hosts are known"
             f" yet; targets are withheld for {seconds} s"
         )
 

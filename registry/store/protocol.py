@@ -254,7 +254,7 @@ class NodeStore(Protocol):
     def continues(self) -> bool:
         """Whether this is what the last registry here left. Known after `load`.
 
-        False for a store that is new, was lost or was put back from a copy, until `confirm`.
+        False for a store that is new, was lost or was restored from a copy, until `confirm`.
         """
 
     async def confirm(self) -> None:

@@ -8,9 +8,11 @@ import pytest
 import yaml
 
 from cli.output.program import of_context, program, typed
+from config.registry import NodesSettings
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, fake_agent
-from tests.support.registry.in_process import InProcessRegistry
+from tests.support.registry.in_process import InProcessRegistry, in_process_registry
+from tests.support.registry.stores.memory_store import MemoryStore
 
 TO_TRY = re.compile(r"(?<![\w/-])rollcall ([a-z][^;,`\n]+)")
 NAMED = re.compile(r"(?<![\w/])rollcall ([a-z-]+ \S+)")
@@ -163,3 +165,20 @@ async def test_a_step_that_names_a_host_with_a_dash_in_front_can_be_taken(
         for step in steps:
             taken = await rollcall(*shlex.split(step))
             assert "option" not in taken.err.lower(), (step, taken)
+
+
+@pytest.mark.slow
+async def test_while_the_registry_warms_up_the_step_is_to_wait(
+    rollcall: Rollcall, key_file: Path
+) -> None:
+    limits = NodesSettings(warm_up_seconds=90)
+    async with in_process_registry(
+        store=MemoryStore([], continues=False), limits=limits
+    ) as warming:
+        host, port = warming.address
+        rollcall.use(registry=f"http://{host}:{port}", key_file=str(key_file))
+
+        ran = await rollcall("targets", "web")
+
+    assert "warming up" in ran.err
+    assert "next: wait a moment, and run the same command again\n" in ran.err

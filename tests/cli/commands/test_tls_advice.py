@@ -1,4 +1,4 @@
-"""A fault of TLS is told with the file, name or date that is wrong, and the command that helps."""
+"""A fault of TLS is reported with the wrong file, name or date, and the command that helps."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

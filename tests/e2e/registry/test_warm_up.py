@@ -136,7 +136,7 @@ def test_a_copy_from_before_a_run_of_a_moment_is_warmed_up(
 
     answer = registry.ask("GET", "/prometheus/web")
     assert answer.status_code == 503
-    assert "put back from a copy" in answer.json()["message"]
+    assert "restored from a copy" in answer.json()["message"]
 
 
 def test_an_upgrade_over_the_store_of_an_earlier_schema_needs_no_warm_up(
