@@ -17,6 +17,8 @@ MAX_FILTERS = 16
 MAX_SEARCH = 256
 LIMIT_RULE = "the query parameter `limit` is a number of nodes from 1 on, such as limit=1000"
 NUMBER = re.compile(r"[0-9]{1,9}")
+# Clients write small and large numbers with an exponent.
+SECONDS = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 def single(parameters: MultiMapping[str], name: str) -> str | None:
@@ -99,6 +101,6 @@ def _kv_pair(text: str) -> tuple[str, str]:
 
 
 def _seconds(text: str) -> float:
-    if not (text.isascii() and text.replace(".", "", 1).isdigit()):
+    if SECONDS.fullmatch(text) is None:
         raise BadInput("the query parameter `max_age` is a number of seconds, such as max_age=90")
     return float(text)
