@@ -14,7 +14,7 @@ class EngineUnavailable(EngineError):
 
     Attributes:
         remedy: what to do on this host, for its log alone: it names the path of the socket, which
-            clients of the API are not told.
+            clients of the API do not get it.
 
     """
 
