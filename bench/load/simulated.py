@@ -125,6 +125,10 @@ class NullIdentity(Identity):
     def claim(self, *_: str) -> None:
         """Do nothing."""
 
+    def has_name(self, *_: str) -> bool:
+        """Return True: no name is given up after a rejected heartbeat."""
+        return True
+
     def other_names(self, *_: str) -> list[str]:
         """Return an empty list."""
         return []
