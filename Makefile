@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test test-fast engines lint format bench fuzz chaos screenshots lock install deb clean
+.PHONY: help run test test-fast test-all engines lint format bench fuzz chaos screenshots lock install deb clean
 
 PYTHON := .venv/bin/python
 DEB := amd64 arm64
@@ -17,13 +17,16 @@ run: debian-run version ## Run a registry and an agent on this machine until Ctr
 	@$(PYTHON) -m dev.run $(RUN)
 
 # Where the environment forbids it, Python would compile all tests anew for each worker.
-test test-fast engines: export PYTHONDONTWRITEBYTECODE =
+test test-fast test-all engines: export PYTHONDONTWRITEBYTECODE =
 
-test: debian-test .venv/installed-dev .venv/installed-nats-oldest ## Run all tests, with the real parts (TEST="-k name": options of pytest)
+test: debian-test .venv/installed-dev .venv/installed-nats-oldest ## Test every behaviour, with the real parts (TEST="-k name": options of pytest)
 	@$(PYTHON) -m dev.test $(TEST)
 
 test-fast: debian-lint .venv/installed-dev ## Run the tests that need nothing but Python and little time
 	@$(PYTHON) -m pytest -m "not real and not slow" -n auto --maxprocesses 3 --dist loadfile --hypothesis-profile fast $(TEST)
+
+test-all: debian-test .venv/installed-dev .venv/installed-nats-oldest ## Run all tests, also on newer engines, and fuzz and chaos: before a release
+	@$(PYTHON) -m dev.test_all
 
 engines: debian-test .venv/installed-dev ## Run the tests of the agent on this machine's Docker Engine and on newer ones (ENGINES="--sample")
 	@$(PYTHON) -m dev.engines $(ENGINES)

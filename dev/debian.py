@@ -12,6 +12,9 @@ from pathlib import Path
 from dev.processes import with_network
 
 RELEASE = "bookworm"
+SSH_SERVER = ("openssh-server",)
+# The last two are for whoever manages the host from afar.
+SYSTEMD_HOST = ("systemd-sysv", "dbus", "python3", "procps", "openssh-server", "python3-apt")
 # Else the package usrmerge is installed to merge /usr, with Perl.
 HOOKS = ("--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr",)
 # A mirror may lag behind, or this machine's clock may be ahead.

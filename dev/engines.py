@@ -25,12 +25,6 @@ TESTS = (
     *("tests/agent", "tests/docs/test_api.py", "tests/docs/test_apps.py"),
     *("tests/e2e/agent", "tests/e2e/reporting/test_apps.py", "tests/e2e/test_app_to_prometheus.py"),
 )
-# Of what tests break off, an operation with the most changing calls, and a third of its faults.
-KILLS_OF_A_SAMPLE = {
-    "ROLLCALL_OPERATION": "rebuild",
-    "ROLLCALL_FAULTS": "third",
-    "ROLLCALL_HOSTS": "2",
-}
 DOCKERD = """\
 #!/bin/sh
 exec sh {become} {tree} "$@" {options}
@@ -61,8 +55,6 @@ def main(arguments: Sequence[str]) -> int:
     )
     options, further = parser.parse_known_args(arguments)
     chosen = ["-m", "engines" if options.sample else "real", *further, *TESTS]
-    if options.sample:
-        os.environ.update({**KILLS_OF_A_SAMPLE, **os.environ})
     os.environ["PATH"] = engine.system_path(os.environ)
     if not can_isolate():
         print("rollcall: newer engines need root and unshare, and no DOCKER_HOST", file=sys.stderr)

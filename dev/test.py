@@ -1,16 +1,21 @@
-"""`make test`: runs all tests, as many at once as this machine can keep apart."""
+"""`make test`: every behaviour once, as many tests at a time as this machine can keep apart.
+
+``--release``, which is an option of this suite, also runs the tests that `make test-all` adds.
+"""
 
 import os
 import shlex
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from tempfile import TemporaryDirectory
 
 import pytest
 
 from dev import engine
+from dev.debian import SSH_SERVER, SYSTEMD_HOST, debian_tree
 
 ISOLATED = ["sh", "dev/shell/isolated.sh"]
 MOST_WORKERS = 8
@@ -26,17 +31,30 @@ def main(arguments: Sequence[str]) -> int:
     Tests that use a Docker Engine cannot share it with tests that run beside them: they stop it, or
     look at all that it has. So each worker is isolated and starts an engine of its own. Where that
     is not possible, or DOCKER_HOST names an engine, tests run one after the other, as with the
-    argument ``-n0``. They use the engine that is there, else start one.
+    argument ``-n0``: they use the engine that is there, else start one. Without an engine they run
+    beside one another.
     """
     os.environ["PATH"] = engine.system_path(os.environ)
     os.environ.setdefault("GOGC", GO_GARBAGE_PERCENT)
     if not can_isolate():
-        return pytest.main(["--durations=25", *arguments])
+        workers = [] if has_engine() else _plain_workers()
+        return pytest.main(["--durations=25", *workers, *arguments])
+    if not arguments:
+        download()
     # Hundreds of databases and packages that wait for one disk would take a third of the time.
     with TemporaryDirectory(prefix="rollcall-test-", dir=MEMORY) as folder:
         os.environ["TMPDIR"] = folder
         options = [*_isolated_workers(), f"--basetemp={folder}/pytest"]
         return pytest.main(["--durations=25", *options, *arguments])
+
+
+def download() -> None:
+    """Download what tests would wait for, and print how long it took."""
+    began = time.monotonic()
+    for packages in (SSH_SERVER, SYSTEMD_HOST):
+        debian_tree(*packages)
+    subprocess.run(["make", "--silent", "debian-deb", "var/wheels/amd64"], check=True)
+    print(f"rollcall: downloads took {time.monotonic() - began:.0f} s", flush=True)
 
 
 def _isolated_workers() -> list[str]:
@@ -45,10 +63,20 @@ def _isolated_workers() -> list[str]:
     More of them would find the processors busy, and tests that wait would look in vain more often.
     ``ROLLCALL_WORKERS`` is another number of workers.
     """
-    default = min(len(os.sched_getaffinity(0)) + 4, MOST_WORKERS)
-    count = int(os.environ.get("ROLLCALL_WORKERS", default))
     python = shlex.join([*ISOLATED, sys.executable])
-    return [f"--tx={count}*popen//python={python}", "--dist=loadfile", "--no-loadscope-reorder"]
+    return [f"--tx={_workers()}*popen//python={python}", *_DISTRIBUTION]
+
+
+def _plain_workers() -> list[str]:
+    return [f"--tx={_workers()}*popen", *_DISTRIBUTION]
+
+
+_DISTRIBUTION = ("--dist=loadfile", "--no-loadscope-reorder")
+
+
+def _workers() -> int:
+    default = min(len(os.sched_getaffinity(0)) + 4, MOST_WORKERS)
+    return int(os.environ.get("ROLLCALL_WORKERS", default))
 
 
 def can_isolate() -> bool:
@@ -57,6 +85,12 @@ def can_isolate() -> bool:
         return False
     tried = subprocess.run([*ISOLATED, "true"], capture_output=True, check=False)
     return tried.returncode == 0
+
+
+def has_engine() -> bool:
+    """Return whether tests will find an engine, or start one."""
+    can_start = os.geteuid() == 0 and engine.program("dockerd") is not None
+    return can_start or engine.responds(engine.url(os.environ))
 
 
 if __name__ == "__main__":

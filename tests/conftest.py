@@ -5,7 +5,7 @@ import gc
 import os
 import secrets
 import shutil
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from dev import engine
-from dev.debian import debian_tree
+from dev.debian import SSH_SERVER, debian_tree
 from dev.images import build_busybox, find_static_busybox
 from tests.support.daemons import Daemons, FreePort
 from tests.support.e2e.installation import install
@@ -24,9 +24,9 @@ from tests.support.images import HELLO_PAGE, build_ssh, imported
 from tests.support.machine.ports import FreePorts
 from tests.support.prometheus import Prometheus, StartPrometheus, running_prometheus
 from tests.support.requirements import FAST, is_left_out, need, need_root
+from tests.support.run import release, reports
 
 TOP = Path(__file__).parents[1]
-MUST_RUN = os.environ.get("CI") == "true"
 
 # How long an example takes is the machine's, and fails no test. `make test-fast` tries 20 examples,
 # `make test` 100, or what a test says.
@@ -34,6 +34,17 @@ UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("untimed", UNTIMED)
 settings.register_profile("fast", UNTIMED, max_examples=20)
 settings.load_profile("untimed")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of the plugins; pytest adds none of a plugin that is registered later."""
+    release.add_option(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the plugins of this suite."""
+    for plugin in (release, reports):
+        config.pluginmanager.register(plugin)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -72,31 +83,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark in item.iter_markers("real"):
         for program in mark.args:
             need(program)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Make a skip a failure where every test must run."""
-    del call
-    report = yield
-    if MUST_RUN and report.skipped and not hasattr(report, "wasxfail"):
-        report.outcome = "failed"
-        report.longrepr = f"{item.nodeid} was skipped where all must run: {report.longrepr}"
-    return report
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(
-    collector: pytest.Collector,
-) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Make the skip of a whole module a failure where every test must run."""
-    report = yield
-    if MUST_RUN and report.skipped:
-        report.outcome = "failed"
-        report.longrepr = f"{collector.nodeid} was skipped where all must run: {report.longrepr}"
-    return report
 
 
 @pytest.fixture(scope="session")
@@ -160,7 +146,7 @@ def ssh_image(docker_client: docker.APIClient) -> Iterator[str]:
     need_root()
     with ExitStack() as stack:
         base = f"rollcall-test-debian:{secrets.token_hex(4)}"
-        stack.enter_context(imported(docker_client, debian_tree("openssh-server"), base))
+        stack.enter_context(imported(docker_client, debian_tree(*SSH_SERVER), base))
         tag = stack.enter_context(_tagged(docker_client, "rollcall-test-ssh"))
         build_ssh(docker_client, tag, base=base, page=HELLO_PAGE)
         yield tag

@@ -46,6 +46,7 @@ kill $registry && wait $registry
 """
 
 
+@pytest.mark.release("three Pythons, each in a Debian tree of its own")
 @pytest.mark.long(1)
 @pytest.mark.timeout(900)
 @pytest.mark.real("mmdebstrap", "unshare", "ip")

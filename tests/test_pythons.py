@@ -25,6 +25,7 @@ env --ignore-environment PATH="$PATH" HOME=/root \\
 """
 
 
+@pytest.mark.release("the fast tests again, on two more Pythons")
 @pytest.mark.long(4)
 @pytest.mark.timeout(900)
 @pytest.mark.real("mmdebstrap", "unshare", "ip")

@@ -30,6 +30,7 @@ SCRIPTS = ("preinst", "postinst", "prerm", "postrm")
 LIB = "/opt/rollcall/environment/lib"
 MODULES = f"{LIB}/modules/site-packages"
 # The checks of lintian that look at fields and libraries. All other files are as in this machine's.
+OF_ANOTHER_BUILD = pytest.mark.release("a second build, for another architecture")
 OF_ARCHITECTURE = ",".join(
     (
         *("fields/architecture", "files/architecture", "binaries/architecture"),
@@ -211,6 +212,7 @@ def test_lintian_finds_nothing(packages: Packages) -> None:
     _check_with_lintian(packages.present)
 
 
+@OF_ANOTHER_BUILD
 @pytest.mark.long(2)
 @pytest.mark.real("dpkg-deb", "lintian")
 def test_lintian_finds_nothing_in_what_is_of_another_architecture(foreign_package: Path) -> None:
@@ -235,6 +237,7 @@ def test_the_version_is_that_of_the_project(packages: Packages) -> None:
     assert "python3 (>= 3.11), python3 (<< 3.15)" in _field(packages.present, "Depends")
 
 
+@OF_ANOTHER_BUILD
 @pytest.mark.long(2)
 @pytest.mark.real("dpkg-deb", "git")
 def test_a_package_built_in_an_archive_without_git_has_the_version_of_the_commit(
@@ -345,6 +348,7 @@ def test_both_settings_are_conffiles_with_each_default_and_the_keys_of_the_host(
         assert packaged["store"] == f"sqlite:///var/lib/rollcall-{name}/{name}.db"
 
 
+@OF_ANOTHER_BUILD
 @pytest.mark.long(2)
 @pytest.mark.real("dpkg-deb")
 def test_the_package_of_another_architecture_has_the_same_libraries_for_that_one(

@@ -36,6 +36,7 @@ ls -d /opt/rollcall /etc/rollcall /var/lib/rollcall-agent 2>&1 || true
 """
 
 
+@pytest.mark.release("further trees of Debian")
 @pytest.mark.long(2)
 @pytest.mark.timeout(900)
 @pytest.mark.real("dpkg-deb", "mmdebstrap", "unshare", "ip")

@@ -26,6 +26,7 @@ pytestmark = [
     pytest.mark.long(3),
     pytest.mark.real("make", "dpkg-deb", "mmdebstrap"),
     pytest.mark.timeout(900),
+    pytest.mark.release("further upgrades of a systemd host"),
 ]
 UNITS = "/etc/systemd/system"
 INSTANCE = "rollcall-registry@2"

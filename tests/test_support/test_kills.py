@@ -14,13 +14,12 @@ from structlog.testing import LogCapture
 
 from agent.apps.containers.network import NETWORK
 from agent.apps.service.apps import Apps
-from dev.engines import KILLS_OF_A_SAMPLE
 from tests.support.agent.consistency import DEFAULT_NETWORK, NEW, Expected, check
 from tests.support.agent.engines.fake_engine import FakeEngine
 from tests.support.agent.kills.engine_proxy import PULL, Call, Fault, Watch
 from tests.support.agent.kills.host import Attempt, repeated
 from tests.support.agent.kills.observed_app import ObservedApp
-from tests.support.agent.kills.operations import EVERY_OPERATION, REBUILDS, UPDATES
+from tests.support.agent.kills.operations import REBUILDS, UPDATES
 from tests.support.agent.kills.runs import faults_at, named
 from tests.support.agent.kills.snapshot import Passwords, Snapshot, take_snapshot
 from tests.support.agent.kills.subject import ATTEMPTS
@@ -44,10 +43,6 @@ def test_a_part_of_no_name_is_an_error_that_shows_the_names() -> None:
         named(REBUILDS, "rebiuld")
 
 
-def test_the_sample_has_an_operation() -> None:
-    assert len(named(EVERY_OPERATION, KILLS_OF_A_SAMPLE["ROLLCALL_OPERATION"])) == 1
-
-
 def test_a_test_run_takes_one_fault_at_each_call_in_turns_and_a_kill_after_the_last() -> None:
     calls = [Call("POST /containers/ID/start", number) for number in range(1, 6)]
 
@@ -57,12 +52,22 @@ def test_a_test_run_takes_one_fault_at_each_call_in_turns_and_a_kill_after_the_l
     assert faults == [(5, "after"), *turns]
 
 
-def test_a_sample_takes_a_third_of_them() -> None:
-    calls = [Call("POST /containers/ID/start", number) for number in range(1, 8)]
+def test_a_sample_takes_two_faults_and_others_for_the_next_operation() -> None:
+    calls = [Call("POST /containers/ID/start", number) for number in range(1, 6)]
 
-    faults = [(fault.call.number, fault.moment) for fault in faults_at(calls, "third")]
+    samples = [faults_at(calls, "sample", turn=turn) for turn in range(3)]
 
-    assert faults == [(7, "lost"), (4, "after"), (1, "late")]
+    assert [[(each.call.number, each.moment) for each in taken] for taken in samples] == [
+        [(5, "after"), (3, "late")],
+        [(5, "lost"), (2, "after")],
+        [(4, "before"), (1, "lost")],
+    ]
+
+
+def test_a_sample_of_an_operation_of_one_call_kills_the_agent_and_loses_the_answer() -> None:
+    call = Call("POST /containers/ID/start", 1)
+
+    assert faults_at([call], "sample") == [Fault(call, "after"), Fault(call, "lost")]
 
 
 def test_of_an_operation_like_another_it_takes_the_calls_that_differ() -> None:

@@ -69,6 +69,7 @@ def fleet(folder: Path) -> None:
     (folder / HOST / "agent.yml").write_text(AGENT_YML)
 
 
+@pytest.mark.release("further trees of Debian")
 @pytest.mark.long(1)
 @pytest.mark.timeout(900)
 @pytest.mark.real("dpkg-deb", "mmdebstrap", "unshare", "ip", "openssl")

@@ -21,7 +21,10 @@ from tests.support.registry.in_process import (
 from tests.support.registry.load.large_fleet import MeasuredLoop
 from tests.support.registry.stalls.loaded_registry import ATTEMPTS
 
-pytestmark = pytest.mark.real
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.release("measures the loop of a large registry on a quiet machine"),
+]
 
 # Large changes of several connections may be in one iteration of the loop. Before these were
 # limited, other hosts waited for more than 100 ms.

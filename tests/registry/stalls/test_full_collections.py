@@ -21,7 +21,10 @@ from tests.support.registry.stalls.loaded_registry import (
     report,
 )
 
-pytestmark = pytest.mark.real
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.release("measures the loop of a large registry on a quiet machine"),
+]
 
 REPORTED_AT_ONCE = 20
 # So many that a collection would take too long if no new node were frozen.

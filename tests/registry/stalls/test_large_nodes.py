@@ -27,7 +27,10 @@ from tests.support.registry.load.large_nodes import (
     heartbeat_of,
 )
 
-pytestmark = pytest.mark.real
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.release("measures the loop of a large registry on a quiet machine"),
+]
 
 MAX_SECONDS = 0.010
 # Several nodes may be changed or deleted in one iteration of the loop.

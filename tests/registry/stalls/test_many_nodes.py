@@ -39,7 +39,11 @@ from tests.support.registry.stalls.loaded_registry import (
 )
 from tests.support.waiting import async_until
 
-pytestmark = [pytest.mark.real, pytest.mark.long(1)]
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.long(1),
+    pytest.mark.release("measures the loop of a large registry on a quiet machine"),
+]
 
 # One iteration writes to each connection that takes more: a system call for each, of some 30 us.
 MAX_SECONDS_OF_WATCHERS = 0.100

@@ -22,7 +22,10 @@ from tests.support.registry.load.large_fleet import MeasuredLoop, rows
 from tests.support.registry.stalls.loaded_registry import MAX_SECONDS
 from tests.support.registry.stores.sqlite_store import ignore, open_store
 
-pytestmark = pytest.mark.real
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.release("measures the loop of a large registry on a quiet machine"),
+]
 
 NODES = 50_000
 ATTEMPTS = 3  # each is with half of the nodes of the one before

@@ -12,7 +12,7 @@ from typing import Any
 import docker
 import docker.errors
 
-from dev.debian import debian_tree
+from dev.debian import SYSTEMD_HOST, debian_tree
 from dev.waiting import until
 from tests.support.containers import execute
 from tests.support.images import imported
@@ -22,8 +22,6 @@ UP = ("running\n", "degraded\n")
 # beside it could measure its containers then. Where mounts are not shared, credentials are empty.
 BOOT = "mount --bind /dev/null /proc/cgroups && mount --make-rshared / && exec /lib/systemd/systemd"
 BOOT_SECONDS = 60.0
-# The last two are for whoever manages the host from afar.
-PACKAGES = ("systemd-sysv", "dbus", "python3", "procps", "openssh-server", "python3-apt")
 
 
 @dataclass(frozen=True)
@@ -103,7 +101,7 @@ class SystemdHost:
 @contextmanager
 def systemd_image(client: docker.APIClient) -> Iterator[str]:
     """Yield an image with systemd, for as long as this lasts."""
-    tree = debian_tree(*PACKAGES)
+    tree = debian_tree(*SYSTEMD_HOST)
     with imported(client, tree, f"rollcall-test-systemd:{secrets.token_hex(4)}") as image:
         yield image
 

@@ -16,7 +16,12 @@ from tests.support.agent.service_images import SERVICES, Service, service_images
 from tests.support.requirements import need_root
 from tests.support.waiting import async_until
 
-pytestmark = [pytest.mark.real("mmdebstrap"), pytest.mark.long(1), pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.real("mmdebstrap"),
+    pytest.mark.long(1),
+    pytest.mark.timeout(900),
+    pytest.mark.release("three real services, from a Debian tree of their own"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,11 @@ from tests.support.agent.recorded.earlier_program import unpack_earlier_program
 from tests.support.agent.recorded.host_recorder import record_host
 from tests.support.daemons import Daemon, Daemons, FreePort
 
-pytestmark = [pytest.mark.real("dockerd", "unshare", "ip"), pytest.mark.long(1)]
+pytestmark = [
+    pytest.mark.real("dockerd", "unshare", "ip"),
+    pytest.mark.long(1),
+    pytest.mark.release("upgrades from earlier states, each with a host of its own"),
+]
 
 SETTINGS = {"bind": "127.0.0.1", "stop_seconds": 1}
 FIRST_SCHEMA = 8  # test_upgrade.py has those before

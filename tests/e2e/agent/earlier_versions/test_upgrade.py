@@ -16,6 +16,7 @@ from tests.support.daemons import Daemon, Daemons
 pytestmark = [
     pytest.mark.real("dockerd", "unshare", "ip"),
     pytest.mark.long(1),
+    pytest.mark.release("upgrades from earlier states, each with a host of its own"),
 ]
 
 SETTINGS = {"bind": "127.0.0.1", "stop_seconds": 1}

@@ -1,7 +1,6 @@
 """Agents that are killed, or left without an answer, while they change an app."""
 
 import asyncio
-import os
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -17,12 +16,12 @@ from tests.support.agent.in_process import without_adoption
 from tests.support.agent.kills.engine_proxy import EngineProxy
 from tests.support.agent.kills.host import KilledHost, KilledHosts
 from tests.support.agent.kills.operation import Operation
-from tests.support.agent.kills.runs import Check, failures_of
+from tests.support.agent.kills.runs import IN_TURNS, SAMPLE, Check, Choice, failures_of
 from tests.support.agent.kills.subject import DECLARED, AppImages, image_id
 from tests.support.daemons import Daemons, FreePort
 
 # The agents of a file wait for most of the time, and so do those of the files that run beside it.
-HOSTS = int(os.environ.get("ROLLCALL_HOSTS", "3"))
+HOSTS = 3
 # A late answer takes so long. No call to an engine may take as long under the load of these tests.
 TIMEOUT_SECONDS = 6
 FIRST_PORT, PORTS_OF_A_HOST = 30_000, 100
@@ -149,13 +148,32 @@ def _push_removable(client: docker.APIClient, server: ImageRegistry, base: str, 
     return reference
 
 
+@pytest.fixture(
+    params=[
+        pytest.param(SAMPLE, id="a sample"),
+        pytest.param(
+            IN_TURNS,
+            id="each call",
+            marks=[
+                pytest.mark.release("a fault at each of some 300 calls takes ten minutes"),
+                pytest.mark.long(2),
+            ],
+        ),
+    ]
+)
+def choice(request: pytest.FixtureRequest) -> Choice:
+    """Return which of the faults are taken."""
+    chosen: Choice = request.param
+    return chosen
+
+
 @pytest.fixture
-def check(hosts: KilledHosts, docker_client: docker.APIClient) -> Check:
+def check(hosts: KilledHosts, docker_client: docker.APIClient, choice: Choice) -> Check:
     """Return a function that asserts that each fault leaves an operation done or undone."""
 
     def run(operations: Sequence[Operation]) -> None:
         before = _unlabelled_volumes(docker_client)
-        failures = failures_of(hosts, operations)
+        failures = failures_of(hosts, operations, choice)
         assert failures == [], "\n".join(failures)
         assert _unlabelled_volumes(docker_client) == before
 

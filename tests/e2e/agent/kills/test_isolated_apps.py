@@ -9,7 +9,7 @@ import pytest
 from tests.support.agent.kills.operations import ISOLATED_CREATIONS, MOVES
 from tests.support.agent.kills.runs import Check
 
-pytestmark = [pytest.mark.real("docker-registry"), pytest.mark.long(2), pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.real("docker-registry"), pytest.mark.long(1), pytest.mark.timeout(1800)]
 
 
 @pytest.fixture

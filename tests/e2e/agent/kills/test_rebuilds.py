@@ -5,7 +5,7 @@ from tests.support.agent.kills.runs import Check
 
 pytestmark = [
     pytest.mark.real("docker-registry"),
-    pytest.mark.long(2),
+    pytest.mark.long(1),
     pytest.mark.timeout(1800),
     pytest.mark.engines,
 ]

@@ -13,6 +13,7 @@ SECONDS = 60
 MUST_RUN = os.environ.get("CI") == "true"
 
 
+@pytest.mark.release("each kind of fault happens in a minute or more")
 @pytest.mark.long(2)
 @pytest.mark.real
 def test_random_faults_lose_nothing_and_bring_nothing_back() -> None:

@@ -4,15 +4,19 @@ import pytest
 
 from tests.support.daemons import Daemon
 from tests.support.registry.cut_off import ServerCables
-from tests.support.registry.load.fault_runs import FaultRun
-from tests.support.registry.nats.faults import OF_FEW_SERVERS, OF_MOST_SERVERS, Fault
+from tests.support.registry.load.fault_runs import FaultRun, first_and_others
+from tests.support.registry.nats.faults import (
+    OF_FEW_SERVERS,
+    OF_MOST_SERVERS,
+    Fault,
+)
 from tests.support.registry.nats.servers import NatsCluster
 
 pytestmark = [pytest.mark.real, pytest.mark.long(1)]
 SECONDS = 2.0
 
 
-@pytest.mark.parametrize("fault", OF_FEW_SERVERS, ids=lambda fault: fault.__name__)
+@pytest.mark.parametrize("fault", first_and_others(OF_FEW_SERVERS))
 async def test_changes_go_on_and_nothing_is_lost_over(
     fault: Fault, servers: NatsCluster, registries: list[Daemon], cables: list[ServerCables]
 ) -> None:
@@ -20,7 +24,7 @@ async def test_changes_go_on_and_nothing_is_lost_over(
     await run.over(fault, seconds=SECONDS, is_felt=FaultRun.goes_on)
 
 
-@pytest.mark.parametrize("fault", OF_MOST_SERVERS, ids=lambda fault: fault.__name__)
+@pytest.mark.parametrize("fault", first_and_others(OF_MOST_SERVERS))
 async def test_changes_are_refused_and_nothing_is_lost_over(
     fault: Fault, servers: NatsCluster, registries: list[Daemon], cables: list[ServerCables]
 ) -> None:

@@ -22,7 +22,12 @@ from tests.support.registry.load.large_fleet import rows
 from tests.support.registry.stores.sqlite_store import ignore, open_store
 
 # Beside other tests, each takes some minutes.
-pytestmark = [pytest.mark.real, pytest.mark.long(3), pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.long(3),
+    pytest.mark.timeout(900),
+    pytest.mark.release("a hundred thousand nodes, for several minutes"),
+]
 
 NODES = 100_000
 LARGE_NODES = 20_000

@@ -1,12 +1,11 @@
 """Runs of operations with a fault at each of their calls that change something at the engine.
 
-Each operation is run twice without a fault, then once for each fault at a call that both runs made.
-A test run takes one of the four faults at each call, in turns, and a kill after the last call. Of
-an operation whose calls are mostly those of another one, it takes only the calls that differ.
-``ROLLCALL_FAULTS=all`` takes all four at each call, ``ROLLCALL_FAULTS=third`` every third of those
-of a test run. ``ROLLCALL_OPERATION=rebuild`` takes only the operation of that name, or if there is
-none, those with that in their names; if no test has any, each of them fails. ``ROLLCALL_HOSTS=2``
-runs those of a file on two agents at the same time, and not on three.
+Each operation is run without a fault, then once for each fault. SAMPLE takes two faults, which are
+other ones for the next operation. IN_TURNS takes one of the four faults at each call, in turns, and
+a kill after the last call; of an operation whose calls are mostly those of another one, it takes
+only the calls that differ. ``ROLLCALL_FAULTS=all`` takes all four at each call instead.
+``ROLLCALL_OPERATION=rebuild`` takes only the operation of that name, or if there is none, those
+with that in their names; if no test has any, each of them fails.
 """
 
 import logging
@@ -17,6 +16,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle
+from typing import Literal
 
 from tests.support.agent.kills.engine_proxy import ANSWERS, KILLS, PULL, Call, Fault, Moment
 from tests.support.agent.kills.host import KilledHost, KilledHosts
@@ -25,9 +25,11 @@ from tests.support.agent.kills.operations import EVERY_OPERATION
 
 LOG = logging.getLogger(__name__)
 Check = Callable[[Sequence[Operation]], None]
-FAULTS = os.environ.get("ROLLCALL_FAULTS", "")
+Choice = Literal["sample", "in turns", "all"]
+SAMPLE: Choice = "sample"
+IN_TURNS: Choice = "all" if os.environ.get("ROLLCALL_FAULTS") == "all" else "in turns"
 ONLY = os.environ.get("ROLLCALL_OPERATION", "")
-IN_TURNS: tuple[Moment, ...] = ("lost", "before", "late", "after")
+TURNS: tuple[Moment, ...] = ("lost", "before", "late", "after")
 # They have limits of their own, and may take long.
 PATIENT = (PULL, "PUT /containers/ID/archive")
 TABLE_HEAD = (
@@ -67,7 +69,7 @@ class OperationRuns:
         return f"| {' | '.join(map(str, cells))} |"
 
 
-def failures_of(hosts: KilledHosts, operations: Sequence[Operation]) -> list[str]:
+def failures_of(hosts: KilledHosts, operations: Sequence[Operation], choice: Choice) -> list[str]:
     """Run the operations with their faults, log the table, and describe each run that failed."""
     wanted = named(operations, ONLY)
     whole = [
@@ -83,10 +85,10 @@ def failures_of(hosts: KilledHosts, operations: Sequence[Operation]) -> list[str
                 fault: hosts.submit(
                     partial(KilledHost.run_with_fault, operation=operation, fault=fault)
                 )
-                for fault in faults_at(calls, only=operation.only)
+                for fault in faults_at(calls, choice, only=operation.only, turn=number)
             },
         )
-        for operation, (first, second) in zip(wanted, whole, strict=True)
+        for number, (operation, (first, second)) in enumerate(zip(wanted, whole, strict=True))
     ]
     failures = [failure for each in runs for failure in each.failures()]
     LOG.warning("\n%s", "\n".join([*TABLE_HEAD, *(each.row() for each in runs)]))
@@ -103,22 +105,26 @@ def named(operations: Sequence[Operation], part: str) -> list[Operation]:
     return [each for each in operations if each.name in wanted]
 
 
-def faults_at(calls: list[Call], wanted: str = FAULTS, *, only: str = "") -> list[Fault]:
-    """Return the faults of a test run.
+def faults_at(
+    calls: list[Call], choice: Choice = "in turns", *, only: str = "", turn: int = 0
+) -> list[Fault]:
+    """Return the faults of one operation.
 
-    ``wanted`` is "all", "third", or "" for one at each call, of those that have the name ``only``
-    if that is given.
+    Of the calls, only those that have the name ``only`` are taken, if that is given; "all" takes
+    each. ``turn`` is what a sample begins with.
     """
-    if wanted == "all":
+    if choice == "all":
         possible = [Fault(call, moment) for call in calls for moment in (*KILLS, *ANSWERS)]
         return [each for each in possible if not _is_patient(each)]
     calls = [call for call in calls if only in ("", call.name)]
     # From the last call on, so that an operation of one call loses its answer.
-    turns = zip(reversed(calls), cycle(IN_TURNS), strict=False)
+    turns = zip(reversed(calls), cycle(TURNS), strict=False)
     taken = [Fault(call, moment) for call, moment in turns]
     taken = [replace(each, moment="lost") if _is_patient(each) else each for each in taken]
     taken = [*(Fault(call, "after") for call in calls[-1:]), *taken]
-    return taken[1::3] if wanted == "third" else taken
+    if choice == "sample":
+        return [taken[(turn + step) % len(taken)] for step in (0, len(taken) // 2) if taken]
+    return taken
 
 
 def _is_patient(fault: Fault) -> bool:

@@ -4,6 +4,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
+from typing import Any
+
+import pytest
 
 from dev.waiting import until
 from tests.support.daemons import Daemon
@@ -22,6 +25,15 @@ MAX_SECONDS = 180.0
 # A registry that is cut off answers unchanged posts from memory for a second; the rest is for the
 # bytes that are on their way. One that is killed or frozen answers nothing from the beginning.
 CUT_SECONDS = 3.0
+
+
+def first_and_others(faults: Sequence[Fault]) -> list[Any]:
+    """Return the faults as parameters of a test; all but the first are for a release."""
+    release = pytest.mark.release("the first fault of this kind is tested each time")
+    return [
+        pytest.param(fault, id=fault.__name__, marks=[release] if number else [])
+        for number, fault in enumerate(faults)
+    ]
 
 
 class FaultRun:

@@ -14,7 +14,10 @@ from tests.support.registry.load.load import Load, values_on
 from tests.support.registry.nats.faults import agree
 from tests.support.waiting import async_until
 
-pytestmark = pytest.mark.real
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.release("upgrades from earlier states, each with a host of its own"),
+]
 SOON_SECONDS = 180.0
 CLIENTS, HOSTS = 16, 60
 ACCEPTED = 50  # changes by each registry in each state

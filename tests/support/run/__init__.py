@@ -1,0 +1,1 @@
+"""How a run of the tests chooses and reports them."""
