@@ -1,7 +1,7 @@
 """Runs of operations with a fault at each of their calls that change something at the engine.
 
-Each operation is run without a fault, then once for each fault. SAMPLE takes two faults, which are
-other ones for the next operation. IN_TURNS takes one of the four faults at each call, in turns, and
+Each operation is run without a fault, then once for each fault. SAMPLE takes one, which is another
+one for the next operation. IN_TURNS takes one of the four faults at each call, in turns, and
 a kill after the last call; of an operation whose calls are mostly those of another one, it takes
 only the calls that differ. ``ROLLCALL_FAULTS=all`` takes all four at each call instead.
 ``ROLLCALL_OPERATION=rebuild`` takes only the operation of that name, or if there is none, those
@@ -30,6 +30,7 @@ SAMPLE: Choice = "sample"
 IN_TURNS: Choice = "all" if os.environ.get("ROLLCALL_FAULTS") == "all" else "in turns"
 ONLY = os.environ.get("ROLLCALL_OPERATION", "")
 TURNS: tuple[Moment, ...] = ("lost", "before", "late", "after")
+OF_A_SAMPLE: tuple[Moment, ...] = ("before", "after", "lost")
 # They have limits of their own, and may take long.
 PATIENT = (PULL, "PUT /containers/ID/archive")
 TABLE_HEAD = (
@@ -73,14 +74,17 @@ def failures_of(hosts: KilledHosts, operations: Sequence[Operation], choice: Cho
     """Run the operations with their faults, log the table, and describe each run that failed."""
     wanted = named(operations, ONLY)
     whole = [
-        [hosts.submit(partial(KilledHost.run_whole, operation=each)) for _ in range(2)]
+        [
+            hosts.submit(partial(KilledHost.run_whole, operation=each))
+            for _ in range(1 if choice == SAMPLE else 2)
+        ]
         for each in wanted
     ]
     runs = [
         OperationRuns(
             operation.name,
             # The engine's answers decide on a few calls, such as a command in an app that crashes.
-            calls := [call for call in first.result() if call in second.result()],
+            calls := [call for call in first.result() if all(call in run.result() for run in more)],
             {
                 fault: hosts.submit(
                     partial(KilledHost.run_with_fault, operation=operation, fault=fault)
@@ -88,7 +92,7 @@ def failures_of(hosts: KilledHosts, operations: Sequence[Operation], choice: Cho
                 for fault in faults_at(calls, choice, only=operation.only, turn=number)
             },
         )
-        for number, (operation, (first, second)) in enumerate(zip(wanted, whole, strict=True))
+        for number, (operation, (first, *more)) in enumerate(zip(wanted, whole, strict=True))
     ]
     failures = [failure for each in runs for failure in each.failures()]
     LOG.warning("\n%s", "\n".join([*TABLE_HEAD, *(each.row() for each in runs)]))
@@ -111,20 +115,26 @@ def faults_at(
     """Return the faults of one operation.
 
     Of the calls, only those that have the name ``only`` are taken, if that is given; "all" takes
-    each. ``turn`` is what a sample begins with.
+    each. ``turn`` decides which one a sample is.
     """
     if choice == "all":
         possible = [Fault(call, moment) for call in calls for moment in (*KILLS, *ANSWERS)]
         return [each for each in possible if not _is_patient(each)]
     calls = [call for call in calls if only in ("", call.name)]
+    if choice == "sample":
+        return [_sampled(calls, turn)] if calls else []
     # From the last call on, so that an operation of one call loses its answer.
     turns = zip(reversed(calls), cycle(TURNS), strict=False)
     taken = [Fault(call, moment) for call, moment in turns]
     taken = [replace(each, moment="lost") if _is_patient(each) else each for each in taken]
-    taken = [*(Fault(call, "after") for call in calls[-1:]), *taken]
-    if choice == "sample":
-        return [taken[(turn + step) % len(taken)] for step in (0, len(taken) // 2) if taken]
-    return taken
+    return [*(Fault(call, "after") for call in calls[-1:]), *taken]
+
+
+def _sampled(calls: Sequence[Call], turn: int) -> Fault:
+    # Whether there are commands in the app depends on timing.
+    calls = [call for call in calls if "exec" not in call.name] or calls
+    call = calls[(3 * turn + len(calls) // 2) % len(calls)]
+    return Fault(call, OF_A_SAMPLE[turn % len(OF_A_SAMPLE)])
 
 
 def _is_patient(fault: Fault) -> bool:
