@@ -48,7 +48,6 @@ kill $registry && wait $registry
 
 @pytest.mark.release("three Pythons, each in a Debian tree of its own")
 @pytest.mark.long(1)
-@pytest.mark.timeout(900)
 @pytest.mark.real("mmdebstrap", "unshare", "ip")
 @pytest.mark.parametrize("python", RELEASES)
 def test_pip_installs_daemons_and_command_that_run(python: str, tmp_path: Path) -> None:

@@ -27,7 +27,6 @@ env --ignore-environment PATH="$PATH" HOME=/root \\
 
 @pytest.mark.release("the fast tests again, on two more Pythons")
 @pytest.mark.long(4)
-@pytest.mark.timeout(900)
 @pytest.mark.real("mmdebstrap", "unshare", "ip")
 @pytest.mark.parametrize("python", ["3.13", "3.14"])
 def test_fast_tests_pass_without_warnings(python: str, tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ from tests.support.e2e.packages import (
 from tests.support.pages import dead_links
 
 TOP = Path(__file__).parents[2]
-pytestmark = pytest.mark.timeout(900)  # the first of them waits for the packages
 SCRIPTS = ("preinst", "postinst", "prerm", "postrm")
 LIB = "/opt/rollcall/environment/lib"
 MODULES = f"{LIB}/modules/site-packages"

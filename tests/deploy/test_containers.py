@@ -26,7 +26,6 @@ from tests.support.requirements import need_root
 pytestmark = [
     pytest.mark.real("docker", "dpkg-deb", "mmdebstrap", "openssl"),
     pytest.mark.long(2),
-    pytest.mark.timeout(900),
 ]
 SOON_SECONDS = 60.0
 DAEMONS = ("registry", "agent")

@@ -24,7 +24,6 @@ from tests.support.requirements import need_root
 pytestmark = [
     pytest.mark.long(3),
     pytest.mark.real("dpkg-deb", "mmdebstrap"),
-    pytest.mark.timeout(900),
 ]
 KEYS = ("hosts.key", "node.key", "node.secret", "ops.key", "scraper.key")
 MODULES = "/opt/rollcall/environment/lib/modules/site-packages"

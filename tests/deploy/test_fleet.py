@@ -42,7 +42,6 @@ from tests.support.requirements import need_root
 pytestmark = [
     pytest.mark.long(7),
     pytest.mark.real("dpkg-deb", "mmdebstrap", "ssh", "curl", "openssl", "unshare", "prometheus"),
-    pytest.mark.timeout(900),
     pytest.mark.release("a fleet of systemd hosts, for several minutes"),
 ]
 AGENTS = UPGRADED, STOPPED, PURGED = tuple(f"web-{number}.example.com" for number in (1, 2, 3))

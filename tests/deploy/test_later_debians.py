@@ -38,7 +38,6 @@ ls -d /opt/rollcall /etc/rollcall /var/lib/rollcall-agent 2>&1 || true
 
 @pytest.mark.release("further trees of Debian")
 @pytest.mark.long(2)
-@pytest.mark.timeout(900)
 @pytest.mark.real("dpkg-deb", "mmdebstrap", "unshare", "ip")
 @pytest.mark.parametrize(("release", "minor"), [("trixie", 13), ("forky", 14)])
 def test_both_daemons_are_installed_run_and_are_purged(

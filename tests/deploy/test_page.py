@@ -55,7 +55,6 @@ make() { [ "$*" = deb ] && mkdir dist && mv rollcall_*.deb dist; }
 NOT_ENABLED = "fails systemctl is-enabled rollcall-agent rollcall-registry"
 pytestmark = [
     pytest.mark.long(2),
-    pytest.mark.timeout(900),
     pytest.mark.real("dpkg-deb", "mmdebstrap"),
 ]
 

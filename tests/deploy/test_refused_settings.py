@@ -25,7 +25,6 @@ from tests.support.requirements import need_root
 pytestmark = [
     pytest.mark.long(3),
     pytest.mark.real("make", "dpkg-deb", "mmdebstrap"),
-    pytest.mark.timeout(900),
     pytest.mark.release("further upgrades of a systemd host"),
 ]
 UNITS = "/etc/systemd/system"

@@ -21,7 +21,6 @@ pytestmark = [
     pytest.mark.real(
         "dpkg-deb", "mmdebstrap", "ssh", "openssl", "curl", "unshare", "prometheus", "promtool"
     ),
-    pytest.mark.timeout(900),
     pytest.mark.page("docs/rollout.md"),
 ]
 # The package was built for all tests of this folder, and the programs are on the PATH.

@@ -11,7 +11,6 @@ from tests.support.requirements import need_root
 pytestmark = [
     pytest.mark.real("mmdebstrap", "dockerd", "unshare", "ip"),
     pytest.mark.long(1),  # the tree is made
-    pytest.mark.timeout(900),
     pytest.mark.release("two newer engines, which `make engines` uses"),
 ]
 NEWER = 28

@@ -67,7 +67,6 @@ def test_each_command_works_in_its_order(page: Page, host: SystemdHost, tmp_path
 
 
 @pytest.mark.long(1)
-@pytest.mark.timeout(900)
 @pytest.mark.real("pipx")
 @pytest.mark.page("docs/install.md")
 def test_pipx_installs_all_programs_from_the_source(page: Page, tmp_path: Path) -> None:

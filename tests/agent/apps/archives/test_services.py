@@ -19,7 +19,6 @@ from tests.support.waiting import async_until
 pytestmark = [
     pytest.mark.real("mmdebstrap"),
     pytest.mark.long(1),
-    pytest.mark.timeout(900),
     pytest.mark.release("three real services, from a Debian tree of their own"),
 ]
 

@@ -12,7 +12,7 @@ from agent.model import NewApp
 from tests.support.agent.in_process import in_process_agent
 from tests.support.agent.running_apps import ASKER, running_apps
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.real
 
 
 async def test_an_agent_that_ends_in_the_middle_of_a_change_does_not_hang(

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.agent.in_process import InProcessAgent, in_process_agent
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.real
 
 APPS = 60
 AT_A_TIME = 8

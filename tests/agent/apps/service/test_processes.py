@@ -10,7 +10,7 @@ from tests.support.agent.engines.dockerd import IMAGE, Dockerd
 from tests.support.agent.in_process import InProcessAgent, in_process_agent
 from tests.support.waiting import async_until
 
-pytestmark = [pytest.mark.real("dockerd", "unshare", "ip"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.real("dockerd", "unshare", "ip")
 
 
 @pytest.mark.engines

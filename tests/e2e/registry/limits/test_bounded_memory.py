@@ -25,7 +25,6 @@ from tests.support.registry.stores.sqlite_store import ignore, open_store
 pytestmark = [
     pytest.mark.real,
     pytest.mark.long(3),
-    pytest.mark.timeout(900),
     pytest.mark.release("a hundred thousand nodes, for several minutes"),
 ]
 
