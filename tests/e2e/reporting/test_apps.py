@@ -8,7 +8,7 @@ import pytest
 
 from dev.waiting import until
 from tests.support.daemons import Daemon, Daemons
-from tests.support.e2e.commands import SOON_SECONDS, metric_value, nodes, status, until_listed
+from tests.support.e2e.commands import SOON_SECONDS, nodes, status, until_listed
 
 pytestmark = pytest.mark.real
 NEVER = 3600
@@ -144,22 +144,3 @@ def test_apps_work_while_every_registry_is_away(host: ReportingHost) -> None:
     listed = host.agent.ask("GET", "/v1/apps").json()
     assert [app["name"] for app in listed if app["name"] == name] == [name]
     assert host.agent.ask("PUT", f"/v1/apps/{name}/stop").json()["state"] == "exited"
-
-
-def test_a_burst_of_changes_is_few_heartbeats(host: ReportingHost) -> None:
-    name = host.create("shop")["name"]
-    host.until_told(f"app:{name}")
-    taken = (
-        f'rollcall_agent_heartbeats_total{{outcome="taken",registry="{host.registry.base_url}"}}'
-    )
-    before = metric_value(host.agent, taken)
-    assert before is not None
-
-    for number in range(30):
-        label = {"Value": f"prometheus:web:n{number}:x"}
-        assert host.agent.ask("POST", f"/v1/apps/{name}/labels", json=label).status_code == 200
-
-    host.until_told(f"prometheus:web@{name}:n29:x")
-    after = metric_value(host.agent, taken)
-    assert after is not None
-    assert after - before < 10
