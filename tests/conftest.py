@@ -131,7 +131,7 @@ def docker_client(engine_url: str, run_label: Mapping[str, str]) -> Iterator[doc
 def busybox_image(docker_client: docker.APIClient, run_label: Mapping[str, str]) -> Iterator[str]:
     """Yield an image with a page on port 8000, sh and ps, but neither user `app` nor chpasswd."""
     if find_static_busybox() is None:
-        pytest.skip("needs a static busybox (Debian: busybox-static), which is not installed")
+        pytest.skip("needs a static busybox, which is not installed")
     with _tagged(docker_client, "rollcall-test-busybox") as tag:
         build_busybox(docker_client, tag, page=HELLO_PAGE, labels=run_label)
         yield tag
@@ -141,7 +141,7 @@ def busybox_image(docker_client: docker.APIClient, run_label: Mapping[str, str])
 def ssh_image(docker_client: docker.APIClient) -> Iterator[str]:
     """Yield an image with user `app`, chpasswd, an SSH server on 22 and a page on port 8000."""
     if find_static_busybox() is None:
-        pytest.skip("needs a static busybox (Debian: busybox-static), which is not installed")
+        pytest.skip("needs a static busybox, which is not installed")
     need("mmdebstrap")
     need_root()
     with ExitStack() as stack:

@@ -15,6 +15,7 @@ from packaging.version import Version
 from deploy.deb.package import debian_version
 from deploy.version import TOP, Commit, commit, version
 from tests.support.e2e.packages import COMMITTED_AT, archived, commit_all, git
+from tests.support.requirements import NEEDS_ROOT
 
 NOBODY = 65534
 # What an installer calls of the project's build backend.
@@ -181,7 +182,7 @@ def test_a_clone_of_any_kind_has_the_version_of_its_commit(
 
 
 @pytest.mark.real("git")
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@NEEDS_ROOT
 def test_root_gets_the_version_of_a_clone_of_another_user(plain: Path) -> None:
     name = commit_all(plain)
 

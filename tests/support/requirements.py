@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
 FAST = "not real and not slow"  # the marks' expression of `make test-fast`
 
 # The statement ends at the first line that is not indented.

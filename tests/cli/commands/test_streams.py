@@ -1,7 +1,6 @@
 """Logs and backups: what agents send in pieces."""
 
 import asyncio
-import os
 import stat
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
@@ -13,6 +12,7 @@ from aiohttp import web
 from tests.support.cli.command import Rollcall
 from tests.support.cli.fake_agent import APP_RECORD, FakeAgent
 from tests.support.cli.process import CommandLine
+from tests.support.requirements import NEEDS_ROOT
 
 pytestmark = pytest.mark.slow
 SHOP = "/v1/apps/shop"
@@ -133,7 +133,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.real("mount")
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
+@NEEDS_ROOT
 async def test_a_backup_onto_a_full_disk_says_so_and_leaves_no_file(
     rollcall: Rollcall, agent: FakeAgent, small_disk: Path
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from cli.render.errors import RenderError
 from cli.render.output import OutputFile
+from tests.support.requirements import NEEDS_ROOT
 
 OTHER_USER = 65_534
 
@@ -53,7 +54,7 @@ def test_a_file_that_does_not_differ_is_not_touched(tmp_path: Path) -> None:
     assert (file.stat().st_ino, file.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root may give files away")
+@NEEDS_ROOT
 def test_a_file_keeps_its_owner(tmp_path: Path) -> None:
     file = tmp_path / "out.conf"
     file.write_bytes(b"old")

@@ -29,7 +29,7 @@ class MemoryCgroup:
         except OSError as error:
             if self._folder.is_dir():
                 self._folder.rmdir()
-            pytest.skip(f"a cgroup for memory that can be written: {error}")
+            pytest.skip(f"needs a cgroup for memory that can be written: {error.strerror}")
         return self
 
     def __exit__(self, *_: object) -> None:

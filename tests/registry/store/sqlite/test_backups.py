@@ -12,9 +12,9 @@ from registry.errors import StoreOpenError
 from registry.main import main
 from registry.store.sqlite import backups
 from tests.support.registry.stores.sqlite_store import fill, hostnames_of, ignore, open_store, row
+from tests.support.requirements import NEEDS_ROOT
 
 USER = 12345
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 
 
 async def crashed(folder: Path, *hostnames: str) -> Path:
@@ -122,7 +122,7 @@ async def test_what_cannot_be_read_is_kept_with_its_log_as_it_is(tmp_path: Path)
 
 
 @pytest.mark.slow
-@needs_root
+@NEEDS_ROOT
 async def test_what_root_makes_belongs_to_the_owner_of_the_directory(tmp_path: Path) -> None:
     backup, folder = tmp_path / "backup", tmp_path / "s"
     folder.mkdir()
@@ -138,7 +138,7 @@ async def test_what_root_makes_belongs_to_the_owner_of_the_directory(tmp_path: P
     assert owners(folder) == {"r.db": USER, "r.db.lock": USER}
 
 
-@needs_root
+@NEEDS_ROOT
 async def test_what_root_restores_belongs_to_the_owner_of_the_store(tmp_path: Path) -> None:
     backup, path = tmp_path / "backup", tmp_path / "r.db"
     await fill(path, "a")
