@@ -164,6 +164,7 @@ def start_instance(host: PackageHost) -> None:
     host.run(f"systemctl enable --now {INSTANCE}")
 
 
+@pytest.mark.release("further upgrades of a systemd host")
 def test_an_upgrade_restarts_instances_leaves_what_is_stopped_and_finds_keys_that_are_no_files(
     host: PackageHost, packages: Packages
 ) -> None:
@@ -186,6 +187,7 @@ def test_an_upgrade_restarts_instances_leaves_what_is_stopped_and_finds_keys_tha
     host.run(f"systemctl restart {REGISTRY} && systemctl start {AGENT}")
 
 
+@pytest.mark.release("further upgrades of a systemd host")
 def test_another_python_restarts_the_daemons(host: PackageHost) -> None:
     pids = host.pids()
 
@@ -196,6 +198,7 @@ def test_another_python_restarts_the_daemons(host: PackageHost) -> None:
     assert host.states() == ("active", "active")
 
 
+@pytest.mark.release("further upgrades of a systemd host")
 def test_a_downgrade_is_refused_and_changes_nothing(host: PackageHost, packages: Packages) -> None:
     before = host.pids(), host.settings(), host.installed()
 
