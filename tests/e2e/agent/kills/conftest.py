@@ -150,10 +150,10 @@ def _push_removable(client: docker.APIClient, server: ImageRegistry, base: str, 
 
 @pytest.fixture(
     params=[
-        pytest.param(SAMPLE, id="a sample"),
+        pytest.param(SAMPLE, id="sample"),
         pytest.param(
             IN_TURNS,
-            id="each call",
+            id="each_call",
             marks=[
                 pytest.mark.release("a fault at each of some 300 calls takes ten minutes"),
                 pytest.mark.long(2),
