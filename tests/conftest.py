@@ -8,12 +8,14 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from ssl import SSLContext
 from typing import Any
 
 import docker
 import docker.errors
 import pytest
 from hypothesis import HealthCheck, settings
+from pytest_aiohttp import AiohttpServer
 
 from dev import engine
 from dev.debian import SSH_SERVER, debian_tree
@@ -23,6 +25,7 @@ from tests.support.e2e.installation import install
 from tests.support.images import HELLO_PAGE, build_ssh, imported
 from tests.support.machine.ports import FreePorts
 from tests.support.prometheus import Prometheus, StartPrometheus, running_prometheus
+from tests.support.registry.fake_servers import Handler, HttpServer, one_handler_app
 from tests.support.requirements import FAST, is_left_out, need, need_root
 from tests.support.run import release, reports
 
@@ -195,6 +198,17 @@ def prometheus(tmp_path: Path, free_port: FreePort) -> Iterator[StartPrometheus]
             return stack.enter_context(running_prometheus(settings, folder=folder, port=port))
 
         yield start
+
+
+@pytest.fixture
+def http_server(aiohttp_server: AiohttpServer) -> HttpServer:
+    """Return a function that serves every path with one handler until the test ends."""
+
+    async def start(handler: Handler, *, tls: SSLContext | None = None) -> str:
+        server = await aiohttp_server(one_handler_app(handler), ssl=tls, shutdown_timeout=0.1)
+        return str(server.make_url(""))
+
+    return start
 
 
 @contextmanager

@@ -3,28 +3,27 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
 
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer
 
 from agent.probe import HttpProbe
+from tests.support.registry.fake_servers import HttpServer
 
 
 @pytest.fixture
-async def port() -> AsyncIterator[int]:
-    """Yield the port of a server that answers /N with the status N, and /never not at all."""
+async def port(http_server: HttpServer) -> int:
+    """Return the port of a server that answers /N with the status N, and /never not at all."""
 
     async def answer(request: web.Request) -> web.Response:
-        if request.match_info["status"] == "never":
+        if request.path == "/never":
             await asyncio.Event().wait()
-        return web.Response(status=int(request.match_info["status"]), headers={"Location": "/500"})
+        return web.Response(status=int(request.path[1:]), headers={"Location": "/500"})
 
-    app = web.Application()
-    app.router.add_get("/{status}", answer)
-    async with TestServer(app) as server:
-        assert server.port is not None
-        yield server.port
+    found = urlsplit(await http_server(answer)).port
+    assert found is not None
+    return found
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli.command import Rollcall
+from tests.support.cli.fake_agent import FakeAgent, StartAgent
+from tests.support.registry.fake_servers import HttpServer
 from tests.support.registry.in_process import OPS, InProcessRegistry, in_process_registry
 
 
@@ -12,6 +14,18 @@ async def registry() -> AsyncIterator[InProcessRegistry]:
     """Yield a registry of this process."""
     async with in_process_registry() as running:
         yield running
+
+
+@pytest.fixture
+def fake_agent(http_server: HttpServer) -> StartAgent:
+    """Return a function that starts an agent which answers as the test says."""
+
+    async def start() -> FakeAgent:
+        agent = FakeAgent()
+        agent.url = await http_server(agent.answer)
+        return agent
+
+    return start
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 
 from tests.support.cli.command import Rollcall
-from tests.support.registry.fake_servers import http_server
+from tests.support.registry.fake_servers import HttpServer
 from tests.support.registry.in_process import InProcessRegistry
 
 pytestmark = pytest.mark.slow
@@ -89,17 +89,18 @@ async def test_a_file_of_apps_tells_where_the_label_is(rollcall: Rollcall, tmp_p
     assert "apps[0].where: no node has the label 'service:wbe'; did you mean" in ran.err
 
 
-async def test_a_guess_asks_for_a_bounded_number_of_nodes(rollcall: Rollcall) -> None:
+async def test_a_guess_asks_for_a_bounded_number_of_nodes(
+    rollcall: Rollcall, http_server: HttpServer
+) -> None:
     asked: list[str] = []
 
     async def answer(request: web.Request) -> web.Response:
         asked.append(request.query_string)
         return web.json_response([])
 
-    async with http_server(answer) as url:
-        rollcall.use(registry=url, allow_plain=["127.0.0.1"])
-        rollcall.environment |= {"ROLLCALL_KEY": "a-key-of-the-operator"}
-        ran = await rollcall("apps", "--label", "service=wbe")
+    rollcall.use(registry=await http_server(answer), allow_plain=["127.0.0.1"])
+    rollcall.environment |= {"ROLLCALL_KEY": "a-key-of-the-operator"}
+    ran = await rollcall("apps", "--label", "service=wbe")
 
     assert ran.status == 1
     assert asked[0] == "label=service%3Dwbe"

@@ -10,7 +10,7 @@ import yaml
 from cli.output.program import of_context, program, typed
 from config.registry import NodesSettings
 from tests.support.cli.command import Rollcall
-from tests.support.cli.fake_agent import APP_RECORD, fake_agent
+from tests.support.cli.fake_agent import APP_RECORD, StartAgent
 from tests.support.registry.in_process import InProcessRegistry, in_process_registry
 from tests.support.registry.stores.memory_store import MemoryStore
 
@@ -149,22 +149,22 @@ def test_what_begins_like_an_option_is_after_two_dashes(
 )
 @pytest.mark.slow
 async def test_a_step_that_names_a_host_with_a_dash_in_front_can_be_taken(
-    rollcall: Rollcall, registry: InProcessRegistry, given: str
+    rollcall: Rollcall, registry: InProcessRegistry, given: str, fake_agent: StartAgent
 ) -> None:
     await registry.post("-old-1", ["service:x"])
     registry.clock.pass_seconds(301)
-    async with fake_agent() as agent:
-        agent.answers["GET", "/v1/apps"] = [APP_RECORD | {"state": "exited"}]
-        agent.answers["GET", "/v1/apps/shop"] = APP_RECORD
-        await registry.post("-web-1", kv={"agent.url": agent.url})
+    agent = await fake_agent()
+    agent.answers["GET", "/v1/apps"] = [APP_RECORD | {"state": "exited"}]
+    agent.answers["GET", "/v1/apps/shop"] = APP_RECORD
+    await registry.post("-web-1", kv={"agent.url": agent.url})
 
-        ran = await rollcall(*given.split())
+    ran = await rollcall(*given.split())
 
-        steps = [found for found in TO_TRY.findall(ran.out + ran.err) if "HOST" not in found]
-        assert any(" -- " in step for step in steps), ran
-        for step in steps:
-            taken = await rollcall(*shlex.split(step))
-            assert "option" not in taken.err.lower(), (step, taken)
+    steps = [found for found in TO_TRY.findall(ran.out + ran.err) if "HOST" not in found]
+    assert any(" -- " in step for step in steps), ran
+    for step in steps:
+        taken = await rollcall(*shlex.split(step))
+        assert "option" not in taken.err.lower(), (step, taken)
 
 
 @pytest.mark.slow

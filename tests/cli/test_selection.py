@@ -8,7 +8,7 @@ from aiohttp import web
 from cli.errors import WrongUsage
 from cli.selection import MAX_AT_ONCE, pairs
 from tests.support.cli.command import Rollcall
-from tests.support.registry.fake_servers import http_server
+from tests.support.registry.fake_servers import HttpServer
 from tests.support.registry.in_process import InProcessRegistry
 
 
@@ -51,7 +51,7 @@ async def test_hosts_that_are_named_are_listed_alone(
     ],
 )
 async def test_a_few_hosts_are_asked_for_by_name(
-    rollcall: Rollcall, arguments: tuple[str, ...], asked: list[str]
+    rollcall: Rollcall, arguments: tuple[str, ...], asked: list[str], http_server: HttpServer
 ) -> None:
     seen: list[str] = []
 
@@ -64,10 +64,9 @@ async def test_a_few_hosts_are_asked_for_by_name(
             return web.json_response([node(f"web-{number}") for number in range(1, 41)])
         return web.json_response(node(request.path.removeprefix("/nodes/")))
 
-    async with http_server(answer) as url:
-        rollcall.use(registry=url, allow_plain=["127.0.0.1"])
-        rollcall.environment |= {"ROLLCALL_KEY": "a-key-of-the-operator"}
-        await rollcall("apps", *arguments)
+    rollcall.use(registry=await http_server(answer), allow_plain=["127.0.0.1"])
+    rollcall.environment |= {"ROLLCALL_KEY": "a-key-of-the-operator"}
+    await rollcall("apps", *arguments)
 
     assert sorted(seen) == asked
 
@@ -89,7 +88,7 @@ async def test_a_host_that_nobody_knows_is_named(rollcall: Rollcall) -> None:
 
 @pytest.mark.slow
 async def test_all_agents_are_asked_and_no_more_than_the_bound_at_once(
-    rollcall: Rollcall, registry: InProcessRegistry
+    rollcall: Rollcall, registry: InProcessRegistry, http_server: HttpServer
 ) -> None:
     hosts = MAX_AT_ONCE + 8
     asking, most, full = 0, 0, asyncio.Event()
@@ -106,10 +105,10 @@ async def test_all_agents_are_asked_and_no_more_than_the_bound_at_once(
         asking -= 1
         return web.json_response([])
 
-    async with http_server(answer) as url:
-        for number in range(hosts):
-            await registry.post(f"web-{number}", kv={"agent.url": url})
-        ran = await rollcall("apps", "-o", "json")
+    url = await http_server(answer)
+    for number in range(hosts):
+        await registry.post(f"web-{number}", kv={"agent.url": url})
+    ran = await rollcall("apps", "-o", "json")
 
     assert ran.json() == []
     assert most == MAX_AT_ONCE == 32

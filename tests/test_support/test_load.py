@@ -1,15 +1,16 @@
 """What clients of a load note, and what they do after a loss."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Self
 
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
+from pytest_aiohttp import AiohttpServer
 
-from tests.support.daemons import Daemon, FreePort
+from tests.support.daemons import Daemon
+from tests.support.registry.fake_servers import one_handler_app
 from tests.support.registry.load.histories import Did
 from tests.support.registry.load.load import Load
 from tests.support.registry.load.losses import LossCheck
@@ -21,33 +22,30 @@ SOME = '[{"hostname": "a"}]'
 ANSWERS = [(200, "[]"), (503, "{}"), (200, SOME), (503, "{}"), (200, "[]"), (500, "{}")]
 
 
-async def test_a_deletion_whose_answer_is_lost_with_the_registry_has_an_unknown_outcome(
-    tmp_path: Path, free_port: FreePort
-) -> None:
-    port = free_port()
-    registry = Daemon(program="rollcall-registry", folder=tmp_path / "r", port=port, settings={})
-    load = Load([registry], hosts=1, seed=1)
+def daemon_of(server: TestServer, folder: Path) -> Daemon:
+    """Return a daemon, not started, in whose place a server answers."""
+    assert server.port is not None
+    return Daemon(program="rollcall-registry", folder=folder, port=server.port, settings={})
 
+
+async def test_a_deletion_whose_answer_is_lost_with_the_registry_has_an_unknown_outcome(
+    tmp_path: Path, aiohttp_server: AiohttpServer
+) -> None:
     async def answer(request: web.Request) -> web.Response:
         if request.method == "DELETE":
             # As after a kill: the connection ends, and no other one is accepted.
             load.stop()
-            await site.stop()
+            assert server.runner is not None
+            for site in server.runner.sites:
+                await site.stop()
             assert request.transport is not None
             request.transport.abort()
         return web.json_response([{"labels": ["value:1"]}])
 
-    app = web.Application()
-    app.router.add_route("*", "/nodes/{hostname}", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", port)
-    await site.start()
-    try:
-        async with asyncio.timeout(END_SECONDS):
-            await load.run(clients=1)
-    finally:
-        await runner.cleanup()
+    server = await aiohttp_server(one_handler_app(answer))
+    load = Load([daemon_of(server, tmp_path / "r")], hosts=1, seed=1)
+    async with asyncio.timeout(END_SECONDS):
+        await load.run(clients=1)
 
     deletion = load.history[-1]
     assert (deletion.kind, deletion.value, deletion.outcome) == ("write", None, "unknown")
@@ -58,50 +56,39 @@ async def test_a_deletion_whose_answer_is_lost_with_the_registry_has_an_unknown_
     [(200, {"ok"}), (409, {"unknown"}), (429, set()), (503, {"unknown"}), (507, {"unknown"})],
 )
 async def test_a_change_that_was_refused_may_have_taken_effect_before(
-    tmp_path: Path, free_port: FreePort, status: int, outcomes: set[str]
+    tmp_path: Path, aiohttp_server: AiohttpServer, status: int, outcomes: set[str]
 ) -> None:
-    port = free_port()
-    daemon = Daemon(program="rollcall-registry", folder=tmp_path / "r", port=port, settings={})
-    load = Load([daemon], hosts=1, seed=1)
-    registry = Registry(port)
+    registry = Registry()
     registry.status = status
-    async with registry.serving():
-        clients = asyncio.create_task(load.run(clients=1))
+    server = await aiohttp_server(registry.app())
+    load = Load([daemon_of(server, tmp_path / "r")], hosts=1, seed=1)
+    clients = asyncio.create_task(load.run(clients=1))
 
-        async def has_answered() -> bool:
-            return status in load.statuses
+    async def has_answered() -> bool:
+        return status in load.statuses
 
-        await async_until(has_answered)
-        load.stop()
-        await clients
+    await async_until(has_answered)
+    load.stop()
+    await clients
 
     assert {did.outcome for did in load.history if did.kind == "write"} == outcomes
 
 
 class Registry:
-    """A registry that shows what it was told; `url` is its address within the context."""
+    """A registry that shows what it was told."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self) -> None:
         self.nodes: dict[str, str] = {}
         self.ages: list[int] = []  # those of the next answers with all nodes
         self.status = 200  # of the answers to changes
-        self.url = f"http://127.0.0.1:{port}"
-        self._port = port
 
-    @asynccontextmanager
-    async def serving(self) -> AsyncIterator[Self]:
-        """Serve within this context."""
+    def app(self) -> web.Application:
+        """Return what serves it."""
         app = web.Application()
         app.router.add_route("*", "/nodes/{hostname}", self._answer)
         app.router.add_get("/nodes", self._list)
         app.router.add_get("/healthz", self._healthz)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, "127.0.0.1", self._port).start()
-            yield self
-        finally:
-            await runner.cleanup()
+        return app
 
     async def _healthz(self, _request: web.Request) -> web.Response:
         return web.json_response({})
@@ -127,11 +114,12 @@ class Registry:
 
 
 async def test_what_was_acknowledged_last_is_confirmed_and_what_was_deleted_last_is_gone(
-    tmp_path: Path, free_port: FreePort
+    tmp_path: Path, aiohttp_server: AiohttpServer
 ) -> None:
+    one, two = Registry(), Registry()
     daemons = [
-        Daemon(program="rollcall-registry", folder=tmp_path / name, port=free_port(), settings={})
-        for name in ("one", "other")
+        daemon_of(await aiohttp_server(registry.app()), tmp_path / name)
+        for name, registry in (("one", one), ("two", two))
     ]
     load = Load(daemons, hosts=3, seed=1)
     load.history += [
@@ -142,47 +130,42 @@ async def test_what_was_acknowledged_last_is_confirmed_and_what_was_deleted_last
         Did("read", "h1.test", 0, 3.0, 4.0, "4"),
         Did("write", "h2.test", 0, 1.0, 2.0, "5", "unknown"),
     ]
-    async with (
-        Registry(daemons[0].port).serving() as one,
-        Registry(daemons[1].port).serving() as two,
-    ):
-        one.nodes["h1.test"] = two.nodes["h2.test"] = "value:6"
-        await load.confirm()
+    one.nodes["h1.test"] = two.nodes["h2.test"] = "value:6"
+    await load.confirm()
 
-        assert one.nodes | two.nodes == {"h0.test": "value:2"}
+    assert one.nodes | two.nodes == {"h0.test": "value:2"}
 
 
 async def test_no_client_does_anything_while_they_are_held(
-    tmp_path: Path, free_port: FreePort
+    tmp_path: Path, aiohttp_server: AiohttpServer
 ) -> None:
-    port = free_port()
-    daemon = Daemon(program="rollcall-registry", folder=tmp_path / "r", port=port, settings={})
-    load = Load([daemon], hosts=1, seed=1)
-    async with Registry(port).serving():
-        clients = asyncio.create_task(load.run(clients=4))
+    server = await aiohttp_server(Registry().app())
+    load = Load([daemon_of(server, tmp_path / "r")], hosts=1, seed=1)
+    clients = asyncio.create_task(load.run(clients=4))
 
-        async def have_done(count: int) -> bool:
-            return len(load.history) > count
+    async def have_done(count: int) -> bool:
+        return len(load.history) > count
 
-        await async_until(lambda: have_done(0))
-        async with load.held():
-            before = len(load.history)
-            for _ in range(20):
-                await load.confirm()
-            assert all(did.kind == "write" for did in load.history[before:])  # clients would read
-            held = len(load.history)
-        await async_until(lambda: have_done(held))
-        load.stop()
-        await clients
+    await async_until(lambda: have_done(0))
+    async with load.held():
+        before = len(load.history)
+        for _ in range(20):
+            await load.confirm()
+        assert all(did.kind == "write" for did in load.history[before:])  # clients would read
+        held = len(load.history)
+    await async_until(lambda: have_done(held))
+    load.stop()
+    await clients
 
 
 @pytest.mark.slow
 async def test_a_registry_that_forgets_its_nodes_at_a_loss_is_caught(
-    tmp_path: Path, free_port: FreePort
+    tmp_path: Path, aiohttp_server: AiohttpServer
 ) -> None:
+    one, two = Registry(), Registry()
     daemons = [
-        Daemon(program="rollcall-registry", folder=tmp_path / name, port=free_port(), settings={})
-        for name in ("one", "other")
+        daemon_of(await aiohttp_server(registry.app()), tmp_path / name)
+        for name, registry in (("one", one), ("two", two))
     ]
     load = Load(daemons, hosts=2, seed=1)
     now = asyncio.get_running_loop().time()
@@ -192,11 +175,7 @@ async def test_a_registry_that_forgets_its_nodes_at_a_loss_is_caught(
         Did("write", "h1.test", 0, now - 3, now - 2, None),
     ]
     check = LossCheck(daemons, load, within=END_SECONDS, unnoticed=0.0)
-    async with (
-        AsyncExitStack() as stack,
-        Registry(daemons[0].port).serving() as one,
-        Registry(daemons[1].port).serving() as two,
-    ):
+    with ExitStack() as stack:
         for daemon in daemons:
             stack.callback(daemon.close)
         one.nodes["h0.test"], two.nodes["h0.test"] = "value:1", "value:2"
@@ -216,33 +195,27 @@ async def test_a_registry_that_forgets_its_nodes_at_a_loss_is_caught(
 
 
 async def test_no_targets_after_some_are_a_fault_and_503_is_none(
-    tmp_path: Path, free_port: FreePort
+    tmp_path: Path, aiohttp_server: AiohttpServer
 ) -> None:
-    port, left = free_port(), list(ANSWERS)
+    left = list(ANSWERS)
 
     async def answer(_request: web.Request) -> web.Response:
         status, text = left.pop(0) if left else (503, "{}")
         return web.Response(status=status, text=text)
 
-    daemon = Daemon(program="rollcall-registry", folder=tmp_path / "r", port=port, settings={})
+    daemon = daemon_of(await aiohttp_server(one_handler_app(answer)), tmp_path / "r")
     watch = TargetsWatch([daemon], pause=0.01)
     assert watch.faults() == ["registry 0 never showed targets"]
-    app = web.Application()
-    app.router.add_get(PATH, answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
     watching = asyncio.create_task(watch.run())
 
     async def has_asked() -> bool:
         return not left
 
     try:
-        await web.TCPSite(runner, "127.0.0.1", port).start()
         await async_until(has_asked)
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
-        await runner.cleanup()
 
     told = [fault.removeprefix(f"registry 0 answered {PATH} with ") for fault in watch.faults()]
     assert (told[0], watch.looks) == ("200: []", [1])

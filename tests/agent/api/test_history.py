@@ -1,21 +1,22 @@
 """The history over HTTP: what is answered, and to whom."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
-from aiohttp import ClientSession
+from aiohttp import web
+from aiohttp.test_utils import TestClient
+from pytest_aiohttp import AiohttpClient
 from structlog.testing import LogCapture
 
 from agent.apps.service.apps import Apps
 from agent.model import AppChanges, NewApp
 from httpd.metrics import new_metrics
 from tests.support.agent.engines.fake_engine import IMAGE, OTHER_IMAGE, FakeEngine
-from tests.support.agent.in_process import DEFAULTS, OPERATOR, READER, served
+from tests.support.agent.in_process import DEFAULTS, OPERATOR, READER, application
 from tests.support.agent.running_apps import ASKER, running_apps
 
 pytestmark = pytest.mark.slow
@@ -28,38 +29,32 @@ class Api:
     """The API of an agent with the app ``web``, which has two revisions."""
 
     apps: Apps
-    base_url: str
-    session: ClientSession
+    client: TestClient[web.Request, web.Application]
 
     async def ask(
         self, method: str, path: str, body: bytes | None = None, *, key: str = OPERATOR
     ) -> tuple[int, Any]:
         headers = {"Authorization": f"Bearer {key}"}
-        url = f"{self.base_url}/v1/apps{path}"
-        async with self.session.request(method, url, data=body, headers=headers) as response:
-            return response.status, await response.json()
+        url = f"/v1/apps{path}"
+        response = await self.client.request(method, url, data=body, headers=headers)
+        return response.status, await response.json()
 
 
-@asynccontextmanager
-async def api_of(folder: Path) -> AsyncIterator[Api]:
+@pytest.fixture
+async def api(tmp_path: Path, aiohttp_client: AiohttpClient) -> AsyncIterator[Api]:
     log = LogCapture()
     bound = structlog.wrap_logger(None, processors=[log])
-    async with (
-        running_apps(folder, FakeEngine(), log, defaults=AT_ONCE) as apps,
-        served(apps, new_metrics(), bound) as base_url,
-        ClientSession() as session,
-    ):
+    async with running_apps(tmp_path, FakeEngine(), log, defaults=AT_ONCE) as apps:
         await apps.create(NewApp(name="web", image=IMAGE, env={"TOKEN": "s3cret"}), ASKER)
         await apps.update("web", AppChanges(image=OTHER_IMAGE), ASKER)
-        yield Api(apps, base_url, session)
+        yield Api(apps, await aiohttp_client(application(apps, new_metrics(), bound)))
 
 
 async def test_the_history_is_the_newest_first_and_hides_the_environment_from_readers(
-    tmp_path: Path,
+    api: Api,
 ) -> None:
-    async with api_of(tmp_path) as api:
-        status, history = await api.ask("GET", "/web/history")
-        _, hidden = await api.ask("GET", "/web/history", key=READER)
+    status, history = await api.ask("GET", "/web/history")
+    _, hidden = await api.ask("GET", "/web/history", key=READER)
 
     assert status == 200
     assert [each["revision"] for each in history] == [2, 1]
@@ -74,10 +69,9 @@ async def test_the_history_is_the_newest_first_and_hides_the_environment_from_re
 
 @pytest.mark.parametrize("body", [None, b"", b"{}", b'{"revision": 1}'])
 async def test_a_rollback_without_a_number_goes_to_the_revision_before(
-    tmp_path: Path, body: bytes | None
+    api: Api, body: bytes | None
 ) -> None:
-    async with api_of(tmp_path) as api:
-        status, record = await api.ask("PUT", "/web/rollback", body)
+    status, record = await api.ask("PUT", "/web/rollback", body)
 
     assert status == 200
     assert (record["image"], record["revision"]) == (IMAGE, 3)
@@ -98,26 +92,22 @@ async def test_a_rollback_without_a_number_goes_to_the_revision_before(
         (b" ", "JSON"),
     ],
 )
-async def test_a_body_that_names_no_revision_is_400(
-    tmp_path: Path, body: bytes, named: str
-) -> None:
-    async with api_of(tmp_path) as api:
-        status, answer = await api.ask("PUT", "/web/rollback", body)
-        _, record = await api.ask("GET", "/web")
+async def test_a_body_that_names_no_revision_is_400(api: Api, body: bytes, named: str) -> None:
+    status, answer = await api.ask("PUT", "/web/rollback", body)
+    _, record = await api.ask("GET", "/web")
 
     assert (status, record["revision"]) == (400, 2)
     assert named in answer["message"]
 
 
-async def test_what_is_not_there_or_not_allowed_is_said_to_be_so(tmp_path: Path) -> None:
-    async with api_of(tmp_path) as api:
-        unknown = await api.ask("PUT", "/web/rollback", b'{"revision": 9}')
-        no_app = await api.ask("PUT", "/shop/rollback", b"{}")
-        no_history = await api.ask("GET", "/shop/history")
-        reader = await api.ask("PUT", "/web/rollback", b"{}", key=READER)
-        odd = await api.ask("GET", "/web/history?limit=1")
-        await api.apps.create(NewApp(name="new", image=IMAGE), ASKER)
-        first = await api.ask("PUT", "/new/rollback")
+async def test_what_is_not_there_or_not_allowed_is_said_to_be_so(api: Api) -> None:
+    unknown = await api.ask("PUT", "/web/rollback", b'{"revision": 9}')
+    no_app = await api.ask("PUT", "/shop/rollback", b"{}")
+    no_history = await api.ask("GET", "/shop/history")
+    reader = await api.ask("PUT", "/web/rollback", b"{}", key=READER)
+    odd = await api.ask("GET", "/web/history?limit=1")
+    await api.apps.create(NewApp(name="new", image=IMAGE), ASKER)
+    first = await api.ask("PUT", "/new/rollback")
 
     assert [unknown[0], no_app[0], no_history[0], reader[0], odd[0]] == [404, 404, 404, 403, 400]
     assert "GET /v1/apps/web/history" in unknown[1]["message"]

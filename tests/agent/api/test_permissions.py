@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 import structlog
-from aiohttp import ClientSession
+from pytest_aiohttp import AiohttpClient
 from structlog.testing import LogCapture
 
 from agent.model import NewApp
 from httpd.metrics import new_metrics
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
-from tests.support.agent.in_process import READER, WRITER, served
+from tests.support.agent.in_process import READER, WRITER, application
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
 
 APPS = "/v1/apps"
@@ -19,18 +19,18 @@ READS = ("/v1/events", APPS, *[f"{APPS}/web{path}" for path in OF_APP])
 
 
 @pytest.mark.slow
-async def test_a_key_that_may_only_write_changes_apps_and_reads_none(tmp_path: Path) -> None:
+async def test_a_key_that_may_only_write_changes_apps_and_reads_none(
+    tmp_path: Path, aiohttp_client: AiohttpClient
+) -> None:
     log = LogCapture()
-    async with (
-        running_apps(tmp_path, FakeEngine(), log, defaults=AT_ONCE) as apps,
-        served(apps, new_metrics(), structlog.wrap_logger(None, processors=[log])) as base_url,
-        ClientSession(base_url) as session,
-    ):
+    bound = structlog.wrap_logger(None, processors=[log])
+    async with running_apps(tmp_path, FakeEngine(), log, defaults=AT_ONCE) as apps:
+        client = await aiohttp_client(application(apps, new_metrics(), bound))
         await apps.create(NewApp(name="web", image=IMAGE, env={"TOKEN": "s3cret"}), ASKER)
 
         async def ask(method: str, path: str, key: str) -> tuple[int, str]:
             headers = {"Authorization": f"Bearer {key}"}
-            async with session.request(method, path, headers=headers) as response:
+            async with client.request(method, path, headers=headers) as response:
                 # A stream has no end.
                 return response.status, "" if response.ok else await response.text()
 

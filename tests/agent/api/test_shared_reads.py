@@ -5,14 +5,15 @@ from pathlib import Path
 
 import pytest
 import structlog
-from aiohttp import ClientSession, TCPConnector
+from aiohttp import TCPConnector
+from pytest_aiohttp import AiohttpClient
 from structlog.testing import LogCapture
 
 from agent.model import NewApp
 from httpd.metrics import new_metrics
 from tests.support.agent.engines.counting_engine import CountingEngine
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
-from tests.support.agent.in_process import OPERATOR, READER, served
+from tests.support.agent.in_process import OPERATOR, READER, application
 from tests.support.agent.running_apps import ASKER, AT_ONCE, running_apps
 
 READERS = 200
@@ -20,18 +21,18 @@ READ_SECONDS = 0.01
 
 
 @pytest.mark.slow
-async def test_those_who_ask_the_same_at_the_same_time_share_an_answer(tmp_path: Path) -> None:
+async def test_those_who_ask_the_same_at_the_same_time_share_an_answer(
+    tmp_path: Path, aiohttp_client: AiohttpClient
+) -> None:
     engine, log = CountingEngine(FakeEngine(), seconds=READ_SECONDS), LogCapture()
-    async with (
-        running_apps(tmp_path, engine, log, defaults=AT_ONCE) as apps,
-        served(apps, new_metrics(), structlog.wrap_logger(None, processors=[log])) as base_url,
-        ClientSession(connector=TCPConnector(limit=0)) as session,
-    ):
+    async with running_apps(tmp_path, engine, log, defaults=AT_ONCE) as apps:
+        app = application(apps, new_metrics(), structlog.wrap_logger(None, processors=[log]))
+        client = await aiohttp_client(app, connector=TCPConnector(limit=0))
         await apps.create(NewApp(name="web", image=IMAGE, env={"A": "secret"}), ASKER)
 
         async def read(path: str, key: str) -> str:
             headers = {"Authorization": f"Bearer {key}"}
-            async with session.get(f"{base_url}/v1/apps{path}", headers=headers) as answer:
+            async with client.get(f"/v1/apps{path}", headers=headers) as answer:
                 assert answer.status == 200
                 return await answer.text()
 
@@ -53,19 +54,17 @@ async def test_those_who_ask_the_same_at_the_same_time_share_an_answer(tmp_path:
 
 @pytest.mark.slow
 async def test_an_answer_is_never_of_before_the_change_that_the_reader_made(
-    tmp_path: Path,
+    tmp_path: Path, aiohttp_client: AiohttpClient
 ) -> None:
     engine, log = CountingEngine(FakeEngine(), seconds=READ_SECONDS), LogCapture()
-    async with (
-        running_apps(tmp_path, engine, log, defaults=AT_ONCE) as apps,
-        served(apps, new_metrics(), structlog.wrap_logger(None, processors=[log])) as base_url,
-        ClientSession(connector=TCPConnector(limit=0)) as session,
-    ):
+    async with running_apps(tmp_path, engine, log, defaults=AT_ONCE) as apps:
+        app = application(apps, new_metrics(), structlog.wrap_logger(None, processors=[log]))
+        client = await aiohttp_client(app, connector=TCPConnector(limit=0))
         await apps.create(NewApp(name="web", image=IMAGE), ASKER)
         headers = {"Authorization": f"Bearer {OPERATOR}"}
 
         async def state() -> str:
-            async with session.get(f"{base_url}/v1/apps/web", headers=headers) as answer:
+            async with client.get("/v1/apps/web", headers=headers) as answer:
                 return str((await answer.json())["state"])
 
         reading = [asyncio.create_task(state()) for _ in range(READERS)]

@@ -11,10 +11,10 @@ import pytest
 import pytest_asyncio
 import structlog
 import yaml
-from aiohttp import ClientSession
 from aiohttp.test_utils import make_mocked_request
 from hypothesis import given
 from hypothesis import strategies as st
+from pytest_aiohttp import AiohttpClient
 from structlog.testing import LogCapture
 from swagger_spec_validator.validator20 import validate_spec
 
@@ -36,7 +36,7 @@ from agent.state.history import Revision
 from httpd.errors import BadInput
 from httpd.metrics import new_metrics
 from tests.support.agent.engines.fake_engine import FakeEngine
-from tests.support.agent.in_process import READER, application, served
+from tests.support.agent.in_process import READER, application
 from tests.support.agent.running_apps import AT_ONCE, running_apps
 from tests.support.httpd.swagger import (
     differences,
@@ -62,13 +62,11 @@ async def apps(tmp_path: Path) -> AsyncIterator[Apps]:
         yield apps
 
 
-async def test_it_is_valid_as_it_is_served(apps: Apps) -> None:
-    async with (
-        served(apps, new_metrics(), LOG) as base_url,
-        ClientSession(base_url, headers={"Authorization": READER}) as session,
-        session.get("/swagger.json") as response,
-    ):
-        validate_spec(await response.json())
+async def test_it_is_valid_as_it_is_served(apps: Apps, aiohttp_client: AiohttpClient) -> None:
+    client = await aiohttp_client(application(apps, new_metrics(), LOG))
+    response = await client.get("/swagger.json", headers={"Authorization": READER})
+
+    validate_spec(await response.json())
 
 
 async def test_it_has_the_operations_of_the_agent_and_no_others(apps: Apps, document: Any) -> None:

@@ -15,7 +15,7 @@ from agent.client.errors import AgentUnreachable
 from tests.support.cli.fake_agent import APP_RECORD
 from tests.support.cli.junk import JUNK
 from tests.support.examples import share_of
-from tests.support.registry.fake_servers import http_server
+from tests.support.registry.fake_servers import HttpServer
 
 SHAPES = (App, list[App], list[Revision], list[Event], list[Process], Stats, Plan, Message)
 OPERATIONS: dict[str, Callable[[AgentClient], Awaitable[Any]]] = {
@@ -34,16 +34,14 @@ OPERATIONS: dict[str, Callable[[AgentClient], Awaitable[Any]]] = {
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-async def test_junk_is_no_answer_of_an_agent(operation: str) -> None:
+async def test_junk_is_no_answer_of_an_agent(operation: str, http_server: HttpServer) -> None:
     junk = iter(JUNK)
 
     async def handler(_request: web.Request) -> web.Response:
         return web.Response(body=next(junk))
 
-    async with (
-        http_server(handler) as url,
-        AgentClient(url=url, server_hostname="web-1", key=lambda: "key") as agent,
-    ):
+    url = await http_server(handler)
+    async with AgentClient(url=url, server_hostname="web-1", key=lambda: "key") as agent:
         for _ in JUNK:
             with pytest.raises(AgentUnreachable, match="what answers is no agent"):
                 await OPERATIONS[operation](agent)
@@ -51,17 +49,17 @@ async def test_junk_is_no_answer_of_an_agent(operation: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("status", "limit"), [(200, MAX_ANSWER_BYTES), (500, MAX_ERROR_BYTES)])
-async def test_an_answer_without_an_end_is_none_of_an_agent(status: int, limit: int) -> None:
+async def test_an_answer_without_an_end_is_none_of_an_agent(
+    status: int, limit: int, http_server: HttpServer
+) -> None:
     async def handler(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(status=status)
         await response.prepare(request)
         while True:
             await response.write(b" " * 1_000_000)
 
-    async with (
-        http_server(handler) as url,
-        AgentClient(url=url, server_hostname="web-1", key=lambda: "key") as agent,
-    ):
+    url = await http_server(handler)
+    async with AgentClient(url=url, server_hostname="web-1", key=lambda: "key") as agent:
         with pytest.raises(AgentUnreachable, match=f"more than {limit} bytes"):
             await agent.change("shop", "stop")
 

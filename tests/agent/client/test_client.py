@@ -15,8 +15,9 @@ from agent.client.errors import AgentRefused, AgentUnreachable
 from registry.client.tls import ClientTls
 from tests.support.certificates import Authority
 from tests.support.cli.fake_agent import APP_RECORD
+from tests.support.daemons import FreePort
 from tests.support.registry.client import server_context
-from tests.support.registry.fake_servers import http_server, read_request, silent, tcp_server
+from tests.support.registry.fake_servers import HttpServer, read_request, silent, tcp_server
 
 KEY = "ops-key-0123456789"
 PLAN = {
@@ -34,22 +35,20 @@ def client(url: str, *, timeout_seconds: float = 10) -> AgentClient:
 
 
 async def test_an_agent_that_wants_a_client_certificate_is_told_without_names_of_settings(
-    tmp_path: Path,
+    tmp_path: Path, http_server: HttpServer
 ) -> None:
     async def answer(_: web.Request) -> web.Response:
         return web.json_response([])
 
     authority = Authority(tmp_path)
     tls = server_context(authority.issue("web-1"), client_ca=authority.ca)
-    async with (
-        http_server(answer, tls=tls) as url,
-        AgentClient(
-            url=url,
-            server_hostname="web-1",
-            key=lambda: KEY,
-            client_tls=ClientTls(ca=authority.ca),
-        ) as opened,
-    ):
+    url = await http_server(answer, tls=tls)
+    async with AgentClient(
+        url=url,
+        server_hostname="web-1",
+        key=lambda: KEY,
+        client_tls=ClientTls(ca=authority.ca),
+    ) as opened:
         with pytest.raises(AgentUnreachable) as raised:
             await opened.apps()
 
@@ -72,14 +71,14 @@ def keepalive_of_connection(port: int) -> tuple[int, ...]:
     raise AssertionError
 
 
-async def test_the_key_is_sent_and_names_are_one_part_of_the_path() -> None:
+async def test_the_key_is_sent_and_names_are_one_part_of_the_path(http_server: HttpServer) -> None:
     seen: list[tuple[str, str, str]] = []
 
     async def handler(request: web.Request) -> web.Response:
         seen.append((request.method, request.raw_path, request.headers["Authorization"]))
         return web.json_response(PLAN if "dry_run" in request.query else APP_RECORD)
 
-    async with http_server(handler) as url, client(url) as agent:
+    async with client(await http_server(handler)) as agent:
         await agent.app("a/b?c")
         await agent.change("shop", "stop")
         await agent.delete("shop", keep_data=True, dry_run=True)
@@ -91,65 +90,65 @@ async def test_the_key_is_sent_and_names_are_one_part_of_the_path() -> None:
     ]
 
 
-async def test_a_password_is_sent_as_the_text_that_it_is() -> None:
+async def test_a_password_is_sent_as_the_text_that_it_is(http_server: HttpServer) -> None:
     seen: list[tuple[str, bytes]] = []
 
     async def handler(request: web.Request) -> web.Response:
         seen.append((request.content_type, await request.read()))
         return web.json_response(APP_RECORD)
 
-    async with http_server(handler) as url, client(url) as agent:
+    async with client(await http_server(handler)) as agent:
         await agent.set_password("shop", '"quoted: ä"')
 
     assert seen == [("text/plain", '"quoted: ä"'.encode())]
 
 
-async def test_the_health_of_an_agent_is_asked_without_the_key() -> None:
+async def test_the_health_of_an_agent_is_asked_without_the_key(http_server: HttpServer) -> None:
     async def handler(request: web.Request) -> web.Response:
         assert "Authorization" not in request.headers
         return web.json_response({"message": "the engine is away"}, status=503)
 
-    async with http_server(handler) as url, client(url) as agent:
+    async with client(await http_server(handler)) as agent:
         with pytest.raises(AgentRefused, match="the engine is away") as raised:
             await agent.health()
 
     assert raised.value.status == 503
 
 
-async def test_a_redirect_is_not_followed() -> None:
+async def test_a_redirect_is_not_followed(http_server: HttpServer) -> None:
     elsewhere: list[str] = []
 
     async def collect(request: web.Request) -> web.Response:
         elsewhere.append(request.path)
         return web.json_response([])
 
-    async with http_server(collect) as target:
+    target = await http_server(collect)
 
-        async def redirect(_request: web.Request) -> web.Response:
-            return web.Response(status=307, headers={"Location": target})
+    async def redirect(_request: web.Request) -> web.Response:
+        return web.Response(status=307, headers={"Location": target})
 
-        async with http_server(redirect) as url, client(url) as agent:
-            with pytest.raises(AgentRefused) as raised:
-                await agent.apps()
+    async with client(await http_server(redirect)) as agent:
+        with pytest.raises(AgentRefused) as raised:
+            await agent.apps()
 
     assert (raised.value.status, elsewhere) == (307, [])
 
 
 @pytest.mark.parametrize("text", ["<html>", '{"message": ', "[1]", "\udcff"])
-async def test_an_error_of_what_is_no_agent_says_so(text: str) -> None:
+async def test_an_error_of_what_is_no_agent_says_so(text: str, http_server: HttpServer) -> None:
     async def handler(_request: web.Request) -> web.Response:
         return web.Response(status=404, body=text.encode("utf-8", "surrogateescape"))
 
-    async with http_server(handler) as url, client(url) as agent:
+    async with client(await http_server(handler)) as agent:
         with pytest.raises(AgentRefused, match=r"answers 404 .* not as an agent does"):
             await agent.app("shop")
 
 
-async def test_an_answer_that_is_no_json_is_none_of_an_agent() -> None:
+async def test_an_answer_that_is_no_json_is_none_of_an_agent(http_server: HttpServer) -> None:
     async def handler(_request: web.Request) -> web.Response:
         return web.Response(text="<html>")
 
-    async with http_server(handler) as url, client(url) as agent:
+    async with client(await http_server(handler)) as agent:
         with pytest.raises(AgentUnreachable, match="no agent"):
             await agent.apps()
 
@@ -161,16 +160,18 @@ async def test_a_read_has_a_limit_of_time() -> None:
 
 
 @pytest.mark.slow
-async def test_a_change_may_take_longer_than_a_read() -> None:
+async def test_a_change_may_take_longer_than_a_read(http_server: HttpServer) -> None:
     async def handler(_request: web.Request) -> web.Response:
         await asyncio.sleep(0.2)
         return web.json_response(APP_RECORD)
 
-    async with http_server(handler) as url, client(url, timeout_seconds=0.05) as agent:
+    async with client(await http_server(handler), timeout_seconds=0.05) as agent:
         assert await agent.change("shop", "rebuild") == APP_RECORD
 
 
-async def test_a_tar_goes_out_in_pieces_and_one_that_breaks_off_is_an_error() -> None:
+async def test_a_tar_goes_out_in_pieces_and_one_that_breaks_off_is_an_error(
+    http_server: HttpServer,
+) -> None:
     async def break_off(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         response.enable_chunked_encoding()
@@ -187,7 +188,7 @@ async def test_a_tar_goes_out_in_pieces_and_one_that_breaks_off_is_an_error() ->
             async for piece in pieces:
                 received.extend(piece)
 
-    async with http_server(break_off) as url, client(url) as agent:
+    async with client(await http_server(break_off)) as agent:
         with pytest.raises(AgentUnreachable, match="broke off"):
             await receive(agent)
 
@@ -208,7 +209,7 @@ async def test_a_change_whose_connection_is_lost_is_not_sent_again() -> None:
     assert [each.split(b" ")[0] for each in sent] == [b"PUT", b"DELETE"]
 
 
-async def test_a_tar_goes_in_in_pieces() -> None:
+async def test_a_tar_goes_in_in_pieces(http_server: HttpServer) -> None:
     seen: list[tuple[str, bytes]] = []
 
     async def handler(request: web.Request) -> web.Response:
@@ -219,19 +220,14 @@ async def test_a_tar_goes_in_in_pieces() -> None:
         for _ in range(3):
             yield b"piece"
 
-    async with http_server(handler) as url, client(url) as agent:
+    async with client(await http_server(handler)) as agent:
         await agent.put_data("shop", tar(), dry_run=True)
 
     assert seen == [("/v1/apps/shop/data?dry_run=true", b"piece" * 3)]
 
 
-async def test_an_agent_that_is_not_there_is_unreachable() -> None:
-    async def handler(_request: web.Request) -> web.Response:
-        return web.json_response([])
-
-    async with http_server(handler) as url:
-        pass
-    async with client(url) as agent:
+async def test_an_agent_that_is_not_there_is_unreachable(free_port: FreePort) -> None:
+    async with client(f"http://127.0.0.1:{free_port()}") as agent:
         with pytest.raises(AgentUnreachable, match="refused"):
             await agent.apps()
 
@@ -246,18 +242,20 @@ async def test_a_host_that_cannot_be_is_unreachable(scheme: str, host: str) -> N
             await agent.change("shop", "stop")
 
 
-async def test_an_error_of_whoever_reads_a_stream_is_their_own() -> None:
+async def test_an_error_of_whoever_reads_a_stream_is_their_own(http_server: HttpServer) -> None:
     async def handler(_request: web.Request) -> web.Response:
         return web.Response(body=b"x")
 
-    async with http_server(handler) as url, client(url) as agent:
+    async with client(await http_server(handler)) as agent:
         for error in (OSError("disk full"), ValueError("no text")):
             with pytest.raises(type(error), match=str(error)):
                 async with agent.data("shop", pause=False):
                     raise error
 
 
-async def test_a_connection_breaks_off_a_minute_after_the_other_host_has_vanished() -> None:
+async def test_a_connection_breaks_off_a_minute_after_the_other_host_has_vanished(
+    http_server: HttpServer,
+) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     async def handler(_request: web.Request) -> web.Response:
@@ -265,7 +263,8 @@ async def test_a_connection_breaks_off_a_minute_after_the_other_host_has_vanishe
         await go_on.wait()
         return web.json_response(APP_RECORD)
 
-    async with http_server(handler) as url, client(url) as agent:
+    url = await http_server(handler)
+    async with client(url) as agent:
         change = asyncio.create_task(agent.change("shop", "rebuild"))
         await begun.wait()
         found = keepalive_of_connection(int(url.rpartition(":")[2]))

@@ -1,7 +1,7 @@
 """An app that does not stay up, or get healthy, after a change: what is told, and when."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from cli.app_names import AppName
 from cli.changes.settling import Clock, wait_until_settled
 from cli.errors import CommandError
 from tests.support.cli.command import Rollcall
-from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, fake_agent
+from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, StartAgent
 from tests.support.cli.process import CommandLine
 from tests.support.registry.in_process import InProcessRegistry
 
@@ -29,20 +29,20 @@ LOG = "reading the settings\nno \x1b[2Jconfiguration\n"
 
 
 @pytest.fixture
-async def agent(registry: InProcessRegistry) -> AsyncIterator[FakeAgent]:
-    """Yield the agent of web-1, which has an app that has told why it ends."""
-    async with fake_agent() as running:
-        await registry.post("web-1", kv={"agent.url": running.url})
-        running.answers["GET", f"{SHOP}/logs"] = log
-        running.answers["GET", f"{SHOP}/events"] = [
-            {"id": "1", "time": BEFORE, "exit_code": 1},
-            {"id": "2", "time": AFTER, "exit_code": 3},
-            {"id": "3", "time": AFTER, "exit_code": None},
-        ]
-        for action in ("start", "rebuild", "rollback"):
-            running.answers["PUT", f"{SHOP}/{action}"] = RUNNING
-        running.answers["PUT", SHOP] = running.answers["POST", "/v1/apps"] = RUNNING
-        yield running
+async def agent(registry: InProcessRegistry, fake_agent: StartAgent) -> FakeAgent:
+    """Return the agent of web-1, which has an app that has told why it ends."""
+    running = await fake_agent()
+    await registry.post("web-1", kv={"agent.url": running.url})
+    running.answers["GET", f"{SHOP}/logs"] = log
+    running.answers["GET", f"{SHOP}/events"] = [
+        {"id": "1", "time": BEFORE, "exit_code": 1},
+        {"id": "2", "time": AFTER, "exit_code": 3},
+        {"id": "3", "time": AFTER, "exit_code": None},
+    ]
+    for action in ("start", "rebuild", "rollback"):
+        running.answers["PUT", f"{SHOP}/{action}"] = RUNNING
+    running.answers["PUT", SHOP] = running.answers["POST", "/v1/apps"] = RUNNING
+    return running
 
 
 async def log(request: web.Request) -> web.Response:

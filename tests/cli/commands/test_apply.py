@@ -1,7 +1,6 @@
 """`diff` and `apply`: what a file says, compared with the agents, and brought about."""
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from tests.support.cli.command import Rollcall
-from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, fake_agent
+from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, StartAgent
 from tests.support.registry.in_process import InProcessRegistry
 
 pytestmark = pytest.mark.slow
@@ -39,12 +38,12 @@ apps:
 
 
 @pytest.fixture
-async def agent(registry: InProcessRegistry) -> AsyncIterator[FakeAgent]:
-    """Yield the agent of web-1, which has the app as the file says."""
-    async with fake_agent() as running:
-        await registry.post("web-1", labels=["service:web"], kv={"agent.url": running.url})
-        running.answers["GET", SHOP] = RECORD
-        yield running
+async def agent(registry: InProcessRegistry, fake_agent: StartAgent) -> FakeAgent:
+    """Return the agent of web-1, which has the app as the file says."""
+    running = await fake_agent()
+    await registry.post("web-1", labels=["service:web"], kv={"agent.url": running.url})
+    running.answers["GET", SHOP] = RECORD
+    return running
 
 
 class AppsFile:

@@ -11,13 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 from aiohttp import web
+from pytest_aiohttp import AiohttpServer
 
 from tests.support.certificates import Authority
 from tests.support.cli.command import Ran, Rollcall
-from tests.support.cli.fake_agent import APP_RECORD, fake_agent
+from tests.support.cli.fake_agent import APP_RECORD, StartAgent
 from tests.support.cli.terminal import at_terminal
 from tests.support.registry.client import server_context
-from tests.support.registry.fake_servers import Handler, http_server
+from tests.support.registry.fake_servers import Handler, HttpServer, one_handler_app
 from tests.support.registry.in_process import InProcessRegistry
 
 pytestmark = pytest.mark.slow
@@ -63,7 +64,7 @@ def in_front(registry: InProcessRegistry, first: Callable[[str], Awaitable[int |
 
 
 async def test_nodes_that_vanish_or_fail_cost_no_other_finding(
-    rollcall: Rollcall, registry: InProcessRegistry, key_file: Path
+    rollcall: Rollcall, registry: InProcessRegistry, key_file: Path, http_server: HttpServer
 ) -> None:
     labels = ["prometheus:node:port:none"]
     for number in range(200):
@@ -84,9 +85,9 @@ async def test_nodes_that_vanish_or_fail_cost_no_other_finding(
             assert (await registry.ask("DELETE", f"/nodes/web-{number}")).status == 200
         return 503 if int(number) % 10 == 7 else None
 
-    async with http_server(in_front(registry, first)) as url:
-        rollcall.use(registry=url, key_file=str(key_file), allow_plain=["127.0.0.1"])
-        ran = await rollcall("doctor", "-o", "json")
+    url = await http_server(in_front(registry, first))
+    rollcall.use(registry=url, key_file=str(key_file), allow_plain=["127.0.0.1"])
+    ran = await rollcall("doctor", "-o", "json")
 
     assert ran.status == 1, ran.err
     targets = found(ran, "targets")
@@ -100,23 +101,19 @@ async def test_nodes_that_vanish_or_fail_cost_no_other_finding(
 
 
 async def test_a_registry_that_goes_away_meanwhile_costs_no_finding_of_before(
-    rollcall: Rollcall, registry: InProcessRegistry, key_file: Path
+    rollcall: Rollcall, registry: InProcessRegistry, key_file: Path, aiohttp_server: AiohttpServer
 ) -> None:
     for number in range(20):
         await registry.post(f"web-{number}", ["prometheus:node:port:9100"])
 
     async def first(path: str) -> int | None:
         if path.endswith("/explain"):
-            await runner.cleanup()
+            await server.close()
         return None
 
-    handler = in_front(registry, first)
-    app = web.Application()
-    app.router.add_get("/{path:.*}", handler)
-    runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    app = one_handler_app(in_front(registry, first))
+    server = await aiohttp_server(app, shutdown_timeout=0.1)
+    url = str(server.make_url(""))
     rollcall.use(registry=url, key_file=str(key_file), allow_plain=["127.0.0.1"])
 
     ran = await rollcall("doctor", "-o", "json")
@@ -129,7 +126,11 @@ async def test_a_registry_that_goes_away_meanwhile_costs_no_finding_of_before(
 
 
 async def test_a_certificate_that_cannot_be_looked_at_is_a_finding(
-    rollcall: Rollcall, registry: InProcessRegistry, tmp_path: Path, key_file: Path
+    rollcall: Rollcall,
+    registry: InProcessRegistry,
+    tmp_path: Path,
+    key_file: Path,
+    http_server: HttpServer,
 ) -> None:
     authority = Authority(tmp_path / "ca")
 
@@ -139,9 +140,9 @@ async def test_a_certificate_that_cannot_be_looked_at_is_a_finding(
         return None
 
     tls = server_context(authority.issue("127.0.0.1"))
-    async with http_server(in_front(registry, first), tls=tls) as url:
-        rollcall.use(registry=url, key_file=str(key_file), ca=str(authority.ca))
-        ran = await rollcall("doctor", "-o", "json")
+    url = await http_server(in_front(registry, first), tls=tls)
+    rollcall.use(registry=url, key_file=str(key_file), ca=str(authority.ca))
+    ran = await rollcall("doctor", "-o", "json")
 
     assert (ran.status, ran.err) == (1, "")
     ((level, text),) = found(ran, "certificates")
@@ -151,7 +152,7 @@ async def test_a_certificate_that_cannot_be_looked_at_is_a_finding(
 
 
 async def test_it_finds_clocks_and_certificates_of_agents_whose_health_it_asks_without_the_key(
-    rollcall: Rollcall, registry: InProcessRegistry, tmp_path: Path
+    rollcall: Rollcall, registry: InProcessRegistry, tmp_path: Path, http_server: HttpServer
 ) -> None:
     authority = Authority(tmp_path / "ca", lifetime=timedelta(days=10))
     rollcall.use(
@@ -161,18 +162,16 @@ async def test_it_finds_clocks_and_certificates_of_agents_whose_health_it_asks_w
         allow_plain=["127.0.0.1"],
     )
     asked: list[Mapping[str, str]] = []
-    async with (
-        http_server(agent(asked, ahead=timedelta(0))) as right,
-        http_server(
-            agent(asked, ahead=timedelta(hours=-1)), tls=server_context(authority.issue("b.test"))
-        ) as wrong,
-    ):
-        for hostname, url in (("a.test", right), ("b.test", wrong)):
-            await registry.post(
-                hostname,
-                kv={"agent.url": url, "agent.version": "1", "docker.state": "running"},
-            )
-        ran = await rollcall("doctor", "-o", "json")
+    right = await http_server(agent(asked, ahead=timedelta(0)))
+    wrong = await http_server(
+        agent(asked, ahead=timedelta(hours=-1)), tls=server_context(authority.issue("b.test"))
+    )
+    for hostname, url in (("a.test", right), ("b.test", wrong)):
+        await registry.post(
+            hostname,
+            kv={"agent.url": url, "agent.version": "1", "docker.state": "running"},
+        )
+    ran = await rollcall("doctor", "-o", "json")
 
     findings = [
         (each["level"], each["check"], each["text"])
@@ -240,7 +239,7 @@ async def test_a_terminal_has_the_numbers_of_errors_and_warnings_last(
 
 
 async def test_it_names_the_apps_that_are_down_although_they_should_run(
-    rollcall: Rollcall, registry: InProcessRegistry
+    rollcall: Rollcall, registry: InProcessRegistry, fake_agent: StartAgent
 ) -> None:
     states: dict[str, dict[str, Any]] = {
         "runs": {},
@@ -250,19 +249,17 @@ async def test_it_names_the_apps_that_are_down_although_they_should_run(
         "dead": {"state": "exited", "message": "it ended with 3" + "!" * 400},
         "gone": {"state": "missing", "desired": "stopped"},
     }
-    async with fake_agent() as played:
-        played.answers = {
-            ("GET", "/healthz"): {"status": "ok"},
-            ("GET", "/v1/apps"): [
-                APP_RECORD | {"name": name} | said for name, said in states.items()
-            ],
-        }
-        await registry.post("web-1", kv={"agent.url": played.url})
-        ran = await rollcall("--context", "test", "doctor", "-o", "json")
+    played = await fake_agent()
+    played.answers = {
+        ("GET", "/healthz"): {"status": "ok"},
+        ("GET", "/v1/apps"): [APP_RECORD | {"name": name} | said for name, said in states.items()],
+    }
+    await registry.post("web-1", kv={"agent.url": played.url})
+    ran = await rollcall("--context", "test", "doctor", "-o", "json")
 
-        # Who may not read the apps is told so, and nothing else is lost.
-        del played.answers["GET", "/v1/apps"]
-        refused = await rollcall("doctor", "-o", "json")
+    # Who may not read the apps is told so, and nothing else is lost.
+    del played.answers["GET", "/v1/apps"]
+    refused = await rollcall("doctor", "-o", "json")
 
     assert ran.status == 1
     app = "rollcall --context test app"
@@ -281,20 +278,20 @@ async def test_it_names_the_apps_that_are_down_although_they_should_run(
 
 
 async def test_an_agent_without_its_engine_answers_and_the_engine_is_told_once(
-    rollcall: Rollcall, registry: InProcessRegistry
+    rollcall: Rollcall, registry: InProcessRegistry, fake_agent: StartAgent
 ) -> None:
     async def without_engine(_: web.Request) -> web.Response:
         return web.json_response({"message": "the engine cannot be reached"}, status=503)
 
-    async with fake_agent() as played:
-        played.answers = dict.fromkeys([("GET", "/healthz"), ("GET", "/v1/apps")], without_engine)
-        kv = {"agent.url": played.url, "agent.version": "1"}
-        await registry.post("web-1", kv={**kv, "docker.state": "unreachable"})
-        ran = await rollcall("doctor", "-o", "json")
+    played = await fake_agent()
+    played.answers = dict.fromkeys([("GET", "/healthz"), ("GET", "/v1/apps")], without_engine)
+    kv = {"agent.url": played.url, "agent.version": "1"}
+    await registry.post("web-1", kv={**kv, "docker.state": "unreachable"})
+    ran = await rollcall("doctor", "-o", "json")
 
-        # The engine has gone since the last heartbeat.
-        await registry.post("web-1", kv={**kv, "docker.state": "running"})
-        before = await rollcall("doctor", "-o", "json")
+    # The engine has gone since the last heartbeat.
+    await registry.post("web-1", kv={**kv, "docker.state": "running"})
+    before = await rollcall("doctor", "-o", "json")
 
     assert ran.status == 1
     assert found(ran, "agents") == [("ok", "1 of 1 agents answer")]
@@ -347,7 +344,11 @@ async def test_it_tells_when_the_operators_own_certificate_ends(
 
 
 async def test_a_registry_that_refuses_the_operators_certificate_is_told_with_its_end(
-    rollcall: Rollcall, registry: InProcessRegistry, tmp_path: Path, key_file: Path
+    rollcall: Rollcall,
+    registry: InProcessRegistry,
+    tmp_path: Path,
+    key_file: Path,
+    http_server: HttpServer,
 ) -> None:
     authority = Authority(tmp_path / "ca", lifetime=timedelta(days=10))
     own = authority.issue("ops.test", age=timedelta(days=13))
@@ -356,15 +357,15 @@ async def test_a_registry_that_refuses_the_operators_certificate_is_told_with_it
         return None
 
     tls = server_context(authority.issue("127.0.0.1"), client_ca=authority.ca)
-    async with http_server(in_front(registry, first), tls=tls) as url:
-        rollcall.use(
-            registry=url,
-            key_file=str(key_file),
-            ca=str(authority.ca),
-            certificate=str(own.certificate),
-            certificate_key=str(own.key),
-        )
-        ran = await rollcall("doctor")
+    url = await http_server(in_front(registry, first), tls=tls)
+    rollcall.use(
+        registry=url,
+        key_file=str(key_file),
+        ca=str(authority.ca),
+        certificate=str(own.certificate),
+        certificate_key=str(own.key),
+    )
+    ran = await rollcall("doctor")
 
     assert (ran.status, ran.out) == (3, "")
     said, following = ran.err.splitlines()

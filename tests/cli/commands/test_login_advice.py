@@ -13,7 +13,7 @@ from registry.client.errors import NotFound, NotTls, Unreachable, WrongKey
 from tests.support.certificates import Authority
 from tests.support.cli.command import Rollcall
 from tests.support.registry.client import server_context
-from tests.support.registry.fake_servers import Handler, http_server
+from tests.support.registry.fake_servers import Handler, HttpServer
 from tests.support.registry.in_process import SCRAPER, InProcessRegistry
 
 pytestmark = pytest.mark.slow
@@ -84,12 +84,12 @@ async def test_a_port_without_tls_is_told_with_the_command_for_it(
 
 
 async def test_a_port_with_tls_is_told_with_the_command_for_it(
-    rollcall: Rollcall, tmp_path: Path, key_file: Path
+    rollcall: Rollcall, tmp_path: Path, key_file: Path, http_server: HttpServer
 ) -> None:
     tls = server_context(Authority(tmp_path / "ca").issue("127.0.0.1"))
-    async with http_server(refusing(404), tls=tls) as url:
-        plain = url.replace("https:", "http:")
-        ran = await rollcall("login", plain, "--key-file", str(key_file), *PLAIN)
+    url = await http_server(refusing(404), tls=tls)
+    plain = url.replace("https:", "http:")
+    ran = await rollcall("login", plain, "--key-file", str(key_file), *PLAIN)
 
     assert ran.status == 3
     assert ran.err == (
@@ -109,12 +109,13 @@ async def test_a_port_where_nobody_listens_is_no_port_with_tls(
     assert ran.err.endswith(f"\n  next: {step}\n")
 
 
-async def test_an_agent_is_told_apart_from_a_registry(rollcall: Rollcall, key_file: Path) -> None:
+async def test_an_agent_is_told_apart_from_a_registry(
+    rollcall: Rollcall, key_file: Path, http_server: HttpServer
+) -> None:
     key = ("--key-file", str(key_file), *PLAIN)
-    async with http_server(refusing(404, daemon="agent")) as url:
-        agent = await rollcall("login", url, *key)
-    async with http_server(refusing(404)) as other_url:
-        other = await rollcall("login", other_url, *key)
+    url = await http_server(refusing(404, daemon="agent"))
+    agent = await rollcall("login", url, *key)
+    other = await rollcall("login", await http_server(refusing(404)), *key)
 
     assert agent.status == 3
     assert agent.err == (
@@ -126,12 +127,12 @@ async def test_an_agent_is_told_apart_from_a_registry(rollcall: Rollcall, key_fi
 
 @pytest.mark.parametrize("status", [401, 403])
 async def test_a_key_that_is_not_permitted_is_told_with_the_login(
-    rollcall: Rollcall, key_file: Path, status: int
+    rollcall: Rollcall, key_file: Path, status: int, http_server: HttpServer
 ) -> None:
-    async with http_server(refusing(status)) as url:
-        ran = await rollcall("login", url, "--key-file", str(key_file), *PLAIN)
-        rollcall.environment["ROLLCALL_KEY"] = SCRAPER
-        of_variable = await rollcall("login", url, *PLAIN)
+    url = await http_server(refusing(status))
+    ran = await rollcall("login", url, "--key-file", str(key_file), *PLAIN)
+    rollcall.environment["ROLLCALL_KEY"] = SCRAPER
+    of_variable = await rollcall("login", url, *PLAIN)
 
     assert (ran.status, of_variable.status) == (3, 3)
     unknown = f"the registry does not know the key in {key_file}\n"
@@ -230,15 +231,13 @@ async def test_a_path_of_a_url_without_tls_is_left_out_in_the_command_that_works
     ],
 )
 async def test_in_place_of_an_agent_no_address_of_it_is_allowed(
-    typed: str, allowed: list[str], following: str
+    typed: str, allowed: list[str], following: str, http_server: HttpServer
 ) -> None:
     """The agent has no other address than 127.0.0.1 here, so the client asks it there."""
     context = Context(registry=typed, allow_plain=allowed)
     attempt = Attempt(context, partial(typed_again, context), "", "")
-    async with (
-        http_server(refusing(404, daemon="agent")) as url,
-        RegistryClient(url=url, key=lambda: "") as client,
-    ):
+    url = await http_server(refusing(404, daemon="agent"))
+    async with RegistryClient(url=url, key=lambda: "") as client:
         failed = await failed_login(NotFound("404: no"), client, attempt)
 
     assert failed is not None
@@ -254,13 +253,13 @@ def typed_again(context: Context, **options: object) -> str:
 
 
 async def test_a_port_with_tls_keeps_what_is_allowed_for_agents(
-    rollcall: Rollcall, tmp_path: Path, key_file: Path
+    rollcall: Rollcall, tmp_path: Path, key_file: Path, http_server: HttpServer
 ) -> None:
     tls = server_context(Authority(tmp_path / "ca").issue("127.0.0.1"))
     networks = ("--allow-plain", "10.0.0.0/8")
-    async with http_server(refusing(404), tls=tls) as url:
-        plain = url.replace("https:", "http:")
-        ran = await rollcall("login", plain, "--key-file", str(key_file), *PLAIN, *networks)
+    url = await http_server(refusing(404), tls=tls)
+    plain = url.replace("https:", "http:")
+    ran = await rollcall("login", plain, "--key-file", str(key_file), *PLAIN, *networks)
 
     assert f"rollcall login {url} --ca FILE --key-file {key_file} {' '.join(networks)}\n" in ran.err
 

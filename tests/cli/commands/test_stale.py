@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 
 from tests.support.cli.command import Rollcall
-from tests.support.registry.fake_servers import http_server
+from tests.support.registry.fake_servers import HttpServer
 from tests.support.registry.in_process import InProcessRegistry
 
 pytestmark = pytest.mark.slow
@@ -151,7 +151,7 @@ async def test_doctor_tells_it_of_the_first_stale_nodes_alone(
 
 
 async def test_a_node_of_an_odd_time_is_listed(
-    rollcall: Rollcall, registry: InProcessRegistry, key_file: Path
+    rollcall: Rollcall, registry: InProcessRegistry, key_file: Path, http_server: HttpServer
 ) -> None:
     node = {"hostname": "odd-1", "labels": [], "kv": {}, "last_update": 10**18}
 
@@ -160,9 +160,9 @@ async def test_a_node_of_an_odd_time_is_listed(
             return web.json_response(await registry.get("/status"))
         return web.json_response([node])
 
-    async with http_server(answer) as url:
-        rollcall.use(registry=url, key_file=str(key_file), allow_plain=["127.0.0.1"])
-        ran = await rollcall("nodes", "--stale")
+    url = await http_server(answer)
+    rollcall.use(registry=url, key_file=str(key_file), allow_plain=["127.0.0.1"])
+    ran = await rollcall("nodes", "--stale")
 
     assert ran.status == 0, ran.err
     assert ran.rows() == [["odd-1", "stale", "0s", "Unix", "time", "1e+18", "-", "-"]]

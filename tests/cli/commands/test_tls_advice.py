@@ -1,17 +1,15 @@
 """A fault of TLS is reported with the wrong file, name or date, and the command that helps."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
-from tests.support.certificates import Authority, Pair, self_signed
+from tests.support.certificates import Authority, self_signed
 from tests.support.cli.command import Rollcall
 from tests.support.registry.client import server_context
-from tests.support.registry.fake_servers import http_server
+from tests.support.registry.fake_servers import HttpServer
 
 pytestmark = pytest.mark.slow
 RENEWAL = 'renew it on the host of the registry: docs/rollout.md, "6. Renew certificates"'
@@ -23,31 +21,27 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path / "ca", lifetime=timedelta(days=10))
 
 
-@asynccontextmanager
-async def tls_registry(pair: Pair, *, client_ca: Path | None = None) -> AsyncIterator[str]:
-    """Run a registry without nodes behind this certificate; yield its URL."""
-
-    async def no_nodes(_request: web.Request) -> web.Response:
-        return web.json_response([])
-
-    async with http_server(no_nodes, tls=server_context(pair, client_ca=client_ca)) as url:
-        yield url
+async def no_nodes(_request: web.Request) -> web.Response:
+    """Answer as a registry without nodes."""
+    return web.json_response([])
 
 
 async def test_a_name_that_is_not_in_the_certificate_is_told_with_a_login_that_works(
-    rollcall: Rollcall, authority: Authority, key_file: Path
+    rollcall: Rollcall, authority: Authority, key_file: Path, http_server: HttpServer
 ) -> None:
     options = ("--ca", str(authority.ca), "--key-file", str(key_file))
-    async with tls_registry(authority.issue("registry.invalid", "*.x.test", "localhost")) as url:
-        ran = await rollcall("login", url, *options)
+    url = await http_server(
+        no_nodes, tls=server_context(authority.issue("registry.invalid", "*.x.test", "localhost"))
+    )
+    ran = await rollcall("login", url, *options)
 
-        said, _, command = ran.err.rstrip().partition("\n  next: ")
-        assert ran.status == 3
-        assert "certificate is not valid for '127.0.0.1'" in said
-        assert said.endswith("; it is valid for registry.invalid, *.x.test, localhost")
-        meant = url.replace("127.0.0.1", "localhost")
-        assert command == f"rollcall login {meant} {' '.join(options)}"
-        assert (await rollcall(*command.split()[1:])).status == 0
+    said, _, command = ran.err.rstrip().partition("\n  next: ")
+    assert ran.status == 3
+    assert "certificate is not valid for '127.0.0.1'" in said
+    assert said.endswith("; it is valid for registry.invalid, *.x.test, localhost")
+    meant = url.replace("127.0.0.1", "localhost")
+    assert command == f"rollcall login {meant} {' '.join(options)}"
+    assert (await rollcall(*command.split()[1:])).status == 0
 
 
 @pytest.mark.parametrize(
@@ -58,24 +52,32 @@ async def test_a_name_that_is_not_in_the_certificate_is_told_with_a_login_that_w
     ],
 )
 async def test_a_name_that_leads_nowhere_is_told_with_what_has_to_be_done_for_it(
-    rollcall: Rollcall, authority: Authority, key_file: Path, name: str, step: str
+    rollcall: Rollcall,
+    authority: Authority,
+    key_file: Path,
+    name: str,
+    step: str,
+    http_server: HttpServer,
 ) -> None:
     options = ("--ca", str(authority.ca), "--key-file", str(key_file))
-    async with tls_registry(authority.issue(name)) as url:
-        ran = await rollcall("login", url, *options)
+    tls = server_context(authority.issue(name))
+    url = await http_server(no_nodes, tls=tls)
+    ran = await rollcall("login", url, *options)
 
     meant = url.replace("127.0.0.1", name if name == "registry.invalid" else "NAME")
     assert ran.err.endswith(f"\n  next: {step}rollcall login {meant} {' '.join(options)}\n")
 
 
 async def test_an_expired_certificate_of_a_registry_is_told_with_its_date(
-    rollcall: Rollcall, authority: Authority, key_file: Path
+    rollcall: Rollcall, authority: Authority, key_file: Path, http_server: HttpServer
 ) -> None:
-    async with tls_registry(authority.issue("127.0.0.1", age=timedelta(days=13))) as url:
-        options = ("--ca", str(authority.ca), "--key-file", str(key_file))
-        login = await rollcall("login", url, *options)
-        rollcall.use(registry=url, ca=str(authority.ca), key_file=str(key_file))
-        nodes = await rollcall("nodes")
+    url = await http_server(
+        no_nodes, tls=server_context(authority.issue("127.0.0.1", age=timedelta(days=13)))
+    )
+    options = ("--ca", str(authority.ca), "--key-file", str(key_file))
+    login = await rollcall("login", url, *options)
+    rollcall.use(registry=url, ca=str(authority.ca), key_file=str(key_file))
+    nodes = await rollcall("nodes")
 
     day = (datetime.now(UTC) - timedelta(days=3, hours=1)).date()
     said = f"rollcall: the registry's certificate expired on {day}\n  next: {RENEWAL}\n"
@@ -84,25 +86,32 @@ async def test_an_expired_certificate_of_a_registry_is_told_with_its_date(
 
 
 async def test_a_certificate_that_is_not_valid_yet_is_told_with_the_clocks(
-    rollcall: Rollcall, authority: Authority, key_file: Path
+    rollcall: Rollcall, authority: Authority, key_file: Path, http_server: HttpServer
 ) -> None:
-    async with tls_registry(authority.issue("127.0.0.1", age=timedelta(days=-2))) as url:
-        options = ("--ca", str(authority.ca), "--key-file", str(key_file))
-        ran = await rollcall("login", url, *options)
+    url = await http_server(
+        no_nodes, tls=server_context(authority.issue("127.0.0.1", age=timedelta(days=-2)))
+    )
+    options = ("--ca", str(authority.ca), "--key-file", str(key_file))
+    ran = await rollcall("login", url, *options)
 
     assert "not yet valid" in ran.err
     assert "next: compare the clock of this host with that of the registry" in ran.err
 
 
 async def test_a_certificate_of_another_ca_is_told_with_the_option_for_the_ca(
-    rollcall: Rollcall, authority: Authority, tmp_path: Path, key_file: Path
+    rollcall: Rollcall,
+    authority: Authority,
+    tmp_path: Path,
+    key_file: Path,
+    http_server: HttpServer,
 ) -> None:
     other = Authority(tmp_path / "other").ca
-    async with tls_registry(authority.issue("127.0.0.1")) as url:
-        options = ("--ca", str(other), "--key-file", str(key_file))
-        login = await rollcall("login", url, *options)
-        rollcall.use(registry=url, ca=str(other), key_file=str(key_file))
-        nodes = await rollcall("nodes")
+    tls = server_context(authority.issue("127.0.0.1"))
+    url = await http_server(no_nodes, tls=tls)
+    options = ("--ca", str(other), "--key-file", str(key_file))
+    login = await rollcall("login", url, *options)
+    rollcall.use(registry=url, ca=str(other), key_file=str(key_file))
+    nodes = await rollcall("nodes")
 
     assert login.err.endswith(f"next: rollcall login {url} --ca FILE --key-file {key_file}\n")
     assert nodes.err.endswith("next: rollcall context set --ca FILE\n")
@@ -110,7 +119,12 @@ async def test_a_certificate_of_another_ca_is_told_with_the_option_for_the_ca(
 
 @pytest.mark.parametrize("shown", ["none", "expired", "of another CA"])
 async def test_an_own_certificate_that_is_not_accepted_is_told_with_the_reason(
-    rollcall: Rollcall, authority: Authority, tmp_path: Path, key_file: Path, shown: str
+    rollcall: Rollcall,
+    authority: Authority,
+    tmp_path: Path,
+    key_file: Path,
+    shown: str,
+    http_server: HttpServer,
 ) -> None:
     own = {
         "none": None,
@@ -133,10 +147,10 @@ async def test_an_own_certificate_that_is_not_accepted_is_told_with_the_reason(
     ]
 
     pair = authority.issue("127.0.0.1")
-    async with tls_registry(pair, client_ca=authority.ca) as url:
-        login = await rollcall("login", url, *given, "--key-file", str(key_file))
-        rollcall.use(registry=url, key_file=str(key_file), **context)
-        nodes = await rollcall("nodes")
+    url = await http_server(no_nodes, tls=server_context(pair, client_ca=authority.ca))
+    login = await rollcall("login", url, *given, "--key-file", str(key_file))
+    rollcall.use(registry=url, key_file=str(key_file), **context)
+    nodes = await rollcall("nodes")
 
     files = "--certificate FILE --certificate-key FILE"
     step = f"rollcall login {url} --ca {authority.ca} {files} --key-file {key_file}"

@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 
 from tests.support.cli.command import Rollcall
-from tests.support.registry.fake_servers import http_server
+from tests.support.registry.fake_servers import HttpServer
 
 
 def event(kind: str, **data: object) -> str:
@@ -32,7 +32,7 @@ def status(warming_seconds: int) -> dict[str, object]:
 
 @pytest.mark.slow
 async def test_nodes_that_went_are_told_once_the_registry_knows_all_that_are_there(
-    rollcall: Rollcall,
+    rollcall: Rollcall, http_server: HttpServer
 ) -> None:
     streams = [
         event("reset") + event("node", **node("web-1")) + event("node", **node("web-2")),
@@ -57,10 +57,9 @@ async def test_nodes_that_went_are_told_once_the_registry_knows_all_that_are_the
             await response.write(event("stale", hostname="web-2").encode())
         return response
 
-    async with http_server(answer) as url:
-        rollcall.use(registry=url, allow_plain=["127.0.0.1"])
-        rollcall.environment |= {"ROLLCALL_KEY": "a-key-of-the-operator"}
-        done = await rollcall("watch")
+    rollcall.use(registry=await http_server(answer), allow_plain=["127.0.0.1"])
+    rollcall.environment |= {"ROLLCALL_KEY": "a-key-of-the-operator"}
+    done = await rollcall("watch")
 
     assert (done.status, statuses) == (3, [])
     told = [line.split()[1:] for line in done.out.splitlines()]

@@ -9,10 +9,10 @@ from aiohttp import web
 from tests.support.certificates import Authority, self_signed
 from tests.support.cli.collector import ROGUE, collector
 from tests.support.cli.command import Rollcall
-from tests.support.cli.fake_agent import APP_RECORD, fake_agent
+from tests.support.cli.fake_agent import APP_RECORD, StartAgent
 from tests.support.cli.junk import JUNK
 from tests.support.registry.client import server_context
-from tests.support.registry.fake_servers import http_server
+from tests.support.registry.fake_servers import HttpServer
 from tests.support.registry.in_process import OPS, InProcessRegistry
 
 pytestmark = pytest.mark.slow
@@ -129,7 +129,7 @@ async def test_no_command_sends_it_to_a_plain_address_that_is_not_allowed(
 
 
 async def test_it_does_not_follow_a_redirect(
-    trusting: Rollcall, registry: InProcessRegistry, authority: Authority
+    trusting: Rollcall, registry: InProcessRegistry, authority: Authority, http_server: HttpServer
 ) -> None:
     async with collector() as rogue:
 
@@ -137,8 +137,7 @@ async def test_it_does_not_follow_a_redirect(
             raise web.HTTPTemporaryRedirect(f"{rogue.url}{request.path}")
 
         tls = server_context(authority.issue("victim.test"))
-        async with http_server(redirect, tls=tls) as url:
-            await try_all(trusting, registry, url, why="307")
+        await try_all(trusting, registry, await http_server(redirect, tls=tls), why="307")
 
     assert rogue.connections == 0
 
@@ -167,16 +166,16 @@ async def test_the_systems_cas_do_not_vouch_for_a_node(
     ],
 )
 async def test_an_odd_address_costs_no_other_hosts_row(
-    trusting: Rollcall, registry: InProcessRegistry, hostname: str, url: str
+    trusting: Rollcall, registry: InProcessRegistry, hostname: str, url: str, fake_agent: StartAgent
 ) -> None:
-    async with fake_agent() as honest:
-        honest.answers["GET", "/v1/apps"] = [APP_RECORD]
-        honest.answers["GET", "/healthz"] = {}
-        for name, named in (("web-1", honest.url), (hostname, url)):
-            assert (await registry.post(name, kv={"agent.url": named})).status == 200
+    honest = await fake_agent()
+    honest.answers["GET", "/v1/apps"] = [APP_RECORD]
+    honest.answers["GET", "/healthz"] = {}
+    for name, named in (("web-1", honest.url), (hostname, url)):
+        assert (await registry.post(name, kv={"agent.url": named})).status == 200
 
-        apps = await trusting("apps")
-        doctor = await trusting("doctor")
+    apps = await trusting("apps")
+    doctor = await trusting("doctor")
 
     rows = {row[0]: row[1] for row in apps.rows()}
     assert (apps.status, rows) == (1, {"web-1/shop": "running", f"{hostname}/": "error"})
@@ -188,88 +187,88 @@ async def test_an_odd_address_costs_no_other_hosts_row(
 
 
 async def test_junk_in_place_of_an_answer_is_an_error_of_that_host(
-    rollcall: Rollcall, registry: InProcessRegistry
+    rollcall: Rollcall, registry: InProcessRegistry, http_server: HttpServer
 ) -> None:
     sent = JUNK[0]
 
     async def answer(_request: web.Request) -> web.Response:
         return web.Response(body=sent)
 
-    async with http_server(answer) as url:
-        await registry.post("victim.test", kv={"agent.url": url})
-        for junk, command in product(JUNK, LOOKING):
-            sent = junk
-            ran = await rollcall(*command)
-            assert ran.status == (1 if command[0] in ("apps", "doctor") else 3), f"{command}: {ran}"
-            assert "what answers is no agent" in ran.out + ran.err
+    url = await http_server(answer)
+    await registry.post("victim.test", kv={"agent.url": url})
+    for junk, command in product(JUNK, LOOKING):
+        sent = junk
+        ran = await rollcall(*command)
+        assert ran.status == (1 if command[0] in ("apps", "doctor") else 3), f"{command}: {ran}"
+        assert "what answers is no agent" in ran.out + ran.err
 
 
 async def test_a_record_cannot_say_of_whom_it_is(
-    rollcall: Rollcall, registry: InProcessRegistry
+    rollcall: Rollcall, registry: InProcessRegistry, fake_agent: StartAgent
 ) -> None:
-    async with fake_agent() as rogue:
-        lies = {"app": "bank/vault", "host": "bank", "error": "\x1b"}
-        rogue.answers["GET", "/v1/apps"] = [{**APP_RECORD, **lies}]
-        await registry.post("victim.test", kv={"agent.url": rogue.url})
+    rogue = await fake_agent()
+    lies = {"app": "bank/vault", "host": "bank", "error": "\x1b"}
+    rogue.answers["GET", "/v1/apps"] = [{**APP_RECORD, **lies}]
+    await registry.post("victim.test", kv={"agent.url": rogue.url})
 
-        (item,) = (await rollcall("apps", "-o", "json")).json()
+    (item,) = (await rollcall("apps", "-o", "json")).json()
 
     told = {**APP_RECORD, "error": None, "labels": None, "revision": None}
     assert item == {"app": "victim.test/shop", "host": "victim.test", **told}
 
 
 async def test_a_plan_cannot_say_of_whom_it_is(
-    rollcall: Rollcall, registry: InProcessRegistry
+    rollcall: Rollcall, registry: InProcessRegistry, fake_agent: StartAgent
 ) -> None:
-    async with fake_agent() as rogue:
-        plan = {
-            "app": None,
-            "replaces_container": True,
-            "seconds_without_service": 1.0,
-            "message": None,
-        }
-        rogue.answers["GET", "/v1/apps/shop"] = APP_RECORD
-        lies = {"host": "bank", "error": "it burns"}
-        rogue.answers["PUT", "/v1/apps/shop/rebuild"] = {**plan, **lies}
-        await registry.post("victim.test", kv={"agent.url": rogue.url})
+    rogue = await fake_agent()
+    plan = {
+        "app": None,
+        "replaces_container": True,
+        "seconds_without_service": 1.0,
+        "message": None,
+    }
+    rogue.answers["GET", "/v1/apps/shop"] = APP_RECORD
+    lies = {"host": "bank", "error": "it burns"}
+    rogue.answers["PUT", "/v1/apps/shop/rebuild"] = {**plan, **lies}
+    await registry.post("victim.test", kv={"agent.url": rogue.url})
 
-        (item,) = (await rollcall("rebuild", "shop", "--dry-run", "-o", "json")).json()
+    (item,) = (await rollcall("rebuild", "shop", "--dry-run", "-o", "json")).json()
 
     assert item == {**plan, "host": "victim.test", "error": None}
 
 
 @pytest.mark.parametrize("name", ["x bank/vault", "x\nbank/vault", "../shop", "", "Shop"])
 async def test_the_name_of_an_app_is_one_word(
-    rollcall: Rollcall, registry: InProcessRegistry, name: str
+    rollcall: Rollcall, registry: InProcessRegistry, name: str, fake_agent: StartAgent
 ) -> None:
-    async with fake_agent() as rogue:
-        rogue.answers["GET", "/v1/apps"] = [{**APP_RECORD, "name": name}]
-        await registry.post("victim.test", kv={"agent.url": rogue.url})
+    rogue = await fake_agent()
+    rogue.answers["GET", "/v1/apps"] = [{**APP_RECORD, "name": name}]
+    await registry.post("victim.test", kv={"agent.url": rogue.url})
 
-        ran = await rollcall("apps", "-o", "name")
+    ran = await rollcall("apps", "-o", "name")
 
     assert (ran.status, ran.out) == (1, "")
     assert ran.err.startswith("victim.test: ")
 
 
 async def test_what_a_rogue_says_cannot_control_the_terminal(
-    rollcall: Rollcall, registry: InProcessRegistry
+    rollcall: Rollcall, registry: InProcessRegistry, fake_agent: StartAgent, http_server: HttpServer
 ) -> None:
     async def refuse(_request: web.Request) -> web.Response:
         return web.json_response({"message": "\x1b]0;owned\x07\x1b[2J\u202egood"}, status=409)
 
-    async with http_server(refuse) as url:
-        await registry.post("victim.test", ["\u202elabel"], {"agent.url": url})
-        told = [
-            await rollcall("app", "stop", "victim.test/shop"),
-            await rollcall("apps"),
-            await rollcall("node", "victim.test"),
-            await rollcall("nodes"),
-        ]
-    async with fake_agent() as rogue:
-        rogue.answers["GET", "/v1/apps/shop/stats"] = {"\x1b]0;owned\x07": 1, "a\u202eb": None}
-        await registry.post("other.test", kv={"agent.url": rogue.url})
-        told += [await rollcall("app", "stats", "other.test/shop", "-o", "table")]
+    url = await http_server(refuse)
+    await registry.post("victim.test", ["\u202elabel"], {"agent.url": url})
+    told = [
+        await rollcall("app", "stop", "victim.test/shop"),
+        await rollcall("apps"),
+        await rollcall("node", "victim.test"),
+        await rollcall("nodes"),
+    ]
+    rogue = await fake_agent()
+    rogue.answers["GET", "/v1/apps/shop/stats"] = {"\x1b]0;owned\x07": 1, "a\u202eb": None}
+    await registry.post("other.test", kv={"agent.url": rogue.url})
+    told += [await rollcall("app", "stats", "other.test/shop", "-o", "table")]
 
     assert "\\x1b]0;owned\\x07" in told[0].err
     for ran in told:

@@ -1,15 +1,13 @@
 """What a rollback tells before it begins: the revisions, and what differs between them."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
 from cli.rollout.going_back import in_words, step_back
 from tests.support.cli.command import Rollcall
-from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, fake_agent
+from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, StartAgent
 from tests.support.cli.process import CommandLine
 from tests.support.registry.in_process import InProcessRegistry
 
@@ -53,23 +51,23 @@ def test_hosts_that_take_the_same_step_share_a_line() -> None:
 
 
 @pytest.fixture
-async def agents(registry: InProcessRegistry) -> AsyncIterator[list[FakeAgent]]:
-    """Yield the agents of web-0, which was updated, and web-1, which was rolled back since."""
-    async with AsyncExitStack() as stack:
-        running = [await stack.enter_async_context(fake_agent()) for _ in range(2)]
-        for number, history in enumerate((UPDATED, ROLLED_BACK)):
-            agent = running[number]
-            agent.answers["GET", "/v1/apps/shop"] = APP_RECORD
-            agent.answers["GET", "/v1/apps/shop/history"] = history
-            agent.answers["PUT", "/v1/apps/shop/rollback"] = APP_RECORD
-            agent.answers["PUT", "/v1/apps/shop/rollback?dry_run=true"] = {
-                "app": None,
-                "replaces_container": True,
-                "seconds_without_service": None,
-                "message": None,
-            }
-            await registry.post(f"web-{number}", kv={"agent.url": agent.url})
-        yield running
+async def agents(registry: InProcessRegistry, fake_agent: StartAgent) -> list[FakeAgent]:
+    """Return the agents of web-0, which was updated, and web-1, which was rolled back since."""
+    running = []
+    for number, history in enumerate((UPDATED, ROLLED_BACK)):
+        agent = await fake_agent()
+        agent.answers["GET", "/v1/apps/shop"] = APP_RECORD
+        agent.answers["GET", "/v1/apps/shop/history"] = history
+        agent.answers["PUT", "/v1/apps/shop/rollback"] = APP_RECORD
+        agent.answers["PUT", "/v1/apps/shop/rollback?dry_run=true"] = {
+            "app": None,
+            "replaces_container": True,
+            "seconds_without_service": None,
+            "message": None,
+        }
+        await registry.post(f"web-{number}", kv={"agent.url": agent.url})
+        running.append(agent)
+    return running
 
 
 @pytest.mark.slow

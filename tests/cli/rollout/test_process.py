@@ -3,8 +3,7 @@
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,11 +13,11 @@ from aiohttp import web
 from cli.rollout.model import Bounds, Change, HostProgress, Rollout
 from cli.rollout.state_file import StateFile, state_folder
 from tests.support.cli.command import Rollcall
-from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, fake_agent
+from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, StartAgent
 from tests.support.cli.process import WITH_SIGINT, CommandLine
 from tests.support.cli.terminal import at_terminal
 from tests.support.machine.terminal import terminal
-from tests.support.registry.fake_servers import http_server
+from tests.support.registry.fake_servers import HttpServer
 from tests.support.registry.in_process import InProcessRegistry
 
 pytestmark = pytest.mark.slow
@@ -32,15 +31,14 @@ SECONDS = 60
 
 
 @pytest.fixture
-async def agents(registry: InProcessRegistry) -> AsyncIterator[list[FakeAgent]]:
-    """Yield the agents of web-0 to web-2, which all have the app."""
-    async with AsyncExitStack() as stack:
-        running = [await stack.enter_async_context(fake_agent()) for _ in range(3)]
-        for number, agent in enumerate(running):
-            agent.answers["GET", "/v1/apps/shop"] = RECORD
-            agent.answers[REBUILD] = RECORD
-            await registry.post(f"web-{number}", kv={"agent.url": agent.url})
-        yield running
+async def agents(registry: InProcessRegistry, fake_agent: StartAgent) -> list[FakeAgent]:
+    """Return the agents of web-0 to web-2, which all have the app."""
+    running = [await fake_agent() for _ in range(3)]
+    for number, agent in enumerate(running):
+        agent.answers["GET", "/v1/apps/shop"] = RECORD
+        agent.answers[REBUILD] = RECORD
+        await registry.post(f"web-{number}", kv={"agent.url": agent.url})
+    return running
 
 
 def waiting(begun: asyncio.Event, go_on: asyncio.Event) -> Callable[[web.Request], Awaitable[Any]]:
@@ -106,7 +104,7 @@ async def test_a_host_that_fails_ends_it_and_a_stopped_app_does_not(
 
 
 async def test_an_agent_and_an_app_that_answer_late_are_well(
-    rollcall: Rollcall, agents: list[FakeAgent]
+    rollcall: Rollcall, agents: list[FakeAgent], http_server: HttpServer
 ) -> None:
     answers = {"agent": [503, 200], "app": [502, 404, 204]}
 
@@ -118,13 +116,12 @@ async def test_an_agent_and_an_app_that_answer_late_are_well(
         status = answers["agent"].pop(0) if is_changed and answers["agent"] else 200
         return web.json_response(RECORD | {"http_port": port}, status=status)
 
-    async with http_server(app) as url:
-        port = urlsplit(url).port
-        agents[0].answers["GET", "/v1/apps/shop"] = record
-        command = CommandLine(rollcall.contexts.parent)
-        done = await asyncio.to_thread(
-            command.run, "rebuild", "shop", "web-0", "--check-http", "/health"
-        )
+    port = urlsplit(await http_server(app)).port
+    agents[0].answers["GET", "/v1/apps/shop"] = record
+    command = CommandLine(rollcall.contexts.parent)
+    done = await asyncio.to_thread(
+        command.run, "rebuild", "shop", "web-0", "--check-http", "/health"
+    )
 
     assert (done.returncode, answers) == (0, {"agent": [], "app": []}), done.stderr
 

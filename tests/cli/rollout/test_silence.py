@@ -2,14 +2,13 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
 
 import pytest
 from aiohttp import web
 
 from cli.connections.silence import TIMEOUTS, Silent, Watch
 from tests.support.cli.command import Rollcall
-from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, fake_agent
+from tests.support.cli.fake_agent import APP_RECORD, FakeAgent, StartAgent
 from tests.support.cli.process import WITH_SIGINT, CommandLine
 from tests.support.registry.in_process import InProcessRegistry
 
@@ -64,23 +63,21 @@ async def test_an_agent_that_answers_nothing_is_left_in_time() -> None:
 
 
 @pytest.fixture
-async def frozen(registry: InProcessRegistry) -> AsyncIterator[FakeAgent]:
-    """Yield the agent of web-1, which answers nothing once it has got a change; of web-2, too."""
-    go_on = asyncio.Event()
-    async with fake_agent() as agent:
+async def frozen(registry: InProcessRegistry, fake_agent: StartAgent) -> FakeAgent:
+    """Return the agent of web-1, which answers nothing once it has got a change; of web-2, too."""
+    agent = await fake_agent()
 
-        async def freeze(_request: web.Request) -> web.Response:
-            agent.answers[APP] = agent.answers[HEALTH] = freeze
-            await go_on.wait()
-            return web.json_response(APP_RECORD)
+    async def freeze(_request: web.Request) -> web.Response:
+        agent.answers[APP] = agent.answers[HEALTH] = freeze
+        await asyncio.Event().wait()
+        return web.json_response(APP_RECORD)
 
-        agent.answers[APP] = APP_RECORD
-        agent.answers[HEALTH] = {"status": "ok"}
-        agent.answers[REBUILD] = freeze
-        for host in ("web-1", "web-2"):
-            await registry.post(host, kv={"agent.url": agent.url})
-        yield agent
-        go_on.set()
+    agent.answers[APP] = APP_RECORD
+    agent.answers[HEALTH] = {"status": "ok"}
+    agent.answers[REBUILD] = freeze
+    for host in ("web-1", "web-2"):
+        await registry.post(host, kv={"agent.url": agent.url})
+    return agent
 
 
 @pytest.mark.slow

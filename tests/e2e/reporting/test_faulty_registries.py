@@ -25,9 +25,9 @@ from tests.support.e2e.commands import (
 )
 from tests.support.registry.fake_servers import (
     Server,
-    http_server,
     read_request,
     running_servers,
+    server_of_daemons,
     silent,
     tcp_server,
 )
@@ -101,23 +101,23 @@ def faulty_registries(tmp_path: Path) -> Iterator[dict[str, tuple[str, str, str]
         "dripping": (tcp_server(dripping), "slow", "no answer within 1 s"),
         "cutting": (tcp_server(cutting), "unreachable", "cut the connection"),
         "babbling": (tcp_server(babbling), "garbage", "HTTP"),
-        "web page": (http_server(web_page), "garbage", "not as a registry does"),
-        "flooding": (http_server(flooding), "garbage", "more than"),
-        "overloaded": (http_server(overloaded), "busy", "too much to do"),
-        "redirecting": (http_server(elsewhere), "redirected", "not followed"),
-        "expired": (http_server(thief, tls=tls(expired)), "bad_certificate", "expired"),
+        "web page": (server_of_daemons(web_page), "garbage", "not as a registry does"),
+        "flooding": (server_of_daemons(flooding), "garbage", "more than"),
+        "overloaded": (server_of_daemons(overloaded), "busy", "too much to do"),
+        "redirecting": (server_of_daemons(elsewhere), "redirected", "not followed"),
+        "expired": (server_of_daemons(thief, tls=tls(expired)), "bad_certificate", "expired"),
         "of another CA": (
-            http_server(thief, tls=tls(theirs.issue("127.0.0.1"))),
+            server_of_daemons(thief, tls=tls(theirs.issue("127.0.0.1"))),
             "bad_certificate",
             "unable to get local issuer",
         ),
         "self-signed": (
-            http_server(thief, tls=tls(self_signed(tmp_path / "self", "127.0.0.1"))),
+            server_of_daemons(thief, tls=tls(self_signed(tmp_path / "self", "127.0.0.1"))),
             "bad_certificate",
             "self-signed",
         ),
         "of another name": (
-            http_server(thief, tls=tls(ours.issue("registry.example.com"))),
+            server_of_daemons(thief, tls=tls(ours.issue("registry.example.com"))),
             "bad_certificate",
             "127.0.0.1",
         ),

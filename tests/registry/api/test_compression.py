@@ -4,62 +4,61 @@ import asyncio
 import gzip
 import os
 import re
-from collections.abc import Awaitable, Callable
 
 import pytest
-from aiohttp import ClientSession, web
-from aiohttp.test_utils import TestServer
+from aiohttp import web
+from pytest_aiohttp import AiohttpClient
 
 from registry.api.representation import Answers
 from registry.responses.compression import STEP_BYTES, Compression
 from registry.responses.encoding import WholeBody
 from registry.responses.readers import READER_BYTES, Readers
 from registry.responses.time_slices import TimeSlices
+from tests.support.registry.fake_servers import one_handler_app
 from tests.support.registry.in_process import InProcessRegistry
 
 SIZE = 6 * STEP_BYTES
 CACHED = re.compile(rb"^rollcall_registry_cached_answers_bytes (.*)$", re.MULTILINE)
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def serving(readers: Readers, body: WholeBody) -> Handler:
-    """Return a handler that answers with a body."""
+async def fetch(
+    aiohttp_client: AiohttpClient, readers: Readers, body: WholeBody
+) -> tuple[str | None, str, bytes]:
+    """Return the coding, the ETag and the body of an answer to a client that prefers gzip."""
     answers = Answers(slices=TimeSlices(), readers=readers)
 
     async def handle(request: web.Request) -> web.StreamResponse:
         async with answers.reading(request) as reader:
             return await answers.respond(request, reader, body, vary="Accept-Encoding")
 
-    return handle
-
-
-async def fetch(handler: Handler) -> tuple[str | None, str, bytes]:
-    """Return the coding, the ETag and the body of an answer to a client that prefers gzip."""
-    app = web.Application()
-    app.add_routes([web.get("/", handler)])
-    async with TestServer(app) as server, ClientSession(auto_decompress=False) as session:
-        url, headers = server.make_url("/"), {"Accept-Encoding": "gzip"}
-        async with session.get(url, headers=headers) as response:
-            coding = response.headers.get("Content-Encoding")
-            return coding, response.headers["ETag"], await response.read()
+    client = await aiohttp_client(one_handler_app(handle), auto_decompress=False)
+    response = await client.get("/", headers={"Accept-Encoding": "gzip"})
+    coding = response.headers.get("Content-Encoding")
+    return coding, response.headers["ETag"], await response.read()
 
 
 @pytest.mark.slow
-async def test_an_answer_whose_compressed_form_has_no_room_is_sent_as_it_is() -> None:
+async def test_an_answer_whose_compressed_form_has_no_room_is_sent_as_it_is(
+    aiohttp_client: AiohttpClient,
+) -> None:
     content = os.urandom(SIZE)
     room = SIZE + READER_BYTES + SIZE // 2
 
-    found = await fetch(serving(Readers(max_held_bytes=room), WholeBody(content)))
+    found = await fetch(aiohttp_client, Readers(max_held_bytes=room), WholeBody(content))
 
     assert found == (None, '""', content)
 
 
 @pytest.mark.slow
-async def test_an_answer_whose_compressed_form_has_room_is_compressed() -> None:
+async def test_an_answer_whose_compressed_form_has_room_is_compressed(
+    aiohttp_client: AiohttpClient,
+) -> None:
     content = os.urandom(SIZE)
     room = SIZE + READER_BYTES + SIZE + STEP_BYTES
 
-    coding, etag, body = await fetch(serving(Readers(max_held_bytes=room), WholeBody(content)))
+    coding, etag, body = await fetch(
+        aiohttp_client, Readers(max_held_bytes=room), WholeBody(content)
+    )
 
     assert (coding, etag) == ("gzip", '"-gzip"')
     assert gzip.decompress(body) == content

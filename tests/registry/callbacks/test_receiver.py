@@ -1,46 +1,22 @@
 """Posts to real servers: signatures, trust, redirects, answers that are none."""
 
 import asyncio
-import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer
 
 from registry.callbacks.callback import Callback, signature
 from registry.callbacks.receiver import PostFailed, Receiver
 from registry.nodes.directory.filters import Filters
-from tests.support.certificates import Authority, Pair, self_signed
+from tests.support.certificates import Authority, self_signed
+from tests.support.registry.client import server_context
+from tests.support.registry.fake_servers import Handler, HttpServer
 
 pytestmark = pytest.mark.slow
 
 KEY = b"callback-key-0123456789"
 NOW = 1_793_000_000
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-@asynccontextmanager
-async def serving(handler: Handler, context: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-    """Yield the URL of a server."""
-    app = web.Application(client_max_size=16 * 1024 * 1024)
-    app.router.add_route("*", "/{tail:.*}", handler)
-    scheme = "http" if context is None else "https"
-    server = TestServer(app, scheme=scheme)
-    await server.start_server(ssl=context, shutdown_timeout=0)
-    try:
-        yield str(server.make_url("/changes"))
-    finally:
-        await server.close()
-
-
-def server_context(pair: Pair) -> ssl.SSLContext:
-    """Return the context of a server that shows a certificate."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(pair.certificate, pair.key)
-    return context
 
 
 async def post(url: str, body: bytes = b"{}", ca: Path | None = None) -> None:
@@ -51,7 +27,7 @@ async def post(url: str, body: bytes = b"{}", ca: Path | None = None) -> None:
         await receiver.post(body)
 
 
-async def test_a_body_is_posted_as_json_with_its_signature() -> None:
+async def test_a_body_is_posted_as_json_with_its_signature(http_server: HttpServer) -> None:
     requests: list[tuple[web.Request, bytes]] = []
 
     async def handle(request: web.Request) -> web.Response:
@@ -59,8 +35,7 @@ async def test_a_body_is_posted_as_json_with_its_signature() -> None:
         return web.Response(status=204)
 
     body = b'{"changes":["%b"]}' % (b"x" * 2_000_000)
-    async with serving(handle) as url:
-        await post(f"{url}?token=t", body)
+    await post(f"{await http_server(handle)}/changes?token=t", body)
 
     [(request, received)] = requests
     assert received == body
@@ -88,7 +63,7 @@ def test_the_signature_is_that_of_the_documentation() -> None:
     ],
 )
 async def test_whatever_is_not_2xx_is_a_failure_and_no_redirect_is_followed(
-    status: int, reason: str
+    status: int, reason: str, http_server: HttpServer
 ) -> None:
     paths: list[str] = []
 
@@ -96,9 +71,9 @@ async def test_whatever_is_not_2xx_is_a_failure_and_no_redirect_is_followed(
         paths.append(request.path)
         return web.Response(status=status, headers={"Location": "/elsewhere"})
 
-    async with serving(handle) as url:
-        with pytest.raises(PostFailed, match=f"^{reason}$"):
-            await post(url)
+    url = await http_server(handle)
+    with pytest.raises(PostFailed, match=f"^{reason}$"):
+        await post(f"{url}/changes")
 
     assert paths == ["/changes"]
 
@@ -133,7 +108,7 @@ async def answer_in_pieces(request: web.Request) -> web.StreamResponse:
 @pytest.mark.parametrize("answer", [answer_nothing, answer_in_pieces])
 @pytest.mark.parametrize("over_tls", [False, True])
 async def test_batches_that_follow_each_other_share_a_connection(
-    tmp_path: Path, answer: Handler, *, over_tls: bool
+    tmp_path: Path, answer: Handler, http_server: HttpServer, *, over_tls: bool
 ) -> None:
     clients: list[object] = []
 
@@ -144,20 +119,22 @@ async def test_batches_that_follow_each_other_share_a_connection(
         return await answer(request)
 
     authority = Authority(tmp_path / "ca")
-    context = server_context(authority.issue("127.0.0.1")) if over_tls else None
-    async with serving(handle, context) as url:
-        callback = Callback(url=url, key=KEY, filters=Filters(), ca=authority.ca)
-        receiver = Receiver(callback, wall=lambda: NOW, user_agent="rollcall-registry/1")
-        async with receiver.connection():
-            for _ in range(10):
-                await receiver.post(b"{}")
+    tls = server_context(authority.issue("127.0.0.1")) if over_tls else None
+    url = await http_server(handle, tls=tls)
+    callback = Callback(url=url, key=KEY, filters=Filters(), ca=authority.ca)
+    receiver = Receiver(callback, wall=lambda: NOW, user_agent="rollcall-registry/1")
+    async with receiver.connection():
+        for _ in range(10):
+            await receiver.post(b"{}")
 
     assert len(clients) == 10
     assert len(set(clients)) == 1
 
 
 @pytest.mark.parametrize("size", [None, 10_000_000])
-async def test_an_answer_that_does_not_end_or_is_large_is_not_read(size: int | None) -> None:
+async def test_an_answer_that_does_not_end_or_is_large_is_not_read(
+    size: int | None, http_server: HttpServer
+) -> None:
     posts = 0
 
     async def handle(request: web.Request) -> web.StreamResponse:
@@ -170,7 +147,8 @@ async def test_an_answer_that_does_not_end_or_is_large_is_not_read(size: int | N
             await asyncio.Event().wait()
         return response
 
-    async with serving(handle) as url, asyncio.timeout(5):
+    url = await http_server(handle)
+    async with asyncio.timeout(5):
         await post(url)
         await post(url)
 
@@ -178,34 +156,26 @@ async def test_an_answer_that_does_not_end_or_is_large_is_not_read(size: int | N
 
 
 @pytest.mark.parametrize("lax", [False, True])
-async def test_only_a_certificate_of_the_given_ca_is_trusted(tmp_path: Path, *, lax: bool) -> None:
+async def test_only_a_certificate_of_the_given_ca_is_trusted(
+    tmp_path: Path, http_server: HttpServer, *, lax: bool
+) -> None:
     authority = Authority(tmp_path / "ca", lax=lax)
     good = authority.issue("127.0.0.1")
     received: list[bytes] = []
 
-    async def handle(request: web.BaseRequest) -> web.Response:
+    async def handle(request: web.Request) -> web.Response:
         received.append(await request.read())
         return web.Response()
 
-    runner = web.ServerRunner(web.Server(handle))
-    await runner.setup()
-    try:
-        for pair, ca, trusted in (
-            (good, authority.ca, True),
-            (good, None, False),
-            (self_signed(tmp_path / "rogue", "127.0.0.1"), authority.ca, False),
-            (authority.issue("other.example.com"), authority.ca, False),
-        ):
-            site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=server_context(pair))
-            await site.start()
-            url = f"https://127.0.0.1:{runner.addresses[-1][1]}/"
-            if trusted:
-                await post(url, b"secret", ca)
-            else:
-                with pytest.raises(PostFailed, match="certificate is not to be trusted"):
-                    await post(url, b"secret", ca)
-    finally:
-        await runner.cleanup()
+    await post(await http_server(handle, tls=server_context(good)), b"secret", authority.ca)
+    for pair, ca in (
+        (good, None),
+        (self_signed(tmp_path / "rogue", "127.0.0.1"), authority.ca),
+        (authority.issue("other.example.com"), authority.ca),
+    ):
+        url = await http_server(handle, tls=server_context(pair))
+        with pytest.raises(PostFailed, match="certificate is not to be trusted"):
+            await post(url, b"secret", ca)
 
     assert received == [b"secret"]
 

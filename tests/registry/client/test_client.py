@@ -21,17 +21,19 @@ from registry.client.errors import (
 )
 from registry.message import TargetGroup
 from tests.support.registry.client import HEARTBEAT, KEY, NODE, accept_heartbeat, client, failure_of
-from tests.support.registry.fake_servers import http_server, read_request, tcp_server
+from tests.support.registry.fake_servers import HttpServer, read_request, tcp_server
 
 
-async def test_a_heartbeat_is_posted_with_the_key_and_comes_back_as_a_node() -> None:
+async def test_a_heartbeat_is_posted_with_the_key_and_comes_back_as_a_node(
+    http_server: HttpServer,
+) -> None:
     seen: list[tuple[str, str, object]] = []
 
     async def handler(request: web.Request) -> web.Response:
         seen.append((request.method, request.headers["Authorization"], await request.json()))
         return await accept_heartbeat(request)
 
-    async with http_server(handler) as url, client(url) as registry:
+    async with client(await http_server(handler)) as registry:
         node = await registry.report("web-1", HEARTBEAT)
 
     assert node == NODE
@@ -39,7 +41,7 @@ async def test_a_heartbeat_is_posted_with_the_key_and_comes_back_as_a_node() -> 
 
 
 @pytest.mark.slow
-async def test_reports_go_over_one_kept_connection() -> None:
+async def test_reports_go_over_one_kept_connection(http_server: HttpServer) -> None:
     peers = set()
 
     async def handler(request: web.Request) -> web.Response:
@@ -47,7 +49,7 @@ async def test_reports_go_over_one_kept_connection() -> None:
         peers.add(request.transport.get_extra_info("peername"))
         return await accept_heartbeat(request)
 
-    async with http_server(handler) as url, client(url) as registry:
+    async with client(await http_server(handler)) as registry:
         for _ in range(20):
             await registry.report("web-1", HEARTBEAT)
 
@@ -72,7 +74,7 @@ async def test_a_kept_connection_that_the_registry_closes_costs_no_heartbeat() -
     assert answers == 2
 
 
-async def test_a_replaced_key_is_used_by_the_next_request() -> None:
+async def test_a_replaced_key_is_used_by_the_next_request(http_server: HttpServer) -> None:
     keys = iter(["a" * 20, "b" * 20])
     seen = []
 
@@ -80,10 +82,7 @@ async def test_a_replaced_key_is_used_by_the_next_request() -> None:
         seen.append(request.headers["Authorization"])
         return await accept_heartbeat(request)
 
-    async with (
-        http_server(handler) as url,
-        RegistryClient(url=url, key=lambda: next(keys)) as registry,
-    ):
+    async with RegistryClient(url=await http_server(handler), key=lambda: next(keys)) as registry:
         await registry.report("web-1", HEARTBEAT)
         await registry.report("web-1", HEARTBEAT)
 
@@ -110,52 +109,55 @@ async def test_a_replaced_key_is_used_by_the_next_request() -> None:
         (204, NotARegistry),
     ],
 )
-async def test_each_refusal_is_told_apart(status: int, kind: type[RegistryError]) -> None:
+async def test_each_refusal_is_told_apart(
+    status: int, kind: type[RegistryError], http_server: HttpServer
+) -> None:
     async def handler(_request: web.Request) -> web.Response:
         if status == 204:
             return web.Response(status=204)
         return web.json_response({"message": "the reason"}, status=status)
 
-    async with http_server(handler) as url:
-        failure = await failure_of(url)
+    failure = await failure_of(await http_server(handler))
 
     assert type(failure) is kind
 
 
-async def test_a_404_that_is_not_a_registrys_does_not_mean_that_a_node_is_unknown() -> None:
+async def test_a_404_that_is_not_a_registrys_does_not_mean_that_a_node_is_unknown(
+    http_server: HttpServer,
+) -> None:
     async def handler(_request: web.Request) -> web.Response:
         return web.Response(status=404, text="<h1>Not Found</h1>")
 
-    async with http_server(handler) as url, client(url) as registry:
+    async with client(await http_server(handler)) as registry:
         with pytest.raises(NotARegistry, match="is the URL right"):
             await registry.forget("web-1")
 
 
-async def test_the_registrys_own_words_are_told_without_what_harms_a_terminal() -> None:
+async def test_the_registrys_own_words_are_told_without_what_harms_a_terminal(
+    http_server: HttpServer,
+) -> None:
     async def handler(_request: web.Request) -> web.Response:
         return web.json_response({"message": "no\x1b[2J\nsuch key" + "x" * 5000}, status=401)
 
-    async with http_server(handler) as url:
-        failure = await failure_of(url)
+    failure = await failure_of(await http_server(handler))
 
     assert str(failure).startswith("401: no [2J such key")
     assert len(str(failure)) < 600
 
 
-async def test_a_redirect_is_not_followed_and_the_key_goes_nowhere() -> None:
+async def test_a_redirect_is_not_followed_and_the_key_goes_nowhere(http_server: HttpServer) -> None:
     taken = []
 
     async def thief(request: web.Request) -> web.Response:
         taken.append(request.headers)
         return await accept_heartbeat(request)
 
-    async with http_server(thief) as elsewhere:
+    elsewhere = await http_server(thief)
 
-        async def handler(_request: web.Request) -> web.Response:
-            return web.Response(status=307, headers={"Location": elsewhere})
+    async def handler(_request: web.Request) -> web.Response:
+        return web.Response(status=307, headers={"Location": elsewhere})
 
-        async with http_server(handler) as url:
-            failure = await failure_of(url)
+    failure = await failure_of(await http_server(handler))
 
     assert isinstance(failure, Redirected)
     assert elsewhere in str(failure)
@@ -173,43 +175,44 @@ async def test_a_redirect_is_not_followed_and_the_key_goes_nowhere() -> None:
         ("9" * 40, 999999999.0),
     ],
 )
-async def test_retry_after_is_told(header: str, seconds: float | None) -> None:
+async def test_retry_after_is_told(
+    header: str, seconds: float | None, http_server: HttpServer
+) -> None:
     async def handler(_request: web.Request) -> web.Response:
         headers = {"Retry-After": header}
         return web.json_response({"message": "later"}, status=503, headers=headers)
 
-    async with http_server(handler) as url:
-        failure = await failure_of(url)
+    failure = await failure_of(await http_server(handler))
 
     assert isinstance(failure, Busy)
     assert failure.retry_after_seconds == seconds
 
 
-async def test_a_date_to_retry_after_is_taken_by_the_registrys_own_clock() -> None:
+async def test_a_date_to_retry_after_is_taken_by_the_registrys_own_clock(
+    http_server: HttpServer,
+) -> None:
     async def handler(_request: web.Request) -> web.Response:
         headers = {"Retry-After": formatdate(1_000_012, usegmt=True)}
         headers["Date"] = formatdate(1_000_000, usegmt=True)
         return web.json_response({"message": "later"}, status=503, headers=headers)
 
-    async with http_server(handler) as url:
-        failure = await failure_of(url)
+    failure = await failure_of(await http_server(handler))
 
     assert failure.retry_after_seconds == 12
 
 
-async def test_a_key_that_cannot_be_read_is_told_as_our_own_fault() -> None:
+async def test_a_key_that_cannot_be_read_is_told_as_our_own_fault(http_server: HttpServer) -> None:
     def unreadable() -> str:
         raise BadFile("node.key cannot be read: Permission denied")
 
-    async with (
-        http_server(accept_heartbeat) as url,
-        RegistryClient(url=url, key=unreadable) as registry,
-    ):
+    async with RegistryClient(url=await http_server(accept_heartbeat), key=unreadable) as registry:
         with pytest.raises(BadFile, match=r"node\.key"):
             await registry.report("web-1", HEARTBEAT)
 
 
-async def test_a_program_can_ask_for_nodes_targets_and_one_node_and_forget_it() -> None:
+async def test_a_program_can_ask_for_nodes_targets_and_one_node_and_forget_it(
+    http_server: HttpServer,
+) -> None:
     asked = []
 
     async def handler(request: web.Request) -> web.Response:
@@ -229,7 +232,8 @@ async def test_a_program_can_ask_for_nodes_targets_and_one_node_and_forget_it() 
             ]
         )
 
-    async with http_server(handler) as url, client(url + "/") as registry:
+    url = await http_server(handler)
+    async with client(url + "/") as registry:
         nodes = await registry.nodes(
             labels=["service:web"], prefixes=["service:"], kv={"rack": "r 12"}, max_age_seconds=90
         )

@@ -5,7 +5,7 @@ from aiohttp import web
 
 from registry.client.errors import NotARegistry, TooSlow, Unreachable
 from tests.support.registry.client import failure_of
-from tests.support.registry.fake_servers import http_server, read_request, tcp_server
+from tests.support.registry.fake_servers import HttpServer, read_request, tcp_server
 
 
 @pytest.mark.parametrize(
@@ -21,12 +21,11 @@ from tests.support.registry.fake_servers import http_server, read_request, tcp_s
         b"[" * 100_000,
     ],
 )
-async def test_a_200_that_is_not_the_node_is_garbage(body: bytes) -> None:
+async def test_a_200_that_is_not_the_node_is_garbage(body: bytes, http_server: HttpServer) -> None:
     async def handler(_request: web.Request) -> web.Response:
         return web.Response(body=body)
 
-    async with http_server(handler) as url:
-        assert isinstance(await failure_of(url), NotARegistry)
+    assert isinstance(await failure_of(await http_server(handler)), NotARegistry)
 
 
 @pytest.mark.parametrize(

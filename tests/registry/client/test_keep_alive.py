@@ -8,12 +8,12 @@ from registry.client.client import RegistryClient
 from registry.client.errors import TooSlow, Unreachable
 from registry.message import Heartbeat
 from tests.support.httpd.loops import FastForwardLoop
-from tests.support.registry.fake_servers import http_server, read_request, tcp_server
+from tests.support.registry.fake_servers import HttpServer, read_request, tcp_server
 
 NODE = [{"hostname": "web-1", "labels": [], "kv": {}, "last_update": 1}]
 
 
-async def test_all_heartbeats_go_over_one_connection() -> None:
+async def test_all_heartbeats_go_over_one_connection(http_server: HttpServer) -> None:
     ports = []
 
     async def take(request: web.Request) -> web.Response:
@@ -21,7 +21,7 @@ async def test_all_heartbeats_go_over_one_connection() -> None:
         ports.append(request.transport.get_extra_info("peername")[1])
         return web.json_response(NODE)
 
-    async with http_server(take) as url, RegistryClient(url=url, key=lambda: "k" * 20) as client:
+    async with RegistryClient(url=await http_server(take), key=lambda: "k" * 20) as client:
         for _ in range(5):
             await client.report("web-1", Heartbeat(labels=[], kv={}))
 

@@ -23,40 +23,42 @@ from tests.support.registry.client import (
     failure_of,
     server_context,
 )
-from tests.support.registry.fake_servers import http_server, tcp_server
+from tests.support.registry.fake_servers import HttpServer, tcp_server
 
 
 @pytest.mark.parametrize("lax", [False, True])
-async def test_a_private_ca_is_believed_where_it_is_given(tmp_path: Path, *, lax: bool) -> None:
+async def test_a_private_ca_is_believed_where_it_is_given(
+    tmp_path: Path, http_server: HttpServer, *, lax: bool
+) -> None:
     authority = Authority(tmp_path, lax=lax)
     tls = server_context(authority.issue("127.0.0.1"))
 
-    async with (
-        http_server(accept_heartbeat, tls=tls) as url,
-        client(url, client_tls=ClientTls(ca=authority.ca)) as registry,
-    ):
+    url = await http_server(accept_heartbeat, tls=tls)
+    async with client(url, client_tls=ClientTls(ca=authority.ca)) as registry:
         assert await registry.report("web-1", HEARTBEAT) == NODE
 
 
 async def test_a_ca_in_the_bundle_of_the_system_need_not_have_key_usage_either(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, http_server: HttpServer
 ) -> None:
     authority = Authority(tmp_path, lax=True)
     tls = server_context(authority.issue("127.0.0.1"))
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
 
-    async with http_server(accept_heartbeat, tls=tls) as url, client(url) as registry:
+    async with client(await http_server(accept_heartbeat, tls=tls)) as registry:
         assert await registry.report("web-1", HEARTBEAT) == NODE
 
 
 @pytest.mark.slow
-async def test_a_certificate_of_an_unknown_ca_is_bad(tmp_path: Path) -> None:
+async def test_a_certificate_of_an_unknown_ca_is_bad(
+    tmp_path: Path, http_server: HttpServer
+) -> None:
     tls = server_context(Authority(tmp_path / "theirs").issue("127.0.0.1"))
 
-    async with http_server(accept_heartbeat, tls=tls) as url:
-        ours = ClientTls(ca=Authority(tmp_path / "ours").ca)
-        assert isinstance(await failure_of(url, client_tls=ours), BadCertificate)
-        assert isinstance(await failure_of(url), BadCertificate)
+    url = await http_server(accept_heartbeat, tls=tls)
+    ours = ClientTls(ca=Authority(tmp_path / "ours").ca)
+    assert isinstance(await failure_of(url, client_tls=ours), BadCertificate)
+    assert isinstance(await failure_of(url), BadCertificate)
 
 
 @pytest.mark.parametrize("lax", [False, True])
@@ -74,43 +76,48 @@ async def test_an_expired_and_a_wrong_name_are_told_apart(
     age: dt.timedelta,
     kind: type[BadCertificate],
     words: str,
+    http_server: HttpServer,
     *,
     lax: bool,
 ) -> None:
     authority = Authority(tmp_path, lax=lax)
     tls = server_context(authority.issue(*names, age=age))
 
-    async with http_server(accept_heartbeat, tls=tls) as url:
-        failure = await failure_of(url, client_tls=ClientTls(ca=authority.ca))
+    url = await http_server(accept_heartbeat, tls=tls)
+    failure = await failure_of(url, client_tls=ClientTls(ca=authority.ca))
 
     assert isinstance(failure, kind)
     assert words in str(failure)
 
 
-async def test_a_self_signed_certificate_is_told_as_such(tmp_path: Path) -> None:
+async def test_a_self_signed_certificate_is_told_as_such(
+    tmp_path: Path, http_server: HttpServer
+) -> None:
     tls = server_context(self_signed(tmp_path, "127.0.0.1"))
 
-    async with http_server(accept_heartbeat, tls=tls) as url:
-        failure = await failure_of(url, client_tls=ClientTls(ca=Authority(tmp_path / "ours").ca))
+    url = await http_server(accept_heartbeat, tls=tls)
+    failure = await failure_of(url, client_tls=ClientTls(ca=Authority(tmp_path / "ours").ca))
 
     assert isinstance(failure, BadCertificate)
     assert "self-signed" in str(failure)
 
 
 @pytest.mark.slow
-async def test_a_server_without_tls_behind_https_is_told_so() -> None:
-    async with http_server(accept_heartbeat) as url:
-        failure = await failure_of(url.replace("http:", "https:"))
+async def test_a_server_without_tls_behind_https_is_told_so(http_server: HttpServer) -> None:
+    url = await http_server(accept_heartbeat)
+    failure = await failure_of(url.replace("http:", "https:"))
 
     assert isinstance(failure, BadCertificate)
     assert "does not speak TLS" in str(failure)
 
 
-async def test_a_server_with_tls_behind_http_is_unreachable_with_a_hint(tmp_path: Path) -> None:
+async def test_a_server_with_tls_behind_http_is_unreachable_with_a_hint(
+    tmp_path: Path, http_server: HttpServer
+) -> None:
     tls = server_context(Authority(tmp_path).issue("127.0.0.1"))
 
-    async with http_server(accept_heartbeat, tls=tls) as url:
-        failure = await failure_of(url.replace("https:", "http:"), seconds=3)
+    url = await http_server(accept_heartbeat, tls=tls)
+    failure = await failure_of(url.replace("https:", "http:"), seconds=3)
 
     assert isinstance(failure, Unreachable)
     assert "the port may speak TLS: use https://" in str(failure)
@@ -118,39 +125,41 @@ async def test_a_server_with_tls_behind_http_is_unreachable_with_a_hint(tmp_path
 
 @pytest.mark.parametrize("lax", [False, True])
 async def test_a_client_certificate_is_shown_where_it_is_asked_for(
-    tmp_path: Path, *, lax: bool
+    tmp_path: Path, http_server: HttpServer, *, lax: bool
 ) -> None:
     authority = Authority(tmp_path, lax=lax)
     tls = server_context(authority.issue("127.0.0.1"), client_ca=authority.ca)
     mine = authority.issue("web-1")
     client_tls = ClientTls(ca=authority.ca, certificate=mine.certificate, key=mine.key)
 
-    async with (
-        http_server(accept_heartbeat, tls=tls) as url,
-        client(url, client_tls=client_tls) as registry,
-    ):
+    url = await http_server(accept_heartbeat, tls=tls)
+    async with client(url, client_tls=client_tls) as registry:
         assert await registry.report("web-1", HEARTBEAT) == NODE
 
 
-async def test_a_missing_client_certificate_is_told_so(tmp_path: Path) -> None:
+async def test_a_missing_client_certificate_is_told_so(
+    tmp_path: Path, http_server: HttpServer
+) -> None:
     authority = Authority(tmp_path)
     tls = server_context(authority.issue("127.0.0.1"), client_ca=authority.ca)
 
-    async with http_server(accept_heartbeat, tls=tls) as url:
-        failure = await failure_of(url, client_tls=ClientTls(ca=authority.ca))
+    url = await http_server(accept_heartbeat, tls=tls)
+    failure = await failure_of(url, client_tls=ClientTls(ca=authority.ca))
 
     assert isinstance(failure, CertificateRefused)
 
 
 @pytest.mark.slow
-async def test_a_client_certificate_of_another_ca_is_told_so(tmp_path: Path) -> None:
+async def test_a_client_certificate_of_another_ca_is_told_so(
+    tmp_path: Path, http_server: HttpServer
+) -> None:
     authority = Authority(tmp_path)
     tls = server_context(authority.issue("127.0.0.1"), client_ca=authority.ca)
     stranger = self_signed(tmp_path, "web-1")
     client_tls = ClientTls(ca=authority.ca, certificate=stranger.certificate, key=stranger.key)
 
-    async with http_server(accept_heartbeat, tls=tls) as url:
-        assert isinstance(await failure_of(url, client_tls=client_tls), CertificateRefused)
+    url = await http_server(accept_heartbeat, tls=tls)
+    assert isinstance(await failure_of(url, client_tls=client_tls), CertificateRefused)
 
 
 @pytest.mark.slow

@@ -1,12 +1,9 @@
 """A server in the place of an agent: it answers what a test says, and keeps what it is asked."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from aiohttp import web
-
-from tests.support.registry.fake_servers import http_server
 
 # What each record has that clients use.
 APP_RECORD: dict[str, Any] = {
@@ -58,10 +55,5 @@ class FakeAgent:
         return web.json_response(found)
 
 
-@asynccontextmanager
-async def fake_agent() -> AsyncIterator[FakeAgent]:
-    """Run one on 127.0.0.1."""
-    agent = FakeAgent()
-    async with http_server(agent.answer) as url:
-        agent.url = url
-        yield agent
+# The fixture ``fake_agent`` starts one on 127.0.0.1.
+StartAgent = Callable[[], Awaitable[FakeAgent]]

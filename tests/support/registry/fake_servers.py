@@ -12,6 +12,7 @@ from contextlib import (
     contextmanager,
     suppress,
 )
+from typing import Protocol
 
 from aiohttp import web
 
@@ -22,12 +23,30 @@ Server = AbstractAsyncContextManager[str]
 ConnectionHandler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-@asynccontextmanager
-async def http_server(handler: Handler, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-    """Serve every path with one handler, on 127.0.0.1; yield the URL."""
+class HttpServer(Protocol):
+    """The type of the fixture ``http_server``."""
+
+    async def __call__(self, handler: Handler, *, tls: ssl.SSLContext | None = None) -> str:
+        """Serve every path with one handler, on 127.0.0.1; return the URL."""
+
+
+def one_handler_app(handler: Handler) -> web.Application:
+    """Return an application that serves every path with one handler."""
     app = web.Application(client_max_size=4 * 1024 * 1024)
     app.router.add_route("*", "/{path:.*}", handler)
-    runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
+    return app
+
+
+@asynccontextmanager
+async def server_of_daemons(
+    handler: Handler, *, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[str]:
+    """Serve every path with one handler, on 127.0.0.1; yield the URL.
+
+    It is for daemons in a test that has no event loop. They may connect while it closes, which the
+    server of the fixture ``http_server`` does not allow for.
+    """
+    runner = web.AppRunner(one_handler_app(handler), shutdown_timeout=0.1, access_log=None)
     await runner.setup()
     assert runner.server is not None
     server = await asyncio.get_running_loop().create_server(runner.server, "127.0.0.1", 0, ssl=tls)

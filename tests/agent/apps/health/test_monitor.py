@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer
+from pytest_aiohttp import AiohttpServer
 
 from agent.apps.health.checker import MOST_CHECKS
 from agent.model import AppChanges, HealthCheck, NewApp
@@ -20,6 +20,7 @@ from tests.support.agent.apps.checked_apps import (
 from tests.support.agent.engines.fake_engine import IMAGE, FakeEngine
 from tests.support.agent.running_apps import ASKER
 from tests.support.daemons import FreePort
+from tests.support.registry.fake_servers import one_handler_app
 from tests.support.waiting import async_until
 
 
@@ -54,7 +55,7 @@ async def test_a_check_is_added_changed_and_taken_away_without_another_container
 
 @pytest.mark.slow
 async def test_an_app_is_asked_at_the_address_that_it_was_made_with_whatever_the_settings_say(
-    tmp_path: Path, free_port: FreePort
+    tmp_path: Path, free_port: FreePort, aiohttp_server: AiohttpServer
 ) -> None:
     engine, port, asked = FakeEngine(), free_port(), list[str]()
     by_http = HealthCheck(path="/", interval_seconds=1, timeout_seconds=1, retries=1)
@@ -66,12 +67,8 @@ async def test_an_app_is_asked_at_the_address_that_it_was_made_with_whatever_the
 
     async with apps_of(tmp_path, engine, bind="127.0.0.2") as apps:
         await apps.create(web_app, ASKER)
-    app = web.Application()
-    app.router.add_get("/", page)
-    async with (
-        TestServer(app, host="127.0.0.2", port=port),
-        apps_of(tmp_path, engine, bind="127.0.0.1") as apps,
-    ):
+    await aiohttp_server(one_handler_app(page), host="127.0.0.2", port=port)
+    async with apps_of(tmp_path, engine, bind="127.0.0.1") as apps:
         await until_healthy(apps, is_so=True)
 
     assert set(asked) == {f"127.0.0.2:{port}"}

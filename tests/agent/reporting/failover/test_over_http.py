@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
 from tests.support.agent.fleet import SimulatedFleet, SimulatedHost
-from tests.support.registry.fake_servers import http_server
+from tests.support.registry.fake_servers import HttpServer
 from tests.support.waiting import async_until
 
 KEY = "k" * 20
@@ -62,14 +61,13 @@ class Group:
 
 
 @pytest.fixture
-async def group(tmp_path: Path) -> AsyncIterator[Group]:
+async def group(tmp_path: Path, http_server: HttpServer) -> AsyncIterator[Group]:
     """Yield a group that has taken a first heartbeat."""
     registries = [LoadingRegistry() for _ in range(3)]
-    async with AsyncExitStack() as stack:
-        for registry in registries:
-            registry.url = await stack.enter_async_context(http_server(registry.answer))
-        group = Group(tmp_path, registries)
-        await stack.enter_async_context(group.fleet.running())
+    for registry in registries:
+        registry.url = await http_server(registry.answer)
+    group = Group(tmp_path, registries)
+    async with group.fleet.running():
         await group.fleet.until_taken(1)
         yield group
 

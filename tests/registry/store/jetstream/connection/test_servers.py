@@ -25,7 +25,7 @@ from tests.support.certificates import Authority
 from tests.support.daemons import FreePort
 from tests.support.httpd.loop_errors import errors_told
 from tests.support.machine.clocks import in_virtual_time
-from tests.support.registry.fake_servers import http_server
+from tests.support.registry.fake_servers import HttpServer
 
 INFO = b'INFO {"server_id":"n1","version":"2.12.0","proto":1,"max_payload":1048576}\r\n'
 
@@ -77,7 +77,12 @@ async def test_half_of_the_servers_are_no_majority(free_port: FreePort) -> None:
 
 @pytest.mark.parametrize("lax", [False, True])
 async def test_monitoring_over_https_is_checked_against_the_ca_of_the_servers(
-    tmp_path: Path, free_port: FreePort, monkeypatch: pytest.MonkeyPatch, *, lax: bool
+    tmp_path: Path,
+    free_port: FreePort,
+    monkeypatch: pytest.MonkeyPatch,
+    http_server: HttpServer,
+    *,
+    lax: bool,
 ) -> None:
     authority, other = Authority(tmp_path / "ca", lax=lax), Authority(tmp_path / "other")
     pair = authority.issue("127.0.0.1")
@@ -93,7 +98,8 @@ async def test_monitoring_over_https_is_checked_against_the_ca_of_the_servers(
         assert request.path == "/varz"
         return web.json_response(varz)
 
-    async with server(free_port(), b"") as link, http_server(answer, tls=tls) as url:
+    url = await http_server(answer, tls=tls)
+    async with server(free_port(), b"") as link:
         known, unknown = (
             NatsOptions(
                 monitoring=(url,),
