@@ -152,38 +152,37 @@ async def test_the_systems_cas_do_not_vouch_for_a_node(
     assert rogue.connections == 0
 
 
-@pytest.mark.parametrize(
-    ("hostname", "url"),
-    [
-        ("victim.test", "https://a..b"),
-        ("victim.test", "https://.a:1"),
-        ("victim.test", "https://" + "a" * 64),
-        ("victim.test", "https://" + "a." * 127 + "b"),
-        ("victim.test", "https://127.1:1"),
-        ("victim.test", "https://xn--0:1"),
-        ("victim.test", "https://127.0.0.1:1"),
-        ("a" * 64, "https://127.0.0.1:1"),
-    ],
-)
-async def test_an_odd_address_costs_no_other_hosts_row(
-    trusting: Rollcall, registry: InProcessRegistry, hostname: str, url: str, fake_agent: StartAgent
+async def test_odd_addresses_cost_no_other_hosts_row(
+    trusting: Rollcall, registry: InProcessRegistry, fake_agent: StartAgent
 ) -> None:
     honest = await fake_agent()
     honest.answers["GET", "/v1/apps"] = [APP_RECORD]
     honest.answers["GET", "/healthz"] = {}
-    for name, named in (("web-1", honest.url), (hostname, url)):
-        assert (await registry.post(name, kv={"agent.url": named})).status == 200
+    odd = {
+        "empty-label.test": "https://a..b",
+        "leading-dot.test": "https://.a:1",
+        "long-label.test": "https://" + "a" * 64,
+        "long-name.test": "https://" + "a." * 127 + "b",
+        "short-ip.test": "https://127.1:1",
+        "punycode.test": "https://xn--0:1",
+        "closed.test": "https://127.0.0.1:1",
+        "a" * 64: "https://127.0.0.1:1",
+    }
+    for hostname, url in {"web-1": honest.url, **odd}.items():
+        assert (await registry.post(hostname, kv={"agent.url": url})).status == 200
 
     apps = await trusting("apps")
     doctor = await trusting("doctor")
 
     rows = {row[0]: row[1] for row in apps.rows()}
-    assert (apps.status, rows) == (1, {"web-1/shop": "running", f"{hostname}/": "error"})
+    errors = {f"{hostname}/": "error" for hostname in odd}
+    assert (apps.status, rows) == (1, {"web-1/shop": "running", **errors})
     found = [line for line in doctor.out.splitlines() if line.split()[1] == "agents"]
     assert doctor.status == 1
     assert found[0].startswith("warning ")
-    assert "1 of 2 agents answer" in found[0]
-    assert f"{hostname}: " in found[1]
+    assert f"1 of {len(odd) + 1} agents answer" in found[0]
+    for hostname in odd:
+        assert any(f"{hostname}: " in line for line in found[1:]), hostname
 
 
 async def test_junk_in_place_of_an_answer_is_an_error_of_that_host(
