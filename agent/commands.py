@@ -53,6 +53,8 @@ it continues, the heartbeat may still arrive. Let it continue or end it, and do 
 class StatusView(msgspec.Struct, kw_only=True):
     """What ``status --json`` prints.
 
+    ``mistakes`` are those of the settings. If there are any, only what the agent itself left is
+    known: ``hostname`` and ``heartbeat`` are None then.
     ``pid`` and ``started_at`` are those of the running agent, ``started_at`` None while it starts.
     ``left`` tells whether the host is deregistered, ``heartbeat`` what is reported, and
     ``left_out`` what cannot be, with the reason. ``unhealthy`` are the names of apps, ``foreign``
@@ -60,17 +62,18 @@ class StatusView(msgspec.Struct, kw_only=True):
     agent cannot ask the engine.
     """
 
-    hostname: str
+    hostname: str | None
     agent_id: str | None
     pid: int | None
     started_at: float | None
     left: bool
-    heartbeat: Heartbeat
+    heartbeat: Heartbeat | None
     left_out: list[str]
     registries: list[RegistryStatus]
     unhealthy: list[str]
     foreign: list[ForeignObject]
     docker_problem: str | None = None
+    mistakes: list[str] = []
 
 
 def show_status(configuration: AgentConfiguration, *, as_json: bool) -> int:
@@ -81,13 +84,28 @@ def show_status(configuration: AgentConfiguration, *, as_json: bool) -> int:
     """
     now = time.time()
     view = _status_view(configuration, StatusFile(directory=configuration.state_directory).read())
+    _print_view(view, now=now, as_json=as_json)
+    fresh_seconds = FRESH_INTERVALS * configuration.settings.heartbeat_seconds
+    return 0 if is_registered(view, now=now, fresh_seconds=fresh_seconds) else 1
+
+
+def show_last_status(directory: Path, mistakes: Sequence[str], *, as_json: bool) -> None:
+    """Print what the agent left in a state directory, where the settings have mistakes.
+
+    Nothing is printed where no agent has run yet.
+    """
+    status = StatusFile(directory=directory).read()
+    if status is not None:
+        view = msgspec.structs.replace(_last_view(directory, status), mistakes=list(mistakes))
+        _print_view(view, now=time.time(), as_json=as_json)
+
+
+def _print_view(view: StatusView, *, now: float, as_json: bool) -> None:
     if as_json:
         text = msgspec.json.format(msgspec.json.encode(view)).decode()
     else:
         text = "\n".join(format_text(view, now=now))
     sys.stdout.write(f"{text}\n")
-    fresh_seconds = FRESH_INTERVALS * configuration.settings.heartbeat_seconds
-    return 0 if is_registered(view, now=now, fresh_seconds=fresh_seconds) else 1
 
 
 def is_registered(view: StatusView, *, now: float, fresh_seconds: float) -> bool:
@@ -108,15 +126,17 @@ def is_registered(view: StatusView, *, now: float, fresh_seconds: float) -> bool
 
 def format_text(view: StatusView, *, now: float) -> Iterator[str]:
     """Yield the lines that ``status`` prints; ``now`` is the Unix time that ages are counted to."""
-    yield f"host        {view.hostname}"
+    if view.hostname is not None:
+        yield f"host        {view.hostname}"
     yield f"identity    {view.agent_id or 'to be made at the first start'}"
     yield f"agent       {_agent(view, now)}"
     if view.left:
         yield "            taken out by `deregister`: says nothing until it is started again"
-    yield "labels"
-    yield from (f"  {label}" for label in view.heartbeat.labels)
-    yield "kv"
-    yield from _table(view.heartbeat.kv)
+    if view.heartbeat is not None:
+        yield "labels"
+        yield from (f"  {label}" for label in view.heartbeat.labels)
+        yield "kv"
+        yield from _table(view.heartbeat.kv)
     yield from (f"left out    {fault}" for fault in view.left_out)
     if view.docker_problem is not None:
         yield f"engine      {view.docker_problem}"
@@ -129,38 +149,45 @@ def format_text(view: StatusView, *, now: float) -> Iterator[str]:
 
 
 def _status_view(configuration: AgentConfiguration, status: AgentStatus | None) -> StatusView:
-    agent_id = status.agent_id if status else None
-    holder = lock_holder(configuration.state_directory)
+    last = _last_view(configuration.state_directory, status)
     faults: list[str] = []
-    # An agent that starts has not written the file yet.
-    present = status if status and holder and _is_of(status, holder) else None
     host = configuration.host(
         configuration.settings.node,
-        agent_id=agent_id,
+        agent_id=last.agent_id,
         # The next start draws another one.
-        agent_instance=present.agent_instance if present else None,
+        agent_instance=status.agent_instance if status and last.started_at is not None else None,
         label_files=LabelFiles(warn=faults.append),
         warn=faults.append,
     )
-    known = (
-        {registry_status.url: registry_status for registry_status in status.registries}
-        if status
-        else {}
-    )
-    hosting = status.hosting if status else NO_APPS_KNOWN
-    return StatusView(
+    known = {registry_status.url: registry_status for registry_status in last.registries}
+    return msgspec.structs.replace(
+        last,
         hostname=configuration.address.hostname,
-        agent_id=agent_id,
-        pid=holder.pid if holder else None,
-        started_at=present.started_at if present else None,
-        left=Deregistration(directory=configuration.state_directory).is_deregistered(),
-        heartbeat=host.heartbeat(hosting),
+        heartbeat=host.heartbeat(status.hosting if status else NO_APPS_KNOWN),
         left_out=faults,
         registries=[
             known.get(url, RegistryStatus(url=url, alternatives=alternatives, current=False))
             for group in configuration.registry_groups
             for url, alternatives in group.alternatives()
         ],
+    )
+
+
+def _last_view(directory: Path, status: AgentStatus | None) -> StatusView:
+    """Return what the status file and the other state say, without the settings."""
+    holder = lock_holder(directory)
+    # An agent that starts has not written the file yet.
+    present = status if status and holder and _is_of(status, holder) else None
+    hosting = status.hosting if status else NO_APPS_KNOWN
+    return StatusView(
+        hostname=None,
+        agent_id=status.agent_id if status else None,
+        pid=holder.pid if holder else None,
+        started_at=present.started_at if present else None,
+        left=Deregistration(directory=directory).is_deregistered(),
+        heartbeat=None,
+        left_out=[],
+        registries=status.registries if status else [],
         unhealthy=[app.name for app in hosting.apps if app.healthy is False],
         foreign=status.foreign if status else [],
         docker_problem=hosting.docker_problem if present else None,
@@ -175,6 +202,8 @@ def _is_of(status: AgentStatus, holder: LockHolder) -> bool:
 
 
 def _agent(view: StatusView, now: float) -> str:
+    if view.pid is None and view.mistakes:
+        return "not running; this is what it last knew"
     if view.pid is None:
         return "not running; this is what it would say, with the apps as it last knew them"
     if view.started_at is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from agent import commands, daemon
-from agent.settings import AgentConfiguration
+from agent.settings import AgentConfiguration, state_directory
 from agent.state.files import StateError
 from agent.state.store import StoreTooNew, StoreUnusable
 from config import logs
@@ -31,6 +31,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = command_line().parser.parse_args(arguments)
     try:
+        return _run_with_settings(options)
+    except STARTUP_ERRORS as error:
+        return _print_error(error)
+    except PermissionError as error:
+        sys.stderr.write(f"rollcall-agent: {error.filename}: {error.strerror}; try it as root\n")
+    except (IsADirectoryError, NotADirectoryError) as error:
+        sys.stderr.write(f"rollcall-agent: {error.filename}: {error.strerror}\n")
+    return 1
+
+
+def _run_with_settings(options: argparse.Namespace) -> int:
+    try:
         with lines_in_mistakes(options.config):
             configuration = AgentConfiguration(options.config)
             if options.check:
@@ -39,14 +51,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _run(options, configuration)
     except ConfigError as error:
         _print_lines(error.mistakes)
+        if options.command == "status" and not options.check:
+            _show_last_status(options, error.mistakes)
         return PERMANENT
-    except STARTUP_ERRORS as error:
-        return _print_error(error)
-    except PermissionError as error:
-        sys.stderr.write(f"rollcall-agent: {error.filename}: {error.strerror}; try it as root\n")
-    except (IsADirectoryError, NotADirectoryError) as error:
-        sys.stderr.write(f"rollcall-agent: {error.filename}: {error.strerror}\n")
-    return 1
+
+
+def _show_last_status(options: argparse.Namespace, mistakes: Sequence[str]) -> None:
+    """Print what the agent left, though its settings have mistakes, which are printed already."""
+    directory = state_directory(options.config)
+    if directory is None:
+        return
+    try:
+        commands.show_last_status(directory, mistakes, as_json=options.json)
+    except OSError as error:
+        _print_lines([f"{error.filename}: {error.strerror}"])
 
 
 def _run(options: argparse.Namespace, configuration: AgentConfiguration) -> int:

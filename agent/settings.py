@@ -24,6 +24,7 @@ from config.address import DEFAULT_PORTS, listen_address
 from config.agent import AgentSettings, AppsSettings, NodeSettings, RegistryGroupParts
 from config.changes import changed_settings
 from config.load import (
+    ConfigError,
     InvalidSetting,
     Loaded,
     load_sound,
@@ -204,6 +205,18 @@ class AgentConfiguration:
             isolated=apps.isolated,
             subnets=apps.subnets,
         )
+
+
+def state_directory(file: Path) -> Path | None:
+    """Return the state directory that a file names, whatever else is wrong in it.
+
+    None if its `store` cannot be used either.
+    """
+    with suppress(ConfigError, InvalidSetting):
+        loaded = load_sound(file, AgentSettings)
+        if "store" not in loaded.faulty:
+            return _database(loaded.settings.store).parent
+    return None
 
 
 def changes_needing_restart(before: AgentSettings, after: AgentSettings) -> list[str]:

@@ -323,6 +323,21 @@ def test_all_mistakes_of_registries_without_a_key_file_are_told_at_once(
         assert line.startswith(beginning)
 
 
+def test_status_ends_with_2_for_wrong_settings_also_if_the_state_cannot_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "status.json").mkdir()
+    file = written(tmp_path, listen=7, store=f"sqlite:///{tmp_path}/agent.db")
+
+    assert main(["--config", str(file), "status"]) == 2
+
+    shown = capsys.readouterr()
+    mistake, state = shown.err.splitlines()
+    assert mistake.startswith(f"rollcall-agent: {file}:")
+    assert state == f"rollcall-agent: {tmp_path}/status.json: Is a directory"
+    assert shown.out == ""
+
+
 def test_an_unknown_command_is_status_2(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["dance"])

@@ -12,6 +12,7 @@ from dev.waiting import until
 from tests.support.daemons import Daemons
 from tests.support.e2e.commands import (
     SOON_SECONDS,
+    change_settings,
     nodes,
     run_command,
     status,
@@ -96,6 +97,33 @@ def test_what_cannot_be_sent_is_told_with_its_place(daemons: Daemons) -> None:
 
     assert "  site:north\n" in shown
     assert f"left out    {folder}/site, line 2: a label has 1 to 1024 characters" in shown
+
+
+def test_settings_with_a_mistake_do_not_hide_what_became_of_the_heartbeats(
+    daemons: Daemons,
+) -> None:
+    registry = daemons.registry()
+    agent = daemons.agent(registries=[registry], node={"hostname": "web-1"}, heartbeat_seconds=1)
+    until_state(agent, registry.base_url, "taken")
+    registry.key_path.unlink()
+    until_state(agent, registry.base_url, "bad_file")
+    pid = agent.pid
+    running = run_command("rollcall-agent", agent, "status")
+    view = json.loads(run_command("rollcall-agent", agent, "status", "--json").stdout)
+    agent.terminate()
+    change_settings(agent, listen=7)  # a second mistake, and of another kind
+    ended = run_command("rollcall-agent", agent, "status").stdout
+
+    assert (running.returncode, len(running.stderr.splitlines())) == (2, 1)
+    assert f"registries[0].key_file: {registry.key_path} cannot be read" in running.stderr
+    assert f"agent       running, pid {pid}, " in running.stdout
+    assert f"  {registry.base_url}\n    NOT TAKEN (bad_file): " in running.stdout
+    assert "    last taken " in running.stdout
+    assert [each["state"] for each in view["registries"]] == ["bad_file"]
+    assert (view["hostname"], view["heartbeat"]) == (None, None)
+    assert view["mistakes"] == [line.partition(": ")[2] for line in running.stderr.splitlines()]
+    assert "agent       not running; this is what it last knew\n" in ended
+    assert "    NOT TAKEN (bad_file): " in ended
 
 
 def test_a_state_that_cannot_be_read_is_named(daemons: Daemons) -> None:
