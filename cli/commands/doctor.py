@@ -2,14 +2,21 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 import click
 
 from cli.connections.certificates import days_left, own_days_left
 from cli.connections.session import Session
 from cli.doctor.agents import agent_findings
-from cli.doctor.findings import MAX_CLOCK_SECONDS, NAMES_SHOWN, Finding, first_names, level_of
+from cli.doctor.findings import (
+    MAX_CLOCK_SECONDS,
+    NAMES_SHOWN,
+    Finding,
+    Level,
+    first_names,
+    level_of,
+)
 from cli.doctor.targets import target_findings
 from cli.errors import FAILED, NotReached
 from cli.output.form import Format
@@ -28,8 +35,8 @@ RENEWAL = "context set --certificate FILE --certificate-key FILE"
 def doctor(ctx: click.Context) -> int:
     """Ask the registry and all hosts what is wrong.
 
-    It looks at clocks, versions, stale hosts, engines, targets, certificates (yours, too), apps
-    that should run and do not, and agents that the registry knows and nobody reaches.
+    It looks at clocks, versions, stale and rejected hosts, engines, targets, certificates (yours,
+    too), apps that should run and do not, and agents that the registry knows and nobody reaches.
 
     The exit status is 1 if there is an error; warnings alone do not change it.
     """
@@ -62,11 +69,12 @@ async def _examined(session: Session) -> list[Finding]:
             Finding("ok", "registry", f"it answers, and knows {counted(len(nodes), 'node')}")
         ]
         status = await registry.status()
+        silent = {node.hostname for node in stale}
         findings += _status(status)
+        findings += _rejected(status, {node.hostname for node in nodes} - silent)
         offset = registry.clock_offset_seconds or 0
         findings.append(_clock(offset))
         findings += _stale(session, stale, status)
-        silent = {node.hostname for node in stale}
         findings += _reported([node for node in nodes if node.hostname not in silent])
     findings += await target_findings(session, nodes)
     findings += await _certificate(session)
@@ -93,11 +101,14 @@ def _stale(session: Session, nodes: Sequence[Node], status: Status) -> Iterable[
     text = f"{len(nodes)} stale: {first_names(node.hostname for node in nodes)}"
     after = limit(status.stale_after_seconds)
     yield Finding("error", "heartbeats", f"{text}; {after}{more}; {gone(program, 'HOST')}")
+    rejected = {each.hostname for each in status.refused}
     for node in nodes[:NAMES_SHOWN]:
+        is_rejected = node.hostname in rejected
+        cause = "its heartbeats are rejected" if is_rejected else f"likely: {causes(node.kv)}"
         since = silence(node.last_update, status.now)
         following = f"next: {typed(f'{program} node', node.hostname)}"
         # A terminal may cut off the end.
-        text = f"{node.hostname}: {since}; {following}; likely: {causes(node.kv)}"
+        text = f"{node.hostname}: {since}; {following}; {cause}"
         yield Finding("error", "heartbeats", text)
 
 
@@ -125,7 +136,7 @@ def _reported(nodes: Sequence[Node]) -> Iterable[Finding]:
 
 
 def _status(status: Status) -> Iterable[Finding]:
-    """Yield what the registry says of itself, and of the hosts that it refuses."""
+    """Yield what the registry says of itself."""
     store = status.store
     if store.state == "ok":
         yield Finding("ok", "store", f"the store ({store.kind}) is well")
@@ -136,10 +147,23 @@ def _status(status: Status) -> Iterable[Finding]:
     if status.warming_seconds:
         text = f"no targets for {status.warming_seconds} s, until all hosts had time to report"
         yield Finding("warning", "warm-up", text)
+
+
+def _rejected(status: Status, fresh: Container[str]) -> Iterable[Finding]:
+    """Yield the hosts whose heartbeats the registry rejects, and from where they come.
+
+    It is an error if a host still tries and is not ``fresh``. If it is, the rejected heartbeats may
+    be those of a clone.
+    """
     for each in status.refused:
-        ago = age(status.now - each.at)
-        text = f"{each.hostname} was refused {ago} ago ({each.status}): {each.message}"
-        yield Finding("warning", "refused", text)
+        seconds = status.now - each.at
+        tries = seconds <= status.stale_after_seconds
+        text = (
+            f"{each.hostname} was rejected {age(seconds)} ago, from {each.address}"
+            f" ({each.status}): {each.message}"
+        )
+        level: Level = "error" if tries and each.hostname not in fresh else "warning"
+        yield Finding(level, "refused", text)
 
 
 async def _certificate(session: Session) -> list[Finding]:

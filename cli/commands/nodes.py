@@ -189,7 +189,11 @@ def _why_stale(session: Session, node: Node, status: Status) -> Iterator[str]:
     yield f"{silence(node.last_update, status.now)}; {limit(status.stale_after_seconds)}"
     refused = [each for each in status.refused if each.hostname == node.hostname]
     if refused:
-        yield f"the registry refuses its heartbeats ({refused[0].status}): {refused[0].message}"
+        latest = refused[0]
+        yield (
+            f"the registry rejects its heartbeats, from {latest.address}"
+            f" ({latest.status}): {latest.message}"
+        )
     else:
         yield f"likely: {causes(node.kv)}"
     yield f"next: {steps(node.hostname, node.kv)}"

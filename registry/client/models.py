@@ -68,12 +68,13 @@ class StoreStatus(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """A host whose heartbeats were refused, when and why."""
+    """A host whose heartbeats were rejected: when, why, and the address they came from."""
 
     hostname: str
     at: int
     status: int
     message: str
+    address: str
 
 
 class Status(msgspec.Struct, frozen=True):

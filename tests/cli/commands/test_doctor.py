@@ -5,6 +5,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tests.support.cli.fake_agent import APP_RECORD, StartAgent
 from tests.support.cli.terminal import at_terminal
 from tests.support.registry.client import server_context
 from tests.support.registry.fake_servers import Handler, HttpServer, one_handler_app
-from tests.support.registry.in_process import InProcessRegistry
+from tests.support.registry.in_process import WEB_HOSTS, InProcessRegistry
 
 pytestmark = pytest.mark.slow
 
@@ -203,10 +204,35 @@ async def test_it_names_what_was_refused_and_what_becomes_of_labels(
 
     by_check = {each["check"]: each for each in ran.json()}
     assert by_check["refused"]["level"] == "warning"
-    assert "web-1 was refused" in by_check["refused"]["text"]
-    assert "(409)" in by_check["refused"]["text"]
+    assert by_check["refused"]["text"].startswith(
+        "web-1 was rejected 0s ago, from 127.0.0.1 (409): "
+    )
     assert by_check["targets"]["level"] == "warning"
     assert "none" in by_check["targets"]["text"]
+
+
+async def test_a_rejected_host_is_an_error_while_it_tries_and_no_node_of_its_name_is_fresh(
+    rollcall: Rollcall, registry: InProcessRegistry
+) -> None:
+    async def rejected() -> None:
+        # Of a host with the key and the settings of another one.
+        answer = await registry.post("db-1", kv={"agent.id": "a"}, key=WEB_HOSTS)
+        assert answer.status == HTTPStatus.FORBIDDEN
+
+    await rejected()
+    unknown = await rollcall("doctor", "-o", "json")
+    await registry.post("db-1", kv={"agent.id": "b"})
+    await rejected()
+    fresh = await rollcall("doctor", "-o", "json")
+    await registry.ask("DELETE", "/nodes/db-1")
+    registry.clock.pass_seconds(91)
+    gone = await rollcall("doctor", "-o", "json")
+
+    (level, text), *others = found(unknown, "refused")
+    assert (unknown.status, level, others) == (1, "error", [])
+    assert text.startswith("db-1 was rejected 0s ago, from 127.0.0.1 (403): ")
+    assert (fresh.status, found(fresh, "refused")[0][0]) == (0, "warning")
+    assert (gone.status, found(gone, "refused")[0][0]) == (0, "warning")
 
 
 async def test_each_check_is_named_once(rollcall: Rollcall, registry: InProcessRegistry) -> None:

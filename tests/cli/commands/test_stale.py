@@ -96,7 +96,7 @@ async def test_a_node_whose_heartbeats_are_refused_tells_the_reason(
 
     lines = (await rollcall("node", "web-1")).out.splitlines()
 
-    assert lines[3].startswith("the registry refuses its heartbeats (409): ")
+    assert lines[3].startswith("the registry rejects its heartbeats, from 127.0.0.1 (409): ")
 
 
 @pytest.mark.usefixtures("silent")

@@ -154,7 +154,8 @@ def test_doctor_names_what_the_registry_refused_and_the_stale(
     assert done.returncode == 1
     assert "1 stale: web-1; stale after 1 s" in done.stdout
     assert "all engines run, on 0 hosts" in done.stdout  # what it said before is of the past
-    assert "web-1 was refused" in done.stdout
+    assert "its heartbeats are rejected" in done.stdout
+    assert "web-1 was rejected" in done.stdout
     assert rollcall.ok("nodes", "--stale", "-o", "name") == "web-1\n"
     assert rollcall.json("nodes", "--fresh") == []
     assert "no heartbeat since 20" in rollcall.ok("node", "web-1")
