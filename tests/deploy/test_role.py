@@ -1,9 +1,11 @@
 """The role for Ansible: what it makes of settings."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,24 @@ from tests.support.certificates import Authority
 from tests.support.daemons import Daemon, Daemons, TlsOptions
 from tests.support.e2e.commands import change_settings
 from tests.support.pages import TOP
+from tests.support.requirements import need_root
 
 ROLES = TOP / "deploy/ansible/roles"
 VARIABLES = ROLES / "rollcall/vars/main.yml"
 SECRET = "the-text-of-a-key"
 OLD, NEW = "/etc/rollcall/node-secret", "/etc/rollcall/node-secret-2"
+# Its file has been copied, so that the package could be installed. The mounts end with the command.
+WITHOUT_PYTHON3_APT = (
+    *("unshare", "--mount", "--propagation", "private", "sh", "-euc"),
+    """
+    mount -t tmpfs tmpfs /usr/lib/python3/dist-packages
+    mount -t tmpfs tmpfs /var/cache
+    install -m 644 "$1" /var/cache/rollcall.deb
+    shift
+    exec "$@"
+    """,
+    "sh",
+)
 # What Python 3.13 made the default. Ansible may run on an earlier one here.
 STRICT = """\
 import ssl
@@ -57,10 +72,18 @@ def played(
     }
     (folder / "play.yml").write_text(yaml.safe_dump([play]))
     (folder / "given.yml").write_text(yaml.safe_dump(variables))
+    given = f"--extra-vars=@{folder / 'given.yml'}"
+    return run_playbook(folder, "--inventory=localhost,", given, "play.yml")
+
+
+def run_playbook(
+    folder: Path, *arguments: str | Path, within: Sequence[str | Path] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Run a playbook by a command that starts the one which follows it; the folder is the home."""
     (folder / "sitecustomize.py").write_text(STRICT)
     program = Path(sys.executable).with_name("ansible-playbook")
     return subprocess.run(
-        [program, "--inventory=localhost,", f"--extra-vars=@{folder / 'given.yml'}", "play.yml"],
+        [*within, program, *arguments],
         cwd=folder,
         env={
             "PATH": f"{folder / 'bin'}:/usr/bin:/bin",
@@ -138,6 +161,73 @@ def test_why_keys_cannot_be_placed_is_told_without_what_they_hold(tmp_path: Path
     assert done.returncode != 0
     assert "Certificates and keys cannot be placed: mkdir: cannot create directory" in done.stdout
     assert SECRET not in done.stdout + done.stderr
+
+
+def checked_here(
+    folder: Path, package: Path, *within: str | Path
+) -> subprocess.CompletedProcess[str]:
+    """Check what the playbook would change, with this host as the registry's, without a folder."""
+    inventory = {
+        "vars": {
+            "ansible_connection": "local",
+            "ansible_python_interpreter": "/usr/bin/python3",
+            "rollcall_package": str(package),
+            "rollcall_folder": str(folder / "fleet"),
+        },
+        "children": {"rollcall_registry": {"hosts": {"localhost": {}}}},
+    }
+    (folder / "inventory.yml").write_text(yaml.safe_dump({"all": inventory}))
+    return run_playbook(
+        folder, "--check", "--inventory=inventory.yml", ROLES.parent / "site.yml", within=within
+    )
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """Return a package with the name of ours, and nothing in it."""
+    control = tmp_path / "tree/DEBIAN/control"
+    control.parent.mkdir(parents=True)
+    control.parent.chmod(0o755)
+    control.write_text(
+        "Package: rollcall\nVersion: 0.2.0-1\nArchitecture: all\nMaintainer: Tests\n"
+        "Description: nothing\n"
+    )
+    file = tmp_path / "rollcall.deb"
+    subprocess.run(
+        ["dpkg-deb", "--build", tmp_path / "tree", file], stdout=subprocess.DEVNULL, check=True
+    )
+    return file
+
+
+@pytest.mark.real("dpkg-deb", "unshare")
+def test_a_check_passes_on_a_host_that_has_the_file_but_neither_the_package_nor_python3_apt(
+    tmp_path: Path, package: Path
+) -> None:
+    need_root()
+
+    done = checked_here(tmp_path, package, *WITHOUT_PYTHON3_APT, package)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"Install the package\] \*+\nskipping: ", done.stdout), done.stdout
+    assert "Copy certificates and keys" not in done.stdout
+
+
+@pytest.mark.real("dpkg-deb")
+def test_a_check_passes_where_the_package_is_installed_and_the_folder_not_made(
+    tmp_path: Path, package: Path
+) -> None:
+    (tmp_path / "bin").mkdir()
+    for name, lines in (("dpkg-deb", "0.2.0-1"), ("dpkg-query", "0.2.0-1\\ninstalled")):
+        program = tmp_path / "bin" / name
+        program.write_text(f"#!/bin/sh\nprintf '{lines}\\n'\n")
+        program.chmod(0o755)
+
+    done = checked_here(tmp_path, package)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "End here in check mode" in done.stdout
+    assert "Copy certificates and keys" not in done.stdout
+    assert not (tmp_path / "fleet").exists()
 
 
 def fleet(folder: Path, *, lax: bool = False) -> Authority:
