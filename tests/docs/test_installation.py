@@ -1,6 +1,7 @@
 """The pages about installation: pipx, and a host on which systemd is process 1."""
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,19 @@ from tests.support.e2e.systemd_host import SystemdHost, booted_host, systemd_ima
 from tests.support.pages import TOP, Page
 from tests.support.requirements import need_root
 
+# The host has no openssl.
+OPENSSL = "openssl() { python3 -c 'import secrets; print(secrets.token_hex(32))'; }"
+# The units start the daemons.
+STARTS = re.compile(r"^rollcall-\w+ --config \S+ (?:status|& \w+=\$!)$", re.MULTILINE)
+# An ordinary user without a session, as in a shell of `su`.
+AS_JOE = (
+    "cd /home/joe && runuser -u joe -- env HOME=/home/joe XDG_RUNTIME_DIR=/run/user/$(id -u joe)"
+    " PATH=/home/joe/.local/bin:$PATH"
+)
+UNTIL_REGISTERED = "cd rollcall && until rollcall-agent --config agent.yml status; do sleep 1; done"
+LINGER = 'loginctl enable-linger "$(id -un)"\n'
+# systemd starts the manager of a user soon after.
+UNTIL_MANAGER = 'until [ -S "$XDG_RUNTIME_DIR/systemd/private" ]; do sleep 1; done\n'
 # The files are laid out already; one host is all of those that the page speaks of.
 FUNCTIONS = """
 apt-get() { :; }
@@ -64,6 +78,43 @@ def test_each_command_works_in_its_order(page: Page, host: SystemdHost, tmp_path
     assert "NOT TAKEN" not in output
     assert "    taken " in output
     assert ": taken out" in output
+
+
+@pytest.mark.release("a systemd host of a Debian tree of its own")
+@pytest.mark.long(1)
+@pytest.mark.real("make", "mmdebstrap")
+@pytest.mark.page("docs/install.md")
+def test_the_units_of_a_user_run_without_a_session_and_after_a_boot(
+    page: Page, destdir: Path, docker_client: docker.APIClient, tmp_path: Path
+) -> None:
+    need_root()
+    settings = Page("docs/operations.md").script(
+        only=["Running a registry", "Running an agent"], before=OPENSSL
+    )
+    (tmp_path / "settings.sh").write_text(STARTS.sub("", settings))
+    units = page.script(only=["Units without root"])
+    assert LINGER in units
+    (tmp_path / "units.sh").write_text(units.replace(LINGER, LINGER + UNTIL_MANAGER))
+    (tmp_path / "rollcall").mkdir()
+    tmp_path.chmod(0o755)
+    with (
+        systemd_image(docker_client, "libpam-systemd", "polkitd") as image,
+        booted_host(docker_client, image) as host,
+    ):
+        make_install(host, destdir)
+        host.run("useradd --create-home joe")
+        host.put(tmp_path, "/home/joe")
+        host.run("mkdir /home/joe/.local; ln -s /opt/rollcall/venv/bin /home/joe/.local/bin")
+        host.run("chown -R joe: /home/joe")
+        host.run(f"{AS_JOE} sh -c 'cd rollcall && bash ../settings.sh' 2>&1")
+        host.run(f"{AS_JOE} bash units.sh 2>&1")
+        host.power_off()
+        host.power_on()
+
+        host.run(f"{AS_JOE} sh -c '{UNTIL_REGISTERED}'")
+        for unit in ("rollcall@registry", "rollcall@agent"):
+            assert host.run(f"{AS_JOE} systemctl --user is-active {unit}") == "active\n"
+            host.run(f"{AS_JOE} systemctl --user reload {unit}")
 
 
 @pytest.mark.long(1)

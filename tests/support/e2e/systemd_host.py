@@ -99,9 +99,9 @@ class SystemdHost:
 
 
 @contextmanager
-def systemd_image(client: docker.APIClient) -> Iterator[str]:
-    """Yield an image with systemd, for as long as this lasts."""
-    tree = debian_tree(*SYSTEMD_HOST)
+def systemd_image(client: docker.APIClient, *more_packages: str) -> Iterator[str]:
+    """Yield an image with systemd and further packages, for as long as this lasts."""
+    tree = debian_tree(*SYSTEMD_HOST, *more_packages)
     with imported(client, tree, f"rollcall-test-systemd:{secrets.token_hex(4)}") as image:
         yield image
 
