@@ -27,7 +27,7 @@ from tests.support.machine.ports import FreePorts
 from tests.support.prometheus import Prometheus, StartPrometheus, running_prometheus
 from tests.support.registry.fake_servers import Handler, HttpServer, one_handler_app
 from tests.support.requirements import FAST, is_left_out, need, need_root
-from tests.support.run import release, reports
+from tests.support.run import coverage, release, reports
 
 TOP = Path(__file__).parents[1]
 
@@ -46,7 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the plugins of this suite."""
-    for plugin in (release, reports):
+    for plugin in (release, reports, coverage):
         config.pluginmanager.register(plugin)
 
 

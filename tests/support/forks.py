@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import TypeAlias
 
 import cli.commands
+from tests.support.run.answers import DAEMONS, FILE, record_daemon
 
 MODULES = {
     "rollcall": "cli.main",
@@ -71,6 +72,7 @@ class ForkedProgram:
                 (stdin, stdout, stderr),
                 dict(os.environ if environment is None else environment),
                 Path.cwd(),
+                os.environ.get(FILE),
             ),
             daemon=True,
         )
@@ -173,8 +175,9 @@ def _run(
     streams: tuple[Path, Path, Path],
     environment: Mapping[str, str],
     folder: Path,
+    answers: str | None,
 ) -> None:
-    """Become the program, in the forked process."""
+    """Become the program, in the forked process; a daemon records its answers in that file."""
     # A job in the background of a shell ignores SIGINT, and so would what it starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.freeze()  # what was imported is shared with the server; the collector would copy its pages
@@ -188,5 +191,9 @@ def _run(
     os.environ.update(environment)
     os.chdir(folder)
     sys.argv = list(command)
-    main = importlib.import_module(MODULES[Path(command[0]).name]).main
+    name = Path(command[0]).name
+    main = importlib.import_module(MODULES[name]).main
+    daemon = name.removeprefix("rollcall-")
+    if daemon in DAEMONS:
+        record_daemon(daemon, answers)
     sys.exit(main())

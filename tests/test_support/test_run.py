@@ -81,6 +81,19 @@ def test_a_release_mark_needs_its_reason(tmp_path: Path) -> None:
     assert "test_bare.py::test_a: write the reason" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [((), 1), (("test_third.py",), 0), (("-k", "last"), 0)],
+)
+def test_a_run_of_all_tests_fails_if_no_daemon_gave_a_documented_answer(
+    tmp_path: Path, arguments: tuple[str, ...], status: int
+) -> None:
+    passing = {"third": FAILURES["third"]}
+    done = _pytest(tmp_path, passing, "-o", "testpaths=.", "-p", "xdist", "-n1", *arguments)
+    assert done.returncode == status, done.stdout
+    assert ("no test got registry GET /nodes 304" in done.stdout) == bool(status)
+
+
 def _pytest(
     folder: Path, modules: dict[str, str], *arguments: str, ci: str = ""
 ) -> subprocess.CompletedProcess[str]:

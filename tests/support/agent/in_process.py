@@ -24,7 +24,8 @@ from agent.engine.logins import ImageRegistryLogin
 from agent.state.identity import Identities
 from agent.state.store import Store
 from httpd.auth import Caller, Keyring, fingerprint
-from httpd.metrics import RequestMetrics, new_metrics
+from httpd.metrics import new_metrics
+from tests.support.run.answers import recorded_metrics
 from tests.support.waiting import async_until
 
 OPERATOR = "operator-key-0123456789"
@@ -231,7 +232,7 @@ def application(
             ]
         ),
         metrics=metrics,
-        request_metrics=RequestMetrics(metrics),
+        request_metrics=recorded_metrics("agent", metrics),
         open_metrics=False,
         open_swagger=False,
         pages=False,

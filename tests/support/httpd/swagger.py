@@ -12,6 +12,8 @@ from bravado_core.validate import validate_schema_object
 from hypothesis import strategies as st
 from msgspec.inspect import Field, type_info
 
+from tests.support.run.answers import unnamed
+
 OBJECTS = (msgspec.inspect.StructType, msgspec.inspect.DataclassType)
 ARRAYS = (
     msgspec.inspect.CollectionType,
@@ -48,7 +50,7 @@ def check_value(document: Any, definition: str, value: Any) -> None:
 def documented_operations(document: Any) -> set[tuple[str, str]]:
     """Return the method and the path of each operation, without the names of its parameters."""
     return {
-        (method.upper(), _unnamed(path))
+        (method.upper(), unnamed(path))
         for path, operations in document["paths"].items()
         for method in operations
         if method != "parameters"
@@ -58,14 +60,10 @@ def documented_operations(document: Any) -> set[tuple[str, str]]:
 def served_operations(app: web.Application) -> set[tuple[str, str]]:
     """Return the same for an application, but for HEAD, which goes with GET."""
     return {
-        (route.method, _unnamed(route.resource.canonical))
+        (route.method, unnamed(route.resource.canonical))
         for route in app.router.routes()
         if route.resource is not None and route.method != "HEAD"
     }
-
-
-def _unnamed(path: str) -> str:
-    return re.sub(r"\{.*?\}", "{}", path)
 
 
 def texts(schema: Any) -> st.SearchStrategy[str]:

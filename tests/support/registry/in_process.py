@@ -14,7 +14,7 @@ from yarl import URL
 
 from config.registry import NodesSettings
 from httpd.auth import Caller, Keyring, fingerprint
-from httpd.metrics import RequestMetrics, new_metrics
+from httpd.metrics import new_metrics
 from httpd.server.limits import Timeouts
 from httpd.server.listener import DEFAULT_TIMEOUTS, serving
 from httpd.server.tls import ServerTls
@@ -31,6 +31,7 @@ from registry.nodes.directory.freshness import Clocks, Freshness
 from registry.nodes.history import MAX_BYTES
 from registry.prometheus.targets import TargetOptions
 from tests.support.registry.stores.memory_store import MemoryStore
+from tests.support.run.answers import recorded_metrics
 
 OPS = "ops-key-0123456789"
 SCRAPER = "scraper-key-0123456789"
@@ -171,7 +172,7 @@ async def in_process_registry(
     clock = clock or ManualClocks()
     store = store or MemoryStore()
     metrics = new_metrics()
-    request_metrics = RequestMetrics(metrics)
+    request_metrics = recorded_metrics("registry", metrics)
     log = structlog.wrap_logger(
         structlog.PrintLogger(), wrapper_class=structlog.make_filtering_bound_logger(level)
     )
