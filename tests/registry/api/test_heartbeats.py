@@ -241,7 +241,22 @@ async def test_a_heartbeat_that_cannot_be_made_durable_counts_as_heard_but_is_50
     assert registry.store.rows["web-1"].last_update == WALL + 30
 
 
-@pytest.mark.parametrize("path", ["/nodes", "/nodes/web-1", "/prometheus/web"])
+async def test_a_deletion_that_cannot_be_made_durable_is_507_and_the_node_stays(
+    registry: InProcessRegistry,
+) -> None:
+    await registry.post("web-1", ["a"])
+    registry.store.failure = StoreFull("full")
+
+    answer = await registry.ask("DELETE", "/nodes/web-1")
+
+    assert answer.status == 507
+    assert "Retry-After" in answer.headers
+    assert (await registry.get("/nodes/web-1"))[0]["labels"] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/nodes", "/nodes/web-1", "/nodes/web-1/explain", "/services", "/prometheus/web"]
+)
 async def test_when_the_store_has_failed_reads_are_503_and_recover(
     registry: InProcessRegistry, path: str
 ) -> None:

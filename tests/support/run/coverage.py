@@ -26,6 +26,10 @@ EXCEPTIONS: Mapping[str, Sequence[str]] = {
     "takes neither a query nor a body, so only malformed HTTP is 400, which has no path": (
         "* GET /healthz 400",
     ),
+    "reads the agent's database alone, which a test can make fail for writes only": (
+        "agent GET /v1/apps/{}/events 503",
+        "agent GET /v1/apps/{}/history 503",
+    ),
 }
 ANSWERS = pytest.StashKey[Path]()
 PROBLEMS = pytest.StashKey[list[str]]()
