@@ -24,6 +24,9 @@ from tests.support.requirements import need_root
 pytestmark = [
     pytest.mark.long(3),
     pytest.mark.real("dpkg-deb", "mmdebstrap"),
+    pytest.mark.release(
+        "test_page.py installs, upgrades and purges the package; these are further cases"
+    ),
 ]
 KEYS = ("hosts.key", "node.key", "node.secret", "ops.key", "scraper.key")
 MODULES = "/opt/rollcall/environment/lib/modules/site-packages"
@@ -164,7 +167,6 @@ def start_instance(host: PackageHost) -> None:
     host.run(f"systemctl enable --now {INSTANCE}")
 
 
-@pytest.mark.release("further upgrades of a systemd host")
 def test_an_upgrade_restarts_instances_leaves_what_is_stopped_and_finds_keys_that_are_no_files(
     host: PackageHost, packages: Packages
 ) -> None:
@@ -187,7 +189,6 @@ def test_an_upgrade_restarts_instances_leaves_what_is_stopped_and_finds_keys_tha
     host.run(f"systemctl restart {REGISTRY} && systemctl start {AGENT}")
 
 
-@pytest.mark.release("further upgrades of a systemd host")
 def test_another_python_restarts_the_daemons(host: PackageHost) -> None:
     pids = host.pids()
 
@@ -198,7 +199,6 @@ def test_another_python_restarts_the_daemons(host: PackageHost) -> None:
     assert host.states() == ("active", "active")
 
 
-@pytest.mark.release("further upgrades of a systemd host")
 def test_a_downgrade_is_refused_and_changes_nothing(host: PackageHost, packages: Packages) -> None:
     before = host.pids(), host.settings(), host.installed()
 
