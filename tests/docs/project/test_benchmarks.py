@@ -51,6 +51,7 @@ def follow(page: Page, folder: Path) -> str:
     return run(script, folder=work, environment=environment())
 
 
+@pytest.mark.release("benchmarks, which load both processors")
 @pytest.mark.real("wrk", "etcd")
 @pytest.mark.page("docs/benchmarks-registry.md")
 def test_each_command_about_the_registry_works(page: Page, tmp_path: Path) -> None:
@@ -73,6 +74,7 @@ def test_each_command_about_the_registry_works(page: Page, tmp_path: Path) -> No
     assert "test_disk_faults.py::" in output
 
 
+@pytest.mark.release("benchmarks, which load both processors")
 @pytest.mark.real("prometheus")
 @pytest.mark.page("docs/benchmarks-fleet.md")
 def test_each_command_about_the_fleet_works(page: Page, tmp_path: Path) -> None:
@@ -83,6 +85,7 @@ def test_each_command_about_the_fleet_works(page: Page, tmp_path: Path) -> None:
     assert re.search("did not come back +0.* hosts +0, [0-9]+, [0-9]+\n", output, re.DOTALL)
 
 
+@pytest.mark.release("benchmarks, which load both processors")
 @pytest.mark.real("ps")
 @pytest.mark.usefixtures("engine_url")
 @pytest.mark.page("docs/benchmarks-agent.md")
