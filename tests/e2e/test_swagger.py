@@ -14,7 +14,7 @@ from tests.support.agent.engines.dockerd import IMAGE, Dockerd
 from tests.support.daemons import Daemon, Daemons
 
 pytestmark = [pytest.mark.long(2)]
-EXAMPLES = 10  # for each operation, in each phase
+EXAMPLES = 3  # for each operation, in each phase
 REGISTRY = """
 [[operations]]
 include-operation-id = "listNodes"

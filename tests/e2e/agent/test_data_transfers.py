@@ -116,6 +116,7 @@ def test_an_agent_that_is_stopped_while_it_receives_undoes_that_and_ends(app: Ob
     assert app.volumes() == before["volumes"]
 
 
+@pytest.mark.release("measures memory over some 300 MiB")
 @pytest.mark.console_script
 def test_large_data_passes_both_ways_in_little_memory(app: ObservedApp) -> None:
     daemon = app.agent

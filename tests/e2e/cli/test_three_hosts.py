@@ -17,7 +17,11 @@ from tests.support.cli.process import WITH_SIGINT, CommandLine
 from tests.support.daemons import Daemons
 from tests.support.requirements import need_root
 
-pytestmark = [pytest.mark.real("dockerd"), pytest.mark.long(1)]
+pytestmark = [
+    pytest.mark.real("dockerd"),
+    pytest.mark.long(1),
+    pytest.mark.release("three engines; test_rollouts.py holds rollouts on one"),
+]
 SOON = 60.0
 HOSTS = ("web-1", "web-2", "web-3")
 OLD, NEW = "rollcall-test-shop-old", "rollcall-test-shop-new"

@@ -58,6 +58,7 @@ def until_room_was_made(registry: Daemon, least: int) -> None:
     until(lambda: metric(registry, name) >= least, f"room for {least}", within=60)
 
 
+@pytest.mark.release("load: ten thousand connections")
 @pytest.mark.real
 @pytest.mark.usefixtures("many_files")
 @pytest.mark.console_script
